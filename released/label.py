@@ -21,12 +21,12 @@ import torch
 from prepare import forbidden, marks
 
 from realm.config import build_recipe
-from realm.data.questions import load_questions
+from realm.data.questions.loading import load_questions
 from realm.data.questions.loading import write_questions
 from realm.data.types import Question
-from realm.nn.reader import score_spans
+from realm.reading import score_spans
 from realm.opening import OpenRun, open_run
-from realm.pipeline import run_recipe
+from realm.pipeline.run import run_recipe
 from realm.progress import Progress
 from realm.storage.files import sha256_file, write_json
 from realm.text.files import json_lines

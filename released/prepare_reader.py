@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from realm.data.questions import QuestionOptions
+from realm.data.questions.rows import QuestionOptions
 from realm.data.questions.loading import load_questions, write_questions
 from realm.data.types import Question
 from realm.demo.atlas import build_atlas

@@ -150,7 +150,7 @@ def write_tiny() -> Callable[[Path], Path]:
 @pytest.fixture(scope="session")
 def tiny_run(tmp_path_factory: pytest.TempPathFactory, write_tiny: Callable[[Path], Path]) -> Path:
     """A run that went through every stage, its files beside it. Tests that change it work on a copy."""
-    from realm.pipeline import run_recipe
+    from realm.pipeline.run import run_recipe
     from realm.progress import Progress
 
     root = tmp_path_factory.mktemp("tiny")

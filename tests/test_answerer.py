@@ -19,11 +19,13 @@ from realm.data.blocks import BlockInputs, open_inputs
 from realm.data.featurize import Featurizer
 from realm.nn.model import RealmModel
 from realm.nn.precision import has_bf16
-from realm.nn.reader import Reader, read_candidates, score_spans
+from realm.nn.reader import Reader
+from realm.reading import read_candidates, score_spans
 from realm.nn.spec import bert_spec, one_body
 from realm.paths import RunPaths
 from realm.recipes.baselines.retrievers import Bm25Candidates
-from realm.refresh import Generation, refresh_index
+from realm.refresh.generation import Generation
+from realm.refresh.refresher import refresh_index
 from realm.text.answers import is_whole, normalize_answer
 from realm.text.scoring import OPEN_QA
 

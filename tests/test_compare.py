@@ -13,7 +13,7 @@ import pytest
 
 from realm.cli import main
 from realm.config import load_recipe
-from realm.data.questions import load_datasets, pooled
+from realm.data.questions.loading import load_datasets, pooled
 from realm.errors import ConfigError, RunError
 from realm.opening import open_run
 from realm.paths import RunPaths

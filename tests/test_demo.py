@@ -14,7 +14,8 @@ import pytest
 from realm.cli import main
 from realm.config import Recipe, build_recipe
 from realm.demo.atlas import DEMO_DOMAINS, build_atlas
-from realm.pipeline import demo, run_recipe
+from realm.pipeline import demo
+from realm.pipeline.run import run_recipe
 from realm.progress import Progress
 
 QUIET = Progress(quiet=True)

@@ -156,7 +156,7 @@ def test_compose() -> None:
 def test_the_unit_in_the_documentation() -> None:
     """Every option of the unit is one, what is written to may be written, and there is time to drain."""
     from realm.cli import verbs
-    from realm.serve.limits import LIMITS
+    from realm.serve.shapes import LIMITS
 
     (unit,) = re.findall(r"^```ini\n(.*?)^```$", (ROOT / "docs" / "serving.md").read_text("utf-8"), re.M | re.S)
     values = dict(line.split("=", 1) for line in unit.splitlines() if "=" in line and not line.startswith("#"))

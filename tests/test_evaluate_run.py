@@ -12,7 +12,7 @@ import pytest
 import realm.answerer
 from realm.cli import main
 from realm.data.matching import locate_answers
-from realm.data.questions import load_questions
+from realm.data.questions.loading import load_questions
 from realm.errors import ConfigError, DataError, MissingExtra, RunError, SnapshotError
 from realm.opening import open_run
 from realm.pipeline.evaluate_run import Wanted, evaluate_run

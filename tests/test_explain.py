@@ -17,7 +17,8 @@ from realm.nn.model import RealmModel
 from realm.nn.spec import bert_spec, one_body
 from realm.paths import RunPaths
 from realm.records import Explanation
-from realm.refresh import Generation, refresh_index
+from realm.refresh.generation import Generation
+from realm.refresh.refresher import refresh_index
 
 SENTENCE = "The [MASK] is the currency of the United Kingdom."
 KEYS = ["text", "targets", "p_y", "p_y_null", "excluded", "predictions", "candidates"]

@@ -258,7 +258,7 @@ def test_verify_reads_the_sparse_index(tiny_run: Path, tmp_path: Path, capsys: p
 
 def test_a_run_trains_with_hybrid_retrieval(tmp_path: Path, write_tiny: Any) -> None:
     """Every stage searches both ways; generations share their words; the report of fine-tuning is that of hybrid search."""
-    from realm.pipeline import run_recipe
+    from realm.pipeline.run import run_recipe
     from realm.progress import Progress
 
     recipe = write_tiny(tmp_path)
@@ -294,7 +294,7 @@ def test_the_weight_is_the_one_that_finds_most_answers(tiny_run: Path, tmp_path:
 
 
 def test_the_fitted_weight_is_searched_with_unless_the_recipe_states_one(tmp_path: Path, write_tiny: Any) -> None:
-    from realm.pipeline import run_recipe
+    from realm.pipeline.run import run_recipe
     from realm.progress import Progress
 
     recipe, root = write_tiny(tmp_path), tmp_path / "run"

@@ -21,11 +21,12 @@ from realm.data.featurize import Featurizer
 from realm.errors import ConfigError
 from realm.linked import FIRST, Reached, merged
 from realm.nn.model import RealmModel
-from realm.nn.reader import read_candidates
+from realm.reading import read_candidates
 from realm.nn.spec import bert_spec, one_body
 from realm.paths import RunPaths
 from realm.recipes.context import retrieval_facts
-from realm.refresh import Generation, refresh_index
+from realm.refresh.generation import Generation
+from realm.refresh.refresher import refresh_index
 
 LANDS = [
     "Arvad",

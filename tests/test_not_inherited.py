@@ -12,7 +12,7 @@ from small_corpus import READ, SmallCorpus
 
 from realm import losses
 from realm.answerer import Answerer
-from realm.data.questions import load_questions
+from realm.data.questions.loading import load_questions
 from realm.errors import DataError
 from realm.nn.model import RealmModel
 from realm.nn.published.config import read_published_config

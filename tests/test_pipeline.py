@@ -20,7 +20,8 @@ from realm.corpus.records import SourceDocument
 from realm.corpus.sources import SourceOptions
 from realm.errors import ConfigError, CorpusError, RunError
 from realm.opening import open_run
-from realm.pipeline import plan, run_recipe
+from realm.pipeline.plan import plan
+from realm.pipeline.run import run_recipe
 from realm.progress import Progress
 from realm.storage import locks as locking
 from realm.storage.files import sha256_file

@@ -17,11 +17,11 @@ from realm.data.featurize import MARKED_SEGMENTS, marked
 from realm.data.loader import hold_out
 from realm.errors import ConfigError
 from realm.nn.model import RealmModel
-from realm.nn.reader import read_candidates, score_spans
+from realm.reading import read_candidates, score_spans
 from realm.nn.spec import bert_spec, one_body
 from realm.opening import open_run, read_run_recipe
 from realm.paths import RunPaths
-from realm.pipeline import run_recipe
+from realm.pipeline.run import run_recipe
 from realm.pointer import best_strings, point_at
 from realm.progress import Progress
 from realm.recipes.context import load_stage, open_context

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from realm.data.questions import QuestionOptions, load_questions
+from realm.data.questions.rows import QuestionOptions
+from realm.data.questions.loading import load_questions
 from realm.demo.atlas import build_atlas
 from realm.nn.known_bodies import DIFFERENCE, KNOWN_BODIES, body_directory, local_directory
 from realm.nn.model import RealmModel

@@ -35,12 +35,13 @@ from realm.config.recipe import check_recipe
 from realm.data.blocks import BlockInputs
 from realm.data.featurize import searched_ids
 from realm.data.judged import load_judged
-from realm.data.questions import load_questions
+from realm.data.questions.loading import load_questions
 from realm.data.types import MaskedQuery, Question, Sequence as Inputs, TokenIds
 from realm.nn.embedder import Embedder
 from realm.nn.model import RealmModel
 from realm.nn.precision import multiplying
-from realm.nn.reader import Reader, SpanScores, read_candidates
+from realm.nn.reader import Reader, SpanScores
+from realm.reading import read_candidates
 from realm.opening import read_run_recipe
 from realm.paths import RunPaths
 from realm.recipes.ablations import Ablation, chosen_ablations
@@ -64,7 +65,8 @@ from realm.recipes.judged import judged_values
 from realm.recipes.pretrain.stage import RECALL
 from realm.recipes.pretrain.task import PretrainTask
 from realm.recipes.scoring import Relevance
-from realm.refresh import EmbedOptions, Generation, open_generation
+from realm.refresh.embedding import EmbedOptions
+from realm.refresh.generation import Generation, open_generation
 from realm.refresh.index_source import Inline, RefreshContext
 from realm.train.checkpoint import CheckpointDirectory
 from realm.train.metrics import MetricsLog

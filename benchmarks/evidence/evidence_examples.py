@@ -18,13 +18,13 @@ import numpy as np
 from benchmarks.common import result
 from benchmarks.evidence.evidence import OPPONENTS, ORQA, PUBLISHED, REALM, kept_embedder, seed_context
 from realm.candidates import Searching, make_source
-from realm.data.questions import load_questions
+from realm.data.questions.loading import load_questions
 from realm.nn.embedder import Embedder
 from realm.recipes.baselines.published import learnt_cloze
 from realm.recipes.context import StageContext, stage_facts
 from realm.recipes.evaluate import Ranking, rank
 from realm.recipes.scoring import Relevance
-from realm.refresh import Generation, open_generation
+from realm.refresh.generation import Generation, open_generation
 
 DEPTH = 5
 DEEP = 100

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from benchmarks.common import result
-from realm.data.questions import load_datasets, pooled
+from realm.data.questions.loading import load_datasets, pooled
 from realm.opening import OpenRun, open_run
 
 SEARCHED = 20

@@ -16,10 +16,10 @@ from typing import Any
 
 from benchmarks.common import result
 from realm.config import load_recipe
-from realm.data.questions import load_datasets, pooled
+from realm.data.questions.loading import load_datasets, pooled
 from realm.nn.model import RealmModel
 from realm.paths import RunPaths
-from realm.pipeline import run_recipe
+from realm.pipeline.run import run_recipe
 from realm.progress import Progress
 from realm.recipes.baselines.closed_book import (
     BATCH,

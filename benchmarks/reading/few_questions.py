@@ -28,7 +28,7 @@ from realm.data.questions.loading import load_questions, write_questions
 from realm.data.types import Question
 from realm.opening import read_run_recipe
 from realm.paths import RunPaths
-from realm.pipeline import run_recipe
+from realm.pipeline.run import run_recipe
 from realm.progress import Progress
 from realm.recipes.context import StageContext, load_stage, open_context
 from realm.recipes.evaluate import evaluate_answers

@@ -24,7 +24,8 @@ import torch
 from benchmarks.common import result
 from realm.data.featurize import Featurizer
 from realm.data.given import GivenParagraphs
-from realm.data.questions import QuestionOptions, load_questions
+from realm.data.questions.rows import QuestionOptions
+from realm.data.questions.loading import load_questions
 from realm.data.types import Question
 from realm.nn.known_bodies import body_directory
 from realm.nn.model import RealmModel

@@ -22,10 +22,10 @@ from benchmarks.common import result
 from benchmarks.reading.few_questions import GoldBlocks
 from realm.config import build_recipe
 from realm.data.judged import load_judged
-from realm.data.questions import load_questions
+from realm.data.questions.loading import load_questions
 from realm.data.types import Question
 from realm.opening import OpenRun, open_run
-from realm.pipeline import run_recipe
+from realm.pipeline.run import run_recipe
 from realm.progress import Progress
 from realm.recipes.evaluate import evaluate_answers, evaluate_retrieval
 from realm.recipes.judged import evaluate_judged

@@ -41,7 +41,7 @@ from realm.errors import RealmError
 from realm.index.snapshot import Snapshot
 from realm.opening import open_run
 from realm.paths import RunPaths
-from realm.pipeline import run_recipe
+from realm.pipeline.run import run_recipe
 from realm.pipeline.mending import corpus_damage
 from realm.progress import Progress
 from realm.storage import files

@@ -21,7 +21,7 @@ from realm.candidates import EVEN, HybridCandidates, Searching, make_source
 from realm.config import build_recipe
 from realm.corpus.build.builder import BuildOptions, build_corpus
 from realm.data.blocks import open_inputs
-from realm.data.questions import load_datasets, pooled
+from realm.data.questions.loading import load_datasets, pooled
 from realm.data.types import Question
 from realm.nn.known_bodies import body_directory
 from realm.paths import RunPaths
@@ -30,7 +30,8 @@ from realm.recipes.context import open_context
 from realm.recipes.evaluate import rank, ranking_summary
 from realm.recipes.scoring import Relevance
 from realm.recipes.starting import new_model
-from realm.refresh import Generation, open_generation, refresh_index
+from realm.refresh.generation import Generation, open_generation
+from realm.refresh.refresher import refresh_index
 from realm.storage.generations import current_generation
 
 DEPTHS = (1, 5, 20, 100)

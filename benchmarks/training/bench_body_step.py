@@ -32,14 +32,15 @@ from benchmarks.common import result
 from benchmarks.training.step_work import body_flops, gemm_peak
 from realm import losses
 from realm.data.featurize import pad_batch
-from realm.data.loader import generator
+from realm.config.seeds import generator
 from realm.data.matching import locate_answers
-from realm.data.questions import load_datasets, pooled
+from realm.data.questions.loading import load_datasets, pooled
 from realm.data.types import Question, Sequence
 from realm.nn.bodies import freeze_words
 from realm.nn.embedder import Embedder
 from realm.nn.precision import has_bf16
-from realm.nn.reader import Reader, read_candidates
+from realm.nn.reader import Reader
+from realm.reading import read_candidates
 from realm.opening import OpenRun, open_run
 from realm.recipes.ict import InverseCloze
 from realm.train.optim import adamw, parameter_groups

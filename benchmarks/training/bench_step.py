@@ -48,8 +48,8 @@ from realm.body_models import spec_of
 from realm.config import build_recipe
 from realm.corpus.build.builder import build_corpus
 from realm.data.blocks import open_inputs
-from realm.data.loader import generator
-from realm.data.masking import MaskedSentences
+from realm.config.seeds import generator
+from realm.data.masking.sentences import MaskedSentences
 from realm.index.choice import make_index
 from realm.nn.model import RealmModel
 from realm.nn.precision import has_bf16

@@ -16,8 +16,8 @@ from realm.config import Recipe
 from realm.corpus.store.blocks import NULL_BLOCK
 from realm.data.blocks import BlockInputs
 from realm.data.featurize import Featurizer, mask_slots, pad_batch
-from realm.data.loader import generator
-from realm.data.masking import MaskedSentences
+from realm.config.seeds import generator
+from realm.data.masking.sentences import MaskedSentences
 from realm.data.types import MaskedQuery, Sequence, TokenInputs
 from realm.nn.bodies import Body, in_buckets
 from realm.nn.model import RealmModel

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from realm.client import Client, ServiceError
     from realm.errors import RealmError
     from realm.nn.model import RealmModel
-    from realm.pipeline import run_recipe
+    from realm.pipeline.run import run_recipe
     from realm.pipeline.cached import open_documents
     from realm.records import Answer, Evidence, Explanation, Hit
 

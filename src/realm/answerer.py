@@ -17,7 +17,8 @@ from realm.data.answer_kinds import Asked, asked_for
 from realm.data.blocks import BlockInputs
 from realm.data.types import TokenIds
 from realm.nn.precision import multiplying
-from realm.nn.reader import Reader, SpanScores, read_candidates
+from realm.nn.reader import Reader, SpanScores
+from realm.reading import read_candidates
 from realm.records import Answer, Evidence
 from realm.text.answers import is_whole
 from realm.text.scoring import Scoring, scoring_of

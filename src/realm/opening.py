@@ -24,7 +24,9 @@ from realm.nn.model import RealmModel, state_sha256
 from realm.nn.spec import ReaderSpec, read_spec
 from realm.paths import RunPaths
 from realm.records import Explanation, Hit
-from realm.refresh import EmbedOptions, Generation, add_difference, missing_rows, open_generation
+from realm.refresh.embedding import EmbedOptions
+from realm.refresh.generation import Generation, open_generation
+from realm.refresh.refresher import add_difference, missing_rows
 from realm.stages import has_stage, require_run, stage_facts
 from realm.storage.generations import read_current
 

@@ -10,7 +10,8 @@ from torch import Tensor
 from realm import losses
 from realm.data.blocks import BlockInputs
 from realm.data.types import TokenIds
-from realm.nn.reader import Reader, SpanScores, score_spans
+from realm.nn.reader import Reader, SpanScores
+from realm.reading import score_spans
 
 SPANS_KEPT = 64
 """Best spans of a sentence whose strings are added up; the rest of the mass is too thin to change which string is the best."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from realm.serve.limits import LIMITS
+from realm.serve.shapes import LIMITS
 
 from .tools import Browser, Server, Site, until
 

@@ -19,7 +19,7 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
 from realm.serve.guard import Rules
-from realm.serve.limits import LIMITS, Limits
+from realm.serve.shapes import LIMITS, Limits
 from realm.serve.server import BoundedProtocol, make_app
 from realm.serve.serving import Serving
 

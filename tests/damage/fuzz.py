@@ -14,6 +14,7 @@ import traceback
 from pathlib import Path
 
 from realm.errors import RealmError
+from realm.knn.datastore import is_datastore, verify_datastore
 from realm.pipeline import mending
 
 from .harms import Case, Drawer
@@ -45,7 +46,7 @@ def _refused(case: Case, subject: Subject, error: RealmError, *, repair: bool) -
     if not repair or case.subject == "checkpoints":
         return "one line", str(error)
     place = subject.work if case.subject != "cache" else next(subject.work.glob("realm/documents/*"))
-    mended, left = mending.repair(place, QUIET, lambda _: None)
+    mended, left = ([], verify_datastore(place)) if is_datastore(place) else mending.repair(place, QUIET, lambda _: None)
     if not mended:
         return ("one line", str(error)) if left else ("VERIFY FINDS NOTHING", str(error))
     try:

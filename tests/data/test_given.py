@@ -10,7 +10,8 @@ import pytest
 
 from realm.data.featurize import Featurizer
 from realm.data.given import GivenParagraphs, answer_places
-from realm.data.questions import QuestionOptions, load_questions, read_questions
+from realm.data.questions.rows import QuestionOptions
+from realm.data.questions.loading import load_questions, read_questions
 from realm.data.questions.loading import write_questions
 from realm.data.types import Question
 from realm.errors import DataError

@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from realm.corpus.store.blocks import BlockStore
 from realm.data.matching import locate_answers
 from realm.data.qa import InvertedList, answer_wordpieces
-from realm.data.questions import load_questions
+from realm.data.questions.loading import load_questions
 from realm.data.types import Question
 from realm.errors import DataError
 

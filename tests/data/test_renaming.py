@@ -5,9 +5,10 @@ import pytest
 
 from realm.corpus.store.blocks import BlockStore
 from realm.data.blocks import BlockInputs
-from realm.data.loader import generator
+from realm.config.seeds import generator
 from realm.data.matching import locate_answers
-from realm.data.renaming import Renaming, rename
+from realm.data.renaming import Renaming
+from realm.reading import rename
 from realm.data.types import Question, Sequence
 
 

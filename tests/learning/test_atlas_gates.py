@@ -13,7 +13,7 @@ import pytest
 
 from realm.config import Recipe
 from realm.demo.atlas import DEMO_DOMAINS, write_atlas
-from realm.pipeline import run_recipe
+from realm.pipeline.run import run_recipe
 from realm.progress import Progress
 from realm.recipes.pretrain.monitor import utility_gain
 from realm.train.metrics import MetricsLog

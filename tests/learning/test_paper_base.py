@@ -11,7 +11,7 @@ import pytest
 
 from realm.config import load_recipe
 from realm.nn.model import RealmModel
-from realm.pipeline import run_recipe
+from realm.pipeline.run import run_recipe
 from realm.progress import Progress
 
 RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "paper-base.toml"

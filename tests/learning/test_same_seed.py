@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from realm.config import load_recipe
-from realm.pipeline import run_recipe
+from realm.pipeline.run import run_recipe
 from realm.progress import Progress
 from realm.storage.files import sha256_file
 from realm.train.metrics import TIMES, MetricsLog

@@ -10,7 +10,7 @@ import torch
 from realm.errors import MissingExtra
 from realm.nn.onnx import Int8Embedder, write_int8
 from realm.opening import open_run
-from realm.refresh import EmbedOptions, embed_corpus
+from realm.refresh.embedding import EmbedOptions, embed_corpus
 from realm.refresh.embedding import embed_parts
 from realm.refresh.parameters import parameters_path
 

@@ -10,7 +10,8 @@ from hypothesis import given, strategies as st
 from realm.data.types import Sequence
 from realm.nn.model import RealmModel
 from realm.nn.precision import has_bf16, multiplying, rounded_once
-from realm.nn.reader import Reader, SpanScores, read_candidates
+from realm.nn.reader import Reader, SpanScores
+from realm.reading import read_candidates
 from realm.nn.spec import BodySpec, ReaderSpec
 
 Ragged = Callable[..., list[Sequence]]

@@ -22,7 +22,8 @@ from realm.index.manifest import SnapshotFacts
 from realm.index.publishing import publish_snapshot
 from realm.index.snapshot import Snapshot
 from realm.nn.model import RealmModel, state_sha256
-from realm.nn.reader import SpanScores, read_candidates
+from realm.nn.reader import SpanScores
+from realm.reading import read_candidates
 from realm.paths import RunPaths
 from realm.recipes.context import StageContext
 from realm.recipes.finetune.task import ReadingTask

@@ -20,7 +20,10 @@ from realm.nn.spec import BodySpec, bert_spec, one_body
 from realm.paths import RunPaths
 from realm.pool import builders
 from realm.pool.builders import Builder, BuilderPool
-from realm.refresh import EmbedOptions, embedding, open_generation, refresh_index
+from realm.refresh.embedding import EmbedOptions
+from realm.refresh import embedding
+from realm.refresh.generation import open_generation
+from realm.refresh.refresher import refresh_index
 from realm.refresh.locks import publishing
 from realm.refresh.parameters import parameters_path, request_index
 from realm.refresh.refresher import Refresher

@@ -18,7 +18,7 @@ from realm.errors import ConfigError, MissingExtra, PoolError
 from realm.paths import RunPaths
 from realm.pool import cluster as our
 from realm.pool.cluster import connected
-from realm.refresh import open_generation
+from realm.refresh.generation import open_generation
 
 Marked = Callable[..., dict[int, str]]
 

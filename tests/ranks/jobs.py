@@ -27,7 +27,7 @@ from realm.config import Recipe, load_recipe
 from realm.data.loader import Share
 from realm.errors import RealmError
 from realm.paths import RunPaths
-from realm.pipeline import run_recipe
+from realm.pipeline.run import run_recipe
 from realm.progress import Progress
 from realm.recipes.context import StageContext, load_stage, open_context, stage_facts
 from realm.recipes.finetune.task import ReadingTask, training_questions
@@ -35,7 +35,7 @@ from realm.recipes.ict import IctTask
 from realm.recipes.pretrain.task import PretrainTask
 from realm.recipes.starting import new_model, with_new_reader
 from realm.recipes.warm import WarmTask
-from realm.refresh import open_generation
+from realm.refresh.generation import open_generation
 from realm.train.distributed import is_first, joined, rank, sum_gradients
 from realm.train.stepping import one_step
 from realm.train.task import LoopOptions, Task

@@ -13,12 +13,12 @@ import torch
 
 from realm.config import Recipe, load_recipe
 from realm.data.qa import Spans
-from realm.data.questions import load_datasets, load_questions, pooled
+from realm.data.questions.loading import load_datasets, load_questions, pooled
 from realm.data.types import Question
 from realm.errors import DataError
 from realm.nn.model import RealmModel
 from realm.paths import RunPaths
-from realm.pipeline import run_recipe
+from realm.pipeline.run import run_recipe
 from realm.pipeline.evaluation import evaluate_baselines
 from realm.progress import Progress
 from realm.recipes.baselines import closed_book

@@ -17,14 +17,14 @@ from safetensors.torch import load_file
 from realm.cli import main
 from realm.config import build_recipe, dump_recipe, load_recipe
 from realm.corpus.store.blocks import BlockStore
-from realm.data.questions import load_questions
+from realm.data.questions.loading import load_questions
 from realm.errors import ConfigError
 from realm.nn.known_bodies import DIFFERENCE
 from realm.nn.model import RealmModel, part_sizes
 from realm.nn.precision import has_bf16
 from realm.opening import open_run
 from realm.paths import RunPaths
-from realm.pipeline import run_recipe
+from realm.pipeline.run import run_recipe
 from realm.pipeline.exporting import export_run
 from realm.pipeline.forecast import meta_model, rates_by_part
 from realm.pipeline.plan import plan

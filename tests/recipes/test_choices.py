@@ -17,7 +17,7 @@ from realm.corpus.store.blocks import NULL_BLOCK
 from realm.errors import ConfigError, CorpusError, RunError
 from realm.nn.model import state_sha256
 from realm.paths import RunPaths
-from realm.pipeline import run_recipe
+from realm.pipeline.run import run_recipe
 from realm.pipeline.plan import plan
 from realm.progress import Progress
 from realm.recipes.baselines.closed_book import run_closed_book
@@ -25,7 +25,7 @@ from realm.recipes.context import StageContext, load_stage, open_context
 from realm.recipes.pretrain.sentences import pretraining_fingerprint
 from realm.recipes.pretrain.stage import run_pretrain, starting_model
 from realm.recipes.pretrain.task import PretrainTask
-from realm.refresh import Generation, open_generation
+from realm.refresh.generation import Generation, open_generation
 from realm.stages import stage_facts
 
 Write = Callable[[Path], Path]

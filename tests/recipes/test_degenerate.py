@@ -20,12 +20,12 @@ from realm.data.loader import Share
 from realm.data.masking.sentences import Exclusion
 from realm.errors import CorpusError, RealmError, SnapshotError, TrainingError
 from realm.paths import RunPaths
-from realm.pipeline import run_recipe
+from realm.pipeline.run import run_recipe
 from realm.pipeline.checks import check_corpus
 from realm.progress import Progress
 from realm.recipes.context import StageContext, load_stage, open_context
 from realm.recipes.pretrain.task import PretrainTask
-from realm.refresh import open_generation
+from realm.refresh.generation import open_generation
 from realm.storage.sealed import seal
 
 Write = Callable[[Path], Path]

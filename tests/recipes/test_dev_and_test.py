@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from realm.config import load_recipe
-from realm.data.questions import load_questions, shared
+from realm.data.questions.loading import load_questions, shared
 from realm.data.types import Question
 from realm.opening import open_run
 from realm.paths import RunPaths
-from realm.pipeline import run_recipe
+from realm.pipeline.run import run_recipe
 from realm.pipeline.checks import shared_questions
 from realm.progress import Progress
 from realm.recipes.context import open_context

@@ -16,7 +16,7 @@ from realm.document_utility import document_effects
 from realm.explain import explain
 from realm.opening import open_run, read_run_recipe
 from realm.paths import RunPaths
-from realm.pipeline import run_recipe
+from realm.pipeline.run import run_recipe
 from realm.progress import Progress
 from realm.recipes.context import load_stage, open_context
 from realm.recipes.pretrain.monitor import EXCERPT, FOLLOWED

@@ -14,21 +14,21 @@ import torch
 from realm import losses
 from realm.config import Recipe, build_recipe, load_recipe
 from realm.data import matching
-from realm.data.questions import load_questions
+from realm.data.questions.loading import load_questions
 from realm.data.types import Question
 from realm.errors import ConfigError, DataError
 from realm.nn.model import RealmModel, state_sha256
-from realm.nn.reader import read_candidates
+from realm.reading import read_candidates
 from realm.opening import open_run
 from realm.paths import RunPaths
-from realm.pipeline import run_recipe
+from realm.pipeline.run import run_recipe
 from realm.progress import Progress
 from realm.recipes.context import StageContext, load_stage, open_context, stage_facts
 from realm.recipes.finetune.document_side import fresh_columns
 from realm.recipes.finetune.located import locate_answers
 from realm.recipes.finetune.stage import run_finetune
 from realm.recipes.finetune.task import ReadingTask, training_questions
-from realm.refresh import embed_corpus
+from realm.refresh.embedding import embed_corpus
 
 
 def context_of(run: Path, **finetune: Any) -> StageContext:

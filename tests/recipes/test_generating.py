@@ -14,7 +14,7 @@ from realm.generative import FusionAnswerer
 from realm.nn.fusion import FusionReader
 from realm.opening import open_run
 from realm.paths import RunPaths
-from realm.pipeline import plan
+from realm.pipeline.plan import plan
 from realm.pipeline.evaluation import evaluate_stage
 from realm.pipeline.plan import STEPS
 from realm.recipes.context import open_context, stage_facts

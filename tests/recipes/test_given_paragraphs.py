@@ -16,7 +16,7 @@ from realm.errors import ConfigError, DataError
 from realm.nn.model import state_sha256
 from realm.nn.reader import SpanScores
 from realm.paths import RunPaths
-from realm.pipeline import run_recipe
+from realm.pipeline.run import run_recipe
 from realm.progress import Progress
 from realm.recipes.context import StageContext, load_stage, open_context
 from realm.recipes.finetune.given import GivenTask, given_scores, gold_spans, posterior_nll, read_given

@@ -17,7 +17,7 @@ from realm.data.types import MaskedQuery
 from realm.errors import ConfigError
 from realm.nn.model import RealmModel, state_sha256
 from realm.paths import RunPaths
-from realm.pipeline import run_recipe
+from realm.pipeline.run import run_recipe
 from realm.progress import Progress
 from realm.recipes.baselines.closed_book import SentencesTask
 from realm.recipes.context import StageContext, load_stage, open_context, stage_facts
@@ -27,7 +27,7 @@ from realm.recipes.pretrain.score import evaluate_held_out
 from realm.recipes.pretrain.task import PretrainTask
 from realm.recipes.starting import new_model
 from realm.recipes.warm import WarmTask
-from realm.refresh import open_generation
+from realm.refresh.generation import open_generation
 from realm.report import write_report
 from realm.train.metrics import MetricsLog
 

@@ -9,7 +9,7 @@ import pytest
 
 from realm.config import build_recipe, dump_recipe
 from realm.opening import open_run
-from realm.pipeline import run_recipe
+from realm.pipeline.run import run_recipe
 from realm.pipeline.evaluate_run import Wanted, evaluate_run
 from realm.progress import Progress
 from realm.records import Answer

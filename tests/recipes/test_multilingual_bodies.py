@@ -12,7 +12,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 
 from realm.config import build_recipe
 from realm.opening import open_run
-from realm.pipeline import run_recipe
+from realm.pipeline.run import run_recipe
 from realm.progress import Progress
 from realm.text.tokenizer import TextTokenizer, train_wordpiece
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from realm.config import load_recipe
-from realm.data.questions import load_questions
+from realm.data.questions.loading import load_questions
 from realm.data.types import Question
 from realm.errors import ConfigError, DataError
 from realm.nn.model import RealmModel

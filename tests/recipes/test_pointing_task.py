@@ -11,7 +11,7 @@ import torch
 from realm.config import Recipe
 from realm.data.featurize import searched_ids
 from realm.paths import RunPaths
-from realm.pipeline import run_recipe
+from realm.pipeline.run import run_recipe
 from realm.progress import Progress
 from realm.recipes.context import open_context
 from realm.recipes.pretrain.questions import asked_instead, asked_of_own_blocks

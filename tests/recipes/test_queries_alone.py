@@ -13,7 +13,7 @@ from realm.errors import ConfigError
 from realm.nn.model import RealmModel, state_sha256
 from realm.opening import open_run
 from realm.paths import RunPaths
-from realm.pipeline import run_recipe
+from realm.pipeline.run import run_recipe
 from realm.progress import Progress
 from realm.recipes.context import load_stage, open_context
 from realm.recipes.pretrain.score import weigh_candidates

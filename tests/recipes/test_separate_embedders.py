@@ -16,12 +16,12 @@ from realm.nn.embedder import Embedder
 from realm.nn.model import RealmModel, state_sha256
 from realm.opening import OpenRun, open_run
 from realm.paths import RunPaths
-from realm.pipeline import run_recipe
+from realm.pipeline.run import run_recipe
 from realm.progress import Progress
 from realm.recipes.context import StageContext, load_stage, open_context
 from realm.recipes.pretrain.score import score_candidates
 from realm.recipes.pretrain.task import PretrainTask
-from realm.refresh import Generation, open_generation
+from realm.refresh.generation import Generation, open_generation
 
 
 @pytest.fixture(scope="module")

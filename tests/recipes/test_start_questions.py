@@ -11,7 +11,7 @@ from torch import Tensor
 
 from realm.config import Recipe
 from realm.paths import RunPaths
-from realm.pipeline import run_recipe
+from realm.pipeline.run import run_recipe
 from realm.progress import Progress
 from realm.recipes.context import load_stage, open_context, stage_facts
 from realm.recipes.finetune.training import start_share

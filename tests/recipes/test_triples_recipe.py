@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from realm.cli import main
 from realm.config import build_recipe, dump_recipe
 from realm.opening import open_run
-from realm.pipeline import run_recipe
+from realm.pipeline.run import run_recipe
 from realm.progress import Progress
 from realm.records import ExplainResponse
 

@@ -15,7 +15,7 @@ from typing import Any
 from realm.cli import main
 from realm.config import load_recipe
 from realm.paths import RunPaths
-from realm.pipeline import run_recipe
+from realm.pipeline.run import run_recipe
 from realm.progress import Progress
 from realm.refresh.parameters import KEEP_GENERATIONS, NEXT
 from realm.storage.files import sha256_file

@@ -15,7 +15,10 @@ from realm.index.manifest import SnapshotFacts
 from realm.index.publishing import Building, publish_snapshot
 from realm.index.snapshot import Snapshot
 from realm.paths import RunPaths
-from realm.refresh import EmbedOptions, add_difference, embedding, missing_rows, open_generation, refresh_index
+from realm.refresh.embedding import EmbedOptions
+from realm.refresh.refresher import add_difference, missing_rows, refresh_index
+from realm.refresh import embedding
+from realm.refresh.generation import open_generation
 from realm.refresh.generation import verify_generations
 from realm.refresh.locks import publishing
 from realm.refresh.parameters import forget_requests, parameters_path, request_index, requested

@@ -18,17 +18,11 @@ from realm.errors import RealmError, SnapshotError
 from realm.nn.model import RealmModel, state_sha256
 from realm.nn.spec import BodySpec, bert_spec, one_body
 from realm.paths import RunPaths
-from realm.refresh import (
-    KEEP_GENERATIONS,
-    add_difference,
-    embed_corpus,
-    generation,
-    missing_rows,
-    open_generation,
-    parameters,
-    publish_parameters,
-    refresh_index,
-)
+from realm.refresh.parameters import KEEP_GENERATIONS, publish_parameters
+from realm.refresh.refresher import add_difference, missing_rows, refresh_index
+from realm.refresh.embedding import embed_corpus
+from realm.refresh import generation, parameters
+from realm.refresh.generation import open_generation
 from realm.storage import arrays
 from realm.storage.files import sha256_file
 from realm.storage.generations import current_generation, published_generations

@@ -18,9 +18,10 @@ from realm.data.blocks import BlockInputs
 from realm.errors import TrainingError
 from realm.nn.model import RealmModel, state_sha256
 from realm.paths import RunPaths
-from realm.pipeline import run_recipe
+from realm.pipeline.run import run_recipe
 from realm.progress import Progress
-from realm.refresh import EmbedOptions, refresher_process
+from realm.refresh.embedding import EmbedOptions
+from realm.refresh import refresher_process
 from realm.refresh.async_refresh import AsyncRefresh
 from realm.refresh.index_source import Inline, RefreshContext, Schedule
 from realm.refresh.parameters import requested

@@ -13,7 +13,7 @@ from realm.corpus.change import compaction
 from realm.corpus.change.updates import add_documents, remove_documents
 from realm.opening import open_run
 from realm.paths import RunPaths
-from realm.refresh import refresh_index
+from realm.refresh.refresher import refresh_index
 from realm.refresh.locks import publishing
 from realm.stages import stage_facts
 from realm.storage import tails

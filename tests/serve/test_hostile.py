@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 from realm.errors import ConfigError
 from realm.serve.guard import Guard, Rules
-from realm.serve.limits import LIMITS, Limits
+from realm.serve.shapes import LIMITS, Limits
 from realm.serve.meter import Meter
 from realm.serve.server import is_loopback, read_token, rules_of
 

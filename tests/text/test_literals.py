@@ -7,7 +7,7 @@ import pytest
 import regex
 from hypothesis import given, settings, strategies as st
 
-from realm.data.questions import load_questions
+from realm.data.questions.loading import load_questions
 from realm.text.literals import LikelyPatterns, folded, required_strings
 from realm.text.patterns import compiled_pattern
 

@@ -26,7 +26,7 @@ from realm.recipes.ict import IctTask
 from realm.recipes.pretrain.stage import with_what_fills
 from realm.recipes.pretrain.task import PretrainTask
 from realm.recipes.warm import WarmTask
-from realm.refresh import open_generation
+from realm.refresh.generation import open_generation
 from realm.train.checkpoint import CheckpointDirectory
 from realm.train.loop import LoopOptions, Measured, Metrics, StepResult, Task, fit
 from realm.train.metrics import MetricsLog

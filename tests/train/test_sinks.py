@@ -14,7 +14,8 @@ from realm.config import build_recipe
 from realm.errors import ConfigError, MissingExtra, RunError
 from realm.paths import RunPaths
 from realm.pipeline.directory import claim_run
-from realm.train.metrics import MetricsLog, TensorBoard, WeightsAndBiases, open_sinks
+from realm.train.metrics import MetricsLog
+from realm.train.mirrors import TensorBoard, WeightsAndBiases, open_sinks
 
 CONFIG = {"run": {"seed": 3}}
 

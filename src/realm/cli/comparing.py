@@ -5,7 +5,7 @@ from pathlib import Path
 from realm.cli import show
 from realm.cli.arguments import Json, Paths, Place, Recipe, Settings, overrides
 from realm.progress import Progress
-from realm.ranks import place
+from realm.processes import place
 
 
 def compare(

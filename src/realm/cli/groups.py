@@ -96,7 +96,7 @@ def tagger_eval(
 def _index_documents(sources: tuple[Path, ...], model: dict[str, str | int], out: Path | None, progress: Progress, *, int8: bool) -> Path:
     """A run of documents that are embedded by published weights as they are."""
     from realm.config import build_recipe
-    from realm.pipeline import run_recipe
+    from realm.pipeline.run import run_recipe
 
     if out is None:
         raise ConfigError("--body makes a run of documents, and --out is missing", cure="Say where: --out runs/quick.")

@@ -18,7 +18,7 @@ def verify(place: _Place, /, *, json: Json = False) -> None:
     from realm.pipeline import mending
 
     with Progress() as progress:
-        found = mending.verify(place, progress)
+        found = damage_of(place, progress)
     _end(place, found, {"put_aside": mending.put_aside(place)}, f"realm repair {place}", json)
 
 
@@ -28,11 +28,20 @@ def repair(place: _Place, /, *, yes: bool = False, json: Json = False) -> None:
     Args:
         yes: do it; without this, only show what would be done.
     """
+    from realm.knn.datastore import is_datastore
     from realm.pipeline import mending
 
     with Progress() as progress:
-        mended, left = mending.repair(place, progress, show.note) if yes else ([], mending.verify(place, progress))
+        mended, left = mending.repair(place, progress, show.note) if yes and not is_datastore(place) else ([], damage_of(place, progress))
     _end(place, left, {"mended": [damage.facts() for damage in mended]}, "add --yes", json)
+
+
+def damage_of(place: Path, progress: Progress) -> list[Any]:
+    """Read everything in a run, a corpus or a kNN datastore, whichever is there. Raises RunError: none is."""
+    from realm.knn.datastore import is_datastore, verify_datastore
+    from realm.pipeline import mending
+
+    return verify_datastore(place) if is_datastore(place) else mending.verify(place, progress)
 
 
 def _end(place: Path, found: list[Any], more: dict[str, Any], how: str, json: bool) -> None:

@@ -11,7 +11,7 @@ from realm.cli.arguments import Json, Place, Run, Word
 from realm.progress import Progress
 
 if TYPE_CHECKING:
-    from realm.data.questions import QuestionOptions
+    from realm.data.questions.rows import QuestionOptions
 
 Qa = Annotated[Path, tyro.conf.arg(metavar="QA")]
 Sources = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="QA")]
@@ -37,7 +37,7 @@ class QuestionFlags:
 
     def options(self) -> "QuestionOptions":
         """What the readers are told."""
-        from realm.data.questions import QuestionOptions
+        from realm.data.questions.rows import QuestionOptions
 
         return QuestionOptions(self.format, self.question_column, self.answers_column, self.id_column, self.separator)
 
@@ -67,7 +67,7 @@ def data_convert(sources: Sources, /, *, out: Path, dev: Place = None, reading: 
         out: the file to write.
         dev: a file for the tenth of the questions that ORQA and REALM develop on; the others go to out.
     """
-    from realm.data.questions import convert_questions
+    from realm.data.questions.loading import convert_questions
 
     show.result(convert_questions(sources, out, dev=dev, options=reading.options()), json)
 

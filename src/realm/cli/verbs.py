@@ -19,7 +19,7 @@ from realm.cli.mending import repair, verify
 from realm.cli.questions import eval
 from realm.errors import ConfigError
 from realm.progress import Progress
-from realm.ranks import place
+from realm.processes import place
 
 
 def align(
@@ -105,7 +105,7 @@ def demo(
     """
     show.note(f"the demo works in {dir} on the CPU; you can interrupt it and run it again to continue")
     with Progress(says=False) as progress:
-        from realm.pipeline import run_demo
+        from realm.pipeline.demo import run_demo
 
         told = (lambda claim: None) if json else show.claim
         summary = run_demo(dir, progress=progress, show=told, long=long, changes=overrides(set))
@@ -156,7 +156,7 @@ def _stage_verb(stage: str, about: str) -> Callable[..., None]:
 
         recipe = read_run_recipe(RunPaths(run))
         with Progress(quiet=not place().first) as progress:
-            from realm.pipeline import run_recipe
+            from realm.pipeline.run import run_recipe
 
             found = run_recipe(recipe, run, stages=(stage,), progress=progress)
         if place().first:

@@ -17,7 +17,7 @@ from itertools import chain, islice
 from multiprocessing import connection, get_context, parent_process
 from typing import Any, TypeVar
 
-from realm.children import safely
+from realm.processes import safely
 from realm.errors import ConfigError, Interrupted
 from realm.timing import charged
 

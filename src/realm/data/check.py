@@ -9,7 +9,8 @@ import numpy as np
 from realm.corpus.store.blocks import BlockStore
 from realm.data.matching import locate_answers
 from realm.data.qa import Spans, answer_wordpieces
-from realm.data.questions import QuestionFile, QuestionOptions, read_questions
+from realm.data.questions.loading import QuestionFile, read_questions
+from realm.data.questions.rows import QuestionOptions
 from realm.data.types import Question
 from realm.errors import DataError
 from realm.progress import Counting

@@ -5,18 +5,16 @@ not by what is hidden in it, which stage draws it, or how many others there are.
 trained on, and documents that are added later move no sentence from one side to the other.
 """
 
-import hashlib
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 
 import numpy as np
 
 from realm.errors import ConfigError
+from realm.config.seeds import GOLDEN, generator, mixed
 
 SHARE = 10
 """One sentence in so many is set aside."""
-GOLDEN = 0x9E3779B97F4A7C15
-"""2^64 over the golden ratio: what splitmix64 counts by. Odd, so that no factor of a hash is lost modulo 2^64."""
 
 
 def hold_out(keys: np.ndarray, held: int, *, least: int = 0) -> tuple[list[int], list[int]]:
@@ -45,19 +43,6 @@ def hold_out(keys: np.ndarray, held: int, *, least: int = 0) -> tuple[list[int],
 
 def _mix(values: np.ndarray) -> np.ndarray:
     return mixed(values + np.uint64(GOLDEN))
-
-
-def mixed(values: np.ndarray) -> np.ndarray:
-    """uint64, spread over all bits, the same on every machine: the last steps of splitmix64."""
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
-
-
-def generator(*key: int | str) -> np.random.Generator:
-    """A random generator that depends on ``key`` alone, never on what was drawn before."""
-    digest = hashlib.sha256("\x1f".join(map(str, key)).encode()).digest()
-    return np.random.Generator(np.random.Philox(key=np.frombuffer(digest[:16], dtype=np.uint64)))
 
 
 @dataclass(frozen=True)

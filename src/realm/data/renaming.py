@@ -43,8 +43,3 @@ class Renaming:
         for group in self.groups:
             renamed[group] = rng.permutation(group)
         return renamed
-
-
-def rename(sequence: Sequence, renamed: np.ndarray | None) -> Sequence:
-    """The sequence with every wordpiece replaced by what stands for it; None changes nothing."""
-    return sequence if renamed is None else Sequence(renamed[sequence.ids].tolist(), sequence.segments)

@@ -23,6 +23,7 @@ from realm.index.publishing import Parts, publish_snapshot
 from realm.index.snapshot import Snapshot
 from realm.knn.network import HubNetwork, Network
 from realm.knn.windows import TextOptions, WindowSet, windows_of_texts
+from realm.pipeline.mending import Damage, findings
 from realm.storage.arrays import publish_array, read_array
 from realm.storage.files import make_directory
 from realm.storage.locks import held
@@ -271,3 +272,13 @@ def publish_datastore(directory: Path, facts: DatastoreFacts, parts: Parts, ids:
         raise SnapshotError(f"holds {manifest.count} keys of dtype {manifest.dtype}", path=directory, cure=ELSEWHERE)
     facts = replace(facts, values_sha256=publish_array(directory / VALUES, values), seconds=manifest.seconds)
     write_sealed(directory / FACTS, json.loads(json.dumps({"format": FORMAT, **asdict(facts)})))  # the checksum covers JSON as it is read
+
+
+def is_datastore(place: Path) -> bool:
+    """Tell a finished datastore from a run or a corpus."""
+    return (place / FACTS).exists()
+
+
+def verify_datastore(place: Path) -> list[Damage]:
+    """Read everything in a datastore; opening one does."""
+    return list(findings(lambda: Datastore.open(place), place))

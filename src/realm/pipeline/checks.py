@@ -9,7 +9,7 @@ import torch
 from realm.config import Recipe
 from realm.corpus.store.blocks import BlockStore
 from realm.data.check import require_readable
-from realm.data.questions import dataset_names, load_datasets, load_questions, pooled, shared
+from realm.data.questions.loading import dataset_names, load_datasets, load_questions, pooled, shared
 from realm.errors import ConfigError, CorpusError, DataError, MissingExtra
 from realm.paths import RunPaths
 from realm.pipeline.forecast import meta_model, step_bytes

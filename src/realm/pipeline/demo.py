@@ -19,7 +19,7 @@ from realm.answerer import Answerer
 from realm.candidates import Source
 from realm.config import Recipe, build_recipe
 from realm.corpus.change.updates import add_documents, update_documents
-from realm.data.questions import load_questions
+from realm.data.questions.loading import load_questions
 from realm.data.questions.loading import write_questions
 from realm.data.types import Question
 from realm.demo.atlas import DEMO_DOMAINS, write_atlas

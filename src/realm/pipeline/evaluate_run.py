@@ -13,7 +13,8 @@ import numpy as np
 
 from realm.data.check import require_readable
 from realm.data.judged import load_judged
-from realm.data.questions import QuestionFile, QuestionOptions, dataset_names, read_questions
+from realm.data.questions.loading import QuestionFile, dataset_names, read_questions
+from realm.data.questions.rows import QuestionOptions
 from realm.data.types import Question
 from realm.errors import ConfigError, require_share
 from realm.opening import OpenRun, open_run

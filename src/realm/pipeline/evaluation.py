@@ -8,7 +8,7 @@ from typing import Any
 
 from realm.candidates import Source, search_weight
 from realm.config import Recipe
-from realm.data.questions import load_datasets, pooled
+from realm.data.questions.loading import load_datasets, pooled
 from realm.data.types import Question
 from realm.generative import load_reader
 from realm.nn.model import RealmModel, state_sha256
@@ -19,7 +19,7 @@ from realm.recipes.baselines.scaled import run_bm25
 from realm.recipes.context import StageContext, load_stage, publish_index, retrieval_facts, source_over, stage_facts
 from realm.recipes.evaluate import answer_all, evaluate_retrieval, reading_summary
 from realm.recipes.scoring import Relevance
-from realm.refresh import open_generation
+from realm.refresh.generation import open_generation
 from realm.storage.files import files_sha256
 from realm.storage.manifests import read_note, write_note
 

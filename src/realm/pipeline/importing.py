@@ -24,7 +24,8 @@ from realm.nn.published.models import RECORDS, BlockEmbeddings, Published, load_
 from realm.nn.spec import PARTS, EmbedderSpec, ModelSpec, ReaderSpec
 from realm.paths import RunPaths
 from realm.progress import Progress
-from realm.refresh import publish_parameters, refresh_index, snapshot_facts
+from realm.refresh.parameters import publish_parameters
+from realm.refresh.refresher import refresh_index, snapshot_facts
 from realm.stages import RUN_FORMAT, STAGE_FILE, write_run_format
 from realm.storage.files import publish_directory, write_atomic, write_json
 from realm.storage.sealed import seal

@@ -1,4 +1,4 @@
-"""``realm verify`` and ``realm repair``: read all of a run, corpus or datastore, compare it with its checksums, rebuild what is derived.
+"""``realm verify`` and ``realm repair``: read all of a run or a corpus, compare it with its checksums, rebuild what is derived.
 
 Derived are the index and its parameters, look-up files and ``CURRENT``. All else is named with its place and its cure.
 """
@@ -22,7 +22,6 @@ from realm.corpus.tagging.specs import corpus_tagger
 from realm.decoding import json_value
 from realm.errors import CorpusError, RealmError, RunError
 from realm.index.sparse import DIRECTORY as SPARSE
-from realm.knn.datastore import FACTS as DATASTORE, Datastore
 from realm.paths import RunPaths
 from realm.pipeline.needed_index import NeededIndex
 from realm.progress import Progress
@@ -64,11 +63,9 @@ class Damage:
 
 
 def verify(place: Path, progress: Progress) -> list[Damage]:
-    """Read everything in a run, a corpus or a kNN datastore. Nothing is changed. Raises RunError: none is there."""
+    """Read everything in a run or a corpus. Nothing is changed. Raises RunError: none is there."""
     if (place / manifests.CURRENT_FILE).exists() or any(place.glob("manifest-*.json")):
         return list(corpus_damage(place))
-    if (place / DATASTORE).exists():
-        return list(_found(lambda: Datastore.open(place), place))  # read whole, and compared, whenever it is opened
     if not place.is_dir() or not any((place / name).exists() for name in ("config.toml", "run.json", "stages", "corpus")):
         raise RunError("no run, corpus or datastore is here", path=place, cure="Name the directory of one.")
     return list(_run_damage(RunPaths(place), progress))
@@ -98,7 +95,7 @@ def put_aside(place: Path) -> list[str]:
     return sorted(path.name for path in (place / "index").glob(f"*{generations.QUARANTINE_SUFFIX}"))
 
 
-def _found(check: Callable[[], object], path: Path, cure: str | None = None, mend: Callable[[], object] | None = None) -> Iterator[Damage]:
+def findings(check: Callable[[], object], path: Path, cure: str | None = None, mend: Callable[[], object] | None = None) -> Iterator[Damage]:
     """The error that a check ends with, by default with its own cure."""
     try:
         check()
@@ -116,15 +113,15 @@ def corpus_damage(corpus: Path) -> Iterator[Damage]:
         yield _without_manifest(corpus, error)
         return
     copied = f"Copy it from a stage of the same corpus. Without one: {AGAIN}"
-    yield from _found(lambda: _check_tokenizer(corpus / manifests.TOKENIZER_DIRECTORY, manifest), corpus, copied)
+    yield from findings(lambda: _check_tokenizer(corpus / manifests.TOKENIZER_DIRECTORY, manifest), corpus, copied)
     works = "Answers work without it; to add documents, build the corpus again from its sources"
-    yield from _found(lambda: corpus_tagger(corpus, manifest), corpus / manifests.TAGGER_FILE, works)
+    yield from findings(lambda: corpus_tagger(corpus, manifest), corpus / manifests.TAGGER_FILE, works)
     removed = f"The list of the {manifest.removed} removed blocks is stored nowhere else. {AGAIN}"
-    yield from _found(lambda: manifests.read_tombstones(corpus, manifest), corpus, removed)
+    yield from findings(lambda: manifests.read_tombstones(corpus, manifest), corpus, removed)
     for info in manifest.segments:
         yield from _segment(corpus, corpus / manifests.SEGMENTS_DIRECTORY / info.name, info)
     if (rejected := corpus / manifests.REJECTED_FILE).exists():
-        yield from _found(lambda: _check_json(rejected), rejected, "No command reads it: remove it, or leave it")
+        yield from findings(lambda: _check_json(rejected), rejected, "No command reads it: remove it, or leave it")
 
 
 def _without_manifest(corpus: Path, error: CorpusError) -> Damage:
@@ -157,7 +154,7 @@ def _segment(corpus: Path, path: Path, info: SegmentInfo) -> Iterator[Damage]:
         problem = f"damaged segment: {error.strerror}"
     if problem is None:
         for file, expected in zip(companions(path), (info.sums.documents, info.sums.blocks), strict=True):
-            yield from _found(
+            yield from findings(
                 partial(check_lookup, file, expected), file, "rebuild it from its segment", partial(_make_lookup, corpus, path)
             )
         return
@@ -189,7 +186,7 @@ def _run_damage(paths: RunPaths, progress: Progress) -> Iterator[Damage]:
     except RunError as error:
         damaged = error.problem.startswith(("cannot be read", "damaged"))
         yield Damage(error.path or paths.root, error.problem, again if damaged else error.cure or "")
-    yield from _found(lambda: load_recipe(paths.config), paths.config, "Restore config.toml: its missing values are stored nowhere else")
+    yield from findings(lambda: load_recipe(paths.config), paths.config, "Restore config.toml: its missing values are stored nowhere else")
     for corpus in (paths.corpus, paths.sentences):
         if corpus.is_dir():
             yield from corpus_damage(corpus)
@@ -204,15 +201,15 @@ def _run_damage(paths: RunPaths, progress: Progress) -> Iterator[Damage]:
         {*paths.root.glob("*.json"), *paths.results.glob("*.json"), *paths.answers.glob("*.json")} - {paths.root / "run.json"}
     ):
         derived = path.parent != paths.root or path.name in ("seconds.json", paths.profile.name)
-        yield from _found(partial(_check_json, path), path, again if derived else "Restore it; realm run rewrites it if needed")
+        yield from findings(partial(_check_json, path), path, again if derived else "Restore it; realm run rewrites it if needed")
     for path in sorted(paths.root.glob("*.jsonl")):
-        yield from _found(partial(_check_json, path), path, "Training does not use it; the report leaves out damaged parts")
+        yield from findings(partial(_check_json, path), path, "Training does not use it; the report leaves out damaged parts")
 
 
 def _stage(paths: RunPaths, stage: Path) -> Iterator[Damage]:
     cure = f"These weights are stored nowhere else: restore them, or remove {stage} and the later stages, and run the recipe again"
     problems: list[tuple[Path, str]] = []
-    yield from _found(lambda: problems.extend(sealed_problems(stage, DAMAGED)), stage, cure)
+    yield from findings(lambda: problems.extend(sealed_problems(stage, DAMAGED)), stage, cure)
     for path, problem in problems:
         others = {"README.md": "No command reads it: restore it, or leave it"}
         if path.name.startswith("tokenizer"):

@@ -17,7 +17,8 @@ from realm.nn.model import RealmModel
 from realm.opening import read_run_recipe
 from realm.paths import RunPaths
 from realm.progress import Progress
-from realm.refresh import EmbedOptions, open_generation
+from realm.refresh.embedding import EmbedOptions
+from realm.refresh.generation import open_generation
 from realm.refresh.locks import publishing
 from realm.refresh.parameters import ParameterFacts, parameters_path, publish_parameters, read_facts
 from realm.refresh.refresher import build_generation

@@ -17,7 +17,7 @@ from realm.config import Recipe, load_recipe
 from realm.corpus.store.info import corpus_info
 from realm.corpus.workers import usable_cores
 from realm.data.loader import WHOLE, Share
-from realm.data.questions import load_datasets, pooled
+from realm.data.questions.loading import load_datasets, pooled
 from realm.data.types import Question
 from realm.index.choice import make_index
 from realm.index.publishing import publish_snapshot
@@ -50,7 +50,10 @@ from realm.recipes.pretrain.stage import with_what_fills
 from realm.recipes.pretrain.task import PretrainTask
 from realm.recipes.starting import new_model, with_new_reader
 from realm.recipes.warm import WarmTask
-from realm.refresh import KEEP_GENERATIONS, EmbedOptions, Generation, embed_corpus, snapshot_facts
+from realm.refresh.parameters import KEEP_GENERATIONS
+from realm.refresh.embedding import EmbedOptions, embed_corpus
+from realm.refresh.generation import Generation
+from realm.refresh.refresher import snapshot_facts
 from realm.storage.files import make_directory
 from realm.train.checkpoint import CheckpointDirectory
 from realm.train.loop import LoopOptions, Metrics, StepResult, Task, fit

@@ -27,7 +27,8 @@ from realm.recipes.warm import run_warm
 from realm.report import write_report
 from realm.train.distributed import is_first, joined, on_first
 from realm.train.loop import Metrics, Report
-from realm.train.metrics import MetricsLog, open_sinks, rounded
+from realm.train.metrics import MetricsLog, rounded
+from realm.train.mirrors import open_sinks
 
 Clock = Callable[[str], AbstractContextManager[None]]
 """Adds the time of a block to that of a stage."""

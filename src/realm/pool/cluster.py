@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from realm.children import environment, safely
+from realm.processes import environment, safely
 from realm.errors import ConfigError, MissingExtra, PoolError, RealmError
 
 LOCAL = "local"

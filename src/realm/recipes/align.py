@@ -10,7 +10,7 @@ import torch
 from realm.corpus.store.blocks import BlockStore
 from realm.data.cloze import MASK, words_left
 from realm.data.featurize import searched_ids
-from realm.data.loader import generator
+from realm.config.seeds import generator
 from realm.data.types import MaskedQuery
 from realm.errors import ConfigError, RunError
 from realm.opening import OpenRun

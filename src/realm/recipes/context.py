@@ -22,8 +22,10 @@ from realm.nn.embedder import Embedder
 from realm.nn.model import RealmModel
 from realm.paths import RunPaths
 from realm.progress import Counting
-from realm.ranks import place
-from realm.refresh import EmbedOptions, Generation, refresh_index
+from realm.processes import place
+from realm.refresh.embedding import EmbedOptions
+from realm.refresh.generation import Generation
+from realm.refresh.refresher import refresh_index
 from realm.stages import RUN_FORMAT, STAGE_FILE, stage_facts
 from realm.storage.files import publish_directory, sha256_file, write_json
 from realm.storage.sealed import seal

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from realm import losses
 from realm.corpus.store.blocks import BlockStore
-from realm.data.loader import WHOLE, EpochOrder, Share, generator
+from realm.data.loader import WHOLE, EpochOrder, Share
+from realm.config.seeds import generator
 from realm.data.types import IctExample
 from realm.errors import CorpusError
 from realm.nn.model import RealmModel

@@ -6,7 +6,7 @@ from functools import lru_cache
 import numpy as np
 
 from realm.corpus.store.blocks import BlockStore
-from realm.data.loader import generator
+from realm.config.seeds import generator
 from realm.data.types import Question
 from realm.records import Answer
 from realm.text.answers import padded_answers, padded_parts, regex_match

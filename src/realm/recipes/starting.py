@@ -14,7 +14,7 @@ from realm.nn.known_bodies import body_directory
 from realm.nn.model import RealmModel
 from realm.paths import is_realm_model
 from realm.recipes.context import StageContext
-from realm.refresh import embed_corpus
+from realm.refresh.embedding import embed_corpus
 from realm.train.distributed import on_first
 
 SAMPLE = 2048

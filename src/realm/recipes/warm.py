@@ -14,8 +14,9 @@ from torch import Tensor
 from realm import losses
 from realm.data.blocks import NULL_ROW
 from realm.data.featurize import mask_slots
-from realm.data.loader import WHOLE, EpochOrder, Share, generator, hold_out
-from realm.data.masking import hide_more
+from realm.data.loader import WHOLE, EpochOrder, Share, hold_out
+from realm.config.seeds import generator
+from realm.data.masking.sentences import hide_more
 from realm.data.masking.partners import Partners
 from realm.data.types import MaskedQuery
 from realm.errors import RunError

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from realm.children import end_with_stdin, python
+from realm.processes import end_with_stdin, python
 from realm.config import Recipe, RefresherConfig, load_recipe
 from realm.data.blocks import open_inputs
 from realm.errors import RealmError, TrainingError

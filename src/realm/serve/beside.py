@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from realm import errors
-from realm.children import end_with_stdin, python
+from realm.processes import end_with_stdin, python
 from realm.corpus.change.updates import add_documents, update_documents
 from realm.decoding import json_value
 from realm.errors import CorpusError, RealmError

@@ -10,7 +10,7 @@ from typing import ClassVar
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from realm.serve.limits import LIMITS
+from realm.serve.shapes import LIMITS
 
 LOOK_SECONDS = 0.5
 """Between two looks at what is still to be sent."""

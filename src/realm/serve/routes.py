@@ -27,7 +27,7 @@ from realm.report.summary import run_summary
 from realm.serve import shapes
 from realm.serve.asking import Answers, Embed, Explain, Result, Search
 from realm.serve.documents import Documents
-from realm.serve.limits import LIMITS
+from realm.serve.shapes import LIMITS
 from realm.serve.refusals import Json, Refusal
 from realm.serve.serving import Serving
 

@@ -22,7 +22,7 @@ from realm.opening import OpenRun, open_run
 from realm.paths import RunPaths
 from realm.serve.asking import Question, Result
 from realm.serve.batching import Batcher
-from realm.serve.limits import LIMITS, Limits
+from realm.serve.shapes import LIMITS, Limits
 from realm.serve.meter import Meter
 from realm.serve.refusals import Refusal
 from realm.stages import has_stage

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
 from realm.errors import RealmError, TrainingError
-from realm.ranks import place
+from realm.processes import place
 
 BUCKET = 2**24
 """Gradients summed in one message, in numbers: what a message takes in memory besides the gradients themselves."""

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from realm.data.loader import Share, generator
+from realm.data.loader import Share
+from realm.config.seeds import generator
 from realm.errors import TrainingError
 from realm.nn.precision import multiplying
 from realm.storage.files import write_json

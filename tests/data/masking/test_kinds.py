@@ -11,8 +11,9 @@ import pytest
 from realm.corpus.build.builder import BuildOptions, build_corpus
 from realm.corpus.store.blocks import BlockStore
 from realm.data.featurize import Featurizer
-from realm.data.loader import generator
-from realm.data.masking import MaskedSentences, MaskKind, RandomSpans, UniformTokens, collocation_spans, salient_spans
+from realm.config.seeds import generator
+from realm.data.masking.sentences import MaskedSentences
+from realm.data.masking.kinds import MaskKind, RandomSpans, UniformTokens, collocation_spans, salient_spans
 from realm.data.masking.kinds import LENGTH_SHARES, MOST_WORDS, Collocations
 from realm.data.types import MaskedQuery
 from realm.text.wordpieces import word_table

@@ -6,8 +6,8 @@ import pytest
 import realm.data.masking.partners
 from realm.corpus.store.blocks import BlockStore
 from realm.data.featurize import Featurizer
-from realm.data.loader import generator
-from realm.data.masking import MaskedSentences
+from realm.config.seeds import generator
+from realm.data.masking.sentences import MaskedSentences
 from realm.data.masking.partners import Partners
 from realm.data.types import MaskedQuery
 

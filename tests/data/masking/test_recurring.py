@@ -16,8 +16,9 @@ from realm.corpus.change.updates import remove_documents
 from realm.corpus.store.blocks import BlockStore
 from realm.data.cloze import words_left
 from realm.data.featurize import Featurizer, searched_ids
-from realm.data.loader import generator
-from realm.data.masking import Exclusion, MaskedSentences, RecurringSpans
+from realm.config.seeds import generator
+from realm.data.masking.sentences import Exclusion, MaskedSentences
+from realm.data.masking.recurring import RecurringSpans
 from realm.data.masking.kinds import MAX_MASKS
 from realm.text.wordpieces import FIRST_UNSPACED, word_table
 

@@ -9,8 +9,9 @@ import pytest
 from realm.corpus.build.builder import build_corpus
 from realm.corpus.store.blocks import BlockStore
 from realm.data.featurize import Featurizer
-from realm.data.loader import generator
-from realm.data.masking import MaskedSentences, hide_more, salient_spans
+from realm.config.seeds import generator
+from realm.data.masking.sentences import MaskedSentences, hide_more
+from realm.data.masking.kinds import salient_spans
 from realm.data.types import MaskedQuery
 from realm.recipes.ict import InverseCloze
 

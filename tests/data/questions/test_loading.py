@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from realm.data.questions import QuestionOptions, convert_questions, load_questions, read_questions
+from realm.data.questions.rows import QuestionOptions
+from realm.data.questions.loading import convert_questions, load_questions, read_questions
 from realm.data.questions.rows import FORMATS
 from realm.data.types import Question
 from realm.errors import ConfigError, DataError, MissingExtra

@@ -20,7 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
 
-from realm.children import python
+from realm.processes import python
 from realm.corpus.records import TOO_MUCH_MEMORY, TOO_SLOW
 from realm.decoding import json_value
 

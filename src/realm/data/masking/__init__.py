@@ -4,21 +4,3 @@
 ``partners.py`` finds blocks that say the same in other words. ``recurring.py`` hides spans that another block can help to fill, among all
 runs of words: ``grams.py`` counts these, ``evidence.py`` finds the blocks.
 """
-
-from realm.data.masking.kinds import MAX_MASKS, ListedSpans, MaskKind, RandomSpans, UniformTokens, collocation_spans, salient_spans
-from realm.data.masking.recurring import RecurringSpans
-from realm.data.masking.sentences import Exclusion, MaskedSentences, hide_more
-
-__all__ = [
-    "MAX_MASKS",
-    "Exclusion",
-    "ListedSpans",
-    "MaskKind",
-    "MaskedSentences",
-    "RandomSpans",
-    "RecurringSpans",
-    "UniformTokens",
-    "collocation_spans",
-    "hide_more",
-    "salient_spans",
-]

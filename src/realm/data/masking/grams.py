@@ -11,7 +11,7 @@ from dataclasses import astuple, dataclass
 import numpy as np
 
 from realm.corpus.store.blocks import BlockStore
-from realm.data.loader import GOLDEN, mixed
+from realm.config.seeds import GOLDEN, mixed
 from realm.data.masking.partners import TOO_COMMON
 from realm.text.scripts import has_characters
 from realm.text.tokenizer import TextTokenizer

@@ -16,8 +16,9 @@ from torch import Tensor
 
 from realm.config import Recipe
 from realm.data.featurize import mask_slots
-from realm.data.loader import WHOLE, EpochOrder, Share, generator, hold_out
-from realm.data.questions import load_datasets, pooled
+from realm.data.loader import WHOLE, EpochOrder, Share, hold_out
+from realm.config.seeds import generator
+from realm.data.questions.loading import load_datasets, pooled
 from realm.data.types import Question, Sequence, TokenIds
 from realm.errors import DataError
 from realm.nn.model import RealmModel

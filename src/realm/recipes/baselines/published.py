@@ -26,7 +26,7 @@ from realm.recipes.finetune.training import train_reader
 from realm.recipes.ict import IctTask
 from realm.recipes.pretrain.stage import starting_model
 from realm.recipes.starting import with_new_reader
-from realm.refresh import Generation, open_generation
+from realm.refresh.generation import Generation, open_generation
 
 CLOZE = "cloze"
 

@@ -17,7 +17,7 @@ from torch import nn
 from realm.answerer import Answerer
 from realm.candidates import DenseCandidates
 from realm.config import Recipe
-from realm.data.questions import Datasets, load_datasets, parts, pooled
+from realm.data.questions.loading import Datasets, load_datasets, parts, pooled
 from realm.generative import load_reader
 from realm.nn.model import RealmModel, state_sha256
 from realm.paths import RunPaths
@@ -44,7 +44,7 @@ from realm.recipes.finetune.task import ReadingTask, q_texts, training_questions
 from realm.recipes.finetune.training import train_reader
 from realm.recipes.scoring import Relevance, bootstrap_interval, f1_of, is_correct
 from realm.recipes.starting import with_new_reader
-from realm.refresh import open_generation
+from realm.refresh.generation import open_generation
 from realm.refresh.generation import Generation
 from realm.storage.files import files_sha256
 from realm.storage.manifests import read_note, write_note

@@ -8,7 +8,7 @@ from torch import nn
 
 from realm import losses
 from realm.answerer import Answerer, Confidence
-from realm.data.questions import load_datasets, pooled
+from realm.data.questions.loading import load_datasets, pooled
 from realm.recipes.baselines.retrievers import Bm25Candidates, ScaledSource
 from realm.recipes.context import StageContext, fingerprint, is_published, load_stage, publish_stage, stage_facts
 from realm.recipes.evaluate import evaluate_answers, evaluate_retrieval

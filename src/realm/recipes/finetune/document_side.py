@@ -15,7 +15,7 @@ from realm.data.types import Question, TokenIds
 from realm.nn.model import RealmModel
 from realm.recipes.context import StageContext
 from realm.recipes.finetune.task import ReadingTask
-from realm.refresh import Generation
+from realm.refresh.generation import Generation
 from realm.refresh.index_source import Inline, RefreshContext, Schedule, for_all_ranks
 from realm.train.loop import Metrics
 

@@ -6,7 +6,7 @@ import torch
 from realm import losses
 from realm.answerer import Answerer, ReadBlocks
 from realm.candidates import Candidates, Source
-from realm.data.loader import generator
+from realm.config.seeds import generator
 from realm.data.types import Question, TokenIds
 from realm.generative import FusionAnswerer, passages_of
 from realm.nn.fusion import FusionReader

@@ -15,8 +15,10 @@ from torch import Tensor, nn
 from realm import losses
 from realm.data.everyday import everyday
 from realm.data.given import GivenParagraphs, Window
-from realm.data.loader import WHOLE, LengthOrder, Share, generator
-from realm.data.questions import QuestionOptions, load_datasets, pooled
+from realm.data.loader import WHOLE, LengthOrder, Share
+from realm.config.seeds import generator
+from realm.data.questions.rows import QuestionOptions
+from realm.data.questions.loading import load_datasets, pooled
 from realm.data.types import Question, Sequence
 from realm.errors import DataError
 from realm.nn.model import RealmModel

@@ -23,7 +23,7 @@ from realm.recipes.finetune.given import finetune_given
 from realm.recipes.finetune.task import ReadingTask, training_questions
 from realm.recipes.finetune.training import train_reader
 from realm.recipes.starting import with_new_reader
-from realm.refresh import Generation, open_generation
+from realm.refresh.generation import Generation, open_generation
 
 
 def run_finetune(context: StageContext) -> None:

@@ -16,13 +16,15 @@ from torch import Tensor, nn
 from realm import losses
 from realm.answerer import Answerer
 from realm.candidates import Candidates, HybridCandidates, Source
-from realm.data.loader import WHOLE, EpochOrder, Share, generator
+from realm.data.loader import WHOLE, EpochOrder, Share
+from realm.config.seeds import generator
 from realm.data.qa import Spans
-from realm.data.questions import Datasets, load_datasets, pooled, shared
+from realm.data.questions.loading import Datasets, load_datasets, pooled, shared
 from realm.data.renaming import Renaming
 from realm.data.types import Question, TokenIds
 from realm.errors import DataError
-from realm.nn.reader import Reader, SpanScores, read_candidates
+from realm.nn.reader import Reader, SpanScores
+from realm.reading import read_candidates
 from realm.recipes.calibration import calibrate, fit_weight
 from realm.recipes.context import StageContext
 from realm.recipes.evaluate import rank

@@ -22,8 +22,8 @@ from realm.corpus.store.blocks import NULL_BLOCK, BlockStore
 from realm.data.blocks import NULL_ROW
 from realm.data.cloze import masked_text, words_left
 from realm.data.featurize import mask_slots
-from realm.data.loader import generator
-from realm.data.masking import MaskedSentences
+from realm.config.seeds import generator
+from realm.data.masking.sentences import MaskedSentences
 from realm.data.types import MaskedQuery
 from realm.document_utility import document_effects, likelihood
 from realm.nn.model import RealmModel
@@ -31,7 +31,7 @@ from realm.recipes.context import StageContext
 from realm.recipes.pretrain.retrieve import PretrainView, asked_inputs, holding
 from realm.recipes.pretrain.score import ScoredCandidates, ScoredStep, joint_inputs, score_candidates
 from realm.records import DocumentEffect
-from realm.refresh import Generation
+from realm.refresh.generation import Generation
 from realm.retrieval import NULL_INDEX, Retrieved, Retriever
 from realm.timing import KINDS, charged
 from realm.train.distributed import is_first, rank, total, world

@@ -13,8 +13,9 @@ import numpy as np
 
 from realm.answerer import Answerer
 from realm.data.cloze import masked_text
-from realm.data.loader import WHOLE, EpochOrder, Share, generator, hold_out
-from realm.data.masking import Exclusion
+from realm.data.loader import WHOLE, EpochOrder, Share, hold_out
+from realm.config.seeds import generator
+from realm.data.masking.sentences import Exclusion
 from realm.data.statements import Statements
 from realm.data.types import MaskedQuery, Question
 from realm.recipes.context import StageContext, source_over

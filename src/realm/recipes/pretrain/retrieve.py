@@ -19,7 +19,8 @@ from realm.index.hybrid import HybridSearch
 from realm.index.snapshot import Snapshot
 from realm.nn.model import RealmModel
 from realm.recipes.context import StageContext
-from realm.refresh import EmbedOptions, Generation
+from realm.refresh.embedding import EmbedOptions
+from realm.refresh.generation import Generation
 from realm.refresh.async_refresh import AsyncRefresh
 from realm.refresh.index_source import IndexSource, Inline, RefreshContext, Schedule, for_all_ranks
 from realm.refresh.refresher_process import RefresherProcess

@@ -15,7 +15,7 @@ from realm.config import PretrainConfig
 from realm.data.blocks import NO_ROW, NULL_ROW, BlockInputs
 from realm.data.featurize import mask_slots
 from realm.data.loader import Share
-from realm.data.masking import RecurringSpans
+from realm.data.masking.recurring import RecurringSpans
 from realm.data.types import MaskedQuery, Sequence
 from realm.nn.model import RealmModel
 from realm.nn.precision import multiplying

@@ -4,16 +4,9 @@ from pathlib import Path
 
 from realm.corpus.store.blocks import BlockStore
 from realm.corpus.store.manifest import CURRENT_FILE, read_manifest
-from realm.data.masking import (
-    Exclusion,
-    MaskedSentences,
-    MaskKind,
-    RandomSpans,
-    RecurringSpans,
-    UniformTokens,
-    collocation_spans,
-    salient_spans,
-)
+from realm.data.masking.sentences import Exclusion, MaskedSentences
+from realm.data.masking.kinds import MaskKind, RandomSpans, UniformTokens, collocation_spans, salient_spans
+from realm.data.masking.recurring import RecurringSpans
 from realm.data.masking.recurring import NO_EVIDENCE, NOTHING_RECURS
 from realm.data.masking.sentences import NoExclusion
 from realm.errors import CorpusError

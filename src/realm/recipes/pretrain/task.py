@@ -20,7 +20,7 @@ from realm.recipes.pretrain.questions import Queries, own_em
 from realm.recipes.pretrain.retrieve import PretrainView, index_source
 from realm.recipes.pretrain.score import evaluate_held_out, score_step, weigh_candidates
 from realm.recipes.pretrain.sentences import require_same_corpus
-from realm.refresh import Generation
+from realm.refresh.generation import Generation
 from realm.timing import charged
 from realm.train.distributed import is_first, on_first
 from realm.train.loop import Metrics, StepResult, Task

@@ -1,4 +1,4 @@
-"""Python processes that we start: none of them imports from the current directory.
+"""Python processes: which of a job this one is, and those that we start, of which none imports from the current directory.
 
 ``python -m`` and ``python -c``, which multiprocessing starts its processes with, look there first: a ``token.py`` beside the user's
 documents would be run. Python's safe path (``-P``) leaves that out, and what the user put on ``PYTHONPATH`` stays.
@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 """The environment of a child whose command line is not ours to write."""
@@ -56,3 +57,29 @@ def environment(settings: dict[str, str]) -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+@dataclass(frozen=True)
+class ProcessPlace:
+    """One process among those of a job.
+
+    Attributes:
+        rank: its number, from 0.
+        local: its number among those of this machine.
+        world: how many there are.
+    """
+
+    rank: int
+    local: int
+    world: int
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the process that writes and speaks."""
+        return self.rank == 0
+
+
+def place() -> ProcessPlace:
+    """This process's place as ``torchrun`` says in the environment; alone without it."""
+    number = {name: int(os.environ.get(name) or default) for name, default in (("RANK", 0), ("LOCAL_RANK", 0), ("WORLD_SIZE", 1))}
+    return ProcessPlace(number["RANK"], number["LOCAL_RANK"], number["WORLD_SIZE"])
