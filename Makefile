@@ -16,7 +16,7 @@ help:  ## this list
 env: $(STAMP)  ## install the pinned environment into .venv (the other targets do it when needed)
 	@:
 
-$(STAMP): pyproject.toml constraints.txt hatch_build.py $(wildcard src/realm/index/native/*.[ch])
+$(STAMP): pyproject.toml constraints.txt hatch_build.py $(wildcard src/realm/search/index/native/*.[ch])
 	@if ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
 	  for python in $(PYTHON) python3.11 python3; do \
 	    if $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then found=$$python; break; fi; \
@@ -96,7 +96,7 @@ wheel-test: $(STAMP)  ## build the wheel, install it elsewhere, build the demo's
 	cd "$$work"; \
 	venv/bin/python -c "import realm; assert 'site-packages' in realm.__file__, realm.__file__"; \
 	venv/bin/realm --help >/dev/null; \
-	venv/bin/python -m realm.demo.atlas atlas; \
+	venv/bin/python -m realm.experiments.world.atlas atlas; \
 	venv/bin/realm corpus build atlas/documents.jsonl --out corpus; \
 	echo "wheel-test: passed"
 

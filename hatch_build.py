@@ -13,7 +13,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-NATIVE = Path("src/realm/index/native")
+NATIVE = Path("src/realm/search/index/native")
 
 
 class KernelHook(BuildHookInterface):

@@ -20,14 +20,13 @@ import numpy as np
 import torch
 from prepare import forbidden, marks
 
-from realm.config import build_recipe
-from realm.data.questions.loading import load_questions
-from realm.data.questions.loading import write_questions
-from realm.data.types import Question
-from realm.reading import score_spans
-from realm.opening import OpenRun, open_run
-from realm.pipeline.run import run_recipe
+from realm.answering.opening import OpenRun, open_run
+from realm.answering.reading import score_spans
+from realm.evaluation.questions.loading import load_questions, write_questions
+from realm.models.types import Question
 from realm.progress import Progress
+from realm.recipe import build_recipe
+from realm.runs.run import run_recipe
 from realm.storage.files import sha256_file, write_json
 from realm.text.files import json_lines
 

@@ -16,11 +16,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from realm.data.questions.loading import load_questions, write_questions
-from realm.demo.atlas import build_atlas
+from realm.evaluation.questions.loading import load_questions, write_questions
+from realm.experiments.world.atlas import build_atlas
 from realm.storage.files import sha256_file, write_json
-from realm.text.answers import normalize_answer
 from realm.text.files import json_lines
+from realm.text.matching.answers import normalize_answer
 
 LICENCES = {
     "corpus/simplewiki_2021.jsonl.xz": "CC BY-SA 3.0 (Wikipedia)",

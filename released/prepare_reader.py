@@ -18,13 +18,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from realm.data.questions.rows import QuestionOptions
-from realm.data.questions.loading import load_questions, write_questions
-from realm.data.types import Question
-from realm.demo.atlas import build_atlas
+from realm.evaluation.questions.loading import load_questions, write_questions
+from realm.evaluation.questions.rows import QuestionOptions
+from realm.experiments.world.atlas import build_atlas
+from realm.models.types import Question
 from realm.storage.files import sha256_file, write_json
-from realm.text.answers import normalize_answer
 from realm.text.files import json_lines
+from realm.text.matching.answers import normalize_answer
 
 LICENCES = {
     "squad/train_official.jsonl.xz": "CC BY-SA 4.0 (SQuAD 1.1)",

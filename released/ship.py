@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from realm import __version__
-from realm.nn.differences import write_difference
-from realm.nn.known_bodies import DIFFERENCE, known_body
-from realm.nn.model import RealmModel
-from realm.nn.spec import spec_to_json
-from realm.opening import read_run_recipe
-from realm.paths import RunPaths
-from realm.pipeline.directory import read_seconds
-from realm.stages import stage_facts
+from realm.answering.opening import read_run_recipe
+from realm.models.bodies.known import DIFFERENCE, known_body
+from realm.models.differences import write_difference
+from realm.models.model import RealmModel
+from realm.models.spec import spec_to_json
+from realm.runs.directory import read_seconds
 from realm.storage.files import sha256_file, write_atomic, write_json
+from realm.storage.paths import RunPaths
+from realm.storage.stages import stage_facts
 
 BITS = {"embedder": 8, "reader": 8}
 

@@ -17,8 +17,8 @@ import hypothesis
 import pytest
 
 if TYPE_CHECKING:
-    from realm.config import Recipe
-    from realm.paths import RunPaths
+    from realm.recipe import Recipe
+    from realm.storage.paths import RunPaths
 
 # Two busy cores: a slow example is no failure. The same examples every time, so that a failure is the change's, not the day's.
 hypothesis.settings.register_profile("realm", deadline=None, derandomize=True)
@@ -55,7 +55,7 @@ def from_nothing() -> "Callable[[Path, dict[str, dict[str, Any]]], Recipe]":
     """recipes/from-nothing.toml with some changes, as if it lay in ``directory/recipes``: its atlas is ``directory/runs/atlas``."""
     import tomllib
 
-    from realm.config import Recipe, build_recipe
+    from realm.recipe import Recipe, build_recipe
 
     name = "recipes/from-nothing.toml"
 
@@ -150,8 +150,8 @@ def write_tiny() -> Callable[[Path], Path]:
 @pytest.fixture(scope="session")
 def tiny_run(tmp_path_factory: pytest.TempPathFactory, write_tiny: Callable[[Path], Path]) -> Path:
     """A run that went through every stage, its files beside it. Tests that change it work on a copy."""
-    from realm.pipeline.run import run_recipe
     from realm.progress import Progress
+    from realm.runs.run import run_recipe
 
     root = tmp_path_factory.mktemp("tiny")
     run_recipe(write_tiny(root), root / "run", stages=None, progress=Progress(quiet=True))
@@ -161,7 +161,7 @@ def tiny_run(tmp_path_factory: pytest.TempPathFactory, write_tiny: Callable[[Pat
 @pytest.fixture(scope="session")
 def small_atlas() -> Callable[..., None]:
     """Writes what ``write_atlas`` does, of 150 countries alone, and 40 questions of each kind on them."""
-    from realm.demo.atlas import build_atlas
+    from realm.experiments.world.atlas import build_atlas
 
     def write(directory: Path, **parts: Any) -> None:
         atlas = build_atlas(**parts)
@@ -182,13 +182,13 @@ def waiting_run(tmp_path: Path, write_tiny: Callable[[Path], Path]) -> "RunPaths
     """A run whose trainer has asked for an index."""
     import torch
 
-    from realm.config import dump_recipe, load_recipe
-    from realm.corpus.build.builder import build_corpus
-    from realm.data.blocks import open_inputs
-    from realm.nn.model import RealmModel
-    from realm.nn.spec import BodySpec, bert_spec, one_body
-    from realm.paths import RunPaths
-    from realm.refresh.parameters import request_index
+    from realm.documents.ingest.builder import build_corpus
+    from realm.models.model import RealmModel
+    from realm.models.spec import BodySpec, bert_spec, one_body
+    from realm.recipe import dump_recipe, load_recipe
+    from realm.search.blocks import open_inputs
+    from realm.search.publishing.parameters import request_index
+    from realm.storage.paths import RunPaths
 
     recipe, paths = load_recipe(write_tiny(tmp_path)), RunPaths(tmp_path / "run")
     build_corpus([tmp_path / "docs.jsonl"], paths.corpus, vocab_size=300)
@@ -204,9 +204,9 @@ def waiting_run(tmp_path: Path, write_tiny: Callable[[Path], Path]) -> "RunPaths
 @pytest.fixture
 def interrupt_each(monkeypatch: pytest.MonkeyPatch) -> Callable[[set[str]], None]:
     """Makes each of the named stages end with Ctrl-C before its fourth step, once; a name is taken out of the set when that happens."""
-    import realm.train.loop
+    import realm.training.loop.loop
 
-    step_of = realm.train.loop._one_step
+    step_of = realm.training.loop.loop._one_step
 
     def arm(pending: set[str]) -> None:
         def one_step(task: Any, step: int, *rest: Any) -> Any:
@@ -215,6 +215,6 @@ def interrupt_each(monkeypatch: pytest.MonkeyPatch) -> Callable[[set[str]], None
                 raise KeyboardInterrupt
             return step_of(task, step, *rest)
 
-        monkeypatch.setattr(realm.train.loop, "_one_step", one_step)
+        monkeypatch.setattr(realm.training.loop.loop, "_one_step", one_step)
 
     return arm

@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
+from realm.answering.opening import open_run
 from realm.cli import main
-from realm.config import Recipe, load_recipe
 from realm.errors import ConfigError, CorpusError, RunError, TrainingError
-from realm.opening import open_run
-from realm.pipeline import ablate as module
-from realm.pipeline.ablate import ablate, ablation_table
+from realm.experiments import ablate as module
+from realm.experiments.ablate import ablate, ablation_table
+from realm.experiments.ablations import BASELINE, GROUPS, OWN, REALM, TABLE2, ablation_recipe, chosen_ablations
 from realm.progress import Progress
-from realm.recipes.ablations import BASELINE, GROUPS, OWN, REALM, TABLE2, ablation_recipe, chosen_ablations
+from realm.recipe import Recipe, load_recipe
 
 QUIET = Progress(quiet=True)
 Write = Callable[[Path], Path]
@@ -41,8 +41,8 @@ def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError("trained or evaluated again")
 
-    monkeypatch.setattr("realm.recipes.context.fit", never)
-    monkeypatch.setattr("realm.pipeline.evaluation.evaluate_retrieval", never)
+    monkeypatch.setattr("realm.training.context.fit", never)
+    monkeypatch.setattr("realm.runs.evaluation.evaluate_retrieval", never)
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,7 @@ def test_a_second_start_trains_nothing(whole: tuple[Recipe, Path, dict[str, Any]
     assert again["rows"] == found["rows"] and again["out"] == str(moved)
     # The measures are gone, the stages are not: nothing is trained either, and the results are the same but for seconds.
     monkeypatch.undo()
-    monkeypatch.setattr("realm.recipes.context.fit", None)
+    monkeypatch.setattr("realm.training.context.fit", None)
     shutil.rmtree(moved / "rows")
     (row,) = ablate(recipe, moved, chosen_ablations("orqa"), 1, QUIET)["rows"]
     before = next(one for one in found["rows"] if one["row"] == "orqa")

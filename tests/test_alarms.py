@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from realm.config import build_recipe
-from realm.diagnoses import Diagnosis, attainable_share, diagnoses
-from realm.pipeline.run import Alarms, alarms_of
-from realm.train.metrics import MetricsLog
+from realm.recipe import build_recipe
+from realm.report.diagnoses import Diagnosis, attainable_share, diagnoses
+from realm.runs.run import Alarms, alarms_of
+from realm.storage.metrics import MetricsLog
 
 HEALTHY = {"marginal_utility": 0.1, "distinct": 0.8, "staleness_highest": 10.0}
 Row = tuple[str, int, dict[str, float]]

@@ -10,24 +10,24 @@ import numpy as np
 import pytest
 import torch
 
-from realm.answerer import SPANS_TRIED, UNASKED, Answerer, ReadBlocks, TextSpan, likeliest
-from realm.candidates import Candidates, DenseCandidates, Source
-from realm.corpus.build.builder import build_corpus
-from realm.corpus.store.blocks import BlockStore
-from realm.data.answer_kinds import Asked, asked_for
-from realm.data.blocks import BlockInputs, open_inputs
-from realm.data.featurize import Featurizer
-from realm.nn.model import RealmModel
-from realm.nn.precision import has_bf16
-from realm.nn.reader import Reader
-from realm.reading import read_candidates, score_spans
-from realm.nn.spec import bert_spec, one_body
-from realm.paths import RunPaths
-from realm.recipes.baselines.retrievers import Bm25Candidates
-from realm.refresh.generation import Generation
-from realm.refresh.refresher import refresh_index
-from realm.text.answers import is_whole, normalize_answer
-from realm.text.scoring import OPEN_QA
+from realm.answering.answerer import SPANS_TRIED, UNASKED, Answerer, ReadBlocks, TextSpan, likeliest
+from realm.answering.questions.answer_kinds import Asked, asked_for
+from realm.answering.reading import read_candidates, score_spans
+from realm.documents.ingest.builder import build_corpus
+from realm.documents.store.blocks import BlockStore
+from realm.models.bodies.precision import has_bf16
+from realm.models.featurize import Featurizer
+from realm.models.model import RealmModel
+from realm.models.reader import Reader
+from realm.models.spec import bert_spec, one_body
+from realm.search.blocks import BlockInputs, open_inputs
+from realm.search.candidates import Candidates, DenseCandidates, Source
+from realm.search.publishing.generation import Generation
+from realm.search.publishing.refresher import refresh_index
+from realm.storage.paths import RunPaths
+from realm.text.matching.answers import is_whole, normalize_answer
+from realm.text.matching.scoring import OPEN_QA
+from realm.training.baselines.retrievers import Bm25Candidates
 
 TEXTS = {
     "Hugo": "Victor Hugo was born in Besançon in 1802. He wrote Les Misérables, a long novel.",
@@ -248,7 +248,7 @@ def test_reading_in_bfloat16_is_reading(
         assert exact.dtype == half.dtype == torch.float32
         assert torch.allclose(exact, half, atol=0.1)
         assert torch.equal(exact, half) is not has_bf16("cpu")
-        monkeypatch.setattr("realm.nn.precision.has_bf16", lambda device: False)
+        monkeypatch.setattr("realm.models.bodies.precision.has_bf16", lambda device: False)
         assert torch.equal(exact, Answerer(inputs, dense, model.reader, versions={}, bf16=True)._log_p(tokens, found))
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from realm import Realm, api
+from realm import Realm
 from realm.errors import ConfigError, RealmError
+from realm.runs import api
 
 API = Path(__file__).resolve().parents[1] / "docs" / "api.md"
 

@@ -11,7 +11,7 @@ import torch
 
 from realm.cli import main
 from realm.errors import RunError
-from realm.nn.spec import read_spec
+from realm.models.spec import read_spec
 from realm.storage.files import sha256_file
 from realm.storage.manifests import read_note, write_note
 from realm.storage.sealed import seal

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from realm import open_documents
+from realm.answering.opening import OpenRun, open_run
 from realm.cli import main
 from realm.cli.places import parted
 from realm.errors import ConfigError, DataError
-from realm.opening import OpenRun, open_run
-from realm.paths import RunPaths
-from realm.pipeline import cached
-from realm.pipeline.cached import cached_runs, clear_cache, open_cached
 from realm.progress import Progress
-from realm.refresh import embedding
+from realm.runs import cached
+from realm.runs.cached import cached_runs, clear_cache, open_cached
+from realm.search.publishing import embedding
+from realm.storage.paths import RunPaths
 
 QUIET = Progress(quiet=True)
 Say = Callable[..., dict[str, Any]]
@@ -232,8 +232,8 @@ def test_a_folder_with_pictures_works_from_the_first_command(
 ) -> None:
     """A page shows a picture, and its caption answers; a picture that changed is embedded anew; what the extra would bring is said once."""
     image = pytest.importorskip("PIL.Image")
-    monkeypatch.setattr("realm.corpus.sources.pictures.recognises", lambda: False)
-    monkeypatch.setattr("realm.corpus.sources.pictures.recognised", lambda data, seconds: "")
+    monkeypatch.setattr("realm.documents.pages.pictures.recognises", lambda: False)
+    monkeypatch.setattr("realm.documents.pages.pictures.recognised", lambda data, seconds: "")
     image.new("RGB", (90, 90), "red").save(notes / "chart.png")
     (notes / "novaria.md").write_text("# Novaria\n\nNobody lives there.\n\n![The harbour of Novaria in winter](chart.png)\n")
     for said in (True, False):

@@ -95,12 +95,12 @@ def test_usage_errors_end_with_2(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_interrupted(monkeypatch: pytest.MonkeyPatch, tiny_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    import realm.pipeline.cached  # noqa: F401  # keeps the real function: what is imported first while it is patched would keep the patch
+    import realm.runs.cached  # noqa: F401  # keeps the real function: what is imported first while it is patched would keep the patch
 
     def interrupt(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("realm.opening.open_run", interrupt)
+    monkeypatch.setattr("realm.answering.opening.open_run", interrupt)
     assert main(["ask", str(tiny_run), "Who?"]) == 130
     assert capsys.readouterr().err == "interrupted; run the same command again to continue\n"
 

@@ -11,21 +11,21 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from realm.answering.opening import open_run
 from realm.cli import main
-from realm.config import load_recipe
-from realm.data.questions.loading import load_datasets, pooled
 from realm.errors import ConfigError, RunError
-from realm.opening import open_run
-from realm.paths import RunPaths
-from realm.pipeline.compare import chosen_rows, compare
+from realm.evaluation.measures import is_correct
+from realm.evaluation.questions.loading import load_datasets, pooled
+from realm.experiments.compare import chosen_rows, compare
 from realm.progress import Progress
-from realm.recipes.baselines.rows import CONTENDERS
-from realm.recipes.context import load_stage, open_context, stage_facts
-from realm.recipes.scoring import is_correct
+from realm.recipe import load_recipe
 from realm.report.comparison import as_csv, as_latex, as_text, comparison, interval
 from realm.storage import locks as locking
 from realm.storage.files import sha256_file
 from realm.storage.manifests import read_note
+from realm.storage.paths import RunPaths
+from realm.training.baselines.rows import CONTENDERS
+from realm.training.context import load_stage, open_context, stage_facts
 
 QUIET = Progress(quiet=True)
 NAMES = [contender.name for contender in CONTENDERS if contender.name != "published"]
@@ -51,7 +51,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory, write_tiny: Write) -> tup
     path = write_both(root, write_tiny)
     recipe = load_recipe(path, {"eval": {"closed_book_epochs": 2}})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("realm.recipes.baselines.closed_book.BATCH", 8)
+        patch.setattr("realm.training.baselines.closed_book.BATCH", 8)
         return root / "out", compare(recipe, root / "out", seeds=2, progress=QUIET)
 
 
@@ -140,15 +140,15 @@ def test_nothing_is_done_twice(compared: tuple[Path, dict[str, Any]], write_tiny
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError("trained or measured again")
 
-    monkeypatch.setattr("realm.recipes.baselines.closed_book.BATCH", 8)
-    monkeypatch.setattr("realm.recipes.context.fit", never)
-    monkeypatch.setattr("realm.recipes.baselines.rows.measured", never)
+    monkeypatch.setattr("realm.training.baselines.closed_book.BATCH", 8)
+    monkeypatch.setattr("realm.training.context.fit", never)
+    monkeypatch.setattr("realm.training.baselines.rows.measured", never)
     again = compare(recipe, root, seeds=2, progress=QUIET)
     assert again == found
     # A row that was lost is measured anew, by itself and without training.
     monkeypatch.undo()
-    monkeypatch.setattr("realm.recipes.baselines.closed_book.BATCH", 8)
-    monkeypatch.setattr("realm.recipes.context.fit", never)
+    monkeypatch.setattr("realm.training.baselines.closed_book.BATCH", 8)
+    monkeypatch.setattr("realm.training.context.fit", never)
     row = root / "seed-1" / "compare" / "tfidf.json"
     before = read_note(row)
     row.write_text("{half")

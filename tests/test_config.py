@@ -8,8 +8,8 @@ import pytest
 import tomli_w
 from hypothesis import given, strategies as st
 
-from realm.config import Recipe, build_recipe, dump_recipe, load_recipe, preset_names
 from realm.errors import ConfigError
+from realm.recipe import Recipe, build_recipe, dump_recipe, load_recipe, preset_names
 
 
 def write(directory: Path, text: str) -> Path:
@@ -56,9 +56,9 @@ def test_every_field_has_a_docstring() -> None:
     import ast
     import inspect
 
-    import realm.config.recipe
+    import realm.recipe.sections
 
-    for node in ast.walk(ast.parse(inspect.getsource(realm.config.recipe))):
+    for node in ast.walk(ast.parse(inspect.getsource(realm.recipe.sections))):
         if isinstance(node, ast.ClassDef) and node.name.endswith("Config"):
             assert ast.get_docstring(node)
             for field, after in zip(node.body[1::2], node.body[2::2], strict=True):

@@ -8,11 +8,11 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 
-from realm.config import FinetuneConfig, PretrainConfig, Recipe, build_recipe
-from realm.config.values import read_value
 from realm.errors import ConfigError
-from realm.recipes.finetune.task import SPAN_LOSSES
-from realm.recipes.pretrain.score import LIKELIHOODS
+from realm.recipe import FinetuneConfig, PretrainConfig, Recipe, build_recipe
+from realm.recipe.values import read_value
+from realm.training.finetune.task import SPAN_LOSSES
+from realm.training.pretrain.score import LIKELIHOODS
 
 
 @pytest.mark.parametrize("section", [field.name for field in dataclasses.fields(Recipe)])
@@ -55,5 +55,5 @@ def test_what_does_not_fit_has_its_cure(text: str, message: str) -> None:
 
 
 def test_recipes_can_be_named_without_loading_what_checks_them() -> None:
-    """pydantic takes a tenth of a second: it is loaded by the first recipe that is read, not by `import realm.config`."""
-    subprocess.run([sys.executable, "-c", "import sys, realm.config; assert 'pydantic' not in sys.modules"], check=True, timeout=60)
+    """pydantic takes a tenth of a second: it is loaded by the first recipe that is read, not by `import realm.recipe`."""
+    subprocess.run([sys.executable, "-c", "import sys, realm.recipe; assert 'pydantic' not in sys.modules"], check=True, timeout=60)

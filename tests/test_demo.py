@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from realm.cli import main
-from realm.config import Recipe, build_recipe
-from realm.demo.atlas import DEMO_DOMAINS, build_atlas
-from realm.pipeline import demo
-from realm.pipeline.run import run_recipe
+from realm.experiments import demo
+from realm.experiments.world.atlas import DEMO_DOMAINS, build_atlas
 from realm.progress import Progress
+from realm.recipe import Recipe, build_recipe
+from realm.runs.run import run_recipe
 
 QUIET = Progress(quiet=True)
 CLAIMS = ["before", "documents", "questions", "own_words", "bm25", "without_documents", "explained", "changed"]
@@ -92,7 +92,7 @@ def test_the_long_demo_and_its_changes_are_recipes(tmp_path: Path) -> None:
 
 
 def test_sixty_questions_in_other_words_have_answers_in_the_atlas() -> None:
-    written = tomllib.loads((files("realm.demo") / "own_words.toml").read_text("utf-8"))
+    written = tomllib.loads((files("realm.experiments.world") / "own_words.toml").read_text("utf-8"))
     asked = {f"{domain}/{name}": text for domain, own in written.items() for name, text in own.items()}
     tests = {q["id"].rpartition("/")[0]: q for q in build_atlas(domains=DEMO_DOMAINS).questions["test"]}
     assert len(asked) == 60 and set(asked) <= set(tests)

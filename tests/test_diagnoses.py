@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from realm.diagnoses import diagnoses
-from realm.paths import RunPaths
 from realm.report import write_report
-from realm.train.metrics import _line
+from realm.report.diagnoses import diagnoses
+from realm.storage.metrics import _line
+from realm.storage.paths import RunPaths
 
 ROOT = Path(__file__).parents[1]
 

@@ -113,7 +113,7 @@ def test_what_is_copied_is_there_and_is_sent() -> None:
             copied += shlex.split(step.rest)[:-1]
     assert copied and all((ROOT / name).exists() and is_sent(name) for name in copied), copied
     assert {"pyproject.toml", "constraints.txt", "hatch_build.py", "src"} <= set(copied)
-    assert not any(map(is_sent, ("runs", "token", ".git", ".venv", "tests", "src/realm/index/native/kernel-1.so")))
+    assert not any(map(is_sent, ("runs", "token", ".git", ".venv", "tests", "src/realm/search/index/native/kernel-1.so")))
 
 
 def test_the_server_accepts_what_the_image_says(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from realm.answerer import Answerer
-from realm.data.blocks import NULL_ROW
-from realm.opening import open_run
-from realm.records import Answer
+from realm.answering.answerer import Answerer
+from realm.answering.opening import open_run
+from realm.answering.records import Answer
+from realm.search.blocks import NULL_ROW
 
 ROOT = Path(__file__).parents[1]
 ASKED = ["What is the currency of Arvad?", "What do people in Belmor pay with?", "zzz"]

@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 import torch
 
-from realm.corpus.build.builder import build_corpus
-from realm.corpus.store.blocks import NULL_BLOCK, BlockStore
-from realm.data.blocks import NULL_ROW, BlockInputs
-from realm.data.featurize import Featurizer
+from realm.answering.explain import best_spans, explain
+from realm.answering.records import Explanation
+from realm.documents.ingest.builder import build_corpus
+from realm.documents.store.blocks import NULL_BLOCK, BlockStore
 from realm.errors import ConfigError, DataError, RealmError, RunError
-from realm.explain import best_spans, explain
-from realm.nn.model import RealmModel
-from realm.nn.spec import bert_spec, one_body
-from realm.paths import RunPaths
-from realm.records import Explanation
-from realm.refresh.generation import Generation
-from realm.refresh.refresher import refresh_index
+from realm.models.featurize import Featurizer
+from realm.models.model import RealmModel
+from realm.models.spec import bert_spec, one_body
+from realm.search.blocks import NULL_ROW, BlockInputs
+from realm.search.publishing.generation import Generation
+from realm.search.publishing.refresher import refresh_index
+from realm.storage.paths import RunPaths
 
 SENTENCE = "The [MASK] is the currency of the United Kingdom."
 KEYS = ["text", "targets", "p_y", "p_y_null", "excluded", "predictions", "candidates"]

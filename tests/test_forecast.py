@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from realm.cli import main
-from realm.config import Recipe, build_recipe, load_recipe
-from realm.nn.model import part_sizes
-from realm.pipeline.forecast import ACTIVATION_NUMBERS, STATE, meta_model, pretraining_refreshes, step_bytes
+from realm.models.model import part_sizes
+from realm.recipe import Recipe, build_recipe, load_recipe
+from realm.runs.forecast import ACTIVATION_NUMBERS, STATE, meta_model, pretraining_refreshes, step_bytes
 
 RECIPE = Path(__file__).resolve().parents[1] / "recipes" / "paper-base.toml"
 

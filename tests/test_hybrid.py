@@ -9,23 +9,23 @@ import numpy as np
 import pytest
 import torch
 
-from realm.candidates import A_POINT, DenseCandidates, HybridCandidates, Searching, make_source
+from realm.answering.cloze import masked_text
+from realm.answering.explain import explain
+from realm.answering.opening import OpenRun, open_run
 from realm.cli import main
-from realm.config import build_recipe
-from realm.corpus.change.updates import add_documents, remove_documents
-from realm.data.cloze import masked_text
-from realm.data.types import MaskedQuery, Question
+from realm.documents.change.updates import add_documents, remove_documents
 from realm.errors import ConfigError
-from realm.explain import explain
-from realm.index import hybrid
-from realm.opening import OpenRun, open_run
-from realm.recipes.align import AlignOptions, align
-from realm.recipes.calibration import WEIGHTS, fit_weight
-from realm.recipes.context import open_context
-from realm.recipes.pretrain.monitor import excluded_share
-from realm.recipes.pretrain.retrieve import PretrainView
-from realm.recipes.scoring import Relevance
+from realm.evaluation.calibration import WEIGHTS, fit_weight
+from realm.evaluation.measures import Relevance
+from realm.models.types import MaskedQuery, Question
+from realm.recipe import build_recipe
+from realm.search import hybrid
+from realm.search.candidates import A_POINT, DenseCandidates, HybridCandidates, Searching, make_source
 from realm.storage.sealed import seal
+from realm.training.align import AlignOptions, align
+from realm.training.context import open_context
+from realm.training.pretrain.monitor import excluded_share
+from realm.training.pretrain.retrieve import PretrainView
 
 QUESTIONS = ["What is the currency of Arvad?", "winters in Dulwen", "cents", "zzz"]
 
@@ -258,8 +258,8 @@ def test_verify_reads_the_sparse_index(tiny_run: Path, tmp_path: Path, capsys: p
 
 def test_a_run_trains_with_hybrid_retrieval(tmp_path: Path, write_tiny: Any) -> None:
     """Every stage searches both ways; generations share their words; the report of fine-tuning is that of hybrid search."""
-    from realm.pipeline.run import run_recipe
     from realm.progress import Progress
+    from realm.runs.run import run_recipe
 
     recipe = write_tiny(tmp_path)
     recipe.write_text(recipe.read_text("utf-8") + '[retrieval]\nkind = "hybrid"\n', "utf-8")
@@ -294,8 +294,8 @@ def test_the_weight_is_the_one_that_finds_most_answers(tiny_run: Path, tmp_path:
 
 
 def test_the_fitted_weight_is_searched_with_unless_the_recipe_states_one(tmp_path: Path, write_tiny: Any) -> None:
-    from realm.pipeline.run import run_recipe
     from realm.progress import Progress
+    from realm.runs.run import run_recipe
 
     recipe, root = write_tiny(tmp_path), tmp_path / "run"
     recipe.write_text(recipe.read_text("utf-8") + '[retrieval]\nkind = "hybrid"\n', "utf-8")

@@ -8,13 +8,13 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 
+from realm.answering.opening import open_run
 from realm.cli import main
-from realm.config import IndexConfig, load_recipe, run_index_kind
-from realm.index.choice import KINDS
-from realm.index.native.kernel import installed_kernel
-from realm.opening import open_run
-from realm.paths import RunPaths
-from realm.pipeline.directory import claim_run
+from realm.recipe import IndexConfig, load_recipe, run_index_kind
+from realm.runs.directory import claim_run
+from realm.search.index.choice import KINDS
+from realm.search.index.native.kernel import installed_kernel
+from realm.storage.paths import RunPaths
 
 QUESTION = "What is the currency of Arvad?"
 

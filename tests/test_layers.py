@@ -97,7 +97,7 @@ def test_no_modules_import_each_other() -> None:
 
 
 def test_who_watches_pretraining_does_not_see_its_task() -> None:
-    inside = "realm.recipes.pretrain"
+    inside = "realm.training.pretrain"
     seeing = {module for module, found in imported_modules().items() if f"{inside}.task" in found and module.startswith(inside)}
     assert seeing == {f"{inside}.stage"}
 
@@ -113,7 +113,7 @@ def test_below_the_recipes_nobody_sees_config_objects() -> None:
         for path in files(SOURCE)
         if path.relative_to(SOURCE).with_suffix("").parts[0] in BELOW_CONFIG
         for line, name in imports(ast.parse(path.read_text("utf-8")))
-        if name == "realm.config" or name.startswith("realm.config.")
+        if name == "realm.recipe" or name.startswith("realm.recipe.")
     ]
     assert not guilty
 

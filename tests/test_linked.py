@@ -8,25 +8,25 @@ import numpy as np
 import pytest
 import torch
 
-from realm.answerer import Answerer
-from realm.candidates import DenseCandidates, HybridCandidates, Searching, make_source
+from realm.answering.answerer import Answerer
+from realm.answering.reading import read_candidates
 from realm.cli import show
-from realm.config import build_recipe
-from realm.corpus.build.builder import build_corpus
-from realm.corpus.change.updates import remove_documents
-from realm.corpus.neighbours import Neighbours
-from realm.corpus.store.blocks import BlockStore
-from realm.data.blocks import BlockInputs
-from realm.data.featurize import Featurizer
+from realm.documents.change.updates import remove_documents
+from realm.documents.ingest.builder import build_corpus
+from realm.documents.neighbours import Neighbours
+from realm.documents.store.blocks import BlockStore
 from realm.errors import ConfigError
-from realm.linked import FIRST, Reached, merged
-from realm.nn.model import RealmModel
-from realm.reading import read_candidates
-from realm.nn.spec import bert_spec, one_body
-from realm.paths import RunPaths
-from realm.recipes.context import retrieval_facts
-from realm.refresh.generation import Generation
-from realm.refresh.refresher import refresh_index
+from realm.models.featurize import Featurizer
+from realm.models.model import RealmModel
+from realm.models.spec import bert_spec, one_body
+from realm.recipe import build_recipe
+from realm.search.blocks import BlockInputs
+from realm.search.candidates import DenseCandidates, HybridCandidates, Searching, make_source
+from realm.search.links import FIRST, Reached, merged
+from realm.search.publishing.generation import Generation
+from realm.search.publishing.refresher import refresh_index
+from realm.storage.paths import RunPaths
+from realm.training.context import retrieval_facts
 
 LANDS = [
     "Arvad",

@@ -8,9 +8,9 @@ import torch
 from hypothesis import given, strategies as st
 from torch import Tensor
 
-from realm import losses
-from realm.config import PretrainConfig, build_recipe
-from realm.recipes.pretrain.score import ScoredCandidates, pretraining_loss
+from realm.models import losses
+from realm.recipe import PretrainConfig, build_recipe
+from realm.training.pretrain.score import ScoredCandidates, pretraining_loss
 
 NINF = float("-inf")
 

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from realm import losses
+from realm.models import losses
 
 
 def test_ict_is_cross_entropy_over_the_columns() -> None:

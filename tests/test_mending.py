@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from realm.answering.opening import open_run
 from realm.cli import main
-from realm.corpus.change.updates import add_documents
-from realm.opening import open_run
+from realm.documents.change.updates import add_documents
 from realm.storage.generations import read_current
 
 QUESTION = "What is the currency of Arvad?"

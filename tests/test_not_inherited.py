@@ -10,14 +10,14 @@ import torch
 from cases import BLOCKS, QUESTIONS, SHAPES, vocabulary
 from small_corpus import READ, SmallCorpus
 
-from realm import losses
-from realm.answerer import Answerer
-from realm.data.questions.loading import load_questions
+from realm.answering.answerer import Answerer
+from realm.answering.records import Answer
 from realm.errors import DataError
-from realm.nn.model import RealmModel
-from realm.nn.published.config import read_published_config
-from realm.records import Answer
-from realm.train.loop import StepResult
+from realm.evaluation.questions.loading import load_questions
+from realm.models import losses
+from realm.models.model import RealmModel
+from realm.models.published.config import read_published_config
+from realm.training.loop.loop import StepResult
 
 Ask = Callable[[list[str], int], list[Answer]]
 Step = Callable[[tuple[tuple[str, tuple[str, ...]], ...]], StepResult]

@@ -14,20 +14,20 @@ from typing import Any
 
 import pytest
 
+from realm.answering.opening import open_run
 from realm.cli import main
-from realm.config import Recipe, load_recipe
-from realm.corpus.records import SourceDocument
-from realm.corpus.sources import SourceOptions
+from realm.documents.records import SourceDocument
+from realm.documents.sources import SourceOptions
 from realm.errors import ConfigError, CorpusError, RunError
-from realm.opening import open_run
-from realm.pipeline.plan import plan
-from realm.pipeline.run import run_recipe
 from realm.progress import Progress
+from realm.recipe import Recipe, load_recipe
+from realm.runs.plan import plan
+from realm.runs.run import run_recipe
 from realm.storage import locks as locking
 from realm.storage.files import sha256_file
 from realm.storage.manifests import read_note
+from realm.storage.metrics import TIMES, MetricsLog
 from realm.timing import KINDS
-from realm.train.metrics import TIMES, MetricsLog
 
 QUIET = Progress(quiet=True)
 Write = Callable[[Path], Path]
@@ -82,8 +82,8 @@ def test_a_second_start_does_nothing(tiny_run: Path, tmp_path: Path, monkeypatch
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError("trained or evaluated again")
 
-    monkeypatch.setattr("realm.recipes.context.fit", never)
-    monkeypatch.setattr("realm.pipeline.evaluation.evaluate_retrieval", never)
+    monkeypatch.setattr("realm.training.context.fit", never)
+    monkeypatch.setattr("realm.runs.evaluation.evaluate_retrieval", never)
     done = run_recipe(tiny_run.parent / "recipe.toml", run, stages=None, progress=QUIET)
     changed = {name for name, sha in tree(run).items() if before.get(name) != sha}
     assert changed <= {"seconds.json", "profile.json", "report.html"} and set(tree(run)) == set(before)
@@ -181,7 +181,7 @@ def test_a_run_may_move_with_its_files(tiny_run: Path, tmp_path: Path, monkeypat
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError("trained again")
 
-    monkeypatch.setattr("realm.recipes.context.fit", never)
+    monkeypatch.setattr("realm.training.context.fit", never)
     run_recipe(tmp_path / "moved" / "recipe.toml", tmp_path / "moved" / "run", stages=None, progress=QUIET)
     assert weights(tmp_path / "moved" / "run") == before
     assert str(tmp_path / "moved") in (tmp_path / "moved" / "run" / "config.toml").read_text()
@@ -213,7 +213,7 @@ def test_a_source_on_the_hub(tmp_path: Path, write_tiny: Write, monkeypatch: pyt
         asked.append(source)
         yield SourceDocument("hub", "Hub", "A document of the hub. It says little.", str(source), 1)
 
-    monkeypatch.setattr("realm.corpus.sources.reading.read_dataset", read_dataset)
+    monkeypatch.setattr("realm.documents.sources.reading.read_dataset", read_dataset)
     recipe = load_recipe(write_tiny(tmp_path), {"corpus": {"sources": [str(tmp_path / "docs.jsonl"), "hf:owner/name"]}})
     for _ in range(2):
         run_recipe(recipe, tmp_path / "run", stages=("corpus",), progress=QUIET)
@@ -270,14 +270,14 @@ def test_plan_keeps_the_places_of_answers_for_the_run(tiny_run: Path, tmp_path: 
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError("located again")
 
-    monkeypatch.setattr("realm.data.matching.locate_answers", never)
+    monkeypatch.setattr("realm.evaluation.matching.locate_answers", never)
     assert plan(tiny_run.parent / "recipe.toml", run)["stages"]["finetune"]["seconds"] > 0
 
 
 def test_plan_goes_by_the_clock_of_work(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the probe waits for: with a clock that moves by a second at each look, a step takes one."""
     ticks = itertools.count()
-    monkeypatch.setattr(sys.modules["realm.pipeline.plan"], "working_clock", lambda device: lambda: float(next(ticks)))
+    monkeypatch.setattr(sys.modules["realm.runs.plan"], "working_clock", lambda device: lambda: float(next(ticks)))
     stages = plan(tiny_run.parent / "recipe.toml", tiny_run)["stages"]
     assert all(stages[name]["seconds_per_step"] == 1 for name in ("warm", "ict", "pretrain", "finetune"))
     assert stages["finetune"]["seconds_located"] == 1 and stages["pretrain"]["seconds_per_evaluation"] == 1

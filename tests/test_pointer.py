@@ -10,22 +10,22 @@ import numpy as np
 import pytest
 import torch
 
+from realm.answering.opening import open_run, read_run_recipe
+from realm.answering.pointer import best_strings, point_at
+from realm.answering.reading import read_candidates, score_spans
 from realm.cli import main
-from realm.config import build_recipe
-from realm.data.blocks import NO_ROW, NULL_ROW
-from realm.data.featurize import MARKED_SEGMENTS, marked
-from realm.data.loader import hold_out
 from realm.errors import ConfigError
-from realm.nn.model import RealmModel
-from realm.reading import read_candidates, score_spans
-from realm.nn.spec import bert_spec, one_body
-from realm.opening import open_run, read_run_recipe
-from realm.paths import RunPaths
-from realm.pipeline.run import run_recipe
-from realm.pointer import best_strings, point_at
+from realm.models.featurize import MARKED_SEGMENTS, marked
+from realm.models.model import RealmModel
+from realm.models.spec import bert_spec, one_body
 from realm.progress import Progress
-from realm.recipes.context import load_stage, open_context
-from realm.recipes.pretrain.task import PretrainTask
+from realm.recipe import build_recipe
+from realm.runs.run import run_recipe
+from realm.search.blocks import NO_ROW, NULL_ROW
+from realm.storage.paths import RunPaths
+from realm.training.context import load_stage, open_context
+from realm.training.order import hold_out
+from realm.training.pretrain.task import PretrainTask
 
 PLACES = ("Oslo", "Lima", "Cairo", "Quito", "Hanoi", "Accra", "Sofia", "Dakar", "Minsk", "Tunis", "Delhi", "Seoul")
 RIVERS = ("Branta", "Kolma", "Vessen", "Tarrow", "Ilmaro", "Quenda", "Sorvik", "Palune", "Grabe", "Ostara", "Melvar", "Durn")

@@ -17,15 +17,16 @@ from safetensors.torch import load_file, save_file
 from small_corpus import bert_tokenizer, best_span
 from torch import Tensor
 
-from realm import Realm, losses
-from realm.corpus.build.builder import build_corpus
-from realm.data.blocks import BlockInputs, open_inputs
-from realm.data.featurize import Featurizer
-from realm.data.types import Sequence
-from realm.nn.model import RealmModel
-from realm.nn.published.config import ARCHITECTURES, published_config, read_published_config
-from realm.nn.published.names import import_tensors, plan_import, published_kind
-from realm.pipeline.importing import import_published
+from realm import Realm
+from realm.documents.ingest.builder import build_corpus
+from realm.models import losses
+from realm.models.featurize import Featurizer
+from realm.models.model import RealmModel
+from realm.models.published.config import ARCHITECTURES, published_config, read_published_config
+from realm.models.published.names import import_tensors, plan_import, published_kind
+from realm.models.types import Sequence
+from realm.runs.importing import import_published
+from realm.search.blocks import BlockInputs, open_inputs
 
 SIX, TWELVE = list(range(6)), list(range(6, 12))
 RECORDS = ("first", "second", "third", "fourth", "fifth")

@@ -16,7 +16,7 @@ import pytest
 
 from realm.cli import groups, main, verbs
 from realm.cli.arguments import overrides
-from realm.config import Recipe, build_recipe
+from realm.recipe import Recipe, build_recipe
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

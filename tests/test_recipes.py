@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from realm.config import build_recipe, dump_recipe, load_recipe
-from realm.pipeline import demo
+from realm.experiments import demo
+from realm.recipe import build_recipe, dump_recipe, load_recipe
 
 RECIPES = sorted((Path(__file__).resolve().parents[1] / "recipes").glob("*.toml"))
 BUNDLED = sorted(path.name for path in (files("realm") / "demo").iterdir() if path.name.startswith("recipe"))

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from realm.data.questions.rows import QuestionOptions
-from realm.data.questions.loading import load_questions
-from realm.demo.atlas import build_atlas
-from realm.nn.known_bodies import DIFFERENCE, KNOWN_BODIES, body_directory, local_directory
-from realm.nn.model import RealmModel
+from realm.evaluation.questions.loading import load_questions
+from realm.evaluation.questions.rows import QuestionOptions
+from realm.experiments.world.atlas import build_atlas
+from realm.models.bodies.known import DIFFERENCE, KNOWN_BODIES, body_directory, local_directory
+from realm.models.model import RealmModel
 from realm.storage.files import sha256_file
-from realm.text.answers import normalize_answer
 from realm.text.files import json_lines
+from realm.text.matching.answers import normalize_answer
 
 ROOT = Path(__file__).resolve().parents[1]
 SHIPPED = [known for known in KNOWN_BODIES if known.base]

@@ -9,15 +9,15 @@ import pytest
 import torch
 
 from realm import Realm
+from realm.answering.opening import open_run
 from realm.cli import main
-from realm.corpus.change.compaction import compact_corpus
-from realm.corpus.change.updates import add_documents, remove_documents, update_documents
-from realm.corpus.store.blocks import BlockStore
-from realm.index.choice import LiveIndex
-from realm.index.exact import ExactIndex
-from realm.opening import open_run
-from realm.recipes.baselines.retrievers import Bm25Candidates
-from realm.retrieval import Retriever
+from realm.documents.change.compaction import compact_corpus
+from realm.documents.change.updates import add_documents, remove_documents, update_documents
+from realm.documents.store.blocks import BlockStore
+from realm.search.index.choice import LiveIndex
+from realm.search.index.exact import ExactIndex
+from realm.search.retriever import Retriever
+from realm.training.baselines.retrievers import Bm25Candidates
 
 QUESTION = "What is the currency of Arvad?"
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from realm.paths import RunPaths
 from realm.report import write_report
 from realm.report.chart import Series, line_chart, short
 from realm.report.evidence import marked
 from realm.report.markup import Html, tag
 from realm.storage.manifests import write_note
-from realm.train.metrics import _line
+from realm.storage.metrics import _line
+from realm.storage.paths import RunPaths
 
 HOSTILE = '<script>alert("x")</script>&amp;\u202e\x00 onload="y" \'z'
 VOID = {"meta", "br", "col"}

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from realm.corpus.store.blocks import NULL_BLOCK
-from realm.index.exact import ExactIndex
-from realm.retrieval import NULL_INDEX, Retriever
+from realm.documents.store.blocks import NULL_BLOCK
+from realm.search.index.exact import ExactIndex
+from realm.search.retriever import NULL_INDEX, Retriever
 
 
 @pytest.fixture

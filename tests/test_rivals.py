@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 import torch
 
-from realm.data.blocks import BlockInputs
+from realm.answering.opening import open_run
 from realm.errors import DataError, MissingExtra
-from realm.opening import open_run
-from realm.recipes.baselines import retrievers as rivals
-from realm.recipes.baselines.retrievers import (
+from realm.search.blocks import BlockInputs
+from realm.training.baselines import retrievers as rivals
+from realm.training.baselines.retrievers import (
     Bm25Candidates,
     FusedCandidates,
     ScaledSource,

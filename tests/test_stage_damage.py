@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from realm.cli import main
-from realm.nn.model import RealmModel
-from realm.paths import RunPaths
+from realm.models.model import RealmModel
 from realm.report.read import read_run
+from realm.storage.paths import RunPaths
 from realm.storage.sealed import SUMS
 from realm.text.tokenizer import TextTokenizer
 

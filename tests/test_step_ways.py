@@ -54,7 +54,7 @@ def test_what_a_step_needs_is_counted_by_hand(monkeypatch: pytest.MonkeyPatch) -
     """One layer of width 4 with 8 inside: its products written out."""
     monkeypatch.syspath_prepend(str(ROOT))
     from benchmarks.training.step_work import body_flops
-    from realm.nn.spec import BodySpec
+    from realm.models.spec import BodySpec
 
     spec = BodySpec({"hidden_size": 4, "num_hidden_layers": 1, "intermediate_size": 8})
     length, read = 5, 2

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from realm.cli import main
-from realm.nn.known_bodies import known_body, local_directory
+from realm.models.bodies.known import known_body, local_directory
 
 ROOT = Path(__file__).resolve().parents[1]
 TUTORIALS = ROOT / "docs" / "tutorials"

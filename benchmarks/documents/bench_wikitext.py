@@ -21,12 +21,12 @@ import mwparserfromhell
 from mwparserfromhell import nodes
 
 from benchmarks.common import result
-from realm.corpus.records import Rejected
-from realm.corpus.wiki.dump import PIECE, WikiPage, iter_pages, read_pieces, read_wikidump, why_left_out
-from realm.corpus.wiki.elements import with_small_numbers, without_apart
-from realm.corpus.wiki.names import CLOSING_SECTIONS, Namespaces, name_set
-from realm.corpus.wiki.templates import template_writer
-from realm.corpus.wiki.text import clean_wikitext
+from realm.documents.records import Rejected
+from realm.documents.wiki.dump import PIECE, WikiPage, iter_pages, read_pieces, read_wikidump, why_left_out
+from realm.documents.wiki.elements import with_small_numbers, without_apart
+from realm.documents.wiki.names import CLOSING_SECTIONS, Namespaces, name_set
+from realm.documents.wiki.templates import template_writer
+from realm.documents.wiki.text import clean_wikitext
 from realm.text.sentences import split_sentences
 
 LINE = "\x1e"

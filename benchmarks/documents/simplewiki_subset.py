@@ -16,13 +16,13 @@ import json
 import sys
 from pathlib import Path
 
-from realm.data.questions.loading import load_questions
-from realm.data.types import Question
+from realm.evaluation.questions.loading import load_questions
+from realm.models.types import Question
 from realm.storage.files import write_atomic
-from realm.text.answers import normalize_answer
 from realm.text.files import open_text
-from realm.text.literals import LikelyPatterns, automaton
-from realm.text.patterns import PatternSearch, compiled_pattern
+from realm.text.matching.answers import normalize_answer
+from realm.text.matching.literals import LikelyPatterns, automaton
+from realm.text.matching.patterns import PatternSearch, compiled_pattern
 
 
 def in_share(document: str, share: float) -> bool:

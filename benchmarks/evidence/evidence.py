@@ -29,25 +29,31 @@ from torch import Tensor, nn
 
 from benchmarks.common import result
 from benchmarks.reading.few_questions import drawn, learning
-from realm.answerer import Answerer
-from realm.candidates import Candidates, DenseCandidates, Searching, make_source
-from realm.config.recipe import check_recipe
-from realm.data.blocks import BlockInputs
-from realm.data.featurize import searched_ids
-from realm.data.judged import load_judged
-from realm.data.questions.loading import load_questions
-from realm.data.types import MaskedQuery, Question, Sequence as Inputs, TokenIds
-from realm.nn.embedder import Embedder
-from realm.nn.model import RealmModel
-from realm.nn.precision import multiplying
-from realm.nn.reader import Reader, SpanScores
-from realm.reading import read_candidates
-from realm.opening import read_run_recipe
-from realm.paths import RunPaths
-from realm.recipes.ablations import Ablation, chosen_ablations
-from realm.recipes.baselines.published import learnt_cloze, published_retriever, run_cloze
-from realm.recipes.better import Verdict
-from realm.recipes.context import (
+from realm.answering.answerer import Answerer
+from realm.answering.opening import read_run_recipe
+from realm.answering.reading import read_candidates
+from realm.evaluation.evaluate import answer_all, rank
+from realm.evaluation.judged import load_judged
+from realm.evaluation.measures import Relevance
+from realm.evaluation.questions.loading import load_questions
+from realm.evaluation.rankings import judged_values
+from realm.experiments.ablations import Ablation, chosen_ablations
+from realm.models.bodies.precision import multiplying
+from realm.models.embedder import Embedder
+from realm.models.featurize import searched_ids
+from realm.models.model import RealmModel
+from realm.models.reader import Reader, SpanScores
+from realm.models.types import MaskedQuery, Question, Sequence as Inputs, TokenIds
+from realm.recipe.sections import check_recipe
+from realm.search.blocks import BlockInputs
+from realm.search.candidates import Candidates, DenseCandidates, Searching, make_source
+from realm.search.publishing.embedding import EmbedOptions
+from realm.search.publishing.generation import Generation, open_generation
+from realm.storage.metrics import MetricsLog
+from realm.storage.paths import RunPaths
+from realm.training.baselines.published import learnt_cloze, published_retriever, run_cloze
+from realm.training.better import Verdict
+from realm.training.context import (
     StageContext,
     fingerprint,
     is_published,
@@ -58,18 +64,12 @@ from realm.recipes.context import (
     stage_facts,
     train,
 )
-from realm.recipes.evaluate import answer_all, rank
-from realm.recipes.finetune.task import ReadingTask, training_questions
-from realm.recipes.finetune.training import train_reader
-from realm.recipes.judged import judged_values
-from realm.recipes.pretrain.stage import RECALL
-from realm.recipes.pretrain.task import PretrainTask
-from realm.recipes.scoring import Relevance
-from realm.refresh.embedding import EmbedOptions
-from realm.refresh.generation import Generation, open_generation
-from realm.refresh.index_source import Inline, RefreshContext
-from realm.train.checkpoint import CheckpointDirectory
-from realm.train.metrics import MetricsLog
+from realm.training.finetune.task import ReadingTask, training_questions
+from realm.training.finetune.training import train_reader
+from realm.training.loop.checkpoint import CheckpointDirectory
+from realm.training.pretrain.stage import RECALL
+from realm.training.pretrain.task import PretrainTask
+from realm.training.refresh.index_source import Inline, RefreshContext
 
 DEPTHS = (1, 5, 20)
 DEEP = 60

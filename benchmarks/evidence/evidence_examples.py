@@ -17,14 +17,14 @@ import numpy as np
 
 from benchmarks.common import result
 from benchmarks.evidence.evidence import OPPONENTS, ORQA, PUBLISHED, REALM, kept_embedder, seed_context
-from realm.candidates import Searching, make_source
-from realm.data.questions.loading import load_questions
-from realm.nn.embedder import Embedder
-from realm.recipes.baselines.published import learnt_cloze
-from realm.recipes.context import StageContext, stage_facts
-from realm.recipes.evaluate import Ranking, rank
-from realm.recipes.scoring import Relevance
-from realm.refresh.generation import Generation, open_generation
+from realm.evaluation.evaluate import Ranking, rank
+from realm.evaluation.measures import Relevance
+from realm.evaluation.questions.loading import load_questions
+from realm.models.embedder import Embedder
+from realm.search.candidates import Searching, make_source
+from realm.search.publishing.generation import Generation, open_generation
+from realm.training.baselines.published import learnt_cloze
+from realm.training.context import StageContext, stage_facts
 
 DEPTH = 5
 DEEP = 100

@@ -18,8 +18,8 @@ import numpy as np
 import torch
 
 from benchmarks.common import result
-from realm.data.questions.loading import load_datasets, pooled
-from realm.opening import OpenRun, open_run
+from realm.answering.opening import OpenRun, open_run
+from realm.evaluation.questions.loading import load_datasets, pooled
 
 SEARCHED = 20
 

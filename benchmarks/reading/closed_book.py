@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.common import result
-from realm.config import load_recipe
-from realm.data.questions.loading import load_datasets, pooled
-from realm.nn.model import RealmModel
-from realm.paths import RunPaths
-from realm.pipeline.run import run_recipe
+from realm.evaluation.measures import bootstrap_interval
+from realm.evaluation.questions.loading import load_datasets, pooled
+from realm.models.model import RealmModel
 from realm.progress import Progress
-from realm.recipes.baselines.closed_book import (
+from realm.recipe import load_recipe
+from realm.runs.run import run_recipe
+from realm.storage.paths import RunPaths
+from realm.training.baselines.closed_book import (
     BATCH,
     LONGEST_ANSWER,
     TRAIN_SAMPLE,
@@ -32,11 +33,10 @@ from realm.recipes.baselines.closed_book import (
     wordpieces_a_step,
     written,
 )
-from realm.recipes.context import StageContext, open_context, train
-from realm.recipes.finetune.task import training_questions
-from realm.recipes.scoring import bootstrap_interval
-from realm.recipes.starting import new_model
-from realm.recipes.warm import WarmTask
+from realm.training.context import StageContext, open_context, train
+from realm.training.finetune.task import training_questions
+from realm.training.starting import new_model
+from realm.training.warm import WarmTask
 
 
 def realm_reads(context: StageContext) -> int:

@@ -22,17 +22,17 @@ import numpy as np
 import torch
 
 from benchmarks.common import result
-from realm.answerer import Answerer
-from realm.candidates import Candidates, Source
-from realm.data.questions.loading import load_questions, write_questions
-from realm.data.types import Question
-from realm.opening import read_run_recipe
-from realm.paths import RunPaths
-from realm.pipeline.run import run_recipe
+from realm.answering.answerer import Answerer
+from realm.answering.opening import read_run_recipe
+from realm.evaluation.evaluate import evaluate_answers
+from realm.evaluation.measures import Relevance
+from realm.evaluation.questions.loading import load_questions, write_questions
+from realm.models.types import Question
 from realm.progress import Progress
-from realm.recipes.context import StageContext, load_stage, open_context
-from realm.recipes.evaluate import evaluate_answers
-from realm.recipes.scoring import Relevance
+from realm.runs.run import run_recipe
+from realm.search.candidates import Candidates, Source
+from realm.storage.paths import RunPaths
+from realm.training.context import StageContext, load_stage, open_context
 
 
 class GoldBlocks(Source):

@@ -22,19 +22,19 @@ import numpy as np
 import torch
 
 from benchmarks.common import result
-from realm.data.featurize import Featurizer
-from realm.data.given import GivenParagraphs
-from realm.data.questions.rows import QuestionOptions
-from realm.data.questions.loading import load_questions
-from realm.data.types import Question
-from realm.nn.known_bodies import body_directory
-from realm.nn.model import RealmModel
-from realm.nn.reader import Reader
-from realm.recipes.finetune.given import GivenAnswer, read_given
-from realm.recipes.scoring import bootstrap_interval
-from realm.text.answers import exact_match, f1
+from realm.evaluation.measures import bootstrap_interval
+from realm.evaluation.questions.loading import load_questions
+from realm.evaluation.questions.rows import QuestionOptions
+from realm.models.bodies.known import body_directory
+from realm.models.featurize import Featurizer
+from realm.models.model import RealmModel
+from realm.models.reader import Reader
+from realm.models.types import Question
 from realm.text.files import json_lines
+from realm.text.matching.answers import exact_match, f1
 from realm.text.tokenizer import TextTokenizer
+from realm.training.finetune.given import GivenAnswer, read_given
+from realm.training.finetune.windows import GivenParagraphs
 
 FITTED = "squad2_dev"
 SETS = {

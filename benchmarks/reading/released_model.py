@@ -20,16 +20,16 @@ import torch
 
 from benchmarks.common import result
 from benchmarks.reading.few_questions import GoldBlocks
-from realm.config import build_recipe
-from realm.data.judged import load_judged
-from realm.data.questions.loading import load_questions
-from realm.data.types import Question
-from realm.opening import OpenRun, open_run
-from realm.pipeline.run import run_recipe
+from realm.answering.opening import OpenRun, open_run
+from realm.evaluation.evaluate import evaluate_answers, evaluate_retrieval
+from realm.evaluation.judged import load_judged
+from realm.evaluation.measures import Relevance, is_correct
+from realm.evaluation.questions.loading import load_questions
+from realm.evaluation.rankings import evaluate_judged
+from realm.models.types import Question
 from realm.progress import Progress
-from realm.recipes.evaluate import evaluate_answers, evaluate_retrieval
-from realm.recipes.judged import evaluate_judged
-from realm.recipes.scoring import Relevance, is_correct
+from realm.recipe import build_recipe
+from realm.runs.run import run_recipe
 
 DEPTHS = (1, 5, 20)
 SHOWN = ("n", "em", "em_interval", "f1", "recall", "calibration_error")

@@ -32,22 +32,22 @@ from typing import Any
 import torch
 
 from benchmarks.common import result
+from realm.answering.opening import open_run
 from realm.cli import main as realm
-from realm.config import load_recipe
-from realm.corpus.change.compaction import compact_corpus
-from realm.corpus.change.updates import add_documents, remove_documents, update_documents
-from realm.corpus.store.blocks import BlockStore
+from realm.documents.change.compaction import compact_corpus
+from realm.documents.change.updates import add_documents, remove_documents, update_documents
+from realm.documents.store.blocks import BlockStore
 from realm.errors import RealmError
-from realm.index.snapshot import Snapshot
-from realm.opening import open_run
-from realm.paths import RunPaths
-from realm.pipeline.run import run_recipe
-from realm.pipeline.mending import corpus_damage
 from realm.progress import Progress
+from realm.recipe import load_recipe
+from realm.runs.mending import corpus_damage
+from realm.runs.run import run_recipe
+from realm.search.publishing.snapshot import Snapshot
 from realm.storage import files
 from realm.storage.files import sha256_file, write_json
 from realm.storage.generations import published_generations, read_current
-from realm.train.metrics import TIMES, MetricsLog
+from realm.storage.metrics import TIMES, MetricsLog
+from realm.storage.paths import RunPaths
 
 MOST_IN_A_ROW = 20
 """Kills of one operation; then it may come through. Of one that only reads, ``MOST_READING``."""

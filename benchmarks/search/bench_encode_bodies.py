@@ -23,13 +23,13 @@ import numpy as np
 import torch
 
 from benchmarks.common import result
-from realm.corpus.store.blocks import BlockStore
-from realm.data.blocks import open_inputs
-from realm.nn.known_bodies import body_directory
-from realm.nn.model import RealmModel
-from realm.nn.onnx import Int8Embedder, write_int8
-from realm.nn.precision import has_bf16
-from realm.refresh.embedding import INT8_TOKENS, embed_corpus, embed_rows
+from realm.documents.store.blocks import BlockStore
+from realm.models.bodies.known import body_directory
+from realm.models.bodies.precision import has_bf16
+from realm.models.model import RealmModel
+from realm.models.onnx import Int8Embedder, write_int8
+from realm.search.blocks import open_inputs
+from realm.search.publishing.embedding import INT8_TOKENS, embed_corpus, embed_rows
 
 BATCHES = (8, 16, 32, 64, 128)
 DEFAULT_BATCH, TRIED = 32, 128

@@ -17,22 +17,22 @@ import numpy as np
 import torch
 
 from benchmarks.common import result
-from realm.candidates import EVEN, HybridCandidates, Searching, make_source
-from realm.config import build_recipe
-from realm.corpus.build.builder import BuildOptions, build_corpus
-from realm.data.blocks import open_inputs
-from realm.data.questions.loading import load_datasets, pooled
-from realm.data.types import Question
-from realm.nn.known_bodies import body_directory
-from realm.paths import RunPaths
-from realm.recipes.calibration import WEIGHTS, hits_by_weight
-from realm.recipes.context import open_context
-from realm.recipes.evaluate import rank, ranking_summary
-from realm.recipes.scoring import Relevance
-from realm.recipes.starting import new_model
-from realm.refresh.generation import Generation, open_generation
-from realm.refresh.refresher import refresh_index
+from realm.documents.ingest.builder import BuildOptions, build_corpus
+from realm.evaluation.calibration import WEIGHTS, hits_by_weight
+from realm.evaluation.evaluate import rank, ranking_summary
+from realm.evaluation.measures import Relevance
+from realm.evaluation.questions.loading import load_datasets, pooled
+from realm.models.bodies.known import body_directory
+from realm.models.types import Question
+from realm.recipe import build_recipe
+from realm.search.blocks import open_inputs
+from realm.search.candidates import EVEN, HybridCandidates, Searching, make_source
+from realm.search.publishing.generation import Generation, open_generation
+from realm.search.publishing.refresher import refresh_index
 from realm.storage.generations import current_generation
+from realm.storage.paths import RunPaths
+from realm.training.context import open_context
+from realm.training.starting import new_model
 
 DEPTHS = (1, 5, 20, 100)
 BLOCK_LENGTH = 160

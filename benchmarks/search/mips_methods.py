@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from realm.index.mips import MipsIndex
+from realm.search.index.mips import MipsIndex
 
 Search = Callable[[np.ndarray, int], np.ndarray]  # queries float32 [b,d], k -> rows int64 [b,k]
 CHUNK = 1 << 20  # rows given to a peer at a time: its copy is the only whole one in memory
@@ -251,14 +251,14 @@ def searches(index: MipsIndex) -> Search:
 
 def ours(vectors: np.ndarray) -> dict[str, Search]:
     """The compressed index; it needs the native kernel."""
-    from realm.index.compressed import CompressedIndex
+    from realm.search.index.compressed import CompressedIndex
 
     return {OURS: searches(CompressedIndex(vectors, np.arange(len(vectors))))}
 
 
 def serving(vectors: np.ndarray) -> dict[str, Search]:
     """The approximate index for serving."""
-    from realm.index.clustered import ClusteredIndex
+    from realm.search.index.clustered import ClusteredIndex
 
     index = ClusteredIndex(vectors, np.arange(len(vectors)))
     print(f"realm-serving: {index.info()}", flush=True)
@@ -266,7 +266,7 @@ def serving(vectors: np.ndarray) -> dict[str, Search]:
 
 
 def exact(vectors: np.ndarray) -> dict[str, Search]:
-    from realm.index.exact import ExactIndex
+    from realm.search.index.exact import ExactIndex
 
     return {"realm-exact": searches(ExactIndex(vectors, np.arange(len(vectors))))}
 

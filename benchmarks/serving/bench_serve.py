@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from benchmarks.common import result
-from realm.opening import OpenRun, open_run
+from realm.answering.opening import OpenRun, open_run
 
 CLIENTS = (1, 8, 64)
 K = 5

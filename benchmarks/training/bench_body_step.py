@@ -30,20 +30,20 @@ from torch import Tensor
 
 from benchmarks.common import result
 from benchmarks.training.step_work import body_flops, gemm_peak
-from realm import losses
-from realm.data.featurize import pad_batch
-from realm.config.seeds import generator
-from realm.data.matching import locate_answers
-from realm.data.questions.loading import load_datasets, pooled
-from realm.data.types import Question, Sequence
-from realm.nn.bodies import freeze_words
-from realm.nn.embedder import Embedder
-from realm.nn.precision import has_bf16
-from realm.nn.reader import Reader
-from realm.reading import read_candidates
-from realm.opening import OpenRun, open_run
-from realm.recipes.ict import InverseCloze
-from realm.train.optim import adamw, parameter_groups
+from realm.answering.opening import OpenRun, open_run
+from realm.answering.reading import read_candidates
+from realm.evaluation.matching import locate_answers
+from realm.evaluation.questions.loading import load_datasets, pooled
+from realm.models import losses
+from realm.models.bodies.body import freeze_words
+from realm.models.bodies.precision import has_bf16
+from realm.models.embedder import Embedder
+from realm.models.featurize import pad_batch
+from realm.models.reader import Reader
+from realm.models.types import Question, Sequence
+from realm.recipe.seeds import generator
+from realm.training.ict import InverseCloze
+from realm.training.loop.optim import adamw, parameter_groups
 
 QUESTIONS, READ, BATCHES = 6, 5, 4
 OURS, TRAINED, PLAIN = "realm", "realm, words trained", "plain transformers, padded"
@@ -56,7 +56,7 @@ def padded() -> Iterator[None]:
     def in_one(body: Any, sequences: list[Sequence], run: Callable[..., Tensor]) -> Tensor:
         return run(pad_batch(sequences, 0), list(range(len(sequences))))
 
-    with patch("realm.nn.reader.in_buckets", in_one), patch("realm.nn.embedder.in_buckets", in_one):
+    with patch("realm.models.reader.in_buckets", in_one), patch("realm.models.embedder.in_buckets", in_one):
         yield
 
 

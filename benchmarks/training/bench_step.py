@@ -44,18 +44,18 @@ from benchmarks.training.step_work import (
     step_flops,
     way_loss,
 )
-from realm.body_models import spec_of
-from realm.config import build_recipe
-from realm.corpus.build.builder import build_corpus
-from realm.data.blocks import open_inputs
-from realm.config.seeds import generator
-from realm.data.masking.sentences import MaskedSentences
-from realm.index.choice import make_index
-from realm.nn.model import RealmModel
-from realm.nn.precision import has_bf16
-from realm.nn.published.config import published_config
-from realm.nn.published.names import export_tensors
-from realm.retrieval import Retriever
+from realm.answering.body_models import spec_of
+from realm.documents.ingest.builder import build_corpus
+from realm.models.bodies.precision import has_bf16
+from realm.models.model import RealmModel
+from realm.models.published.config import published_config
+from realm.models.published.names import export_tensors
+from realm.recipe import build_recipe
+from realm.recipe.seeds import generator
+from realm.search.blocks import open_inputs
+from realm.search.index.choice import make_index
+from realm.search.retriever import Retriever
+from realm.training.masking.sentences import MaskedSentences
 
 QUERY, BLOCK, K = 64, 288, 8
 PEER = "transformers 4.40.2"

@@ -22,14 +22,14 @@ import torch
 from benchmarks.common import Extra, take_documents
 from benchmarks.training.bench_step import BLOCK, QUERY, K, gradient_gap, new_model
 from benchmarks.training.step_work import Workload, full_workload, gemm_peak, our_loss, step_flops, wait
-from realm.data.loader import WHOLE, Share
-from realm.demo.atlas import write_atlas
-from realm.index.choice import make_index
-from realm.nn.model import RealmModel
-from realm.train.loop import LoopOptions, StepResult, Task
-from realm.train.metrics import MetricsLog
-from realm.train.optim import adamw
-from realm.train.stepping import StepWindow, one_step as one_training_step
+from realm.experiments.world.atlas import write_atlas
+from realm.models.model import RealmModel
+from realm.search.index.choice import make_index
+from realm.storage.metrics import MetricsLog
+from realm.training.loop.loop import LoopOptions, StepResult, Task
+from realm.training.loop.optim import adamw
+from realm.training.loop.stepping import StepWindow, one_step as one_training_step
+from realm.training.order import WHOLE, Share
 
 Row = dict[str, Any]
 

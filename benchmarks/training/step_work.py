@@ -11,20 +11,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from realm import losses
-from realm.config import Recipe
-from realm.corpus.store.blocks import NULL_BLOCK
-from realm.data.blocks import BlockInputs
-from realm.data.featurize import Featurizer, mask_slots, pad_batch
-from realm.config.seeds import generator
-from realm.data.masking.sentences import MaskedSentences
-from realm.data.types import MaskedQuery, Sequence, TokenInputs
-from realm.nn.bodies import Body, in_buckets
-from realm.nn.model import RealmModel
-from realm.nn.spec import BodySpec
-from realm.recipes.pretrain.score import score_candidates
-from realm.retrieval import Retrieved
-from realm.train.optim import adamw, parameter_groups
+from realm.documents.store.blocks import NULL_BLOCK
+from realm.models import losses
+from realm.models.bodies.body import Body, in_buckets
+from realm.models.featurize import Featurizer, mask_slots, pad_batch
+from realm.models.model import RealmModel
+from realm.models.spec import BodySpec
+from realm.models.types import MaskedQuery, Sequence, TokenInputs
+from realm.recipe import Recipe
+from realm.recipe.seeds import generator
+from realm.search.blocks import BlockInputs
+from realm.search.retriever import Retrieved
+from realm.training.loop.optim import adamw, parameter_groups
+from realm.training.masking.sentences import MaskedSentences
+from realm.training.pretrain.score import score_candidates
 
 VOCABULARY = 30522
 """BERT's and the published REALM's."""

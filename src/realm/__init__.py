@@ -28,22 +28,22 @@ DEFAULT_BODY = "realm-minilm-en"
 """The model that documents are asked with where no other is named."""
 
 if TYPE_CHECKING:
-    from realm.api import Realm
-    from realm.client import Client, ServiceError
+    from realm.answering.records import Answer, Evidence, Explanation, Hit
     from realm.errors import RealmError
-    from realm.nn.model import RealmModel
-    from realm.pipeline.run import run_recipe
-    from realm.pipeline.cached import open_documents
-    from realm.records import Answer, Evidence, Explanation, Hit
+    from realm.models.model import RealmModel
+    from realm.runs.api import Realm
+    from realm.runs.cached import open_documents
+    from realm.runs.run import run_recipe
+    from realm.serve.client import Client, ServiceError
 
 _HOMES = {
-    "realm.api": ("Realm",),
-    "realm.client": ("Client", "ServiceError"),
+    "realm.runs.api": ("Realm",),
+    "realm.serve.client": ("Client", "ServiceError"),
     "realm.errors": ("RealmError",),
-    "realm.nn.model": ("RealmModel",),
-    "realm.pipeline.cached": ("open_documents",),
-    "realm.pipeline.run": ("run_recipe",),
-    "realm.records": ("Answer", "Evidence", "Explanation", "Hit"),
+    "realm.models.model": ("RealmModel",),
+    "realm.runs.cached": ("open_documents",),
+    "realm.runs.run": ("run_recipe",),
+    "realm.answering.records": ("Answer", "Evidence", "Explanation", "Hit"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

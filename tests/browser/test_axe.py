@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from realm import Realm
-from realm.paths import RunPaths
 from realm.report import write_report
 from realm.storage.manifests import write_note
+from realm.storage.paths import RunPaths
 
 from .test_page import QUESTION, VIEWS
 from .tools import Browser, Server
@@ -95,7 +95,7 @@ def as_the_demo_does(paths: RunPaths) -> None:
     """Claims, answers and an explanation, where the demo's report finds them."""
     realm = Realm.open(paths.root)
     answer = realm.ask(QUESTION).to_dict() | {"correct": False, "accepted": ["Tirel"]}
-    explained = realm.explain("The currency of Arvad is the [MASK].", ["Tirel"], k=4).to_dict()
+    explained = realm.answering.explain("The currency of Arvad is the [MASK].", ["Tirel"], k=4).to_dict()
     found = {
         "claims": ["Before training 3 of 60 are right."],
         "answers": [answer, answer | {"correct": True}],

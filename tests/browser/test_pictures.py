@@ -11,7 +11,7 @@ pytest.importorskip("PIL")
 
 from PIL import Image
 
-from realm.corpus.change.updates import add_documents
+from realm.documents.change.updates import add_documents
 
 from .tools import Browser, until
 
@@ -22,7 +22,7 @@ TOKEN = "a-token-of-enough-letters"
 def test_a_picture_is_shown_with_its_path(
     browser: Browser, start: Callable[..., Any], run_copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("realm.corpus.sources.pictures.recognised", lambda data, seconds: "")
+    monkeypatch.setattr("realm.documents.pages.pictures.recognised", lambda data, seconds: "")
     folder = tmp_path / "pictures"
     folder.mkdir()
     Image.new("RGB", (320, 180), "#336699").save(folder / "harbour.png")

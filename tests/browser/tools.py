@@ -19,9 +19,9 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
 from realm.serve.guard import Rules
-from realm.serve.shapes import LIMITS, Limits
 from realm.serve.server import BoundedProtocol, make_app
 from realm.serve.serving import Serving
+from realm.serve.shapes import LIMITS, Limits
 
 WAIT = 60
 """Seconds that anything on the page may take: the machine may be busy."""

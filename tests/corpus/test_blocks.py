@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from realm.corpus.build.builder import build_corpus
-from realm.corpus.build.packing import hash64
-from realm.corpus.change.updates import add_documents
-from realm.corpus.store import segments
-from realm.corpus.store.blocks import NULL_BLOCK, BlockStore
-from realm.corpus.store.lookup import companions
-from realm.corpus.store.manifest import damage, point_at, read_manifest, write_manifest
-from realm.corpus.store.segments import read_whole, segment_sums, token_dtype
+from realm.documents.change.updates import add_documents
+from realm.documents.ingest.builder import build_corpus
+from realm.documents.ingest.packing import hash64
+from realm.documents.store import segments
+from realm.documents.store.blocks import NULL_BLOCK, BlockStore
+from realm.documents.store.lookup import companions
+from realm.documents.store.manifest import damage, point_at, read_manifest, write_manifest
+from realm.documents.store.segments import read_whole, segment_sums, token_dtype
 from realm.errors import CorpusError
 from realm.storage.files import sha256_file
 from realm.storage.manifests import sealed, unsealed

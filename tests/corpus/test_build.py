@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from realm.corpus.build.builder import build_corpus
-from realm.corpus.change.updates import add_documents
-from realm.corpus.store.blocks import BlockStore
-from realm.corpus.store.info import corpus_info
+from realm.documents.change.updates import add_documents
+from realm.documents.ingest.builder import build_corpus
+from realm.documents.store.blocks import BlockStore
+from realm.documents.store.info import corpus_info
 from realm.errors import ConfigError, CorpusError, DataError
 from realm.text.canonical import canonical_text
 from realm.text.tokenizer import TextTokenizer, train_wordpiece

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from realm.corpus.build.builder import build_corpus
-from realm.corpus.change.compaction import compact_corpus, tidy_corpus
-from realm.corpus.change.updates import add_documents, remove_documents, sync_documents, update_documents
-from realm.corpus.store import manifest as manifests
-from realm.corpus.store.blocks import BlockStore
-from realm.corpus.store.manifest import current_version, writer_lock
+from realm.documents.change.compaction import compact_corpus, tidy_corpus
+from realm.documents.change.updates import add_documents, remove_documents, sync_documents, update_documents
+from realm.documents.ingest.builder import build_corpus
+from realm.documents.store import manifest as manifests
+from realm.documents.store.blocks import BlockStore
+from realm.documents.store.manifest import current_version, writer_lock
 from realm.errors import CorpusError
 from realm.storage import locks as locking
 
@@ -58,8 +58,8 @@ KEPT = {"CURRENT", "LOCK", "rejected.jsonl", "segments", "tagger.json", "tokeniz
 WRITER = """
 import sys
 from pathlib import Path
-from realm.corpus.change.compaction import compact_corpus
-from realm.corpus.change.updates import add_documents, remove_documents
+from realm.documents.change.compaction import compact_corpus
+from realm.documents.change.updates import add_documents, remove_documents
 corpus = Path(sys.argv[1])
 print("ready", flush=True)
 while True:
@@ -72,7 +72,7 @@ while True:
 HOLDER = """
 import sys, time
 from pathlib import Path
-from realm.corpus.store.manifest import writer_lock
+from realm.documents.store.manifest import writer_lock
 with writer_lock(Path(sys.argv[1])):
     print("ready", flush=True)
     sys.stdin.read()
@@ -82,7 +82,7 @@ READER = """
 import sys
 from pathlib import Path
 import numpy as np
-from realm.corpus.store.blocks import BlockStore
+from realm.documents.store.blocks import BlockStore
 corpus, versions = Path(sys.argv[1]), set()
 print("ready", flush=True)
 while not (corpus.parent / "stop").exists():
@@ -146,7 +146,7 @@ def test_two_writers(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_a_waiting_writer_gets_its_turn(corpus: Path) -> None:
     """Two processes change the corpus at once; both changes are in it."""
-    code = "import sys\nfrom pathlib import Path\nfrom realm.corpus.change.updates import remove_documents\nprint('ready', flush=True)\n"
+    code = "import sys\nfrom pathlib import Path\nfrom realm.documents.change.updates import remove_documents\nprint('ready', flush=True)\n"
     holder = started(HOLDER, corpus)
     first, second = (started(f"{code}remove_documents(Path(sys.argv[1]), ['doc-{number}'])", corpus) for number in (0, 2))
     holder.communicate("")

@@ -16,13 +16,13 @@ import pyarrow as pa
 import pytest
 
 from realm.cli import main
-from realm.corpus.build import builder as build, intake
-from realm.corpus.build.builder import build_corpus
-from realm.corpus.change.updates import add_documents
-from realm.corpus.sources import jsonl
-from realm.corpus.store import segments
-from realm.corpus.store.blocks import BlockStore
-from realm.corpus.workers import Interrupted, Workers
+from realm.documents.change.updates import add_documents
+from realm.documents.ingest import builder as build, intake
+from realm.documents.ingest.builder import build_corpus
+from realm.documents.sources import jsonl
+from realm.documents.store import segments
+from realm.documents.store.blocks import BlockStore
+from realm.documents.workers import Interrupted, Workers
 from realm.errors import ConfigError, CorpusError, DataError
 
 WriteJsonl = Callable[[str, Sequence[Any]], Path]
@@ -127,8 +127,8 @@ def test_another_build_discards_what_was_staged(source: Path, tmp_path: Path, ci
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from realm.corpus.build import builder as build
-from realm.corpus.build import intake
+from realm.documents.ingest import builder as build
+from realm.documents.ingest import intake
 intake.CHUNK_CHARS, intake.PART_CHUNKS, build.SEGMENT_ROWS = 500, 4, 20
 def progress(what, done, total):
     if what == sys.argv[3] and done >= 15:

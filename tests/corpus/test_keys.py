@@ -4,8 +4,8 @@ import hashlib
 
 import pytest
 
-from realm.corpus.store import lookup
-from realm.corpus.store.lookup import KeyRuns, TextKeys
+from realm.documents.store import lookup
+from realm.documents.store.lookup import KeyRuns, TextKeys
 
 
 def test_the_same_as_a_set(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,17 +7,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from realm.corpus.build.builder import build_corpus
-from realm.corpus.change.compaction import compact_corpus
-from realm.corpus.change.updates import add_documents, remove_documents, sync_documents, update_documents
-from realm.corpus.links import MOST_LINKS, Redirects, bounded, document_key, reference_key, title_key
-from realm.corpus.mentions import mentions
-from realm.corpus.neighbours import Neighbours
-from realm.corpus.records import TOO_MANY_LINKS, Rejected, SourceDocument
-from realm.corpus.sources import LOOK
-from realm.corpus.sources.texts import anchors, html_record
-from realm.corpus.store.blocks import BlockStore
-from realm.corpus.wiki.text import clean_wikitext
+from realm.documents.change.compaction import compact_corpus
+from realm.documents.change.updates import add_documents, remove_documents, sync_documents, update_documents
+from realm.documents.ingest.builder import build_corpus
+from realm.documents.links import MOST_LINKS, Redirects, bounded, document_key, reference_key, title_key
+from realm.documents.mentions import mentions
+from realm.documents.neighbours import Neighbours
+from realm.documents.pages.texts import anchors, html_record
+from realm.documents.records import TOO_MANY_LINKS, Rejected, SourceDocument
+from realm.documents.sources import LOOK
+from realm.documents.store.blocks import BlockStore
+from realm.documents.wiki.text import clean_wikitext
 from realm.text.sentences import split_sentences
 
 BLOCK = 48

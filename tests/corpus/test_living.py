@@ -10,15 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from realm.corpus.build.builder import build_corpus
-from realm.corpus.change.compaction import compact_corpus
-from realm.corpus.change.updates import add_documents, remove_documents, sync_documents, update_documents
-from realm.corpus.store import segments
-from realm.corpus.store.blocks import BlockStore
-from realm.corpus.store.info import corpus_info
-from realm.corpus.store.lookup import BlockKeys, block_key
-from realm.corpus.store.manifest import read_manifest
-from realm.corpus.tagging.specs import read_state, write_state
+from realm.documents.change.compaction import compact_corpus
+from realm.documents.change.updates import add_documents, remove_documents, sync_documents, update_documents
+from realm.documents.ingest.builder import build_corpus
+from realm.documents.spans.specs import read_state, write_state
+from realm.documents.store import segments
+from realm.documents.store.blocks import BlockStore
+from realm.documents.store.info import corpus_info
+from realm.documents.store.lookup import BlockKeys, block_key
+from realm.documents.store.manifest import read_manifest
 from realm.errors import CorpusError, DataError
 
 WriteJsonl = Callable[[str, Sequence[Any]], Path]

@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from realm.corpus.build.builder import build_corpus
-from realm.corpus.change import compaction
-from realm.corpus.change.compaction import _batches, needs_tidying, tidy_corpus
-from realm.corpus.change.updates import add_documents, remove_documents, update_documents
-from realm.corpus.store import segments
-from realm.corpus.store.blocks import BlockStore
-from realm.corpus.store.manifest import read_manifest
+from realm.documents.change import compaction
+from realm.documents.change.compaction import _batches, needs_tidying, tidy_corpus
+from realm.documents.change.updates import add_documents, remove_documents, update_documents
+from realm.documents.ingest.builder import build_corpus
+from realm.documents.store import segments
+from realm.documents.store.blocks import BlockStore
+from realm.documents.store.manifest import read_manifest
 from realm.errors import CorpusError
 from realm.storage import tails
 

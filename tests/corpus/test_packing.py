@@ -4,10 +4,10 @@ import itertools
 
 from hypothesis import given, settings, strategies as st
 
-from realm.corpus.build.packing import PackingCounts, Pieces, fill_blocks, hash64, make_pieces
-from realm.corpus.tagging.dates import DateNumberTagger
-from realm.corpus.tagging.spans import CombinedTagger
-from realm.corpus.tagging.truecase import TruecaseTagger
+from realm.documents.ingest.packing import PackingCounts, Pieces, fill_blocks, hash64, make_pieces
+from realm.documents.spans.dates import DateNumberTagger
+from realm.documents.spans.spans import CombinedTagger
+from realm.documents.spans.truecase import TruecaseTagger
 from realm.text.canonical import canonical_text
 from realm.text.sentences import split_sentences
 from realm.text.tokenizer import train_wordpiece

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import given, settings, strategies as st
 
-from realm.corpus.build.builder import build_corpus
+from realm.documents.ingest.builder import build_corpus
 from realm.errors import CorpusError
 from realm.text.canonical import canonical_line, canonical_text
 from realm.text.sentences import split_sentences

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from realm.corpus.build.packed import BlockRows
-from realm.corpus.build.packing import PackingCounts, fill_blocks, hash64, make_pieces
-from realm.corpus.build.spool import Document
-from realm.corpus.store.lookup import block_key
-from realm.corpus.store.segments import language_of_document
+from realm.documents.ingest.packed import BlockRows
+from realm.documents.ingest.packing import PackingCounts, fill_blocks, hash64, make_pieces
+from realm.documents.ingest.spool import Document
+from realm.documents.store.lookup import block_key
+from realm.documents.store.segments import language_of_document
 from realm.text.sentences import split_sentences
 from realm.text.tokenizer import train_wordpiece
 

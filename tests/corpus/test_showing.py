@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from realm.cli import main
-from realm.corpus.build.builder import build_corpus
-from realm.corpus.sources.reading import read_again, source_name
-from realm.corpus.store.blocks import BlockStore
-from realm.corpus.store.manifest import read_manifest
+from realm.documents.ingest.builder import build_corpus
+from realm.documents.sources.reading import read_again, source_name
+from realm.documents.store.blocks import BlockStore
+from realm.documents.store.manifest import read_manifest
 from realm.errors import DataError
 
 WriteJsonl = Callable[[str, Sequence[Any]], Path]

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-import realm.corpus.wiki.dump as wikidump
-from realm.corpus.links import title_key
-from realm.corpus.records import DAMAGED, EMPTY_TEXT, Record, Redirect, Rejected, SourceDocument
-from realm.corpus.wiki.dump import (
+import realm.documents.wiki.dump as wikidump
+from realm.documents.links import title_key
+from realm.documents.records import DAMAGED, EMPTY_TEXT, Record, Redirect, Rejected, SourceDocument
+from realm.documents.wiki.dump import (
     BROKEN_XML,
     DISAMBIGUATION,
     LIST,
@@ -25,8 +25,8 @@ from realm.corpus.wiki.dump import (
     read_wikidump,
     why_left_out,
 )
-from realm.corpus.wiki.names import Namespaces
-from realm.corpus.workers import Workers
+from realm.documents.wiki.names import Namespaces
+from realm.documents.workers import Workers
 from realm.errors import DataError
 
 SITE = """<siteinfo><sitename>W</sitename><dbname>testwiki</dbname><namespaces><namespace key="0" /><namespace key="6">Resym</namespace>

@@ -8,9 +8,9 @@ from types import ModuleType
 import pytest
 from hypothesis import given, strategies as st
 
-from realm.corpus.wiki.dump import WikiPage, iter_pages, why_left_out
-from realm.corpus.wiki.names import Namespaces, is_disambiguation, is_list, is_redirect
-from realm.corpus.wiki.text import BracketWriter, clean_wikitext, heading, pair_brackets, without_quotes
+from realm.documents.wiki.dump import WikiPage, iter_pages, why_left_out
+from realm.documents.wiki.names import Namespaces, is_disambiguation, is_list, is_redirect
+from realm.documents.wiki.text import BracketWriter, clean_wikitext, heading, pair_brackets, without_quotes
 
 MARKS = ("{{", "}}", "[[", "]]", "{|", "|}", "'''", "<ref")
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from realm.corpus.wiki.text import DEPTH, BracketWriter, clean_wikitext
+from realm.documents.wiki.text import DEPTH, BracketWriter, clean_wikitext
 
 HOSTILE: dict[str, Callable[[int], str]] = {
     "open templates": lambda n: "{{" * n,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from realm.corpus.workers import FEW, Workers
+from realm.documents.workers import FEW, Workers
 from realm.errors import CorpusError
 
 

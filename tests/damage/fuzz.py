@@ -15,7 +15,7 @@ from pathlib import Path
 
 from realm.errors import RealmError
 from realm.knn.datastore import is_datastore, verify_datastore
-from realm.pipeline import mending
+from realm.runs import mending
 
 from .harms import Case, Drawer
 from .subjects import QUIET, Subject, Warned, one_line, subjects_of

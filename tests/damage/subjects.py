@@ -12,18 +12,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from realm.corpus.store.blocks import BlockStore
-from realm.corpus.tagging.specs import corpus_tagger
+from realm.answering.index_facts import index_facts
+from realm.answering.opening import open_run
+from realm.documents.spans.specs import corpus_tagger
+from realm.documents.store.blocks import BlockStore
 from realm.errors import RealmError, RunError
 from realm.knn.datastore import Datastore, find_neighbours
-from realm.opening import open_run
-from realm.paths import RunPaths
-from realm.pipeline.cached import open_cached
-from realm.pipeline.index_info import index_facts
 from realm.progress import Progress
 from realm.report.page import write_report
 from realm.report.read import read_run
-from realm.train.checkpoint import CheckpointDirectory
+from realm.runs.cached import open_cached
+from realm.storage.paths import RunPaths
+from realm.training.loop.checkpoint import CheckpointDirectory
 
 QUESTION = "What is the currency of Arvad?"
 SENTENCE = "The currency of [MASK] is the Tirel."

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from realm.corpus.build.builder import build_corpus
-from realm.corpus.change.compaction import compact_corpus
-from realm.corpus.change.updates import add_documents, remove_documents
-from realm.corpus.store.blocks import BlockStore
-from realm.corpus.store.manifest import current_version, manifest_path
+from realm.documents.change.compaction import compact_corpus
+from realm.documents.change.updates import add_documents, remove_documents
+from realm.documents.ingest.builder import build_corpus
+from realm.documents.store.blocks import BlockStore
+from realm.documents.store.manifest import current_version, manifest_path
 from realm.errors import CorpusError
-from realm.pipeline.mending import corpus_damage
+from realm.runs.mending import corpus_damage
 
 from .subjects import about_corpus
 

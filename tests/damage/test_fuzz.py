@@ -14,16 +14,16 @@ from pathlib import Path
 import pytest
 
 import realm
-from realm.corpus.build.builder import build_corpus
-from realm.corpus.change.updates import add_documents, remove_documents
+from realm.answering.opening import open_run
+from realm.documents.change.updates import add_documents, remove_documents
+from realm.documents.ingest.builder import build_corpus
 from realm.knn.masked import MaskedNetwork, build_from_run
 from realm.knn.pruning import prune
-from realm.opening import open_run
-from realm.paths import RunPaths
-from realm.pipeline.cached import open_cached
-from realm.pipeline.needed_index import whole_index
-from realm.stages import write_run_format
+from realm.runs.cached import open_cached
+from realm.runs.needed_index import whole_index
 from realm.storage.generations import current_generation, generation_path
+from realm.storage.paths import RunPaths
+from realm.storage.stages import write_run_format
 
 from .fuzz import GOOD, SUBJECTS
 from .harms import HARMS, Drawer

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from realm.corpus.build.builder import build_corpus
-from realm.corpus.store.blocks import BlockStore
-from realm.data.blocks import BlockInputs
-from realm.data.featurize import Featurizer
+from realm.documents.ingest.builder import build_corpus
+from realm.documents.store.blocks import BlockStore
+from realm.models.featurize import Featurizer
+from realm.search.blocks import BlockInputs
 
 SHARED = "The pound sterling is the money of the United Kingdom."
 DOCUMENTS = [

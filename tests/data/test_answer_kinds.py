@@ -2,7 +2,7 @@
 
 import pytest
 
-from realm.data.answer_kinds import asked_for
+from realm.answering.questions.answer_kinds import asked_for
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from realm.data.everyday import CHANGED, everyday, keywords, mistyped, owned, without_mark
+from realm.answering.questions.everyday import CHANGED, everyday, keywords, mistyped, owned, without_mark
 
 
 def rng(seed: int = 0) -> np.random.Generator:

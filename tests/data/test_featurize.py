@@ -7,10 +7,10 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from realm.corpus.store.blocks import NULL_BLOCK, BlockStore
-from realm.data.blocks import NULL_ROW, BlockInputs
-from realm.data.featurize import MARKED_SEGMENTS, SHARED, SHARED_PAIR, Featurizer, length_buckets, marked, mask_slots, pad_batch
-from realm.data.types import Sequence
+from realm.documents.store.blocks import NULL_BLOCK, BlockStore
+from realm.models.featurize import MARKED_SEGMENTS, SHARED, SHARED_PAIR, Featurizer, length_buckets, marked, mask_slots, pad_batch
+from realm.models.types import Sequence
+from realm.search.blocks import NULL_ROW, BlockInputs
 
 CLS, SEP, MASK, PAD = 2, 3, 4, 0
 IDS = st.lists(st.integers(5, 99), max_size=40)

@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from realm.data.featurize import Featurizer
-from realm.data.given import GivenParagraphs, answer_places
-from realm.data.questions.rows import QuestionOptions
-from realm.data.questions.loading import load_questions, read_questions
-from realm.data.questions.loading import write_questions
-from realm.data.types import Question
 from realm.errors import DataError
+from realm.evaluation.questions.loading import load_questions, read_questions, write_questions
+from realm.evaluation.questions.rows import QuestionOptions
+from realm.models.featurize import Featurizer
+from realm.models.types import Question
 from realm.text.tokenizer import TextTokenizer, train_wordpiece
+from realm.training.finetune.windows import GivenParagraphs, answer_places
 
 PARAGRAPH = "The boiler was replaced on 14 March 2024 by Hartmann Heating. Hartmann Heating also fitted a pump in 2024."
 ROWS: dict[str, tuple[dict[str, Any], tuple[tuple[int, int], ...]]] = {

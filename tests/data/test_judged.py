@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from realm.data.judged import load_judged
 from realm.errors import DataError
+from realm.evaluation.judged import load_judged
 
 QUERIES = "".join(json.dumps({"_id": f"q{n}", "text": f"query {n}"}) + "\n" for n in (1, 2, 3))
 

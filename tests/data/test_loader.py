@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from realm.data.loader import IN_ORDER, EpochOrder, LengthOrder, Share
-from realm.config.seeds import generator
+from realm.recipe.seeds import generator
+from realm.training.order import IN_ORDER, EpochOrder, LengthOrder, Share
 
 
 @given(st.integers(1, 50), st.integers(0, 4), st.integers(0, 10))

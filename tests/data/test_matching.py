@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from realm.corpus.build.builder import build_corpus
-from realm.corpus.store.blocks import BlockStore
-from realm.data.check import check_question_file
-from realm.data.matching import locate_answers
-from realm.data.qa import NO_SPAN, characters_of_wordpieces, touched
-from realm.data.types import Question
+from realm.documents.ingest.builder import build_corpus
+from realm.documents.store.blocks import BlockStore
 from realm.errors import DataError
-from realm.recipes.scoring import Relevance
-from realm.text.answers import normalised_ranges, normalize_answer
-from realm.text.patterns import PatternSearch
+from realm.evaluation.check import check_question_file
+from realm.evaluation.matching import locate_answers
+from realm.evaluation.measures import Relevance
+from realm.evaluation.places import NO_SPAN, characters_of_wordpieces, touched
+from realm.models.types import Question
+from realm.text.matching.answers import normalised_ranges, normalize_answer
+from realm.text.matching.patterns import PatternSearch
 
 QUESTIONS = [
     Question("money", "?", ("the Pound-Sterling", "Pound sterling!", "pound sterling")),
@@ -115,7 +115,7 @@ def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 @pytest.mark.parametrize("portion", [3, 65_536])
 def test_words_are_marked_where_they_stand_and_nowhere_else(written: BlockStore, portion: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Against a search by characters, row by row: "art" stands in a row that has "party", too, and is marked once."""
-    monkeypatch.setattr("realm.data.words.PORTION", portion)
+    monkeypatch.setattr("realm.evaluation.words.PORTION", portion)
     told: list[int] = []
     questions = [Question(answer, "?", (answer,)) for answer in ASKED] + [Question("several", "?", tuple(ASKED))]
     located = locate_answers(written, questions, counting=lambda done, total: told.append(done))

@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from realm.corpus.build.builder import build_corpus
-from realm.corpus.change.updates import remove_documents
-from realm.corpus.store.blocks import BlockStore
-from realm.data.check import check_question_file
-from realm.data.matching import locate_answers, locate_patterns
-from realm.data.qa import NO_SPAN, Spans
-from realm.data.types import Question
-from realm.text.answers import regex_match
-from realm.text.patterns import PatternSearch
+from realm.documents.change.updates import remove_documents
+from realm.documents.ingest.builder import build_corpus
+from realm.documents.store.blocks import BlockStore
+from realm.evaluation.check import check_question_file
+from realm.evaluation.matching import locate_answers, locate_patterns
+from realm.evaluation.places import NO_SPAN, Spans
+from realm.models.types import Question
+from realm.text.matching.answers import regex_match
+from realm.text.matching.patterns import PatternSearch
 
 PATTERNS = [
     "1[0-9]{3}",
@@ -90,7 +90,7 @@ def test_a_question_has_the_places_of_all_its_patterns(store: BlockStore) -> Non
 
 def test_several_sentences_and_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A match over the end of a sentence; blocks tokenised a few at a time; a document that was removed."""
-    monkeypatch.setattr("realm.data.matching.ROWS", 2)
+    monkeypatch.setattr("realm.evaluation.matching.ROWS", 2)
     texts = [f"Town {at} stands here.  It was\u00a0built in {1800 + at}. Nobody knows Zürich's {at}th mayor." for at in range(5)]
     rows = [{"id": str(at), "title": "T", "text": text} for at, text in enumerate(texts)]
     (tmp_path / "docs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
@@ -128,8 +128,8 @@ def test_a_pattern_that_is_slow_everywhere_is_given_up(monkeypatch: pytest.Monke
 
     def tries_until_given_up(processor: float) -> int:
         search = PatternSearch(grace_s=1.0)
-        monkeypatch.setattr("realm.text.patterns.time.perf_counter", clock("perf_counter", 0.1))
-        monkeypatch.setattr("realm.text.patterns.time.thread_time", clock("thread_time", processor))
+        monkeypatch.setattr("realm.text.matching.patterns.time.perf_counter", clock("perf_counter", 0.1))
+        monkeypatch.setattr("realm.text.matching.patterns.time.thread_time", clock("thread_time", processor))
         for tried in range(100):
             if search.gave_up("a"):
                 return tried

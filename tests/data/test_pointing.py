@@ -6,9 +6,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from realm.corpus.store.blocks import BlockStore
-from realm.data.pointing import SMOOTHING, SpanPlaces
-from realm.text.answers import normalize_answer
+from realm.documents.span_places import SMOOTHING, SpanPlaces
+from realm.documents.store.blocks import BlockStore
+from realm.text.matching.answers import normalize_answer
 from realm.text.wordpieces import word_table
 
 

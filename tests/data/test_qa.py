@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from realm.corpus.store.blocks import BlockStore
-from realm.data.matching import locate_answers
-from realm.data.qa import InvertedList, answer_wordpieces
-from realm.data.questions.loading import load_questions
-from realm.data.types import Question
+from realm.documents.store.blocks import BlockStore
 from realm.errors import DataError
+from realm.evaluation.matching import locate_answers
+from realm.evaluation.places import InvertedList, answer_wordpieces
+from realm.evaluation.questions.loading import load_questions
+from realm.models.types import Question
 
 GOOD = {"id": "q1", "question": " Who? ", "answers": ["A", "B b"]}
 

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from realm.corpus.store.blocks import BlockStore
-from realm.data.blocks import BlockInputs
-from realm.config.seeds import generator
-from realm.data.matching import locate_answers
-from realm.data.renaming import Renaming
-from realm.reading import rename
-from realm.data.types import Question, Sequence
+from realm.answering.reading import rename
+from realm.documents.store.blocks import BlockStore
+from realm.evaluation.matching import locate_answers
+from realm.models.types import Question, Sequence
+from realm.recipe.seeds import generator
+from realm.search.blocks import BlockInputs
+from realm.training.finetune.renaming import Renaming
 
 
 @pytest.fixture(scope="module")

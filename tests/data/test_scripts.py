@@ -6,14 +6,14 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from realm.corpus.build.builder import build_corpus
-from realm.corpus.store.blocks import BlockStore
-from realm.data.masking.recurring import RecurringSpans
-from realm.data.matching import locate_answers
-from realm.data.qa import characters_of_wordpieces
-from realm.data.types import Question
-from realm.recipes.scoring import Relevance, f1_of, is_correct
-from realm.text.answers import normalised_ranges
+from realm.documents.ingest.builder import build_corpus
+from realm.documents.store.blocks import BlockStore
+from realm.evaluation.matching import locate_answers
+from realm.evaluation.measures import Relevance, f1_of, is_correct
+from realm.evaluation.places import characters_of_wordpieces
+from realm.models.types import Question
+from realm.text.matching.answers import normalised_ranges
+from realm.training.masking.recurring import RecurringSpans
 
 DOCUMENTS = [
     ("广茂", "广茂铁路", "广茂铁路是中国广东省一条铁路，由三茂铁路股份有限公司管理，全长364.6公里。它在2004年2月29日接管了“广三铁路”。"),

@@ -7,12 +7,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from realm.corpus.build.builder import BuildOptions, build_corpus
-from realm.corpus.store.blocks import BlockStore
-from realm.data.featurize import Featurizer
-from realm.data.qa import Span
-from realm.data.statements import BESIDE, DROPPED, Statements, stating_sentence, thinned, thinned_cloze
-from realm.data.types import MaskedQuery, TokenIds
+from realm.documents.ingest.builder import BuildOptions, build_corpus
+from realm.documents.store.blocks import BlockStore
+from realm.evaluation.places import Span
+from realm.models.featurize import Featurizer
+from realm.models.types import MaskedQuery, TokenIds
+from realm.training.masking.statements import BESIDE, DROPPED, Statements, stating_sentence, thinned, thinned_cloze
 
 SAID = "The old bridge of Arvad was finished in 1932 by masons."
 DOCUMENTS = {

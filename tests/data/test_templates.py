@@ -5,9 +5,9 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
-from realm.data.answer_kinds import kind_of
-from realm.data.question_words import LANGUAGES, detect_language
-from realm.data.templates import question_from
+from realm.answering.questions.answer_kinds import kind_of
+from realm.answering.questions.templates import question_from
+from realm.answering.questions.words import LANGUAGES, detect_language
 
 # language, kind, sentence, question; "|" parts questions of which one is drawn.
 TABLE = """

@@ -11,17 +11,9 @@ from pathlib import Path
 import pytest
 from tokenizers import BertWordPieceTokenizer
 
-from realm.demo.articles import Article, Ledger, count_tokens, write_domain
-from realm.demo.atlas import Atlas, build_atlas, separate_answers, write_atlas
-from realm.demo.tables import (
-    Domain,
-    bare,
-    fields,
-    load_domains,
-    normalise_answer,
-    parse_domain,
-    slug,
-)
+from realm.experiments.world.articles import Article, Ledger, count_tokens, write_domain
+from realm.experiments.world.atlas import Atlas, build_atlas, separate_answers, write_atlas
+from realm.experiments.world.tables import Domain, bare, fields, load_domains, normalise_answer, parse_domain, slug
 
 FACTS = [
     ("countries/france", "capital", "Paris"),
@@ -249,7 +241,9 @@ def test_pound_sterling(atlas: Atlas) -> None:
 
 def test_tables_name_source_and_licence() -> None:
     for domain in load_domains():
-        notes = resources.files("realm.demo").joinpath("tables", f"{domain.name}.csv").read_text(encoding="utf-8").splitlines()[:2]
+        notes = (
+            resources.files("realm.experiments.world").joinpath("tables", f"{domain.name}.csv").read_text(encoding="utf-8").splitlines()[:2]
+        )
         assert [note.partition(":")[0].strip("# ").lower() for note in notes] == ["source", "licence"], domain.name
         assert all(note.partition(":")[2].strip() for note in notes), domain.name
 
@@ -313,6 +307,6 @@ def _check(domain: Domain) -> None:
 
 
 def test_readme_lists_every_domain() -> None:
-    readme = resources.files("realm.demo").joinpath("README.md").read_text(encoding="utf-8")
+    readme = resources.files("realm.experiments.world").joinpath("README.md").read_text(encoding="utf-8")
     for domain in load_domains():
         assert f"| {domain.name} |" in readme

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from realm.demo.atlas import ASKED, DEMO_DOMAINS, Atlas, build_atlas, write_atlas
-from realm.demo.tables import bare, load_domains
+from realm.experiments.world.atlas import ASKED, DEMO_DOMAINS, Atlas, build_atlas, write_atlas
+from realm.experiments.world.tables import bare, load_domains
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from realm.cli import main
-from realm.corpus.change.updates import add_documents, remove_documents
+from realm.documents.change.updates import add_documents, remove_documents
 
 from .examples import Example, corpus_of, examples
 

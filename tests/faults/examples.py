@@ -13,25 +13,21 @@ import numpy as np
 import torch
 from torch import nn
 
-from realm.corpus.build.builder import build_corpus
-from realm.corpus.change.compaction import compact_corpus, tidy_corpus
-from realm.corpus.change.updates import add_documents, remove_documents, sync_documents, update_documents
-from realm.corpus.store.blocks import BlockStore
-from realm.corpus.store.manifest import current_version
+from realm.answering.opening import open_run
+from realm.documents.change.compaction import compact_corpus, tidy_corpus
+from realm.documents.change.updates import add_documents, remove_documents, sync_documents, update_documents
+from realm.documents.ingest.builder import build_corpus
+from realm.documents.store.blocks import BlockStore
+from realm.documents.store.manifest import current_version
 from realm.errors import RealmError
-from realm.index.exact import ExactIndex
-from realm.index.manifest import SnapshotFacts
-from realm.index.publishing import append_delta, merge_shards, publish_snapshot
-from realm.index.snapshot import Snapshot
-from realm.nn.model import RealmModel, state_sha256
-from realm.nn.spec import BodySpec, bert_spec, one_body
-from realm.opening import open_run
-from realm.paths import RunPaths
-from realm.pipeline import mending
+from realm.models.model import RealmModel, state_sha256
+from realm.models.spec import BodySpec, bert_spec, one_body
 from realm.progress import Progress
-from realm.recipes.context import is_published, publish_stage
-from realm.refresh.locks import publishing
-from realm.refresh.parameters import (
+from realm.runs import mending
+from realm.search.index.exact import ExactIndex
+from realm.search.publishing.locks import publishing
+from realm.search.publishing.manifest import SnapshotFacts
+from realm.search.publishing.parameters import (
     forget_requests,
     parameters_path,
     prune_run,
@@ -40,15 +36,19 @@ from realm.refresh.parameters import (
     request_index,
     withdraw_requests,
 )
-from realm.stages import DAMAGED, stage_facts
+from realm.search.publishing.snapshot import Snapshot
+from realm.search.publishing.writing import append_delta, merge_shards, publish_snapshot
 from realm.storage import tails
 from realm.storage.arrays import load_array, publish_array
 from realm.storage.files import publish_directory, remove_staging, write_atomic
 from realm.storage.generations import CURRENT, advance_current, current_generation, next_generation, published_generations, read_current
 from realm.storage.manifests import Errors, read_sealed, write_sealed
+from realm.storage.metrics import MetricsLog
+from realm.storage.paths import RunPaths
 from realm.storage.sealed import check_sealed, is_sealed, seal
-from realm.train.checkpoint import BestWeights, CheckpointDirectory, shared_best
-from realm.train.metrics import MetricsLog
+from realm.storage.stages import DAMAGED, stage_facts
+from realm.training.context import is_published, publish_stage
+from realm.training.loop.checkpoint import BestWeights, CheckpointDirectory, shared_best
 
 ERRORS = Errors(RealmError, RealmError)
 OWNER = {"corpus_id": "corpus-a", "tokenizer_sha256": "tok-a", "document_embedder_sha256": "emb-a"}

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import realm
-from realm.nn import tensor_files
+from realm.models import tensor_files
 
 SOURCE = str(Path(realm.__file__).parent)
 WRITING, NAMING, DELETING = ("create", "write", "fsync"), ("replace", "rename", "link", "mkdir"), ("unlink", "rmdir")

@@ -11,20 +11,20 @@ from typing import Any, cast
 
 import pytest
 
+from realm.answering.opening import open_run
 from realm.cli import main
 from realm.errors import RealmError, SnapshotError
-from realm.nn import known_bodies
-from realm.opening import open_run
-from realm.paths import RunPaths
-from realm.pipeline.cached import cached_runs, clear_cache, open_cached
+from realm.models.bodies import known as known_bodies
 from realm.progress import Progress
-from realm.refresh.async_refresh import AsyncRefresh
-from realm.refresh.index_source import RefreshContext
 from realm.report import write_report
+from realm.runs.cached import cached_runs, clear_cache, open_cached
 from realm.storage import generations, locks
 from realm.storage.generations import advance_current, published_generations
-from realm.train.checkpoint import CheckpointDirectory
-from realm.train.metrics import MetricsLog
+from realm.storage.metrics import MetricsLog
+from realm.storage.paths import RunPaths
+from realm.training.loop.checkpoint import CheckpointDirectory
+from realm.training.refresh.async_refresh import AsyncRefresh
+from realm.training.refresh.index_source import RefreshContext
 
 from .examples import Example
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from realm.cli import main
-from realm.corpus.store.blocks import BlockStore
-from realm.index.sparse import open_sparse
+from realm.documents.store.blocks import BlockStore
+from realm.search.sparse import open_sparse
 
 
 def far(*arguments: Any, **options: Any) -> None:

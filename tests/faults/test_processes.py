@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from realm.cli import main
-from realm.corpus.change.updates import add_documents
+from realm.documents.change.updates import add_documents
 from realm.errors import RealmError, SnapshotError
 from realm.storage import files
 from realm.storage.generations import read_current

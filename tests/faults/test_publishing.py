@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 
 from realm.cli import refusal
-from realm.corpus.change import publishing
+from realm.documents.change import publishing
 from realm.errors import RealmError
-from realm.index import publishing as index_publishing
-from realm.index.publishing import Building
+from realm.search.publishing import writing as index_publishing
+from realm.search.publishing.writing import Building
 from realm.storage import arrays, files, generations, tails
-from realm.train.metrics import MetricsLog
+from realm.storage.metrics import MetricsLog
 
 from .examples import Example, left_over
 from .failing import ANYWHERE, KINDS, failing_at

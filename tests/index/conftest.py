@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from realm.index.native.build import build, find_compiler, library_path
-from realm.index.native.kernel import Kernel
+from realm.search.index.native.build import build, find_compiler, library_path
+from realm.search.index.native.kernel import Kernel
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from hypothesis import given, settings, strategies as st
 
-from realm.index.base import Hidden
+from realm.search.index.base import Hidden
 
 
 @settings(max_examples=100, deadline=None)

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from realm.errors import SnapshotError
-from realm.index import clustered
-from realm.index.clustered import DEPTH, ClusteredIndex
-from realm.index.exact import ExactIndex
-from realm.index.mips import Hits, Metric
+from realm.search.index import clustered
+from realm.search.index.clustered import DEPTH, ClusteredIndex
+from realm.search.index.exact import ExactIndex
+from realm.search.index.mips import Hits, Metric
 
 pytest.importorskip("faiss")
 N, D = 3000, 24
@@ -68,7 +68,7 @@ def test_seeing_every_row_is_exact_search(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_missed_floor_means_exact_search(caplog: pytest.LogCaptureFixture) -> None:
     rows = np.random.default_rng(0).standard_normal((2000, 64)).astype(np.float32)  # nothing to cluster
-    with caplog.at_level(logging.WARNING, "realm.index.clustered"):
+    with caplog.at_level(logging.WARNING, "realm.search.index.clustered"):
         index = ClusteredIndex(rows, np.arange(2000), floor=1.0)
     assert not index.approximate and index.info()["seen"] == 2000
     assert "searches are exact" in caplog.text

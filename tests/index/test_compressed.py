@@ -9,12 +9,12 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from realm.errors import SnapshotError
-from realm.index import listing
-from realm.index.compressed import CompressedIndex
-from realm.index.exact import ExactIndex
-from realm.index.listing import CodeScan
-from realm.index.mips import Hits
-from realm.index.native.kernel import Kernel
+from realm.search.index import listing
+from realm.search.index.compressed import CompressedIndex
+from realm.search.index.exact import ExactIndex
+from realm.search.index.listing import CodeScan
+from realm.search.index.mips import Hits
+from realm.search.index.native.kernel import Kernel
 
 SCANS = ["scalar", "avx2", "avx512-vnni"]
 METRICS = ["ip", "l2"]

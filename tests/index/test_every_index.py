@@ -9,12 +9,12 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from realm.errors import MissingExtra, SnapshotError
-from realm.index import choice, compressed
-from realm.index.base import RowIndex
-from realm.index.choice import EXACT_ENTRIES, KINDS, chosen_kind, make_index
-from realm.index.compressed import CompressedIndex, exact_index
-from realm.index.mips import Hits, Metric
-from realm.index.native.kernel import installed_kernel
+from realm.search.index import choice, compressed
+from realm.search.index.base import RowIndex
+from realm.search.index.choice import EXACT_ENTRIES, KINDS, chosen_kind, make_index
+from realm.search.index.compressed import CompressedIndex, exact_index
+from realm.search.index.mips import Hits, Metric
+from realm.search.index.native.kernel import installed_kernel
 
 EXACT = ("exact", "compressed")
 """Kinds that need no faiss."""
@@ -277,7 +277,7 @@ def test_the_rule_of_auto(kernel: bool, monkeypatch: pytest.MonkeyPatch) -> None
     for kind, why in (("auto", "more than 2,097,152 components"), ("compressed", "asked for")):
         used, said = chosen_kind(kind, many, 128, cpu)
         assert (used, said.startswith(why)) == (("compressed", True) if kernel else ("exact", False))
-        assert kernel or "python -m realm.index.native.build" in said
+        assert kernel or "python -m realm.search.index.native.build" in said
         assert chosen_kind(kind, 13_353_718, 128, cuda) == ("exact", "the vectors are on cuda:0, which scans them whole")
     assert chosen_kind("clustered", 3, 8, cpu) == ("clustered", "asked for")
     index = make_index(np.ones((3, 8), np.float32), np.arange(3, dtype=np.int64))

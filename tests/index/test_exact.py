@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from realm.index import base, exact
-from realm.index.exact import ExactIndex
-from realm.index.mips import Metric
+from realm.search.index import base, exact
+from realm.search.index.exact import ExactIndex
+from realm.search.index.mips import Metric
 
 
 def near_ties(n: int, d: int, rng: np.random.Generator) -> np.ndarray:

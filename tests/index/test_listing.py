@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from realm.index.base import Hidden
-from realm.index.listing import Excluded, round_down
+from realm.search.index.base import Hidden
+from realm.search.index.listing import Excluded, round_down
 
 
 def test_rounding_down_never_rounds_up() -> None:

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from realm.index import snapshot as snapshots
-from realm.index.manifest import DamagedSnapshot, read_manifest
-from realm.index.publishing import append_delta, merge_shards
-from realm.refresh.locks import sweep
+from realm.search.publishing import snapshot as snapshots
+from realm.search.publishing.locks import sweep
+from realm.search.publishing.manifest import DamagedSnapshot, read_manifest
+from realm.search.publishing.writing import append_delta, merge_shards
 from realm.storage import files, tails
 
 from .test_snapshot import open_snapshot, publish, rows

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from realm.index.choice import make_index
-from realm.index.clustered import ClusteredIndex
-from realm.index.exact import ExactIndex
-from realm.index.mips import recall_against
+from realm.search.index.choice import make_index
+from realm.search.index.clustered import ClusteredIndex
+from realm.search.index.exact import ExactIndex
+from realm.search.index.mips import recall_against
 
 
 def test_recall_counts_what_was_missed() -> None:

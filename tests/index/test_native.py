@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from realm.errors import SnapshotError
-from realm.index.native import build as native_build
-from realm.index.native.build import SOURCES, build, find_compiler, library_path
-from realm.index.native.kernel import GROUP, LEVELS, LISTED, Kernel
-from realm.index.quantised import LANE_SUM, QuantisedRows, code_queries, quantise
+from realm.search.index.native import build as native_build
+from realm.search.index.native.build import SOURCES, build, find_compiler, library_path
+from realm.search.index.native.kernel import GROUP, LEVELS, LISTED, Kernel
+from realm.search.index.quantised import LANE_SUM, QuantisedRows, code_queries, quantise
 
 Kernels = Callable[..., Kernel]
 

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from realm.errors import SnapshotError
-from realm.index import manifest as manifest_module
-from realm.index.exact import ExactIndex
-from realm.index.manifest import SnapshotFacts, SnapshotManifest
-from realm.index.publishing import append_delta, publish_snapshot
-from realm.index.snapshot import Snapshot
+from realm.search.index.exact import ExactIndex
+from realm.search.publishing import manifest as manifest_module
+from realm.search.publishing.manifest import SnapshotFacts, SnapshotManifest
+from realm.search.publishing.snapshot import Snapshot
+from realm.search.publishing.writing import append_delta, publish_snapshot
 from realm.storage import arrays
 from realm.storage.generations import current_generation, next_generation, prune
 

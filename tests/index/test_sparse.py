@@ -9,12 +9,12 @@ import bm25s
 import numpy as np
 import pytest
 
-from realm.corpus.build.builder import BuildOptions, build_corpus
-from realm.corpus.change.updates import add_documents, remove_documents
-from realm.corpus.store.blocks import BlockStore
+from realm.documents.change.updates import add_documents, remove_documents
+from realm.documents.ingest.builder import BuildOptions, build_corpus
+from realm.documents.store.blocks import BlockStore
 from realm.errors import SnapshotError
-from realm.index import sparse
-from realm.index.sparse import SparseIndex, open_sparse, verify_sparse
+from realm.search import sparse
+from realm.search.sparse import SparseIndex, open_sparse, verify_sparse
 from realm.text.words import words
 
 WORDS = [

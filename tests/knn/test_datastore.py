@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from realm.errors import ConfigError, DataError, SnapshotError
-from realm.index.choice import KINDS
 from realm.knn.datastore import Datastore, build_from_texts, find_neighbours, forecast
 from realm.knn.network import HubNetwork, load_network
 from realm.knn.windows import TextOptions, windows_of_texts
-from realm.pipeline.mending import verify
 from realm.progress import Progress
+from realm.runs.mending import verify
+from realm.search.index.choice import KINDS
 from realm.storage import files
 from realm.storage.files import sha256_file
 

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from realm.index.base import RowIndex
 from realm.knn.datastore import Datastore, Neighbours, find_neighbours
 from realm.knn.network import HubNetwork
 from realm.knn.scoring import KnnLogitsProcessor, score_windows
 from realm.knn.session import translate
 from realm.knn.settings import Mixing
 from realm.knn.windows import TextOptions, windows_of_texts
+from realm.search.index.base import RowIndex
 
 Built = Callable[..., Datastore]
 Networks = dict[str, HubNetwork]

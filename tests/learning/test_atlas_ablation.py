@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from realm.config import Recipe
-from realm.demo.atlas import ASKED, DEMO_DOMAINS, write_atlas
-from realm.pipeline.ablate import ablate
+from realm.experiments.ablate import ablate
+from realm.experiments.ablations import TABLE2
+from realm.experiments.world.atlas import ASKED, DEMO_DOMAINS, write_atlas
 from realm.progress import Progress
-from realm.recipes.ablations import TABLE2
+from realm.recipe import Recipe
 from realm.report.ablation import ablation_text
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]

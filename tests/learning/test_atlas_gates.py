@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from realm.config import Recipe
-from realm.demo.atlas import DEMO_DOMAINS, write_atlas
-from realm.pipeline.run import run_recipe
+from realm.experiments.world.atlas import DEMO_DOMAINS, write_atlas
 from realm.progress import Progress
-from realm.recipes.pretrain.monitor import utility_gain
-from realm.train.metrics import MetricsLog
+from realm.recipe import Recipe
+from realm.runs.run import run_recipe
+from realm.storage.metrics import MetricsLog
+from realm.training.pretrain.monitor import utility_gain
 
 SEEDS = (0, 1, 2)
 PRETRAIN_STEPS = 200

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from realm.pipeline.demo import run_demo
+from realm.experiments.demo import run_demo
 from realm.progress import Progress
 
 SEEDS = (0, 1, 2)

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from realm.config import load_recipe
-from realm.nn.model import RealmModel
-from realm.pipeline.run import run_recipe
+from realm.models.model import RealmModel
 from realm.progress import Progress
+from realm.recipe import load_recipe
+from realm.runs.run import run_recipe
 
 RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "paper-base.toml"
 VOCABULARY = 30_522

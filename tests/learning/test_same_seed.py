@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from realm.config import load_recipe
-from realm.pipeline.run import run_recipe
 from realm.progress import Progress
+from realm.recipe import load_recipe
+from realm.runs.run import run_recipe
 from realm.storage.files import sha256_file
-from realm.train.metrics import TIMES, MetricsLog
+from realm.storage.metrics import TIMES, MetricsLog
 
 STAGES = ("corpus", "warm", "ict", "pretrain", "finetune")
 TRAINED = ("finetune", "ict", "pretrain", "warm")

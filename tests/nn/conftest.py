@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-import realm.nn.bodies
-from realm.data.types import Sequence
-from realm.nn.model import RealmModel
-from realm.nn.spec import BodySpec, bert_spec, one_body
+import realm.models.bodies.body
+from realm.models.model import RealmModel
+from realm.models.spec import BodySpec, bert_spec, one_body
+from realm.models.types import Sequence
 
 VOCABULARY = 60
 
@@ -87,5 +87,5 @@ def ragged() -> Callable[..., list[Sequence]]:
 @pytest.fixture(params=[4096, 70])
 def buckets(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """All rows in one bucket, or many buckets of two or three rows."""
-    monkeypatch.setattr(realm.nn.bodies, "TOKENS_PER_BUCKET", request.param)
+    monkeypatch.setattr(realm.models.bodies.body, "TOKENS_PER_BUCKET", request.param)
     return int(request.param)

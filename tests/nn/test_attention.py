@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from realm.data.featurize import pad_batch
-from realm.data.types import Sequence
-from realm.nn import attention
-from realm.nn.bodies import build_body
-from realm.nn.spec import BodySpec
+from realm.models.bodies import attention
+from realm.models.bodies.body import build_body
+from realm.models.featurize import pad_batch
+from realm.models.spec import BodySpec
+from realm.models.types import Sequence
 
 Ragged = Callable[..., list[Sequence]]
 

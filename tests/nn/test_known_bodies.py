@@ -14,9 +14,10 @@ import pytest
 
 from realm.cli import main
 from realm.errors import ConfigError, RunError
-from realm.nn import fetching, hub, known_bodies
-from realm.nn.fetching import Download, Wheels
-from realm.nn.known_bodies import KNOWN_BODIES, WEIGHTS, body_directory, check_digest, get_body, local_directory
+from realm.models import hub
+from realm.models.bodies import fetching, known as known_bodies
+from realm.models.bodies.fetching import Download, Wheels
+from realm.models.bodies.known import KNOWN_BODIES, WEIGHTS, body_directory, check_digest, get_body, local_directory
 
 MINILM = next(known for known in KNOWN_BODIES if known.name == "minilm")
 

@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from realm import losses
-from realm.data.types import Sequence
 from realm.errors import RunError
-from realm.nn.bodies import build_body, freeze_words
-from realm.nn.model import UNIT_SCALE, RealmModel, start_from_body, state_sha256
-from realm.nn.spec import PARTS, BodySpec, EmbedderSpec, EncoderSpec, ModelSpec, ReaderSpec, bert_spec, one_body
+from realm.models import losses
+from realm.models.bodies.body import build_body, freeze_words
+from realm.models.model import UNIT_SCALE, RealmModel, start_from_body, state_sha256
+from realm.models.spec import PARTS, BodySpec, EmbedderSpec, EncoderSpec, ModelSpec, ReaderSpec, bert_spec, one_body
+from realm.models.types import Sequence
 
 Ragged = Callable[..., list[Sequence]]
 Make = Callable[..., RealmModel]

@@ -7,12 +7,11 @@ import numpy as np
 import pytest
 import torch
 
+from realm.answering.opening import open_run
 from realm.errors import MissingExtra
-from realm.nn.onnx import Int8Embedder, write_int8
-from realm.opening import open_run
-from realm.refresh.embedding import EmbedOptions, embed_corpus
-from realm.refresh.embedding import embed_parts
-from realm.refresh.parameters import parameters_path
+from realm.models.onnx import Int8Embedder, write_int8
+from realm.search.publishing.embedding import EmbedOptions, embed_corpus, embed_parts
+from realm.search.publishing.parameters import parameters_path
 
 pytest.importorskip("onnxruntime")
 
@@ -36,7 +35,7 @@ def test_vectors_are_nearly_those_of_float32(tiny_run: Path, tmp_path: Path, cap
 @pytest.mark.parametrize("workers", [1, 2])
 def test_parts_of_a_corpus(tiny_run: Path, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A build that is taken up again goes on where it was, and several processes give what one gives, but for the batches' rounding."""
-    monkeypatch.setattr("realm.refresh.embedding.PART_ROWS", 2)
+    monkeypatch.setattr("realm.search.publishing.embedding.PART_ROWS", 2)
     run = open_run(tiny_run)
     rows = np.arange(len(run.inputs.store))
     params = parameters_path(run.paths, run.generation.snapshot.manifest.params_generation)

@@ -9,17 +9,11 @@ import torch
 from torch import Tensor
 
 from realm.errors import ConfigError, DataError, RealmError
-from realm.nn.model import RealmModel
-from realm.nn.networks import parameter_shapes
-from realm.nn.published.config import published_config, read_published_config
-from realm.nn.published.names import (
-    PUBLISHED_PARTS,
-    export_tensors,
-    import_tensors,
-    plan_import,
-    published_kind,
-)
-from realm.nn.spec import ModelSpec
+from realm.models.model import RealmModel
+from realm.models.networks import parameter_shapes
+from realm.models.published.config import published_config, read_published_config
+from realm.models.published.names import PUBLISHED_PARTS, export_tensors, import_tensors, plan_import, published_kind
+from realm.models.spec import ModelSpec
 
 CONFIG = {
     "vocab_size": 64,

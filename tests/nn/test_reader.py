@@ -7,12 +7,12 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from realm.data.types import Sequence
-from realm.nn.model import RealmModel
-from realm.nn.precision import has_bf16, multiplying, rounded_once
-from realm.nn.reader import Reader, SpanScores
-from realm.reading import read_candidates
-from realm.nn.spec import BodySpec, ReaderSpec
+from realm.answering.reading import read_candidates
+from realm.models.bodies.precision import has_bf16, multiplying, rounded_once
+from realm.models.model import RealmModel
+from realm.models.reader import Reader, SpanScores
+from realm.models.spec import BodySpec, ReaderSpec
+from realm.models.types import Sequence
 
 Ragged = Callable[..., list[Sequence]]
 Make = Callable[..., RealmModel]
@@ -20,7 +20,7 @@ Make = Callable[..., RealmModel]
 
 def naive_spans(reader: Reader, sequence: Sequence, start: int) -> dict[tuple[int, int], float]:
     """(first, last) body wordpieces -> score, by one loop over all spans of one input."""
-    from realm.data.featurize import pad_batch
+    from realm.models.featurize import pad_batch
 
     states = reader.body(pad_batch([sequence], 0))[0]
     projected = reader.dense(states)
@@ -174,7 +174,7 @@ def test_spans_scored_in_parts_are_those_of_the_whole(
     sequences, starts = ragged(9), [1] * 9
     learning = reader(sequences, starts)
     for entries in (1, 40 * 4 * 12 * 4, 1 << 30):
-        monkeypatch.setattr("realm.nn.reader.SPAN_ENTRIES", entries)
+        monkeypatch.setattr("realm.models.reader.SPAN_ENTRIES", entries)
         with torch.no_grad():
             found = reader(sequences, starts)
         torch.testing.assert_close(found.logits, learning.logits)

@@ -7,9 +7,9 @@ from pathlib import Path
 from ours import Case
 from safetensors.torch import save_file
 
-from realm.nn.model import RealmModel
-from realm.nn.published.config import published_config, read_published_config
-from realm.nn.published.names import export_tensors, import_tensors, plan_import
+from realm.models.model import RealmModel
+from realm.models.published.config import published_config, read_published_config
+from realm.models.published.names import export_tensors, import_tensors, plan_import
 
 
 def write_export(case_file: Path, directory: Path) -> None:

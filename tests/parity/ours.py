@@ -16,11 +16,11 @@ from safetensors import safe_open
 from small_corpus import SmallCorpus, best_span
 from torch import Tensor
 
-from realm import losses
-from realm.data.types import Sequence
-from realm.nn.model import RealmModel
-from realm.nn.published.config import read_published_config
-from realm.nn.published.names import import_tensors, plan_import
+from realm.models import losses
+from realm.models.model import RealmModel
+from realm.models.published.config import read_published_config
+from realm.models.published.names import import_tensors, plan_import
+from realm.models.types import Sequence
 
 Tensors = dict[str, Tensor]
 DTYPES = {"float64": torch.float64, "float32": torch.float32}

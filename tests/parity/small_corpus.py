@@ -10,25 +10,25 @@ from cases import vocabulary
 from tokenizers.implementations import BertWordPieceTokenizer
 from torch import Tensor
 
-from realm import losses
-from realm.candidates import DenseCandidates
-from realm.config import FinetuneConfig, Recipe
-from realm.corpus.build.builder import build_corpus
-from realm.data.blocks import open_inputs
-from realm.data.matching import locate_answers
-from realm.data.types import Question
-from realm.index.exact import ExactIndex
-from realm.index.manifest import SnapshotFacts
-from realm.index.publishing import publish_snapshot
-from realm.index.snapshot import Snapshot
-from realm.nn.model import RealmModel, state_sha256
-from realm.nn.reader import SpanScores
-from realm.reading import read_candidates
-from realm.paths import RunPaths
-from realm.recipes.context import StageContext
-from realm.recipes.finetune.task import ReadingTask
+from realm.answering.reading import read_candidates
+from realm.documents.ingest.builder import build_corpus
+from realm.evaluation.matching import locate_answers
+from realm.models import losses
+from realm.models.model import RealmModel, state_sha256
+from realm.models.reader import SpanScores
+from realm.models.types import Question
+from realm.recipe import FinetuneConfig, Recipe
+from realm.search.blocks import open_inputs
+from realm.search.candidates import DenseCandidates
+from realm.search.index.exact import ExactIndex
+from realm.search.publishing.manifest import SnapshotFacts
+from realm.search.publishing.snapshot import Snapshot
+from realm.search.publishing.writing import publish_snapshot
+from realm.storage.metrics import MetricsLog
+from realm.storage.paths import RunPaths
 from realm.text.tokenizer import TextTokenizer
-from realm.train.metrics import MetricsLog
+from realm.training.context import StageContext
+from realm.training.finetune.task import ReadingTask
 
 BEAM, READ = 6, 3
 Rows = tuple[tuple[str, str], ...]

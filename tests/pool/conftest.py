@@ -48,7 +48,7 @@ def extra() -> None:
 @pytest.fixture(scope="session")
 def cluster(extra: None) -> Iterator[None]:
     """This process is connected to a local cluster of 8 CPUs that are not there: only the bookkeeping needs them."""
-    from realm.pool.cluster import connected
+    from realm.training.pool.cluster import connected
 
     # Ray's workers are nice by default: on a busy machine these tests would wait for minutes.
     os.environ[NICENESS] = "0"

@@ -12,23 +12,22 @@ import numpy as np
 import pytest
 import torch
 
-from realm.corpus.build.builder import build_corpus
-from realm.data.blocks import BlockInputs, open_inputs
+from realm.documents.ingest.builder import build_corpus
 from realm.errors import ConfigError, PoolError
-from realm.nn.model import RealmModel
-from realm.nn.spec import BodySpec, bert_spec, one_body
-from realm.paths import RunPaths
-from realm.pool import builders
-from realm.pool.builders import Builder, BuilderPool
-from realm.refresh.embedding import EmbedOptions
-from realm.refresh import embedding
-from realm.refresh.generation import open_generation
-from realm.refresh.refresher import refresh_index
-from realm.refresh.locks import publishing
-from realm.refresh.parameters import parameters_path, request_index
-from realm.refresh.refresher import Refresher
+from realm.models.model import RealmModel
+from realm.models.spec import BodySpec, bert_spec, one_body
+from realm.search.blocks import BlockInputs, open_inputs
+from realm.search.publishing import embedding
+from realm.search.publishing.embedding import EmbedOptions
+from realm.search.publishing.generation import open_generation
+from realm.search.publishing.locks import publishing
+from realm.search.publishing.parameters import parameters_path, request_index
+from realm.search.publishing.refresher import Refresher, refresh_index
 from realm.storage.files import sha256_file
 from realm.storage.generations import generation_path
+from realm.storage.paths import RunPaths
+from realm.training.pool import builders
+from realm.training.pool.builders import Builder, BuilderPool
 
 ONE = EmbedOptions(threads=1)
 DOCUMENTS, PART = 60, 7

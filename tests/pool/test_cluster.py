@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from realm.data.blocks import open_inputs
 from realm.errors import ConfigError, MissingExtra, PoolError
-from realm.paths import RunPaths
-from realm.pool import cluster as our
-from realm.pool.cluster import connected
-from realm.refresh.generation import open_generation
+from realm.search.blocks import open_inputs
+from realm.search.publishing.generation import open_generation
+from realm.storage.paths import RunPaths
+from realm.training.pool import cluster as our
+from realm.training.pool.cluster import connected
 
 Marked = Callable[..., dict[int, str]]
 

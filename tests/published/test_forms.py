@@ -9,10 +9,10 @@ import torch
 from tokenizers import Tokenizer
 
 from realm import Realm, RealmModel
-from realm.data.featurize import Featurizer
 from realm.errors import DataError
-from realm.nn.published.models import load_published
-from realm.pipeline.importing import import_published
+from realm.models.featurize import Featurizer
+from realm.models.published.models import load_published
+from realm.runs.importing import import_published
 from realm.text.tokenizer import read_vocabulary
 
 from .conftest import CONFIG, RECORDS, VOCABULARY

@@ -12,14 +12,14 @@ import torch
 from safetensors.torch import load_file
 
 from realm import Realm, RealmModel
-from realm.corpus.store.blocks import BlockStore
+from realm.answering.opening import open_run
+from realm.documents.store.blocks import BlockStore
 from realm.errors import RunError
-from realm.index.snapshot import Snapshot
-from realm.nn.model import state_sha256
-from realm.nn.published.models import load_published
-from realm.opening import open_run
-from realm.pipeline.exporting import export_run
-from realm.pipeline.importing import import_published
+from realm.models.model import state_sha256
+from realm.models.published.models import load_published
+from realm.runs.exporting import export_run
+from realm.runs.importing import import_published
+from realm.search.publishing.snapshot import Snapshot
 from realm.text.tokenizer import train_wordpiece
 
 from .conftest import KINDS, RECORDS, Publish, tensors_of
@@ -119,7 +119,7 @@ def test_other_documents(publish: Publish, tmp_path: Path) -> None:
     assert result["blocks"] == 4 and set(result["parts"]) == {"embedder", "encoder"}
     realm = Realm.open(run)
     assert {hit.doc_id for hit in realm.search("pound", k=4)} == {"d0", "d1", "d2"}
-    explained = realm.explain("Alan [MASK] was a pioneer.", ["Turing"], k=3)
+    explained = realm.answering.explain("Alan [MASK] was a pioneer.", ["Turing"], k=3)
     assert 0 < explained.p_y < 1
     with pytest.raises(RunError, match="has not been fine-tuned"):
         realm.ask("Who?", k=1)

@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from realm import RealmModel
-from realm.data.types import TokenInputs
 from realm.errors import MissingExtra, RunError
-from realm.nn.model import state_sha256
-from realm.nn.published.models import load_published
-from realm.pipeline.importing import import_published
+from realm.models.model import state_sha256
+from realm.models.published.models import load_published
+from realm.models.types import TokenInputs
+from realm.runs.importing import import_published
 
 from .conftest import VOCABULARY, Publish
 
@@ -81,7 +81,7 @@ def test_onnx_agrees_with_torch(publish: Publish, tmp_path: Path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime", reason="the extra 'onnx' is not installed")
     pytest.importorskip("onnxscript", reason="the extra 'onnx' is not installed")
     from realm.cli import main
-    from realm.nn.onnx import INPUTS
+    from realm.models.onnx import INPUTS
 
     import_published([publish("openqa")], tmp_path / "run")
     assert main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "out"), "--onnx"]) == 0
@@ -105,7 +105,7 @@ def test_onnx_agrees_with_torch(publish: Publish, tmp_path: Path) -> None:
 
 
 def test_onnx_without_its_extra(publish: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from realm.nn.onnx import export_onnx
+    from realm.models.onnx import export_onnx
 
     monkeypatch.setitem(__import__("sys").modules, "onnxscript", None)
     embedder = RealmModel.from_published(load_published(publish("embedder"))).embedder

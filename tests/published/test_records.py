@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from realm.corpus.build.builder import corpus_from_records
-from realm.corpus.sources.record_file import LARGEST_RECORD, RecordFile, write_record_file
-from realm.corpus.store.blocks import BlockStore
+from realm.documents.ingest.builder import corpus_from_records
+from realm.documents.sources.record_file import LARGEST_RECORD, RecordFile, write_record_file
+from realm.documents.store.blocks import BlockStore
 from realm.errors import CorpusError, DataError
 from realm.text.tokenizer import train_wordpiece
 

@@ -21,24 +21,24 @@ import transformers.models.bert.modeling_bert  # noqa: F401  (what the forked ra
 from safetensors.torch import save_file
 from torch import nn
 
-import realm.train.loop
-from realm.candidates import DenseCandidates
-from realm.config import Recipe, load_recipe
-from realm.data.loader import Share
+import realm.training.loop.loop
 from realm.errors import RealmError
-from realm.paths import RunPaths
-from realm.pipeline.run import run_recipe
 from realm.progress import Progress
-from realm.recipes.context import StageContext, load_stage, open_context, stage_facts
-from realm.recipes.finetune.task import ReadingTask, training_questions
-from realm.recipes.ict import IctTask
-from realm.recipes.pretrain.task import PretrainTask
-from realm.recipes.starting import new_model, with_new_reader
-from realm.recipes.warm import WarmTask
-from realm.refresh.generation import open_generation
-from realm.train.distributed import is_first, joined, rank, sum_gradients
-from realm.train.stepping import one_step
-from realm.train.task import LoopOptions, Task
+from realm.recipe import Recipe, load_recipe
+from realm.runs.run import run_recipe
+from realm.search.candidates import DenseCandidates
+from realm.search.publishing.generation import open_generation
+from realm.storage.paths import RunPaths
+from realm.training.context import StageContext, load_stage, open_context, stage_facts
+from realm.training.finetune.task import ReadingTask, training_questions
+from realm.training.ict import IctTask
+from realm.training.loop.distributed import is_first, joined, rank, sum_gradients
+from realm.training.loop.stepping import one_step
+from realm.training.loop.task import LoopOptions, Task
+from realm.training.order import Share
+from realm.training.pretrain.task import PretrainTask
+from realm.training.starting import new_model, with_new_reader
+from realm.training.warm import WarmTask
 
 Job = dict[str, Any]
 
@@ -101,7 +101,7 @@ def unused(job: Job) -> None:
 def stages(job: Job) -> None:
     """Stages of a recipe; ``kill`` is [rank, step, stage]: SIGKILL inside that step; ``stop`` the same with SIGSTOP."""
     sent = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
-    step_of = realm.train.loop._one_step
+    step_of = realm.training.loop.loop._one_step
 
     def one_step(task: Task, step: int, *rest: Any) -> Any:
         for name, number in sent.items():
@@ -109,7 +109,7 @@ def stages(job: Job) -> None:
                 os.kill(os.getpid(), number)
         return step_of(task, step, *rest)
 
-    realm.train.loop._one_step = one_step
+    realm.training.loop.loop._one_step = one_step
     recipe = recipe_of(job)
     timeout = job.get("timeout", 60)
     recipe = dataclasses.replace(recipe, run=dataclasses.replace(recipe.run, rank_timeout=timeout))

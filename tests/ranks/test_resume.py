@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from realm.storage.files import sha256_file
-from realm.train.metrics import TIMES, MetricsLog, _line
+from realm.storage.metrics import TIMES, MetricsLog, _line
 
 Jobs = Callable[..., list[dict[str, Any]]]
 STEPS = 10

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from realm.config import dump_recipe, load_recipe
+from realm.recipe import dump_recipe, load_recipe
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "realm"]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from realm.config import Recipe, build_recipe
-from realm.nn.spec import bert_spec
+from realm.models.spec import bert_spec
+from realm.recipe import Recipe, build_recipe
 from realm.text.tokenizer import train_wordpiece
 
 TOWNS = ("Oslo", "Lima", "Cairo", "Quito", "Hanoi", "Accra", "Sofia", "Dakar", "Minsk", "Tunis", "Delhi", "Seoul")

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from realm.answering.explain import explain
+from realm.answering.opening import open_run
 from realm.cli import main
-from realm.explain import explain
-from realm.opening import open_run
-from realm.recipes.align import AlignOptions, align
 from realm.storage.sealed import seal
+from realm.training.align import AlignOptions, align
 
 KEYS = {"sentence", "masked", "targets", "doc_id", "block_id", "p_y", "p_y_null", "documents"}
 DOCUMENT_KEYS = {"doc_id", "block_id", "title", "text", "p_z", "p_y_given_z", "r", "utility"}
@@ -114,6 +114,6 @@ def test_an_interrupted_alignment_leaves_the_old_file(tiny_run: Path, tmp_path: 
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("realm.recipes.align.read_sentences", interrupt)
+    monkeypatch.setattr("realm.training.align.read_sentences", interrupt)
     assert main(["align", str(tiny_run), "--out", str(out)]) == 130
     assert out.read_text() == "old" and list(tmp_path.iterdir()) == [out]

@@ -11,18 +11,22 @@ import numpy as np
 import pytest
 import torch
 
-from realm.config import Recipe, load_recipe
-from realm.data.qa import Spans
-from realm.data.questions.loading import load_datasets, load_questions, pooled
-from realm.data.types import Question
 from realm.errors import DataError
-from realm.nn.model import RealmModel
-from realm.paths import RunPaths
-from realm.pipeline.run import run_recipe
-from realm.pipeline.evaluation import evaluate_baselines
+from realm.evaluation.measures import is_correct
+from realm.evaluation.places import Spans
+from realm.evaluation.questions.loading import load_datasets, load_questions, pooled
+from realm.models.model import RealmModel
+from realm.models.types import Question
 from realm.progress import Progress
-from realm.recipes.baselines import closed_book
-from realm.recipes.baselines.closed_book import (
+from realm.recipe import Recipe, load_recipe
+from realm.runs.evaluation import evaluate_baselines
+from realm.runs.run import run_recipe
+from realm.storage.files import sha256_file
+from realm.storage.manifests import read_note, write_note
+from realm.storage.metrics import MetricsLog
+from realm.storage.paths import RunPaths
+from realm.training.baselines import closed_book
+from realm.training.baselines.closed_book import (
     LONGEST_ANSWER,
     QuestionsTask,
     SentencesTask,
@@ -33,16 +37,12 @@ from realm.recipes.baselines.closed_book import (
     run_closed_book,
     share_correct,
 )
-from realm.recipes.baselines.retrievers import Bm25Candidates
-from realm.recipes.baselines.scaled import ENOUGH, SCALED_BY, SCALES, bm25_candidates, run_bm25, starting_scale
-from realm.recipes.context import StageContext, fingerprint, load_stage, open_context, stage_facts
-from realm.recipes.finetune.task import ReadingTask
-from realm.recipes.scoring import is_correct
-from realm.recipes.starting import with_new_reader
-from realm.recipes.warm import WarmTask
-from realm.storage.files import sha256_file
-from realm.storage.manifests import read_note, write_note
-from realm.train.metrics import MetricsLog
+from realm.training.baselines.retrievers import Bm25Candidates
+from realm.training.baselines.scaled import ENOUGH, SCALED_BY, SCALES, bm25_candidates, run_bm25, starting_scale
+from realm.training.context import StageContext, fingerprint, load_stage, open_context, stage_facts
+from realm.training.finetune.task import ReadingTask
+from realm.training.starting import with_new_reader
+from realm.training.warm import WarmTask
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 BASELINES = ("closed_book", "bm25")
@@ -201,11 +201,11 @@ def test_nothing_is_done_twice(trained: StageContext, monkeypatch: pytest.Monkey
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError("trained or evaluated again")
 
-    monkeypatch.setattr("realm.recipes.context.fit", never)
+    monkeypatch.setattr("realm.training.context.fit", never)
     with monkeypatch.context() as patch:
-        patch.setattr("realm.recipes.baselines.closed_book.answer_closed_book", never)
-        patch.setattr("realm.recipes.baselines.scaled.evaluate_retrieval", never)
-        patch.setattr("realm.recipes.baselines.scaled.evaluate_answers", never)
+        patch.setattr("realm.training.baselines.closed_book.answer_closed_book", never)
+        patch.setattr("realm.training.baselines.scaled.evaluate_retrieval", never)
+        patch.setattr("realm.training.baselines.scaled.evaluate_answers", never)
         evaluate_baselines(trained)
     assert tree(trained.paths.root) == before
     # A row that is gone is evaluated anew, without training: the same but for the seconds.

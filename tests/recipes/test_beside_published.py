@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 import torch
 
-from realm.config import Recipe, build_recipe, dump_recipe
 from realm.errors import ConfigError
-from realm.nn.model import RealmModel, state_sha256
-from realm.paths import RunPaths
-from realm.pipeline.compare import chosen_rows, compare
+from realm.experiments.compare import chosen_rows, compare
+from realm.models.model import RealmModel, state_sha256
 from realm.progress import Progress
-from realm.recipes.baselines import published
-from realm.recipes.baselines.published import ClozeTask, published_retriever, retrieving_wordpieces
-from realm.recipes.context import StageContext, load_stage, open_context, stage_facts
-from realm.recipes.ict import IctTask
+from realm.recipe import Recipe, build_recipe, dump_recipe
 from realm.storage.files import sha256_file
+from realm.storage.paths import RunPaths
+from realm.training.baselines import published
+from realm.training.baselines.published import ClozeTask, published_retriever, retrieving_wordpieces
+from realm.training.context import StageContext, load_stage, open_context, stage_facts
+from realm.training.ict import IctTask
 
 ROWS = ["bm25", "published", "orqa", "realm"]
 STAGES = ("published", "orqa", "finetune")
@@ -133,8 +133,8 @@ def test_nothing_is_done_twice(compared: tuple[Recipe, Path, dict[str, Any]], mo
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError("trained or measured again")
 
-    monkeypatch.setattr("realm.recipes.context.fit", never)
-    monkeypatch.setattr("realm.recipes.baselines.rows.measured", never)
+    monkeypatch.setattr("realm.training.context.fit", never)
+    monkeypatch.setattr("realm.training.baselines.rows.measured", never)
     assert compare(recipe, out, rows=ROWS, progress=Progress(quiet=True)) == found
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from realm.recipes.better import Verdict, better_of
+from realm.training.better import Verdict, better_of
 
 
 @pytest.mark.parametrize(

@@ -14,25 +14,25 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from realm.answering.opening import open_run
 from realm.cli import main
-from realm.config import build_recipe, dump_recipe, load_recipe
-from realm.corpus.store.blocks import BlockStore
-from realm.data.questions.loading import load_questions
+from realm.documents.store.blocks import BlockStore
 from realm.errors import ConfigError
-from realm.nn.known_bodies import DIFFERENCE
-from realm.nn.model import RealmModel, part_sizes
-from realm.nn.precision import has_bf16
-from realm.opening import open_run
-from realm.paths import RunPaths
-from realm.pipeline.run import run_recipe
-from realm.pipeline.exporting import export_run
-from realm.pipeline.forecast import meta_model, rates_by_part
-from realm.pipeline.plan import plan
+from realm.evaluation.questions.loading import load_questions
+from realm.models.bodies.known import DIFFERENCE
+from realm.models.bodies.precision import has_bf16
+from realm.models.model import RealmModel, part_sizes
 from realm.progress import Progress
-from realm.recipes.context import open_context
-from realm.recipes.starting import new_model
+from realm.recipe import build_recipe, dump_recipe, load_recipe
+from realm.runs.exporting import export_run
+from realm.runs.forecast import meta_model, rates_by_part
+from realm.runs.plan import plan
+from realm.runs.run import run_recipe
 from realm.storage.files import sha256_file
+from realm.storage.paths import RunPaths
 from realm.text.tokenizer import TextTokenizer, train_wordpiece
+from realm.training.context import open_context
+from realm.training.starting import new_model
 
 PLACES = ("Oslo", "Lima", "Cairo", "Quito", "Hanoi", "Accra", "Sofia", "Dakar", "Minsk", "Tunis", "Delhi", "Seoul")
 TEXTS = [
@@ -61,7 +61,7 @@ def recipe_of(body: Path, documents: Path, **sections: dict[str, Any]) -> Any:
 @pytest.fixture
 def float32(monkeypatch: pytest.MonkeyPatch) -> None:
     """A processor that does not multiply bfloat16."""
-    monkeypatch.setattr("realm.nn.precision.has_bf16", lambda device: False)
+    monkeypatch.setattr("realm.models.bodies.precision.has_bf16", lambda device: False)
 
 
 @pytest.mark.usefixtures("float32")
@@ -346,7 +346,7 @@ def test_bfloat16_moves_no_vector_far(body: Path, documents: Path, tmp_path: Pat
     """On a processor that multiplies it the index of a body is made in bfloat16: cosines with float32's stay above .999."""
     found = []
     for name, half in (("exact", False), ("half", has_bf16("cpu"))):
-        monkeypatch.setattr("realm.nn.precision.has_bf16", lambda device, half=half: half)
+        monkeypatch.setattr("realm.models.bodies.precision.has_bf16", lambda device, half=half: half)
         assert main(["index", "build", str(documents), "--body", str(body), "--out", str(tmp_path / name), "--json"]) == 0
         found.append(np.asarray(open_run(tmp_path / name).generation.snapshot.vectors))
     exact, half = found

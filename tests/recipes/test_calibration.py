@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from realm.answerer import Confidence
+from realm.answering.answerer import Confidence
+from realm.answering.opening import open_run
+from realm.answering.records import Answer
 from realm.cli import main
-from realm.data.types import Question
-from realm.opening import open_run
-from realm.paths import RunPaths
-from realm.recipes.calibration import SLOPES, calibrate, calibration_error, fit_confidence, log_loss, risk_coverage, threshold
-from realm.records import Answer
+from realm.evaluation.calibration import SLOPES, calibrate, calibration_error, fit_confidence, log_loss, risk_coverage, threshold
+from realm.models.types import Question
 from realm.report.page import confidence_section
 from realm.report.read import read_run
-from realm.stages import stage_facts
+from realm.storage.paths import RunPaths
+from realm.storage.stages import stage_facts
 
 
 def drawn(n: int, slope: float, bias: float) -> tuple[list[float], list[bool]]:
@@ -130,10 +130,10 @@ def test_a_run_is_calibrated_and_abstains(tiny_run: Path, capsys: pytest.Capture
 def test_answers_do_not_depend_on_the_batch(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answerer = open_run(tiny_run).answerer
     questions = [f"What is the currency of {name}?" for name in ("Arvad", "Belmor", "Carsin", "Dulwen", "Estrag", "Faldor", "Novaria")]
-    monkeypatch.setattr("realm.answerer.BATCH", 1)
+    monkeypatch.setattr("realm.answering.answerer.BATCH", 1)
     alone = answerer.answer(questions, k=4)
     for size in (2, 3, 16):
-        monkeypatch.setattr("realm.answerer.BATCH", size)
+        monkeypatch.setattr("realm.answering.answerer.BATCH", size)
         for one, other in zip(alone, answerer.answer(questions, k=4), strict=True):
             assert (one.answer, [e.block_id for e in one.evidence]) == (other.answer, [e.block_id for e in other.evidence])
             assert one.p == pytest.approx(other.p, rel=1e-4) and one.confidence == pytest.approx(other.confidence, rel=1e-4)

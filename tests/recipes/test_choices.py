@@ -10,23 +10,23 @@ import numpy as np
 import pytest
 import torch
 
-from realm.config import build_recipe, load_recipe
-from realm.corpus.build.builder import BuildOptions, build_corpus
-from realm.corpus.build.packing import hash64
-from realm.corpus.store.blocks import NULL_BLOCK
+from realm.documents.ingest.builder import BuildOptions, build_corpus
+from realm.documents.ingest.packing import hash64
+from realm.documents.store.blocks import NULL_BLOCK
 from realm.errors import ConfigError, CorpusError, RunError
-from realm.nn.model import state_sha256
-from realm.paths import RunPaths
-from realm.pipeline.run import run_recipe
-from realm.pipeline.plan import plan
+from realm.models.model import state_sha256
 from realm.progress import Progress
-from realm.recipes.baselines.closed_book import run_closed_book
-from realm.recipes.context import StageContext, load_stage, open_context
-from realm.recipes.pretrain.sentences import pretraining_fingerprint
-from realm.recipes.pretrain.stage import run_pretrain, starting_model
-from realm.recipes.pretrain.task import PretrainTask
-from realm.refresh.generation import Generation, open_generation
-from realm.stages import stage_facts
+from realm.recipe import build_recipe, load_recipe
+from realm.runs.plan import plan
+from realm.runs.run import run_recipe
+from realm.search.publishing.generation import Generation, open_generation
+from realm.storage.paths import RunPaths
+from realm.storage.stages import stage_facts
+from realm.training.baselines.closed_book import run_closed_book
+from realm.training.context import StageContext, load_stage, open_context
+from realm.training.pretrain.sentences import pretraining_fingerprint
+from realm.training.pretrain.stage import run_pretrain, starting_model
+from realm.training.pretrain.task import PretrainTask
 
 Write = Callable[[Path], Path]
 QUIET = Progress(quiet=True)

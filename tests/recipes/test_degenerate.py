@@ -11,22 +11,22 @@ import numpy as np
 import pytest
 import torch
 
-from realm import losses
 from realm.cli import main
-from realm.config import load_recipe
-from realm.corpus.build.builder import BuildOptions, build_corpus
-from realm.corpus.store.blocks import BlockStore
-from realm.data.loader import Share
-from realm.data.masking.sentences import Exclusion
+from realm.documents.ingest.builder import BuildOptions, build_corpus
+from realm.documents.store.blocks import BlockStore
 from realm.errors import CorpusError, RealmError, SnapshotError, TrainingError
-from realm.paths import RunPaths
-from realm.pipeline.run import run_recipe
-from realm.pipeline.checks import check_corpus
+from realm.models import losses
 from realm.progress import Progress
-from realm.recipes.context import StageContext, load_stage, open_context
-from realm.recipes.pretrain.task import PretrainTask
-from realm.refresh.generation import open_generation
+from realm.recipe import load_recipe
+from realm.runs.checks import check_corpus
+from realm.runs.run import run_recipe
+from realm.search.publishing.generation import open_generation
+from realm.storage.paths import RunPaths
 from realm.storage.sealed import seal
+from realm.training.context import StageContext, load_stage, open_context
+from realm.training.masking.sentences import Exclusion
+from realm.training.order import Share
+from realm.training.pretrain.task import PretrainTask
 
 Write = Callable[[Path], Path]
 QUIET = Progress(quiet=True)

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from realm.config import load_recipe
-from realm.data.questions.loading import load_questions, shared
-from realm.data.types import Question
-from realm.opening import open_run
-from realm.paths import RunPaths
-from realm.pipeline.run import run_recipe
-from realm.pipeline.checks import shared_questions
+from realm.answering.opening import open_run
+from realm.evaluation.questions.loading import load_questions, shared
+from realm.models.types import Question
 from realm.progress import Progress
-from realm.recipes.context import open_context
-from realm.recipes.finetune.task import ReadingTask, training_questions
+from realm.recipe import load_recipe
+from realm.runs.checks import shared_questions
+from realm.runs.run import run_recipe
+from realm.storage.paths import RunPaths
+from realm.training.context import open_context
+from realm.training.finetune.task import ReadingTask, training_questions
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
@@ -79,7 +79,7 @@ def test_nothing_is_fitted_to_what_is_measured(
 
         return watching
 
-    import realm.recipes.finetune.task as module
+    import realm.training.finetune.task as module
 
     monkeypatch.setattr(module, "calibrate", watched(module.calibrate, 1))
     monkeypatch.setattr(module, "fit_weight", watched(module.fit_weight, 2))

@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 import torch
 
-from realm.corpus.store.blocks import BlockStore
-from realm.data.cloze import hidden_runs, masked_text
-from realm.data.types import MaskedQuery
-from realm.document_utility import document_effects
-from realm.explain import explain
-from realm.opening import open_run, read_run_recipe
-from realm.paths import RunPaths
-from realm.pipeline.run import run_recipe
+from realm.answering.cloze import hidden_runs, masked_text
+from realm.answering.explain import explain
+from realm.answering.opening import open_run, read_run_recipe
+from realm.answering.utility import document_effects
+from realm.documents.store.blocks import BlockStore
+from realm.models.types import MaskedQuery
 from realm.progress import Progress
-from realm.recipes.context import load_stage, open_context
-from realm.recipes.pretrain.monitor import EXCERPT, FOLLOWED
-from realm.recipes.pretrain.task import PretrainTask
-from realm.train.metrics import TIMES, MetricsLog
+from realm.runs.run import run_recipe
+from realm.storage.metrics import TIMES, MetricsLog
+from realm.storage.paths import RunPaths
+from realm.training.context import load_stage, open_context
+from realm.training.pretrain.monitor import EXCERPT, FOLLOWED
+from realm.training.pretrain.task import PretrainTask
 
 
 def rows(run: Path) -> list[dict]:

@@ -11,24 +11,24 @@ import numpy as np
 import pytest
 import torch
 
-from realm import losses
-from realm.config import Recipe, build_recipe, load_recipe
-from realm.data import matching
-from realm.data.questions.loading import load_questions
-from realm.data.types import Question
+from realm.answering.opening import open_run
+from realm.answering.reading import read_candidates
 from realm.errors import ConfigError, DataError
-from realm.nn.model import RealmModel, state_sha256
-from realm.reading import read_candidates
-from realm.opening import open_run
-from realm.paths import RunPaths
-from realm.pipeline.run import run_recipe
+from realm.evaluation import matching
+from realm.evaluation.questions.loading import load_questions
+from realm.models import losses
+from realm.models.model import RealmModel, state_sha256
+from realm.models.types import Question
 from realm.progress import Progress
-from realm.recipes.context import StageContext, load_stage, open_context, stage_facts
-from realm.recipes.finetune.document_side import fresh_columns
-from realm.recipes.finetune.located import locate_answers
-from realm.recipes.finetune.stage import run_finetune
-from realm.recipes.finetune.task import ReadingTask, training_questions
-from realm.refresh.embedding import embed_corpus
+from realm.recipe import Recipe, build_recipe, load_recipe
+from realm.runs.run import run_recipe
+from realm.search.publishing.embedding import embed_corpus
+from realm.storage.paths import RunPaths
+from realm.training.context import StageContext, load_stage, open_context, stage_facts
+from realm.training.finetune.document_side import fresh_columns
+from realm.training.finetune.located import locate_answers
+from realm.training.finetune.stage import run_finetune
+from realm.training.finetune.task import ReadingTask, training_questions
 
 
 def context_of(run: Path, **finetune: Any) -> StageContext:
@@ -195,7 +195,7 @@ def test_answers_are_located_once(fresh: Path, monkeypatch: pytest.MonkeyPatch) 
     assert first == matching.locate_answers(context.store, questions) and any(first)
     (file,) = (fresh / "answers").glob("*.npy")
     with monkeypatch.context() as patch:
-        patch.setattr("realm.data.matching.locate_words", None)
+        patch.setattr("realm.evaluation.matching.locate_words", None)
         assert locate_answers(context, questions).spans == first, "read, not located"
     file.write_bytes(b"\x93NUMPY damaged")
     assert locate_answers(context, questions).spans == first, "damaged: located anew"
@@ -253,7 +253,7 @@ def test_documents_interrupted_and_resumed(fresh: Path, tmp_path: Path, interrup
 
 
 def test_recall_on_dev_is_what_an_exhaustive_search_finds(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("realm.recipes.finetune.task.DEV_DEPTH", 2)
+    monkeypatch.setattr("realm.training.finetune.task.DEV_DEPTH", 2)
     task = task_of(tiny_run, eval_every=2, steps=6)
     task.dev = task.questions
     store = task.context.store
@@ -280,7 +280,7 @@ def test_recall_on_dev_is_what_an_exhaustive_search_finds(tiny_run: Path, monkey
                 parameter.normal_(std=0.1)
         if share() != before:
             break
-    monkeypatch.setattr("realm.recipes.finetune.task.DEV_ENOUGH", len(task.dev))
+    monkeypatch.setattr("realm.training.finetune.task.DEV_ENOUGH", len(task.dev))
     other = task_of(tiny_run, eval_every=2, steps=6)
     other.dev = task.dev
     other.restore(task.state())
@@ -291,7 +291,7 @@ def test_recall_on_dev_is_what_an_exhaustive_search_finds(tiny_run: Path, monkey
 
 def test_the_best_weights_are_published_and_patience_ends_the_stage(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scores = iter([0.2, 0.6, 0.6, 0.4, 0.9])
-    monkeypatch.setattr("realm.recipes.finetune.task.exact_match_share", lambda *_: next(scores))
+    monkeypatch.setattr("realm.training.finetune.task.exact_match_share", lambda *_: next(scores))
     kept: dict[int, str] = {}
     between = ReadingTask.between
 

@@ -8,17 +8,16 @@ from typing import Any
 import pytest
 import torch
 
-from realm.config import build_recipe, load_recipe
+from realm.answering.generative import FusionAnswerer
+from realm.answering.opening import open_run
 from realm.errors import ConfigError
-from realm.generative import FusionAnswerer
-from realm.nn.fusion import FusionReader
-from realm.opening import open_run
-from realm.paths import RunPaths
-from realm.pipeline.plan import plan
-from realm.pipeline.evaluation import evaluate_stage
-from realm.pipeline.plan import STEPS
-from realm.recipes.context import open_context, stage_facts
-from realm.recipes.finetune.stage import run_finetune
+from realm.models.fusion import FusionReader
+from realm.recipe import build_recipe, load_recipe
+from realm.runs.evaluation import evaluate_stage
+from realm.runs.plan import STEPS, plan
+from realm.storage.paths import RunPaths
+from realm.training.context import open_context, stage_facts
+from realm.training.finetune.stage import run_finetune
 
 QUESTION, PASSAGES = "what is it", [("Arvad", "People pay with the Tirel."), ("Belmor", "The winters are long in it, and dark.")]
 

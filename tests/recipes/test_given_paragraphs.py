@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 import torch
 
-from realm.config import Recipe, build_recipe
-from realm.data.given import GivenParagraphs
-from realm.data.types import Question
 from realm.errors import ConfigError, DataError
-from realm.nn.model import state_sha256
-from realm.nn.reader import SpanScores
-from realm.paths import RunPaths
-from realm.pipeline.run import run_recipe
+from realm.models.model import state_sha256
+from realm.models.reader import SpanScores
+from realm.models.types import Question
 from realm.progress import Progress
-from realm.recipes.context import StageContext, load_stage, open_context
-from realm.recipes.finetune.given import GivenTask, given_scores, gold_spans, posterior_nll, read_given
-from realm.recipes.starting import with_new_reader
+from realm.recipe import Recipe, build_recipe
+from realm.runs.run import run_recipe
+from realm.storage.paths import RunPaths
+from realm.training.context import StageContext, load_stage, open_context
+from realm.training.finetune.given import GivenTask, given_scores, gold_spans, posterior_nll, read_given
+from realm.training.finetune.windows import GivenParagraphs
+from realm.training.starting import with_new_reader
 
 TOWNS = ("Oslo", "Lima", "Cairo", "Quito", "Hanoi", "Accra", "Sofia", "Dakar", "Minsk", "Tunis", "Delhi", "Seoul")
 
@@ -115,7 +115,7 @@ def test_gold_spans_are_those_of_each_window(start: Path, towns: Callable[..., R
 
 
 def task_of(context: StageContext) -> GivenTask:
-    from realm.recipes.finetune.given import given_questions
+    from realm.training.finetune.given import given_questions
 
     model = with_new_reader(context, load_stage(context, "pretrain").fork_document_embedder(), pointer=True, titles=True)
     return GivenTask(context, model.reader, *given_questions(context))
@@ -154,7 +154,7 @@ def test_a_killed_stage_resumes_to_the_same_weights(start: Path, towns: Callable
         def report(_stage: str, _step: int, _steps: int, _values: Any) -> None:
             raise Killed
 
-        from realm.recipes.finetune.stage import run_finetune
+        from realm.training.finetune.stage import run_finetune
 
         recipe = recipe_of(start, towns, rows(64), steps=25)
         context = open_context(RunPaths(run), recipe, report if last else (lambda *_: None))

@@ -11,25 +11,25 @@ import numpy as np
 import pytest
 import torch
 
-from realm.config import dump_recipe, load_recipe
-from realm.data.loader import hold_out
-from realm.data.types import MaskedQuery
 from realm.errors import ConfigError
-from realm.nn.model import RealmModel, state_sha256
-from realm.paths import RunPaths
-from realm.pipeline.run import run_recipe
+from realm.models.model import RealmModel, state_sha256
+from realm.models.types import MaskedQuery
 from realm.progress import Progress
-from realm.recipes.baselines.closed_book import SentencesTask
-from realm.recipes.context import StageContext, load_stage, open_context, stage_facts
-from realm.recipes.pretrain.monitor import held_out_recall, utility_gain
-from realm.recipes.pretrain.retrieve import PretrainView
-from realm.recipes.pretrain.score import evaluate_held_out
-from realm.recipes.pretrain.task import PretrainTask
-from realm.recipes.starting import new_model
-from realm.recipes.warm import WarmTask
-from realm.refresh.generation import open_generation
+from realm.recipe import dump_recipe, load_recipe
 from realm.report import write_report
-from realm.train.metrics import MetricsLog
+from realm.runs.run import run_recipe
+from realm.search.publishing.generation import open_generation
+from realm.storage.metrics import MetricsLog
+from realm.storage.paths import RunPaths
+from realm.training.baselines.closed_book import SentencesTask
+from realm.training.context import StageContext, load_stage, open_context, stage_facts
+from realm.training.order import hold_out
+from realm.training.pretrain.monitor import held_out_recall, utility_gain
+from realm.training.pretrain.retrieve import PretrainView
+from realm.training.pretrain.score import evaluate_held_out
+from realm.training.pretrain.task import PretrainTask
+from realm.training.starting import new_model
+from realm.training.warm import WarmTask
 
 
 def opened(run: Path) -> StageContext:
@@ -205,7 +205,7 @@ def test_which_weights_are_published(tiny_run: Path, tmp_path: Path, monkeypatch
         weights[len(weights) * 2] = state_sha256(view.model)
         return {"held_out_utility": next(utilities)}
 
-    monkeypatch.setattr("realm.recipes.pretrain.task.evaluate_held_out", evaluate)
+    monkeypatch.setattr("realm.training.pretrain.task.evaluate_held_out", evaluate)
     settings = {"pretrain": {"steps": 4, "held_out": 2, "eval_every": 2, "publish": publish}, "eval": {"qa": ""}}
     run_recipe(load_recipe(run / "config.toml", settings), run, stages=("pretrain",), progress=Progress(quiet=True))
     facts = json.loads((run / "stages/pretrain/stage.json").read_text())
@@ -240,8 +240,8 @@ def test_what_got_worse_goes_back(
         return {"held_out_utility": 0.1 if began else utility_after}
 
     for module in ("task", "stage"):
-        monkeypatch.setattr(f"realm.recipes.pretrain.{module}.held_out_recall", recall)
-        monkeypatch.setattr(f"realm.recipes.pretrain.{module}.evaluate_held_out", utility)
+        monkeypatch.setattr(f"realm.training.pretrain.{module}.held_out_recall", recall)
+        monkeypatch.setattr(f"realm.training.pretrain.{module}.evaluate_held_out", utility)
     settings = {"pretrain": {"steps": 4, "held_out": 2, "eval_every": 4, "publish": "better"}, "eval": {"qa": ""}}
     run_recipe(load_recipe(run / "config.toml", settings), run, stages=("pretrain",), progress=Progress(quiet=True))
     facts, published = json.loads((run / "stages/pretrain/stage.json").read_text()), RealmModel.from_pretrained(run / "stages/pretrain")

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from realm.config import build_recipe, dump_recipe
-from realm.opening import open_run
-from realm.pipeline.run import run_recipe
-from realm.pipeline.evaluate_run import Wanted, evaluate_run
+from realm.answering.opening import open_run
+from realm.answering.records import Answer
 from realm.progress import Progress
-from realm.records import Answer
+from realm.recipe import build_recipe, dump_recipe
+from realm.runs.evaluate_run import Wanted, evaluate_run
+from realm.runs.run import run_recipe
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 CITIES = [("青川", "청천", "1901"), ("白河", "백하", "1912"), ("金山", "금산", "1923"), ("南湖", "남호", "1934"), ("东岭", "동령", "1945")]

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
+from realm.answering.opening import open_run
+from realm.answering.records import AnswerResponse
 from realm.cli import main
-from realm.config import build_recipe, dump_recipe
-from realm.opening import open_run
-from realm.pipeline.run import run_recipe
 from realm.progress import Progress
-from realm.records import AnswerResponse
+from realm.recipe import build_recipe, dump_recipe
+from realm.runs.run import run_recipe
 
 RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "linked.toml"
 LAKES = [("Atitlan", "Guatemala", "quetzal"), ("Balaton", "Hungary", "forint"), ("Inari", "Finland", "euro"), ("Tana", "Ethiopia", "birr")]

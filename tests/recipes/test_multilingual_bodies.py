@@ -10,10 +10,10 @@ import pytest
 import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from realm.config import build_recipe
-from realm.opening import open_run
-from realm.pipeline.run import run_recipe
+from realm.answering.opening import open_run
 from realm.progress import Progress
+from realm.recipe import build_recipe
+from realm.runs.run import run_recipe
 from realm.text.tokenizer import TextTokenizer, train_wordpiece
 
 TEXTS = {

@@ -11,23 +11,23 @@ from typing import Any
 import pytest
 import torch
 
-from realm.config import load_recipe
-from realm.data.questions.loading import load_questions
-from realm.data.types import Question
+from realm.answering.opening import open_run
 from realm.errors import ConfigError, DataError
-from realm.nn.model import RealmModel
-from realm.opening import open_run
-from realm.paths import RunPaths
-from realm.pipeline.checks import check_closed_book, check_questions
-from realm.pipeline.evaluation import evaluate_stage
-from realm.recipes.baselines.closed_book import QuestionsTask, run_closed_book
-from realm.recipes.context import StageContext, fingerprint, load_stage, open_context, stage_facts
-from realm.recipes.finetune import task as finetune_task
-from realm.recipes.finetune.generating import GeneratingTask
-from realm.recipes.finetune.stage import run_finetune
-from realm.recipes.finetune.task import ReadingTask, q_texts, training_questions
-from realm.recipes.scoring import exact_match_share
-from realm.recipes.starting import with_new_reader
+from realm.evaluation.measures import exact_match_share
+from realm.evaluation.questions.loading import load_questions
+from realm.models.model import RealmModel
+from realm.models.types import Question
+from realm.recipe import load_recipe
+from realm.runs.checks import check_closed_book, check_questions
+from realm.runs.evaluation import evaluate_stage
+from realm.storage.paths import RunPaths
+from realm.training.baselines.closed_book import QuestionsTask, run_closed_book
+from realm.training.context import StageContext, fingerprint, load_stage, open_context, stage_facts
+from realm.training.finetune import task as finetune_task
+from realm.training.finetune.generating import GeneratingTask
+from realm.training.finetune.stage import run_finetune
+from realm.training.finetune.task import ReadingTask, q_texts, training_questions
+from realm.training.starting import with_new_reader
 
 HOSTILE = "([\\w ]|\\w)+\\d{9}"
 

@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 import torch
 
-from realm.config import Recipe
-from realm.data.featurize import searched_ids
-from realm.paths import RunPaths
-from realm.pipeline.run import run_recipe
+from realm.models.featurize import searched_ids
 from realm.progress import Progress
-from realm.recipes.context import open_context
-from realm.recipes.pretrain.questions import asked_instead, asked_of_own_blocks
-from realm.recipes.pretrain.retrieve import holding, with_evidence
-from realm.recipes.pretrain.score import weigh_candidates
-from realm.recipes.pretrain.stage import starting_model
-from realm.recipes.pretrain.task import PretrainTask
+from realm.recipe import Recipe
+from realm.runs.run import run_recipe
+from realm.storage.paths import RunPaths
+from realm.training.context import open_context
+from realm.training.pretrain.questions import asked_instead, asked_of_own_blocks
+from realm.training.pretrain.retrieve import holding, with_evidence
+from realm.training.pretrain.score import weigh_candidates
+from realm.training.pretrain.stage import starting_model
+from realm.training.pretrain.task import PretrainTask
 
 
 @pytest.fixture(scope="module")

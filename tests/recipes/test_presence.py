@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from realm.corpus.build.builder import build_corpus
-from realm.corpus.store.blocks import BlockStore
-from realm.data.types import Question
-from realm.recipes.finetune.presence import Subjects, names_subject
+from realm.documents.ingest.builder import build_corpus
+from realm.documents.store.blocks import BlockStore
+from realm.models.types import Question
+from realm.training.finetune.presence import Subjects, names_subject
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from realm.recipes.pretrain.monitor import has_collapsed
+from realm.training.pretrain.monitor import has_collapsed
 
 
 @pytest.mark.parametrize(

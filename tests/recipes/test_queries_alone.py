@@ -8,20 +8,20 @@ from typing import Any
 import pytest
 import torch
 
-from realm.config import Recipe, build_recipe
+from realm.answering.opening import open_run
 from realm.errors import ConfigError
-from realm.nn.model import RealmModel, state_sha256
-from realm.opening import open_run
-from realm.paths import RunPaths
-from realm.pipeline.run import run_recipe
+from realm.models.model import RealmModel, state_sha256
 from realm.progress import Progress
-from realm.recipes.context import load_stage, open_context
-from realm.recipes.pretrain.score import weigh_candidates
-from realm.recipes.pretrain.stage import starting_model
-from realm.recipes.pretrain.task import PretrainTask
+from realm.recipe import Recipe, build_recipe
+from realm.runs.run import run_recipe
 from realm.storage.generations import published_generations
-from realm.train.loop import LoopOptions
-from realm.train.stepping import one_step
+from realm.storage.paths import RunPaths
+from realm.training.context import load_stage, open_context
+from realm.training.loop.loop import LoopOptions
+from realm.training.loop.stepping import one_step
+from realm.training.pretrain.score import weigh_candidates
+from realm.training.pretrain.stage import starting_model
+from realm.training.pretrain.task import PretrainTask
 
 FROZEN = {"documents": "frozen", "reader_first": 4, "steps": 8, "held_out": 4, "eval_every": 4}
 
@@ -123,7 +123,7 @@ def test_documents_that_stay_are_looked_up_and_not_embedded_again(recipe: Recipe
 
 def test_the_gate_takes_the_queries_back(towns: Callable[..., Recipe], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A retriever that got worse goes back without an index being made again."""
-    monkeypatch.setattr("realm.recipes.pretrain.stage.held_out_recall", lambda *_: -1.0)
+    monkeypatch.setattr("realm.training.pretrain.stage.held_out_recall", lambda *_: -1.0)
     model = pretrained(towns(tmp_path, **FROZEN, publish="better"), tmp_path / "run")
     documents = model.documents.state_dict()
     for name, value in model.embedder.state_dict().items():  # the null document's offset is the one that the phase began with

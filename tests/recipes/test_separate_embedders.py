@@ -7,21 +7,21 @@ import numpy as np
 import pytest
 import torch
 
-from realm import losses
-from realm.config import load_recipe
-from realm.corpus.store.blocks import NULL_BLOCK
-from realm.data.blocks import NULL_ROW
-from realm.explain import explain
-from realm.nn.embedder import Embedder
-from realm.nn.model import RealmModel, state_sha256
-from realm.opening import OpenRun, open_run
-from realm.paths import RunPaths
-from realm.pipeline.run import run_recipe
+from realm.answering.explain import explain
+from realm.answering.opening import OpenRun, open_run
+from realm.documents.store.blocks import NULL_BLOCK
+from realm.models import losses
+from realm.models.embedder import Embedder
+from realm.models.model import RealmModel, state_sha256
 from realm.progress import Progress
-from realm.recipes.context import StageContext, load_stage, open_context
-from realm.recipes.pretrain.score import score_candidates
-from realm.recipes.pretrain.task import PretrainTask
-from realm.refresh.generation import Generation, open_generation
+from realm.recipe import load_recipe
+from realm.runs.run import run_recipe
+from realm.search.blocks import NULL_ROW
+from realm.search.publishing.generation import Generation, open_generation
+from realm.storage.paths import RunPaths
+from realm.training.context import StageContext, load_stage, open_context
+from realm.training.pretrain.score import score_candidates
+from realm.training.pretrain.task import PretrainTask
 
 
 @pytest.fixture(scope="module")

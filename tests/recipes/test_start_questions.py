@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from realm.config import Recipe
-from realm.paths import RunPaths
-from realm.pipeline.run import run_recipe
 from realm.progress import Progress
-from realm.recipes.context import load_stage, open_context, stage_facts
-from realm.recipes.finetune.training import start_share
+from realm.recipe import Recipe
+from realm.runs.run import run_recipe
+from realm.storage.paths import RunPaths
+from realm.training.context import load_stage, open_context, stage_facts
+from realm.training.finetune.training import start_share
 
 
 @pytest.fixture(scope="module")

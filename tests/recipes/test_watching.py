@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 import torch
 
-from realm.corpus.store.blocks import NULL_BLOCK
-from realm.opening import read_run_recipe
-from realm.paths import RunPaths
-from realm.recipes.context import load_stage, open_context
-from realm.recipes.pretrain import monitor
-from realm.recipes.pretrain.monitor import EVERY, RECENT, accuracy, excluded_share, marginal_probs, utility_by_rank
-from realm.recipes.pretrain.score import ScoredCandidates, score_candidates
-from realm.recipes.pretrain.task import PretrainTask
-from realm.retrieval import Retrieved
-from realm.train.metrics import SHARES, SPEED, MetricsLog
+from realm.answering.opening import read_run_recipe
+from realm.documents.store.blocks import NULL_BLOCK
+from realm.search.retriever import Retrieved
+from realm.storage.metrics import SHARES, SPEED, MetricsLog
+from realm.storage.paths import RunPaths
+from realm.training.context import load_stage, open_context
+from realm.training.pretrain import monitor
+from realm.training.pretrain.monitor import EVERY, RECENT, accuracy, excluded_share, marginal_probs, utility_by_rank
+from realm.training.pretrain.score import ScoredCandidates, score_candidates
+from realm.training.pretrain.task import PretrainTask
 
 
 def silent(*_: Any) -> None:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from realm.data.blocks import BlockInputs, open_inputs
-from realm.nn.model import RealmModel
-from realm.paths import RunPaths
+from realm.models.model import RealmModel
+from realm.search.blocks import BlockInputs, open_inputs
+from realm.storage.paths import RunPaths
 
 
 @pytest.fixture

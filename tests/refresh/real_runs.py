@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from realm.cli import main
-from realm.config import load_recipe
-from realm.paths import RunPaths
-from realm.pipeline.run import run_recipe
 from realm.progress import Progress
-from realm.refresh.parameters import KEEP_GENERATIONS, NEXT
+from realm.recipe import load_recipe
+from realm.runs.run import run_recipe
+from realm.search.publishing.parameters import KEEP_GENERATIONS, NEXT
 from realm.storage.files import sha256_file
 from realm.storage.generations import published_generations
-from realm.train.metrics import TIMES, MetricsLog
+from realm.storage.metrics import TIMES, MetricsLog
+from realm.storage.paths import RunPaths
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "run": {"checkpoint_every": 3},

@@ -9,23 +9,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from realm.corpus.change.updates import add_documents, remove_documents, update_documents
+from realm.documents.change.updates import add_documents, remove_documents, update_documents
 from realm.errors import SnapshotError
-from realm.index.manifest import SnapshotFacts
-from realm.index.publishing import Building, publish_snapshot
-from realm.index.snapshot import Snapshot
-from realm.paths import RunPaths
-from realm.refresh.embedding import EmbedOptions
-from realm.refresh.refresher import add_difference, missing_rows, refresh_index
-from realm.refresh import embedding
-from realm.refresh.generation import open_generation
-from realm.refresh.generation import verify_generations
-from realm.refresh.locks import publishing
-from realm.refresh.parameters import forget_requests, parameters_path, request_index, requested
-from realm.refresh.refresher import Refresher, read_status
+from realm.search.publishing import embedding
+from realm.search.publishing.embedding import EmbedOptions
+from realm.search.publishing.generation import open_generation, verify_generations
+from realm.search.publishing.locks import publishing
+from realm.search.publishing.manifest import SnapshotFacts
+from realm.search.publishing.parameters import forget_requests, parameters_path, request_index, requested
+from realm.search.publishing.refresher import Refresher, add_difference, missing_rows, read_status, refresh_index
+from realm.search.publishing.snapshot import Snapshot
+from realm.search.publishing.writing import Building, publish_snapshot
 from realm.storage import files
 from realm.storage.files import sha256_file
 from realm.storage.generations import published_generations
+from realm.storage.paths import RunPaths
 
 OWNER = {"corpus_id": "c", "tokenizer_sha256": "t", "document_embedder_sha256": "e"}
 IDS = np.arange(10, dtype=np.int64)
@@ -110,8 +108,8 @@ def tiny_copy(tiny_run: Path, tmp_path: Path) -> Path:
 
 
 def opened(run: RunPaths) -> tuple[object, object]:
-    from realm.data.blocks import open_inputs
-    from realm.nn.model import RealmModel
+    from realm.models.model import RealmModel
+    from realm.search.blocks import open_inputs
 
     return open_inputs(run.corpus, 32), RealmModel.from_pretrained(run.stage("pretrain"))
 

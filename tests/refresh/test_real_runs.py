@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from realm.cli import main
-from realm.paths import RunPaths
-from realm.refresh.refresher import read_status
-from realm.train.metrics import MetricsLog
+from realm.search.publishing.refresher import read_status
+from realm.storage.metrics import MetricsLog
+from realm.storage.paths import RunPaths
 
 from .real_runs import Pair, copy_of, end, ended, left_over, outcome, ready_to_pretrain, size, started, until, waited
 
@@ -166,7 +166,7 @@ def test_either_side_ends_cleanly_by_a_signal(
 def test_a_refresher_with_workers_leaves_none(
     endless: Callable[..., tuple[RunPaths, dict[str, int]]], monkeypatch: pytest.MonkeyPatch, how: signal.Signals
 ) -> None:
-    monkeypatch.setattr("realm.refresh.embedding.PART_ROWS", 2)  # enough parts for several processes
+    monkeypatch.setattr("realm.search.publishing.embedding.PART_ROWS", 2)  # enough parts for several processes
     run, pids = endless("external", workers=2)
     children = until(lambda: descendants(pids["refresh"]))
     assert end(pids["refresh"], how) == CODES[how]

@@ -9,23 +9,23 @@ import numpy as np
 import pytest
 import torch
 
-from realm.corpus.build.builder import build_corpus
-from realm.corpus.change.updates import add_documents
-from realm.corpus.store.blocks import BlockStore
-from realm.data.blocks import BlockInputs
-from realm.data.featurize import Featurizer
+from realm.documents.change.updates import add_documents
+from realm.documents.ingest.builder import build_corpus
+from realm.documents.store.blocks import BlockStore
 from realm.errors import RealmError, SnapshotError
-from realm.nn.model import RealmModel, state_sha256
-from realm.nn.spec import BodySpec, bert_spec, one_body
-from realm.paths import RunPaths
-from realm.refresh.parameters import KEEP_GENERATIONS, publish_parameters
-from realm.refresh.refresher import add_difference, missing_rows, refresh_index
-from realm.refresh.embedding import embed_corpus
-from realm.refresh import generation, parameters
-from realm.refresh.generation import open_generation
+from realm.models.featurize import Featurizer
+from realm.models.model import RealmModel, state_sha256
+from realm.models.spec import BodySpec, bert_spec, one_body
+from realm.search.blocks import BlockInputs
+from realm.search.publishing import generation, parameters
+from realm.search.publishing.embedding import embed_corpus
+from realm.search.publishing.generation import open_generation
+from realm.search.publishing.parameters import KEEP_GENERATIONS, publish_parameters
+from realm.search.publishing.refresher import add_difference, missing_rows, refresh_index
 from realm.storage import arrays
 from realm.storage.files import sha256_file
 from realm.storage.generations import current_generation, published_generations
+from realm.storage.paths import RunPaths
 
 NAMES = ["Arvad", "Belmor", "Carsin", "Dulwen", "Estrag", "Faldor", "Gorlan", "Hestia", "Ivanor", "Jorund", "Kelvas", "Lormand"]
 
@@ -239,7 +239,7 @@ def test_a_killed_refresh_leaves_the_old_index_and_no_trap(
 
     refresh_index(make_model(inputs, seed=0), inputs, paths, step=0)
     with monkeypatch.context() as patch:
-        patch.setattr(f"realm.refresh.{where}", killed)
+        patch.setattr(f"realm.training.refresh.{where}", killed)
         with pytest.raises(Killed):
             refresh_index(make_model(inputs, seed=1), inputs, paths, step=1)
     assert open_generation(paths, inputs).number == 1

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 import realm
-from realm.paths import RunPaths
-from realm.refresh.refresher_process import RefresherProcess
 from realm.storage.generations import published_generations
+from realm.storage.paths import RunPaths
+from realm.training.refresh.refresher_process import RefresherProcess
 
 ALSO = "token random types warnings traceback signal socket pickle struct copyreg encodings site usercustomize"
 """Modules of Python that ours and its own starter of processes import behind our back."""
@@ -94,7 +94,7 @@ def test_actors_of_ray(shadows: Callable[[], set[str]], tmp_path: Path) -> None:
     pytest.importorskip("ray")
     script = tmp_path / "actor.py"
     script.write_text(
-        "from realm.pool.builders import Builder\nfrom realm.pool.cluster import connected\n"
+        "from realm.training.pool.builders import Builder\nfrom realm.training.pool.cluster import connected\n"
         "with connected(cpus=1):\n    import ray\n    print(ray.get(ray.remote(Builder).remote().ready.remote()))\n"
     )
     environment = {**os.environ, "RAY_worker_niceness": "0"}

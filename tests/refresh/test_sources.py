@@ -13,22 +13,22 @@ from typing import Any
 import pytest
 import torch
 
-from realm.config import load_recipe
-from realm.data.blocks import BlockInputs
 from realm.errors import TrainingError
-from realm.nn.model import RealmModel, state_sha256
-from realm.paths import RunPaths
-from realm.pipeline.run import run_recipe
+from realm.models.model import RealmModel, state_sha256
 from realm.progress import Progress
-from realm.refresh.embedding import EmbedOptions
-from realm.refresh import refresher_process
-from realm.refresh.async_refresh import AsyncRefresh
-from realm.refresh.index_source import Inline, RefreshContext, Schedule
-from realm.refresh.parameters import requested
-from realm.refresh.refresher import Refresher, read_status
-from realm.refresh.refresher_process import RefresherProcess
+from realm.recipe import load_recipe
+from realm.runs.run import run_recipe
+from realm.search.blocks import BlockInputs
+from realm.search.publishing.embedding import EmbedOptions
+from realm.search.publishing.parameters import requested
+from realm.search.publishing.refresher import Refresher, read_status
 from realm.storage.generations import current_generation
-from realm.train.metrics import MetricsLog
+from realm.storage.metrics import MetricsLog
+from realm.storage.paths import RunPaths
+from realm.training.refresh import refresher_process
+from realm.training.refresh.async_refresh import AsyncRefresh
+from realm.training.refresh.index_source import Inline, RefreshContext, Schedule
+from realm.training.refresh.refresher_process import RefresherProcess
 
 STAGES = ("corpus", "warm", "ict", "pretrain")
 QUIET = Progress(quiet=True)
@@ -148,8 +148,8 @@ def test_an_answer_that_cannot_be_used_is_asked_for_again(
     answer(run, inputs)
     file = run.index / f"{current_generation(run.index):06d}" / "vectors-00000.npy"
     file.write_bytes(file.read_bytes()[:-4] + b"abcd")
-    monkeypatch.setattr("realm.refresh.async_refresh.WAIT_SECONDS", 0.0)
-    monkeypatch.setattr("realm.refresh.async_refresh.time.sleep", lambda _: answer(run, inputs))
+    monkeypatch.setattr("realm.training.refresh.async_refresh.WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("realm.training.refresh.async_refresh.time.sleep", lambda _: answer(run, inputs))
     found = source.between(late, model)
     assert found is not None and found.step == late
 

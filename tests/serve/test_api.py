@@ -10,12 +10,20 @@ import pytest
 from pydantic import TypeAdapter
 from starlette.testclient import TestClient
 
-from realm import records
-from realm.answerer import Answerer
-from realm.corpus.change.updates import remove_documents
-from realm.explain import explain
-from realm.opening import open_run
-from realm.records import AnswerResponse, DocumentResponse, EmbeddingsResponse, ExplainResponse, ListResponse, RunResponse, SearchResponse
+from realm.answering import records
+from realm.answering.answerer import Answerer
+from realm.answering.explain import explain
+from realm.answering.opening import open_run
+from realm.answering.records import (
+    AnswerResponse,
+    DocumentResponse,
+    EmbeddingsResponse,
+    ExplainResponse,
+    ListResponse,
+    RunResponse,
+    SearchResponse,
+)
+from realm.documents.change.updates import remove_documents
 
 QUESTIONS = ["What is the currency of Arvad?", "What is the currency of Belmor?", "Who lives in Carsin?"]
 SENTENCE = "The currency of Arvad is the [MASK]."

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from realm.corpus.store.manifest import current_version
-from realm.paths import RunPaths
+from realm.documents.store.manifest import current_version
 from realm.serve import beside
+from realm.storage.paths import RunPaths
 
 from .tools import document, served
 
@@ -36,7 +36,7 @@ def all_beside(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(beside, "BESIDE_BYTES", 0)
     monkeypatch.setattr(beside, "CHANGES", dict.fromkeys(beside.CHANGES, here))
-    monkeypatch.setattr("realm.refresh.refresher.embed_parts", here)
+    monkeypatch.setattr("realm.search.publishing.refresher.embed_parts", here)
 
 
 def in_thread(call: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from realm.corpus.change import compaction
-from realm.corpus.change.updates import add_documents, remove_documents
-from realm.opening import open_run
-from realm.paths import RunPaths
-from realm.refresh.refresher import refresh_index
-from realm.refresh.locks import publishing
-from realm.stages import stage_facts
+from realm.answering.opening import open_run
+from realm.documents.change import compaction
+from realm.documents.change.updates import add_documents, remove_documents
+from realm.search.publishing.locks import publishing
+from realm.search.publishing.refresher import refresh_index
 from realm.storage import tails
 from realm.storage.files import write_json
+from realm.storage.paths import RunPaths
 from realm.storage.sealed import seal
+from realm.storage.stages import stage_facts
 
 from .tools import document, served
 
@@ -66,7 +66,7 @@ def test_the_reader_stays_while_documents_change(living: TestClient, run_copy: P
     def load(*_: object, **__: object) -> None:
         raise AssertionError("the reader is loaded once more")
 
-    monkeypatch.setattr("realm.opening.load_reader", load)
+    monkeypatch.setattr("realm.answering.opening.load_reader", load)
     before = living.serving.current  # type: ignore[attr-defined]
     assert living.post("/v1/documents", json={"documents": [NOVARIA]}).is_success
     (run_copy / "stages" / "finetune" / "stage.json").rename(run_copy / "away.json")

@@ -11,9 +11,9 @@ from starlette.testclient import TestClient
 
 from realm.errors import ConfigError
 from realm.serve.guard import Guard, Rules
-from realm.serve.shapes import LIMITS, Limits
 from realm.serve.meter import Meter
 from realm.serve.server import is_loopback, read_token, rules_of
+from realm.serve.shapes import LIMITS, Limits
 
 from .tools import served
 

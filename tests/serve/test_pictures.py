@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from realm.corpus.change.updates import add_documents
+from realm.documents.change.updates import add_documents
 from realm.serve.guard import Rules
 
 from .tools import document, served
@@ -29,7 +29,7 @@ def pictures(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def client(run_copy: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
-    monkeypatch.setattr("realm.corpus.sources.pictures.recognised", lambda data, seconds: "")
+    monkeypatch.setattr("realm.documents.pages.pictures.recognised", lambda data, seconds: "")
     add_documents(run_copy / "corpus", [pictures], workers=1)
     with served(run_copy) as found:
         yield found

@@ -19,9 +19,9 @@ from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import response_schema_conformance, status_code_conformance
 
 from realm.serve.guard import Rules
-from realm.serve.shapes import LIMITS
 from realm.serve.server import make_app
 from realm.serve.serving import Serving
+from realm.serve.shapes import LIMITS
 
 
 @pytest.fixture(scope="module")

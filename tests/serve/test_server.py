@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 import uvicorn
 
+from realm.answering.records import StoredDocument
 from realm.cli import main
-from realm.client import Client, ServiceError
-from realm.records import StoredDocument
+from realm.serve.client import Client, ServiceError
 from realm.serve.connections import BoundedProtocol
 from realm.serve.server import _listen, serve
 

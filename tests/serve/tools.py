@@ -9,7 +9,7 @@ from typing import Any
 
 from starlette.testclient import TestClient
 
-from realm.client import Client
+from realm.serve.client import Client
 from realm.serve.guard import Rules
 from realm.serve.server import make_app
 from realm.serve.serving import Serving

@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from realm.text.answers import normalised_ranges, normalize_answer, padded_parts, raw_ranges, token_words
-from realm.text.patterns import PatternSearch
+from realm.text.matching.answers import normalised_ranges, normalize_answer, padded_parts, raw_ranges, token_words
+from realm.text.matching.patterns import PatternSearch
 
 TEXT = "“The Beatles” (Liverpool, 1960) met the beatles; BEATLES, naïve café-goers."
 

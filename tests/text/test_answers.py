@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from realm.text.answers import exact_match, f1, normalised_ranges, normalize_answer, regex_match
-from realm.text.patterns import PatternSearch
+from realm.text.matching.answers import exact_match, f1, normalised_ranges, normalize_answer, regex_match
+from realm.text.matching.patterns import PatternSearch
 
 CATASTROPHIC = "(a|a|aa)+$"
 HOSTILE_TEXT = "a" * 200 + "b"

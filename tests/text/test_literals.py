@@ -7,9 +7,9 @@ import pytest
 import regex
 from hypothesis import given, settings, strategies as st
 
-from realm.data.questions.loading import load_questions
-from realm.text.literals import LikelyPatterns, folded, required_strings
-from realm.text.patterns import compiled_pattern
+from realm.evaluation.questions.loading import load_questions
+from realm.text.matching.literals import LikelyPatterns, folded, required_strings
+from realm.text.matching.patterns import compiled_pattern
 
 FLAGS = regex.VERSION0 | regex.IGNORECASE | regex.UNICODE | regex.MULTILINE
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from realm.data.types import Question
-from realm.recipes.scoring import is_correct
+from realm.evaluation.measures import is_correct
+from realm.models.types import Question
 
 PAIRS = [json.loads(line) for line in (Path(__file__).parent / "official_pairs.jsonl").read_text("utf-8").splitlines()]
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from realm.text.answers import exact_match, f1
-from realm.text.scoring import CMRC, KORQUAD, OPEN_QA, cmrc_segments, korquad_form, scoring_of
+from realm.text.matching.answers import exact_match, f1
+from realm.text.matching.scoring import CMRC, KORQUAD, OPEN_QA, cmrc_segments, korquad_form, scoring_of
 
 
 @pytest.mark.parametrize(

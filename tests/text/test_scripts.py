@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from realm.text.answers import normalised_ranges, padded_answers, padded_parts
+from realm.text.matching.answers import normalised_ranges, padded_answers, padded_parts
 from realm.text.scripts import by_characters, characters_of, east_asian, word_ranges
 
 CHINESE = "《战国无双3》是由光荣和ω-force开发的“战国无双”系列，共有1,200人。"

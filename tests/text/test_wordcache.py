@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, strategies as st
 from tokenizers import AddedToken, Encoding, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from realm.corpus.build.packing import PackingCounts, fill_blocks, make_pieces
-from realm.corpus.tagging.spans import TaggedSpan
+from realm.documents.ingest.packing import PackingCounts, fill_blocks, make_pieces
+from realm.documents.spans.spans import TaggedSpan
 from realm.text import wordcache
 from realm.text.tokenizer import TextTokenizer, train_wordpiece
 from realm.text.wordcache import Tokenized, WordCache, splits_at_spaces

@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import nn
 
-from realm.data.loader import WHOLE, Share
-from realm.train.checkpoint import CheckpointDirectory
-from realm.train.loop import LoopOptions, StepResult, Task, fit
-from realm.train.metrics import MetricsLog
-from realm.train.optim import OPTIMIZERS, bert_adamw, bert_schedule
+from realm.storage.metrics import MetricsLog
+from realm.training.loop.checkpoint import CheckpointDirectory
+from realm.training.loop.loop import LoopOptions, StepResult, Task, fit
+from realm.training.loop.optim import OPTIMIZERS, bert_adamw, bert_schedule
+from realm.training.order import WHOLE, Share
 
 STEPS, WARMUP, LR = 12, 4, 0.05
 NAMES = ("dense.weight", "dense.bias", "norm.weight", "norm.bias")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from realm.train.checkpoint import CheckpointDirectory
+from realm.training.loop.checkpoint import CheckpointDirectory
 
 Harm = Callable[[Path], None]
 

@@ -14,24 +14,24 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from realm.data.loader import WHOLE, Share
+from realm.answering.opening import read_run_recipe
 from realm.errors import TrainingError
-from realm.nn.model import state_sha256
-from realm.opening import read_run_recipe
-from realm.paths import RunPaths
-from realm.recipes.baselines.closed_book import SentencesTask
-from realm.recipes.context import load_stage, open_context, source_over, stage_facts
-from realm.recipes.finetune.task import ReadingTask, training_questions
-from realm.recipes.ict import IctTask
-from realm.recipes.pretrain.stage import with_what_fills
-from realm.recipes.pretrain.task import PretrainTask
-from realm.recipes.warm import WarmTask
-from realm.refresh.generation import open_generation
-from realm.train.checkpoint import CheckpointDirectory
-from realm.train.loop import LoopOptions, Measured, Metrics, StepResult, Task, fit
-from realm.train.metrics import MetricsLog
-from realm.train.optim import OPTIMIZERS
-from realm.train.stepping import Pending, as_numbers, one_step
+from realm.models.model import state_sha256
+from realm.search.publishing.generation import open_generation
+from realm.storage.metrics import MetricsLog
+from realm.storage.paths import RunPaths
+from realm.training.baselines.closed_book import SentencesTask
+from realm.training.context import load_stage, open_context, source_over, stage_facts
+from realm.training.finetune.task import ReadingTask, training_questions
+from realm.training.ict import IctTask
+from realm.training.loop.checkpoint import CheckpointDirectory
+from realm.training.loop.loop import LoopOptions, Measured, Metrics, StepResult, Task, fit
+from realm.training.loop.optim import OPTIMIZERS
+from realm.training.loop.stepping import Pending, as_numbers, one_step
+from realm.training.order import WHOLE, Share
+from realm.training.pretrain.stage import with_what_fills
+from realm.training.pretrain.task import PretrainTask
+from realm.training.warm import WarmTask
 
 OPTIONS = LoopOptions(steps=12, lr=0.05, warmup=3, seed=4, log_every=5, checkpoint_every=4)
 READS = {"item", "tolist", "cpu", "numpy", "nonzero", "__float__", "__int__", "__bool__", "__index__", "masked_select", "argwhere"}
@@ -155,7 +155,7 @@ def test_scalars_of_any_depth_are_read_together(monkeypatch: pytest.MonkeyPatch)
     assert as_numbers([{"a": 1}]) == [{"a": 1}] and stacked == [4]
 
 
-SEARCHES = {"retrieve.py: retrieve", "candidates.py: _found"}
+SEARCHES = {"retrieve.py: retrieve", "search/candidates.py: _found"}
 INDEX = {"checks.py", "base.py", "scan.py"}
 """Who may read in a step: what is searched with goes to the index, and what was found comes back, because texts are read by it."""
 

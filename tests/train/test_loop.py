@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import nn
 
-from realm.data.loader import WHOLE, Share
 from realm.errors import RunError, TrainingError
-from realm.nn.model import state_sha256
-from realm.train.checkpoint import CheckpointDirectory
-from realm.train.loop import LoopOptions, Metrics, StepResult, Task, fit
-from realm.train.metrics import MetricsLog
+from realm.models.model import state_sha256
+from realm.storage.metrics import MetricsLog
+from realm.training.loop.checkpoint import CheckpointDirectory
+from realm.training.loop.loop import LoopOptions, Metrics, StepResult, Task, fit
+from realm.training.order import WHOLE, Share
 
 OPTIONS = LoopOptions(steps=13, lr=0.05, warmup=3, seed=4, log_every=3, checkpoint_every=4)
 

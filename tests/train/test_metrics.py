@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from realm.train.metrics import MetricsLog
+from realm.storage.metrics import MetricsLog
 
 
 @pytest.fixture

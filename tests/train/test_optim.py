@@ -5,9 +5,9 @@ import torch
 from hypothesis import given, strategies as st
 from torch import nn
 
-from realm.train.optim import OPTIMIZERS, adamw, schedule
-from realm.train.stepping import one_step
-from realm.train.task import LoopOptions, StepResult, Task
+from realm.training.loop.optim import OPTIMIZERS, adamw, schedule
+from realm.training.loop.stepping import one_step
+from realm.training.loop.task import LoopOptions, StepResult, Task
 
 
 def test_linear_up_then_linear_down() -> None:

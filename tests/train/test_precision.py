@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from realm.nn.precision import has_bf16
+from realm.models.bodies.precision import has_bf16
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch import nn
 
-from realm.data.loader import EpochOrder, Share
 from realm.errors import ConfigError, TrainingError
-from realm.nn.bodies import build_body
-from realm.nn.model import state_sha256
-from realm.nn.spec import bert_spec
-from realm.train.checkpoint import BestWeights, CheckpointDirectory, shared_best
-from realm.train.loop import LoopOptions, Metrics, StepResult, Task, fit, recompute_layers
-from realm.train.metrics import MetricsLog
+from realm.models.bodies.body import build_body
+from realm.models.model import state_sha256
+from realm.models.spec import bert_spec
+from realm.storage.metrics import MetricsLog
+from realm.training.loop.checkpoint import BestWeights, CheckpointDirectory, shared_best
+from realm.training.loop.loop import LoopOptions, Metrics, StepResult, Task, fit, recompute_layers
+from realm.training.order import EpochOrder, Share
 
 BATCH = 12
 OPTIONS = LoopOptions(steps=6, lr=0.05, warmup=2, log_every=2, checkpoint_every=2)

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from realm.config import build_recipe
 from realm.errors import ConfigError, MissingExtra, RunError
-from realm.paths import RunPaths
-from realm.pipeline.directory import claim_run
-from realm.train.metrics import MetricsLog
-from realm.train.mirrors import TensorBoard, WeightsAndBiases, open_sinks
+from realm.recipe import build_recipe
+from realm.runs.directory import claim_run
+from realm.storage.metrics import MetricsLog
+from realm.storage.paths import RunPaths
+from realm.training.loop.mirrors import TensorBoard, WeightsAndBiases, open_sinks
 
 CONFIG = {"run": {"seed": 3}}
 

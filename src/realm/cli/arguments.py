@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from realm.decoding import toml_values
+from realm.storage.decoding import toml_values
 
 
 def _hint(default: str) -> str:

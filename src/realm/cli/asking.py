@@ -32,8 +32,8 @@ def ask(asked: Asked, /, *, k: int = 5, abstain_below: Threshold = None, body: B
         abstain_below: give no answer whose confidence (p, where none was calibrated) is below this; between 0 and 1. If not given:
             the threshold that was measured with the run's own questions, or with the released model.
     """
+    from realm.answering.opening import open_run
     from realm.errors import require_share
-    from realm.opening import open_run
 
     require_share("--abstain-below", abstain_below or 0.0)
     places, question = parted(asked)

@@ -5,7 +5,7 @@ from pathlib import Path
 from realm.cli import show
 from realm.cli.arguments import Json, Paths, Place, Recipe, Settings, overrides
 from realm.progress import Progress
-from realm.processes import place
+from realm.storage.processes import place
 
 
 def compare(
@@ -28,12 +28,12 @@ def compare(
         retriever: a sentence-transformers directory to retrieve with, as a row of its own; may be repeated.
         seeds: how many, counted up from the recipe's own.
     """
-    from realm.config import load_recipe
+    from realm.recipe import load_recipe
 
     loaded, root = load_recipe(recipe, overrides(set)), out or Path("runs") / f"{recipe.stem}-compare"
     names = [name.strip() for name in rows.split(",") if name.strip()]
     with Progress() as progress:
-        from realm.pipeline.compare import compare as compare_rows
+        from realm.experiments.compare import compare as compare_rows
 
         found = compare_rows(loaded, root, rows=names, retrievers=retriever, seeds=seeds, progress=progress)
     from realm.report.comparison import as_text
@@ -62,15 +62,15 @@ def ablate(
         out: where everything is kept; runs/NAME-ablation by default, after the recipe's file.
         table: only show the table of what is finished; nothing is trained.
     """
-    from realm.config import load_recipe
     from realm.errors import ConfigError
+    from realm.recipe import load_recipe
 
     if seeds < 1:
         raise ConfigError(f"--seeds {seeds}: no seed to train with", cure="Give 1 or more.")
     loaded, root = load_recipe(recipe, overrides(set)), out or Path("runs") / f"{recipe.stem}-ablation"
     with Progress(quiet=not place().first) as progress:
-        from realm.pipeline.ablate import ablate as ablate_recipe, ablation_table
-        from realm.recipes.ablations import chosen_ablations
+        from realm.experiments.ablate import ablate as ablate_recipe, ablation_table
+        from realm.experiments.ablations import chosen_ablations
 
         chosen = chosen_ablations(rows)
         found = ablation_table(loaded, root, chosen, seeds) if table else ablate_recipe(loaded, root, chosen, seeds, progress)

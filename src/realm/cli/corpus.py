@@ -12,8 +12,8 @@ from realm.cli.arguments import Corpus, Flag, Json, Place, Word, Workers
 from realm.progress import Progress
 
 if TYPE_CHECKING:
-    from realm.corpus.sources import SourceOptions
-    from realm.corpus.store.manifest import CorpusManifest
+    from realm.documents.sources import SourceOptions
+    from realm.documents.store.manifest import CorpusManifest
 
 Sources = Annotated[
     tuple[Path, ...], tyro.conf.arg(metavar="SOURCE", help="files or folders, or hf:owner/name for a dataset on the Hugging Face hub")
@@ -43,7 +43,7 @@ class SourceFlags:
 
     def options(self) -> "SourceOptions":
         """What the readers are told."""
-        from realm.corpus.sources import SourceOptions
+        from realm.documents.sources import SourceOptions
 
         return SourceOptions.of(self.format, self.id_column, self.title_column, self.text_column, self.templates)
 
@@ -55,7 +55,7 @@ def _change_verb(change: str, about: str) -> Callable[..., None]:
     """The verb that changes a corpus by documents and says what it holds then; ``change``: of ``corpus.change.updates``."""
 
     def verb(corpus: Corpus, sources: Sources, /, *, reading: Reading = SourceFlags(), workers: Workers = None, json: Json = False) -> None:
-        from realm.corpus.change import updates
+        from realm.documents.change import updates
 
         act: Callable[..., CorpusManifest] = getattr(updates, f"{change}_documents")
         with Progress() as progress:
@@ -103,7 +103,7 @@ def corpus_build(
             spacy:MODEL, hf:MODEL (docs/salient-spans.md).
         gazetteer: a file of phrases, one a line, that are salient besides what the tagger finds.
     """
-    from realm.corpus.build.builder import BuildOptions, build_corpus
+    from realm.documents.ingest.builder import BuildOptions, build_corpus
 
     options = BuildOptions(
         tokenizer=tokenizer or None,
@@ -122,7 +122,7 @@ def corpus_build(
 
 def corpus_info(corpus: Corpus, /, *, json: Json = False) -> None:
     """Show what a corpus holds, and whether it can teach a retriever."""
-    from realm.corpus.store.info import corpus_info as facts_of
+    from realm.documents.store.info import corpus_info as facts_of
 
     show.result(facts_of(corpus), json)
 
@@ -134,7 +134,7 @@ def corpus_remove(corpus: Corpus, documents: Documents = (), /, *, ids: Place = 
         documents: ids of documents.
         ids: a file of more ids, one a line.
     """
-    from realm.corpus.change.updates import remove_documents
+    from realm.documents.change.updates import remove_documents
     from realm.text.files import open_text
 
     listed: list[str] = []
@@ -151,7 +151,7 @@ def corpus_compact(corpus: Corpus, /, *, purge: bool = False, json: Json = False
     Args:
         purge: also delete older files at once, so that no removed text is left on disk.
     """
-    from realm.corpus.change.compaction import compact_corpus
+    from realm.documents.change.compaction import compact_corpus
 
     compact_corpus(corpus, purge=purge)
     corpus_info(corpus, json=json)
@@ -166,7 +166,7 @@ def corpus_show(
         document: the document's id.
         source: also show the file and the record that it was read from.
     """
-    from realm.corpus.store.info import document_blocks, source_record
+    from realm.documents.store.info import document_blocks, source_record
 
     blocks = document_blocks(corpus, document)
     record = {"source": source_record(corpus, blocks)} if source else {}

@@ -25,7 +25,7 @@ def index_build(
         int8: with --body, embed in 8-bit integers by ONNX Runtime: faster, most of all on processors without bfloat16.
         out: the run directory to make of the documents.
     """
-    from realm.pipeline.index_info import index_facts
+    from realm.answering.index_facts import index_facts
 
     with Progress() as progress:
         if body:
@@ -41,9 +41,9 @@ def index_build(
 
 def _opened(run: Path, progress: Progress) -> Any:
     """A run, its index built again where it is damaged or gone and what it is made of is whole."""
+    from realm.answering.opening import open_run
     from realm.errors import SnapshotError
-    from realm.opening import open_run
-    from realm.pipeline.needed_index import whole_index
+    from realm.runs.needed_index import whole_index
 
     try:
         return open_run(run)
@@ -54,8 +54,8 @@ def _opened(run: Path, progress: Progress) -> Any:
 
 def index_info(run: Run, /, *, json: Json = False) -> None:
     """Show what the index of a run holds, how it is searched, and its recall against exact search on a sample."""
-    from realm.opening import open_run
-    from realm.pipeline.index_info import index_facts, searching_facts
+    from realm.answering.index_facts import index_facts, searching_facts
+    from realm.answering.opening import open_run
 
     opened = open_run(run)
     found = {**index_facts(opened), **searching_facts(opened)}
@@ -70,7 +70,7 @@ def index_search(run: Run, text: Text, /, *, k: int = 5, explain: bool = False, 
         k: documents to find.
         explain: also say the rank and score of each in dense and in sparse search, and the sum that they are ordered by.
     """
-    from realm.opening import open_run
+    from realm.answering.opening import open_run
 
     opened = open_run(run)
     hits = opened.explain_search(text, k) if explain else [hit.to_dict() for hit in opened.search(text, k)]
@@ -88,15 +88,15 @@ def tagger_eval(
         tagger: a tagger as for realm corpus build; if not given, the corpus's own, or without a corpus the default.
         corpus: the corpus that the tagger learns from; without it, it learns from the text of FILE, not from its labels.
     """
-    from realm.corpus.tagging.evaluation import evaluate_tagger
+    from realm.documents.spans.evaluation import evaluate_tagger
 
     show.result(evaluate_tagger(file, tagger, corpus), json)
 
 
 def _index_documents(sources: tuple[Path, ...], model: dict[str, str | int], out: Path | None, progress: Progress, *, int8: bool) -> Path:
     """A run of documents that are embedded by published weights as they are."""
-    from realm.config import build_recipe
-    from realm.pipeline.run import run_recipe
+    from realm.recipe import build_recipe
+    from realm.runs.run import run_recipe
 
     if out is None:
         raise ConfigError("--body makes a run of documents, and --out is missing", cure="Say where: --out runs/quick.")
@@ -131,16 +131,16 @@ def refresh(run: Run, /, *, once: bool = False, ray: Address = None, actors: int
         ray: embed by a pool of actors on Ray: a cluster on this machine, or that of ADDRESS (HOST:PORT of its head, or auto).
         actors: number of actors in that pool.
     """
-    from realm.pipeline.needed_index import whole_index
+    from realm.runs.needed_index import whole_index
 
     with Progress() as progress:
         count = partial(progress.count, "index: blocks")
         if ray is None:
-            from realm.refresh.refresher_process import serve_run
+            from realm.training.refresh.refresher_process import serve_run
 
             serve_run(run, once=once, say=progress.say, progress=count)
         else:
-            from realm.pool.builders import serve_pool
+            from realm.training.pool.builders import serve_pool
 
             serve_pool(run, ray, actors, once=once, say=progress.say, progress=count)
         whole_index(run, progress, progress.say)
@@ -148,11 +148,11 @@ def refresh(run: Run, /, *, once: bool = False, ray: Address = None, actors: int
 
 def index_verify(run: Run, /, *, json: Json = False) -> None:
     """Read every generation of the index and its parameters and compare all checksums; nothing is changed."""
-    from realm.data.blocks import open_inputs
+    from realm.answering.opening import read_run_recipe
     from realm.errors import SnapshotError
-    from realm.opening import read_run_recipe
-    from realm.paths import RunPaths
-    from realm.refresh.generation import verify_generations
+    from realm.search.blocks import open_inputs
+    from realm.search.publishing.generation import verify_generations
+    from realm.storage.paths import RunPaths
 
     paths = RunPaths(run)
     inputs = open_inputs(paths.corpus, read_run_recipe(paths).model.query_length)
@@ -176,7 +176,7 @@ ABOUT = {
 
 def cache_info(*, json: Json = False) -> None:
     """List the documents in the cache of realm ask and realm serve, most recently used first."""
-    from realm.pipeline.cached import cache_directory, cached_runs
+    from realm.runs.cached import cache_directory, cached_runs
 
     show.result({"directory": str(cache_directory()), "runs": cached_runs()}, json, show.cached)
 
@@ -187,7 +187,7 @@ def cache_clear(places: Places = (), /, *, json: Json = False) -> None:
     Args:
         places: files or folders that were asked.
     """
-    from realm.pipeline.cached import clear_cache
+    from realm.runs.cached import clear_cache
 
     show.result(clear_cache(places), json)
 

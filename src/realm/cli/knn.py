@@ -38,7 +38,7 @@ class WindowFlags:
     text_column: Word = ""
 
     def options(self) -> "TextOptions":
-        from realm.corpus.sources import SourceOptions
+        from realm.documents.sources import SourceOptions
         from realm.knn.windows import TextOptions
 
         reading = SourceOptions.of(self.format, "", "", self.text_column)

@@ -15,7 +15,7 @@ _Place = Annotated[Path, tyro.conf.arg(metavar="PLACE", help="the directory of a
 
 def verify(place: _Place, /, *, json: Json = False) -> None:
     """Read everything in a run, corpus or kNN datastore and compare all checksums; exit code 2 if something is damaged."""
-    from realm.pipeline import mending
+    from realm.runs import mending
 
     with Progress() as progress:
         found = damage_of(place, progress)
@@ -29,7 +29,7 @@ def repair(place: _Place, /, *, yes: bool = False, json: Json = False) -> None:
         yes: do it; without this, only show what would be done.
     """
     from realm.knn.datastore import is_datastore
-    from realm.pipeline import mending
+    from realm.runs import mending
 
     with Progress() as progress:
         mended, left = mending.repair(place, progress, show.note) if yes and not is_datastore(place) else ([], damage_of(place, progress))
@@ -39,7 +39,7 @@ def repair(place: _Place, /, *, yes: bool = False, json: Json = False) -> None:
 def damage_of(place: Path, progress: Progress) -> list[Any]:
     """Read everything in a run, a corpus or a kNN datastore, whichever is there. Raises RunError: none is."""
     from realm.knn.datastore import is_datastore, verify_datastore
-    from realm.pipeline import mending
+    from realm.runs import mending
 
     return verify_datastore(place) if is_datastore(place) else mending.verify(place, progress)
 

@@ -10,7 +10,7 @@ from realm.errors import ConfigError, DataError
 from realm.progress import Progress
 
 if TYPE_CHECKING:
-    from realm.opening import OpenRun
+    from realm.answering.opening import OpenRun
 
 Asked = Annotated[tuple[str, ...], tyro.conf.arg(metavar="RUN|DOCUMENTS... [QUESTION]")]
 Served = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN|DOCUMENTS...")]
@@ -31,7 +31,7 @@ def named_run(places: list[Path]) -> Path | None:
         ConfigError: neither is named, or a run with something else.
         DataError: there is no such file or folder.
     """
-    from realm.pipeline.cached import is_run
+    from realm.runs.cached import is_run
 
     if not places:
         raise ConfigError(
@@ -54,7 +54,7 @@ def opened_documents(places: list[Path], body: str) -> "OpenRun":
     Raises:
         DataError: nothing in them is usable.
     """
-    from realm.pipeline.cached import open_cached
+    from realm.runs.cached import open_cached
 
     with Progress(says=False) as progress:
         return open_cached(places, body, progress, lambda text: show.note(f"note: {text}"))

@@ -11,7 +11,7 @@ from realm.cli.arguments import Json, Place, Run, Word
 from realm.progress import Progress
 
 if TYPE_CHECKING:
-    from realm.data.questions.rows import QuestionOptions
+    from realm.evaluation.questions.rows import QuestionOptions
 
 Qa = Annotated[Path, tyro.conf.arg(metavar="QA")]
 Sources = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="QA")]
@@ -37,7 +37,7 @@ class QuestionFlags:
 
     def options(self) -> "QuestionOptions":
         """What the readers are told."""
-        from realm.data.questions.rows import QuestionOptions
+        from realm.evaluation.questions.rows import QuestionOptions
 
         return QuestionOptions(self.format, self.question_column, self.answers_column, self.id_column, self.separator)
 
@@ -52,7 +52,7 @@ def data_check(qa: Qa, /, *, corpus: Place = None, reading: Reading = QuestionFl
         qa: questions, in any known format.
         corpus: a corpus directory.
     """
-    from realm.data.check import check_question_file
+    from realm.evaluation.check import check_question_file
 
     with Progress() as progress:
         found = check_question_file(qa, corpus, options=reading.options(), counting=progress.count)
@@ -67,7 +67,7 @@ def data_convert(sources: Sources, /, *, out: Path, dev: Place = None, reading: 
         out: the file to write.
         dev: a file for the tenth of the questions that ORQA and REALM develop on; the others go to out.
     """
-    from realm.data.questions.loading import convert_questions
+    from realm.evaluation.questions.loading import convert_questions
 
     show.result(convert_questions(sources, out, dev=dev, options=reading.options()), json)
 
@@ -95,7 +95,7 @@ def eval(
         predictions: a file for every answer, as JSON lines.
         trec: a directory for rankings and judgements in TREC's formats.
     """
-    from realm.pipeline.evaluate_run import Wanted, evaluate_run
+    from realm.runs.evaluate_run import Wanted, evaluate_run
 
     wanted = Wanted(qa, reading.options(), k, read, abstain_below, predictions, trec)
     with Progress() as progress:

@@ -326,7 +326,7 @@ def clock(seconds: float) -> str:
 
 
 def damage(found: Sequence[Any], aside: Sequence[str]) -> None:
-    """What is damaged (``pipeline.mending.Damage``), each with its repair, and what was moved aside earlier."""
+    """What is damaged (``runs.mending.Damage``), each with its repair, and what was moved aside earlier."""
     for one in found:
         _print(f"{one.path}: {one.problem}")
         _print(f"  {'can be repaired: ' if one.mend else ''}{one.cure}")

@@ -19,7 +19,7 @@ from realm.cli.mending import repair, verify
 from realm.cli.questions import eval
 from realm.errors import ConfigError
 from realm.progress import Progress
-from realm.processes import place
+from realm.storage.processes import place
 
 
 def align(
@@ -41,7 +41,7 @@ def align(
         k: documents read with each, the null document counted.
         min_utility: a document is shown if it adds more than this to the log-probability of the hidden words.
     """
-    from realm.recipes.align import AlignOptions, align as align_sentences
+    from realm.training.align import AlignOptions, align as align_sentences
 
     opened = _open(run, device)
     with Progress() as progress, _rows_to(out) as write:
@@ -55,7 +55,7 @@ def align(
 def _open(run: Path, device: str) -> Any:
     import torch
 
-    from realm.opening import open_run
+    from realm.answering.opening import open_run
 
     if device not in ("cpu", "cuda") or (device == "cuda" and not torch.cuda.is_available()):
         raise ConfigError(f"no device '{device}' here", cure="Give --device cpu.")
@@ -105,7 +105,7 @@ def demo(
     """
     show.note(f"the demo works in {dir} on the CPU; you can interrupt it and run it again to continue")
     with Progress(says=False) as progress:
-        from realm.pipeline.demo import run_demo
+        from realm.experiments.demo import run_demo
 
         told = (lambda claim: None) if json else show.claim
         summary = run_demo(dir, progress=progress, show=told, long=long, changes=overrides(set))
@@ -132,17 +132,18 @@ def run(
         plan: only print the time, memory and disk that the run will take, after a short probe.
         profile: also print where the time went; a GPU is waited for after each kind of work, so that its time is known, too.
     """
-    from realm.config import load_recipe
+    from realm.recipe import load_recipe
 
     loaded = load_recipe(recipe, overrides(set))
     directory = out or Path("runs") / recipe.stem
     with Progress(quiet=not place().first) as progress:
-        from realm import pipeline
+        from realm.runs.plan import plan as forecast
+        from realm.runs.run import run_recipe
 
         if plan:
-            result = pipeline.plan(loaded, directory, progress=progress)
+            result = forecast(loaded, directory, progress=progress)
         else:
-            result = pipeline.run_recipe(loaded, directory, stages=_stages(stages), progress=progress, settle=profile)
+            result = run_recipe(loaded, directory, stages=_stages(stages), progress=progress, settle=profile)
     if place().first:
         show.result(result, json, show.plan if plan else show.profiled if profile else show.results)
 
@@ -151,12 +152,12 @@ def _stage_verb(stage: str, about: str) -> Callable[..., None]:
     """The verb of one stage of training."""
 
     def verb(run: Run, /, *, json: Json = False) -> None:
-        from realm.opening import read_run_recipe
-        from realm.paths import RunPaths
+        from realm.answering.opening import read_run_recipe
+        from realm.storage.paths import RunPaths
 
         recipe = read_run_recipe(RunPaths(run))
         with Progress(quiet=not place().first) as progress:
-            from realm.pipeline.run import run_recipe
+            from realm.runs.run import run_recipe
 
             found = run_recipe(recipe, run, stages=(stage,), progress=progress)
         if place().first:
@@ -184,7 +185,7 @@ def explain(
         exclude: id of a document that must not be used; may be repeated.
         baseline: another run, which fills the same masks with the same words for comparison.
     """
-    from realm.opening import open_run
+    from realm.answering.opening import open_run
 
     def explained(directory: Path, targets: tuple[str, ...]) -> dict[str, Any]:
         return open_run(directory).explain(text, targets=targets, k=k, exclude_documents=exclude).to_dict()
@@ -198,9 +199,9 @@ def explain(
 
 def report(run: Run, /) -> None:
     """Write report.html of a run, finished or not."""
-    from realm.opening import read_run_recipe
-    from realm.paths import RunPaths
+    from realm.answering.opening import read_run_recipe
     from realm.report import write_report
+    from realm.storage.paths import RunPaths
 
     read_run_recipe(RunPaths(run))
     print(write_report(RunPaths(run)))
@@ -214,7 +215,7 @@ def import_(models: Models, /, *, out: Path, documents: Paths = (), json: Json =
         out: the run directory; must not exist.
         documents: a file or folder to index instead of the blocks that the model may bring; may be repeated.
     """
-    from realm.pipeline.importing import import_published
+    from realm.runs.importing import import_published
 
     with Progress() as progress:
         found = import_published(models, out, documents=documents, progress=progress)
@@ -228,7 +229,7 @@ def export(run: Run, /, *, out: Path, onnx: bool = False, json: Json = False) ->
         out: the directory to make; each form gets a directory in it.
         onnx: also write embedder and reader for onnxruntime.
     """
-    from realm.pipeline.exporting import export_run
+    from realm.runs.exporting import export_run
 
     show.result(export_run(run, out, onnx=onnx), json, show.exported)
 
@@ -242,7 +243,7 @@ def models(asked: Asked = (), /, *, json: bool = False) -> None:
     """
     from dataclasses import asdict
 
-    from realm.nn.known_bodies import KNOWN_BODIES, get_body, local_directory
+    from realm.models.bodies.known import KNOWN_BODIES, get_body, local_directory
 
     if asked:
         if len(asked) != 2 or asked[0] != "get":

@@ -15,15 +15,15 @@ import numpy as np
 import torch
 
 from realm.errors import ConfigError, DataError, SnapshotError
-from realm.index.base import RowIndex
-from realm.index.checks import MAX_DIM
-from realm.index.choice import make_index
-from realm.index.manifest import DTYPES, STORED, SnapshotFacts, stored_width
-from realm.index.publishing import Parts, publish_snapshot
-from realm.index.snapshot import Snapshot
 from realm.knn.network import HubNetwork, Network
 from realm.knn.windows import TextOptions, WindowSet, windows_of_texts
-from realm.pipeline.mending import Damage, findings
+from realm.runs.mending import Damage, findings
+from realm.search.index.base import RowIndex
+from realm.search.index.checks import MAX_DIM
+from realm.search.index.choice import make_index
+from realm.search.publishing.manifest import DTYPES, STORED, SnapshotFacts, stored_width
+from realm.search.publishing.snapshot import Snapshot
+from realm.search.publishing.writing import Parts, publish_snapshot
 from realm.storage.arrays import publish_array, read_array
 from realm.storage.files import make_directory
 from realm.storage.locks import held

@@ -11,19 +11,19 @@ from typing import Any, Unpack
 import numpy as np
 import torch
 
-from realm.config import load_recipe
-from realm.corpus.store.blocks import BlockStore
-from realm.data.blocks import BlockInputs, open_inputs
-from realm.data.cloze import ClozeText
-from realm.data.featurize import pad_batch
+from realm.answering.cloze import ClozeText
+from realm.documents.store.blocks import BlockStore
 from realm.errors import DataError, RunError, SnapshotError
-from realm.index.base import RowIndex
 from realm.knn.datastore import BuildOptions, Datastore, DatastoreFacts, build_datastore, find_neighbours
 from realm.knn.network import KeyTap, Network, States, Window, find_layer
 from realm.knn.settings import Mixing, mixed_log_probs, token_probs
 from realm.knn.windows import WindowSet
-from realm.nn.model import RealmModel
-from realm.paths import RunPaths
+from realm.models.featurize import pad_batch
+from realm.models.model import RealmModel
+from realm.recipe import load_recipe
+from realm.search.blocks import BlockInputs, open_inputs
+from realm.search.index.base import RowIndex
+from realm.storage.paths import RunPaths
 from realm.storage.sums import array_sum
 from realm.text.files import json_lines
 

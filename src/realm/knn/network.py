@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from realm.errors import ConfigError
-from realm.nn.bodies import at_least_float32
-from realm.nn.model import state_sha256
+from realm.models.bodies.body import at_least_float32
+from realm.models.model import state_sha256
 
 FEED_FORWARD = ("mlp", "fc1", "DenseReluDense", "ffn", "feed_forward", "intermediate", "ff", "moe", "block_sparse_moe")
 """Names of the block: GPT-2, Llama, GPT-NeoX (mlp); BART, Marian, OPT (fc1); T5; XLM, DistilBERT (ffn); BERT (intermediate)."""

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessor
 
-from realm.index.base import RowIndex
 from realm.knn.datastore import Neighbours, Progress, find_neighbours
 from realm.knn.network import KeyTap, Network
 from realm.knn.settings import Mixing, mixed_log_probs, token_probs, wanted_probs
 from realm.knn.windows import WindowSet
+from realm.search.index.base import RowIndex
 
 ROWS_AT_ONCE = 1 << 15
 

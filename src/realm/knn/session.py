@@ -11,17 +11,17 @@ from typing import Any, Unpack
 import numpy as np
 import torch
 
-from realm.corpus.sources import SourceOptions
+from realm.documents.sources import SourceOptions
 from realm.errors import ConfigError, DataError, MissingExtra
-from realm.index.base import RowIndex
-from realm.index.embed import length_batches
 from realm.knn.datastore import BuildOptions, Datastore, DatastoreFacts, Progress, build_from_texts
 from realm.knn.masked import MaskedNetwork, build_from_run, evaluate_clozes
 from realm.knn.network import HubNetwork, load_network
 from realm.knn.scoring import KnnLogitsProcessor, ScoredTokens, score_windows
 from realm.knn.settings import Mixing, gate_features, neighbour_weights, train_gate, wanted_probs
 from realm.knn.windows import TextOptions, read_pairs, windows_of_texts
-from realm.paths import RunPaths
+from realm.search.index.base import RowIndex
+from realm.search.publishing.batches import length_batches
+from realm.storage.paths import RunPaths
 
 Count = Callable[[str, int, int], None]
 """Called with (name of the work, done, in all)."""

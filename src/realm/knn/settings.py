@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from realm.decoding import json_value
 from realm.errors import ConfigError, DataError
 from realm.knn.datastore import Neighbours
+from realm.storage.decoding import json_value
 from realm.storage.files import write_json
 
 FEATURES = ("nearest score", "mean drop", "entropy", "best p_kNN", "distinct tokens", "the model's best log-probability")

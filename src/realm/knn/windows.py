@@ -12,11 +12,11 @@ from pathlib import Path
 
 import numpy as np
 
-from realm.corpus.records import SourceDocument
-from realm.corpus.sources import LOOK, SourceOptions, iter_documents
+from realm.documents.records import SourceDocument
+from realm.documents.sources import LOOK, SourceOptions, iter_documents
 from realm.errors import ConfigError, DataError
-from realm.index.embed import length_batches
 from realm.knn.network import HubNetwork, Window
+from realm.search.publishing.batches import length_batches
 from realm.text.files import json_lines
 
 PART_ROWS = 8192

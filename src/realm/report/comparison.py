@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from realm.config.seeds import generator
+from realm.recipe.seeds import generator
 from realm.report.chart import bar_chart
 from realm.report.markup import WORDS, aligned, csv_text
 from realm.storage.files import write_atomic

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from realm.data.cloze import MASK
+from realm.answering.cloze import MASK
 from realm.report.chart import short
 from realm.report.markup import WORDS, Html, join, table, tag
 from realm.report.read import number

@@ -4,15 +4,15 @@ import datetime
 from pathlib import Path
 from typing import Any
 
-from realm.diagnoses import Diagnosis, attainable_share, diagnoses
-from realm.paths import RunPaths
 from realm.report.chart import Series, line_chart, short
+from realm.report.diagnoses import Diagnosis, attainable_share, diagnoses
 from realm.report.evidence import answers_section, claims_section, explanation_section, followed_section
 from realm.report.markup import WORDS, Html, document, join, table, tag
 from realm.report.pictures import row_name
 from realm.report.read import RunRecord, number, read_run
 from realm.report.stages import profile_section, stages_section
 from realm.storage.files import write_atomic
+from realm.storage.paths import RunPaths
 
 
 def write_report(paths: RunPaths) -> Path:

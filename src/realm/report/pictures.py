@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 from realm.report.read import StageRecord
-from realm.train.metrics import SHARES
+from realm.storage.metrics import SHARES
 
 Table = dict[str, dict[str, Any]]
 

@@ -9,17 +9,17 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from realm.corpus.store.manifest import CorpusManifest, read_manifest
-from realm.decoding import toml_values
+from realm.documents.store.manifest import CorpusManifest, read_manifest
 from realm.errors import RealmError
-from realm.paths import RunPaths
 from realm.report.chart import Point
-from realm.stages import DAMAGED
+from realm.storage.decoding import toml_values
 from realm.storage.files import read_json
 from realm.storage.manifests import read_note
+from realm.storage.metrics import MetricsLog
+from realm.storage.paths import RunPaths
 from realm.storage.sealed import check_sealed
+from realm.storage.stages import DAMAGED
 from realm.timing import KINDS
-from realm.train.metrics import MetricsLog
 
 logger = logging.getLogger(__name__)
 _ORDER = ("ict", "warm", "pretrain", "finetune", "closed_book", "bm25")

@@ -3,11 +3,11 @@
 from dataclasses import asdict
 from typing import Any
 
-from realm.paths import RunPaths
-from realm.records import RunExample, RunStage
+from realm.answering.records import RunExample, RunStage
 from realm.report.chart import thinned
 from realm.report.pictures import STAGE_TEXTS, pictures, row_name
 from realm.report.read import StageRecord, read_run
+from realm.storage.paths import RunPaths
 
 POINTS = 300
 """Of one curve: more than a screen has room for is left out."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from realm.opening import OpenRun
+from realm.answering.opening import OpenRun
 from realm.serve.shapes import ExplainRequest
 
 Result = tuple[Any, dict[str, int]]

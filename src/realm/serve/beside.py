@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from realm import errors
-from realm.processes import end_with_stdin, python
-from realm.corpus.change.updates import add_documents, update_documents
-from realm.decoding import json_value
+from realm.answering.opening import open_run
+from realm.documents.change.updates import add_documents, update_documents
 from realm.errors import CorpusError, RealmError
-from realm.opening import open_run
-from realm.paths import RunPaths
+from realm.storage.decoding import json_value
+from realm.storage.paths import RunPaths
+from realm.storage.processes import end_with_stdin, python
 
 BESIDE_BYTES = 256 * 2**10
 """A file of documents of at least so many bytes gets its own process, which takes seconds to start."""

@@ -18,12 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from realm.corpus.change.updates import remove_documents
-from realm.corpus.pictures import SHOWN, picture_type
-from realm.corpus.sources.pictures import picture_bytes
-from realm.corpus.store.blocks import BlockStore
-from realm.errors import CorpusError
-from realm.records import (
+from realm.answering.records import (
     DocumentBlock,
     DocumentResponse,
     DocumentsResponse,
@@ -33,6 +28,11 @@ from realm.records import (
     StoredDocument,
     Versions,
 )
+from realm.documents.change.updates import remove_documents
+from realm.documents.pages.pictures import picture_bytes
+from realm.documents.pictures import SHOWN, picture_type
+from realm.documents.store.blocks import BlockStore
+from realm.errors import CorpusError
 from realm.serve import beside
 from realm.serve.refusals import Refusal, queue_full
 from realm.serve.serving import UPLOADS, Serving

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from realm.serve.shapes import LIMITS, Limits
 from realm.serve.meter import Meter
 from realm.serve.pages import is_page
 from realm.serve.refusals import Refusal
+from realm.serve.shapes import LIMITS, Limits
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

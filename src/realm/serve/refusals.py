@@ -7,8 +7,8 @@ from typing import Any
 from fastapi import Response
 from fastapi.responses import JSONResponse
 
+from realm.answering.records import Problem, Record, ServiceProblem
 from realm.errors import ConfigError, CorpusError, DataError, PoolError, RealmError, RunError, SnapshotError
-from realm.records import Problem, Record, ServiceProblem
 
 
 class Refusal(Exception):

@@ -8,8 +8,7 @@ from fastapi import APIRouter, Path, Query, Response
 from fastapi.responses import PlainTextResponse
 
 from realm import __version__
-from realm.corpus.pictures import SHOWN
-from realm.records import (
+from realm.answering.records import (
     AnswerResponse,
     DocumentResponse,
     DocumentsResponse,
@@ -23,13 +22,14 @@ from realm.records import (
     SearchResponse,
     Versions,
 )
+from realm.documents.pictures import SHOWN
 from realm.report.summary import run_summary
 from realm.serve import shapes
 from realm.serve.asking import Answers, Embed, Explain, Result, Search
 from realm.serve.documents import Documents
-from realm.serve.shapes import LIMITS
 from realm.serve.refusals import Json, Refusal
 from realm.serve.serving import Serving
+from realm.serve.shapes import LIMITS
 
 REFUSALS: dict[int | str, dict[str, Any]] = {
     status: {"model": Problem} for status in (400, 401, 403, 404, 408, 409, 413, 415, 422, 500, 503, 504)

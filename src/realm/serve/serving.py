@@ -14,19 +14,19 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from realm.answerer import BATCH
-from realm.corpus.change.compaction import needs_tidying, tidy_corpus
-from realm.corpus.store.manifest import current_version
+from realm.answering.answerer import BATCH
+from realm.answering.opening import OpenRun, open_run
+from realm.documents.change.compaction import needs_tidying, tidy_corpus
+from realm.documents.store.manifest import current_version
 from realm.errors import RealmError, RunError, SnapshotError
-from realm.opening import OpenRun, open_run
-from realm.paths import RunPaths
 from realm.serve.asking import Question, Result
 from realm.serve.batching import Batcher
-from realm.serve.shapes import LIMITS, Limits
 from realm.serve.meter import Meter
 from realm.serve.refusals import Refusal
-from realm.stages import has_stage
+from realm.serve.shapes import LIMITS, Limits
 from realm.storage.locks import held
+from realm.storage.paths import RunPaths
+from realm.storage.stages import has_stage
 
 WATCH_SECONDS = 0.5
 UPLOADS = "uploads"

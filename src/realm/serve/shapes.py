@@ -1,4 +1,4 @@
-"""Requests of the OpenAPI document, which are checked against these, and how much one may ask for. Responses are ``realm.records``."""
+"""Requests of the OpenAPI document, which are checked against these, and their limits. Responses are ``realm.answering.records``."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal

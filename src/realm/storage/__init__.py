@@ -1,1 +1,4 @@
-"""How files are published and kept: staged and renamed, numbered by generation, locked by one writer."""
+"""Storage: how files are published whole, numbered by generation, locked by one writer, and checked when they are read.
+
+``files`` writes and renames, ``generations`` numbers, ``manifests`` and ``sealed`` keep checksums, ``paths`` knows the places of a run.
+"""

@@ -14,7 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from realm.decoding import json_value
+from realm.storage.decoding import json_value
 from realm.storage.disk import says_nothing_of_the_file
 
 POINTS = tomllib.loads((files("realm.storage") / "points.toml").read_text("utf-8"))

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from realm.decoding import json_value
 from realm.errors import RealmError
+from realm.storage.decoding import json_value
 from realm.storage.files import sha256_file, write_json
 
 CHECKSUM = "manifest_sha256"

@@ -1,1 +1,1 @@
-"""Text as strings: tokenizer, sentences, answers. What does not live here: anything that knows documents, blocks or models."""
+"""Text as strings: canonical text, the tokenizer, sentences, languages. Nothing here knows documents, blocks or models."""

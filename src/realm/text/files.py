@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from realm.decoding import json_value
 from realm.errors import DataError
+from realm.storage.decoding import json_value
 
 
 @contextmanager

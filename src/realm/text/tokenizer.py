@@ -1,6 +1,6 @@
 """The one tokenizer of a corpus, shared by embedder, encoder and reader: load, train, save, encode with offsets.
 
-What does not live here: how token ids are laid out in model inputs (data/featurize.py) and how sentences are found (sentences.py).
+What does not live here: how token ids are laid out in model inputs (models/featurize.py) and how sentences are found (sentences.py).
 """
 
 import hashlib
@@ -13,9 +13,9 @@ from typing import Any
 
 from tokenizers import Encoding, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from realm.decoding import json_value
 from realm.errors import ConfigError, DataError
 from realm.storage import files
+from realm.storage.decoding import json_value
 from realm.storage.manifests import Errors
 from realm.storage.sealed import check_sealed
 from realm.text.alphabet import (

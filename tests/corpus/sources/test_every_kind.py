@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from realm.cli import main
-from realm.corpus.build.builder import build_corpus
-from realm.corpus.records import Record, SourceDocument
-from realm.corpus.store.blocks import BlockStore
-from realm.corpus.workers import Workers
+from realm.documents.ingest.builder import build_corpus
+from realm.documents.records import Record, SourceDocument
+from realm.documents.store.blocks import BlockStore
+from realm.documents.workers import Workers
 from realm.errors import DataError
 
 Make = Callable[[Path], Path]
@@ -151,9 +151,9 @@ def test_a_dump_goes_to_its_reader(tmp_path: Path, name: str, monkeypatch: pytes
         for row in ROWS:
             yield SourceDocument(row["id"], row["title"], row["text"], str(path), 1)
 
-    module = types.ModuleType("realm.corpus.wiki.dump")
+    module = types.ModuleType("realm.documents.wiki.dump")
     module.read_wikidump = read_wikidump  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "realm.corpus.wiki.dump", module)
+    monkeypatch.setitem(sys.modules, "realm.documents.wiki.dump", module)
     path = tmp_path / name.strip("<")
     path.write_text('<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/">')
     build_corpus([path], tmp_path / "corpus", **SMALL)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from realm.corpus.records import Rejected, SourceDocument
-from realm.corpus.sources import SourceOptions, iter_documents
+from realm.documents.records import Rejected, SourceDocument
+from realm.documents.sources import SourceOptions, iter_documents
 from realm.errors import DataError
 
 

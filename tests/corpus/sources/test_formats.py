@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-import realm.corpus.sources as sources
-from realm.corpus.records import SourceDocument
-from realm.corpus.sources.detect import format_by_content, format_by_name
-from realm.corpus.sources.formats import FORMATS
+import realm.documents.sources as sources
+from realm.documents.detect import format_by_content, format_by_name
+from realm.documents.formats import FORMATS
+from realm.documents.records import SourceDocument
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from realm.corpus.records import Rejected, SourceDocument
-from realm.corpus.sources import FORMATS, SourceOptions, iter_documents
+from realm.documents.records import Rejected, SourceDocument
+from realm.documents.sources import FORMATS, SourceOptions, iter_documents
 from realm.errors import RealmError
 
 ROWS = [{"id": str(number), "title": f"T {number}", "text": f'Text "{number}", née\nin two lines.'} for number in range(30)]

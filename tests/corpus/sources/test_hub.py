@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from realm.corpus.records import Rejected, SourceDocument
-from realm.corpus.sources import SourceOptions, hub, iter_documents
+from realm.documents.records import Rejected, SourceDocument
+from realm.documents.sources import SourceOptions, hub, iter_documents
 from realm.errors import DataError, MissingExtra
 
 ROWS = {"id": [1, 2, 3], "title": ["A", None, "C"], "text": ["One.", "Two.", " "], "extra": [[1], [2], [3]]}

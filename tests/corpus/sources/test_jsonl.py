@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from realm.corpus import streams
-from realm.corpus.records import Rejected, SourceDocument
-from realm.corpus.sources import SourceOptions, iter_documents
+from realm.documents import streams
+from realm.documents.records import Rejected, SourceDocument
+from realm.documents.sources import SourceOptions, iter_documents
 from realm.errors import ConfigError, DataError
 
 Pack = Callable[[Path, bytes], None]

@@ -11,11 +11,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from realm.corpus.build.builder import build_corpus
-from realm.corpus.records import TOO_LONG, TOO_MANY_EMPTY, TOO_MANY_SENTENCES, TOO_MUCH_MEMORY, TOO_SLOW, Record, Rejected, SourceDocument
-from realm.corpus.sources import SourceOptions, iter_documents
-from realm.corpus.sources.limited import MEMORY, SMALL
-from realm.corpus.store.blocks import BlockStore
+from realm.documents.ingest.builder import build_corpus
+from realm.documents.pages.limited import MEMORY, SMALL
+from realm.documents.records import (
+    TOO_LONG,
+    TOO_MANY_EMPTY,
+    TOO_MANY_SENTENCES,
+    TOO_MUCH_MEMORY,
+    TOO_SLOW,
+    Record,
+    Rejected,
+    SourceDocument,
+)
+from realm.documents.sources import SourceOptions, iter_documents
+from realm.documents.store.blocks import BlockStore
 
 GOOD = {"id": "good", "text": "A good document. It stays."}
 Limited = Callable[[Callable[[], list[Record]]], list[Record]]
@@ -149,7 +158,7 @@ def test_a_million_characters_of_one_kind(tmp_path: Path, text: str, rise: Calla
 
 
 def test_more_sentences_than_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("realm.corpus.build.intake.MOST_SENTENCES", 1000)
+    monkeypatch.setattr("realm.documents.ingest.intake.MOST_SENTENCES", 1000)
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ({"id": "a", "text": "a\n" * 2000}, GOOD)))
     manifest = build_corpus([tmp_path / "a.jsonl"], tmp_path / "corpus", vocab_size=300, workers=1)
     assert manifest.documents == 1 and TOO_MANY_SENTENCES in (tmp_path / "corpus" / "rejected.jsonl").read_text()

@@ -12,10 +12,10 @@ pytest.importorskip("docx")
 from docx import Document
 from pypdf import PdfWriter
 
-from realm.corpus.records import Rejected, SourceDocument
-from realm.corpus.sources import iter_documents
-from realm.corpus.sources.office import unwrapped
-from realm.corpus.sources.reading import read_again
+from realm.documents.pages.office import unwrapped
+from realm.documents.records import Rejected, SourceDocument
+from realm.documents.sources import iter_documents
+from realm.documents.sources.reading import read_again
 
 BRIDGE = ["The bridge over the Tirel was re-", "paired in 1931 by the company of", "Ada Smith (of Oslo)."]
 

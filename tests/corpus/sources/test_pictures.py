@@ -13,11 +13,15 @@ pytest.importorskip("PIL")
 
 from PIL import Image, ImageDraw, ImageFont
 
-from realm.corpus.build.builder import build_corpus
-from realm.corpus.change.compaction import compact_corpus
-from realm.corpus.change.updates import sync_documents
-from realm.corpus.pictures import inside, parted, picture_sum, picture_type
-from realm.corpus.records import (
+from realm.documents.change.compaction import compact_corpus
+from realm.documents.change.updates import sync_documents
+from realm.documents.ingest.builder import build_corpus
+from realm.documents.pages import pictures, recognition
+from realm.documents.pages.figures import html_figures
+from realm.documents.pages.pictures import picture_bytes
+from realm.documents.pages.recognition import Piece, lines_of, recognises
+from realm.documents.pictures import inside, parted, picture_sum, picture_type
+from realm.documents.records import (
     DAMAGED_PICTURE,
     EMPTY_FILE,
     LINK_OUT,
@@ -30,13 +34,10 @@ from realm.corpus.records import (
     Rejected,
     SourceDocument,
 )
-from realm.corpus.sources import SourceOptions, iter_documents, pictures, recognition
-from realm.corpus.sources.figures import html_figures
-from realm.corpus.sources.pictures import picture_bytes
-from realm.corpus.sources.reading import read_again
-from realm.corpus.sources.recognition import Piece, lines_of, recognises
-from realm.corpus.store.blocks import BlockStore
-from realm.corpus.store.info import document_blocks
+from realm.documents.sources import SourceOptions, iter_documents
+from realm.documents.sources.reading import read_again
+from realm.documents.store.blocks import BlockStore
+from realm.documents.store.info import document_blocks
 
 ENGINE = pytest.mark.skipif(not recognises(), reason="the extra ocr is not installed")
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from realm.corpus import streams
-from realm.corpus.records import Record, Rejected
-from realm.corpus.sources import SourceOptions, iter_documents
+from realm.documents import streams
+from realm.documents.records import Record, Rejected
+from realm.documents.sources import SourceOptions, iter_documents
 from realm.errors import DataError
 
 

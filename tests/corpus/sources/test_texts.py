@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from realm.corpus import streams
-from realm.corpus.records import Rejected, SourceDocument
-from realm.corpus.sources import SourceOptions, iter_documents
-from realm.corpus.sources.texts import plain_markdown
+from realm.documents import streams
+from realm.documents.pages.texts import plain_markdown
+from realm.documents.records import Rejected, SourceDocument
+from realm.documents.sources import SourceOptions, iter_documents
 from realm.errors import MissingExtra
 
 PAGE = """<!DOCTYPE html><html><head><title>The Rivers of Arvad | Atlas</title><script>var hidden = 1;</script></head><body>

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from realm.corpus.build.builder import build_corpus
-from realm.corpus.links import MOST_LINKS, title_key
-from realm.corpus.neighbours import Neighbours
-from realm.corpus.records import Rejected, SourceDocument
-from realm.corpus.sources import SourceOptions, iter_documents
-from realm.corpus.sources.triples import sentence
-from realm.corpus.store.blocks import BlockStore
-from realm.corpus.store.info import document_blocks, source_record
+from realm.documents.ingest.builder import build_corpus
+from realm.documents.links import MOST_LINKS, title_key
+from realm.documents.neighbours import Neighbours
+from realm.documents.records import Rejected, SourceDocument
+from realm.documents.sources import SourceOptions, iter_documents
+from realm.documents.sources.triples import sentence
+from realm.documents.store.blocks import BlockStore
+from realm.documents.store.info import document_blocks, source_record
 from realm.errors import DataError
 
 ROWS = """subject,relation,object

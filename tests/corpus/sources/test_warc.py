@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from realm.corpus import streams
-from realm.corpus.records import Rejected, SourceDocument
-from realm.corpus.sources import iter_documents
+from realm.documents import streams
+from realm.documents.records import Rejected, SourceDocument
+from realm.documents.sources import iter_documents
 from realm.errors import MissingExtra
 
 

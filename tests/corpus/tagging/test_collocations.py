@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from realm.corpus.tagging.collocations import CollocationCounts, CollocationTagger, mostly_caseless
+from realm.documents.spans.collocations import CollocationCounts, CollocationTagger, mostly_caseless
 
 HAN = [chr(code) for code in range(0x4E00, 0x4E00 + 400)]
 ARABIC = ["".join(random.Random(number).choices("ابتثجحخدرزسشصضطعغفقكلمنهوي", k=4)) for number in range(300)]

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from realm.corpus.tagging.dates import DateNumberTagger
-from realm.corpus.tagging.spans import TaggedSpan
+from realm.documents.spans.dates import DateNumberTagger
+from realm.documents.spans.spans import TaggedSpan
 
 TAGGER = DateNumberTagger()
 MARKS = {"⟦": "date", "⟪": "number"}

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from realm.cli import main
-from realm.corpus.build.builder import build_corpus
-from realm.corpus.tagging.evaluation import LabelledSentence, evaluate_tagger, read_labelled
-from realm.corpus.tagging.spans import spans_of
+from realm.documents.ingest.builder import build_corpus
+from realm.documents.spans.evaluation import LabelledSentence, evaluate_tagger, read_labelled
+from realm.documents.spans.spans import spans_of
 from realm.errors import DataError
 
 SENTENCES = [

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from realm.corpus.tagging.spans import TaggedSpan, kind_of
-from realm.corpus.tagging.specs import TaggerPlan, load_tagger, save_tagger
+from realm.documents.spans.spans import TaggedSpan, kind_of
+from realm.documents.spans.specs import TaggerPlan, load_tagger, save_tagger
 from realm.errors import ConfigError, DataError, MissingExtra
 
 LABELS = ["O", "B-PER", "I-PER", "B-DATE", "U-ORG"]

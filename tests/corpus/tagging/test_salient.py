@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from realm.corpus.tagging.dates import DateNumberTagger
-from realm.corpus.tagging.gazetteer import GazetteerTagger
-from realm.corpus.tagging.spans import CombinedTagger, SpanTagger, TaggedSpan
-from realm.corpus.tagging.specs import TaggerPlan, load_tagger, save_tagger
-from realm.corpus.tagging.truecase import CasingCounts, TruecaseTagger
+from realm.documents.spans.dates import DateNumberTagger
+from realm.documents.spans.gazetteer import GazetteerTagger
+from realm.documents.spans.spans import CombinedTagger, SpanTagger, TaggedSpan
+from realm.documents.spans.specs import TaggerPlan, load_tagger, save_tagger
+from realm.documents.spans.truecase import CasingCounts, TruecaseTagger
 from realm.errors import CorpusError, DataError
 
 

@@ -8,15 +8,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from realm.corpus.build.builder import BuildOptions, build_corpus
-from realm.corpus.store.blocks import BlockStore
-from realm.data.featurize import Featurizer
-from realm.config.seeds import generator
-from realm.data.masking.sentences import MaskedSentences
-from realm.data.masking.kinds import MaskKind, RandomSpans, UniformTokens, collocation_spans, salient_spans
-from realm.data.masking.kinds import LENGTH_SHARES, MOST_WORDS, Collocations
-from realm.data.types import MaskedQuery
+from realm.documents.ingest.builder import BuildOptions, build_corpus
+from realm.documents.store.blocks import BlockStore
+from realm.models.featurize import Featurizer
+from realm.models.types import MaskedQuery
+from realm.recipe.seeds import generator
 from realm.text.wordpieces import word_table
+from realm.training.masking.kinds import (
+    LENGTH_SHARES,
+    MOST_WORDS,
+    Collocations,
+    MaskKind,
+    RandomSpans,
+    UniformTokens,
+    collocation_spans,
+    salient_spans,
+)
+from realm.training.masking.sentences import MaskedSentences
 
 WORDS = ["wind", "rain", "snow", "stone", "river", "field", "house", "garden", "window", "table", "apple", "bread", "water", "fire"]
 NAMES = ["Arvad", "Belmor", "Carsin Dulwen", "Estrag", "Faldor", "Gantor Hestia"]

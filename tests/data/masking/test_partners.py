@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-import realm.data.masking.partners
-from realm.corpus.store.blocks import BlockStore
-from realm.data.featurize import Featurizer
-from realm.config.seeds import generator
-from realm.data.masking.sentences import MaskedSentences
-from realm.data.masking.partners import Partners
-from realm.data.types import MaskedQuery
+import realm.training.masking.partners
+from realm.documents.store.blocks import BlockStore
+from realm.models.featurize import Featurizer
+from realm.models.types import MaskedQuery
+from realm.recipe.seeds import generator
+from realm.training.masking.partners import Partners
+from realm.training.masking.sentences import MaskedSentences
 
 Span = tuple[int, ...]
 
@@ -43,7 +43,7 @@ def own_rows(store: BlockStore, query: MaskedQuery) -> set[int]:
 
 @pytest.mark.parametrize("too_common", [1, 2, 200])
 def test_as_a_loop_over_everything(store: BlockStore, featurizer: Featurizer, too_common: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(realm.data.masking.partners, "TOO_COMMON", too_common)
+    monkeypatch.setattr(realm.training.masking.partners, "TOO_COMMON", too_common)
     partners = Partners(store)
     found = 0
     for query in queries(store, featurizer):

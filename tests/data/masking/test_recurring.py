@@ -9,18 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import realm.data.masking.evidence as evidence_module
-import realm.data.masking.grams as grams_module
-from realm.corpus.build.builder import BuildOptions, build_corpus
-from realm.corpus.change.updates import remove_documents
-from realm.corpus.store.blocks import BlockStore
-from realm.data.cloze import words_left
-from realm.data.featurize import Featurizer, searched_ids
-from realm.config.seeds import generator
-from realm.data.masking.sentences import Exclusion, MaskedSentences
-from realm.data.masking.recurring import RecurringSpans
-from realm.data.masking.kinds import MAX_MASKS
+import realm.training.masking.evidence as evidence_module
+import realm.training.masking.grams as grams_module
+from realm.answering.cloze import words_left
+from realm.documents.change.updates import remove_documents
+from realm.documents.ingest.builder import BuildOptions, build_corpus
+from realm.documents.store.blocks import BlockStore
+from realm.models.featurize import Featurizer, searched_ids
+from realm.recipe.seeds import generator
 from realm.text.wordpieces import FIRST_UNSPACED, word_table
+from realm.training.masking.kinds import MAX_MASKS
+from realm.training.masking.recurring import RecurringSpans
+from realm.training.masking.sentences import Exclusion, MaskedSentences
 
 COMMON = {"latin": [*"abcdefgh"], "chinese": list("天地玄黄宇宙洪荒")}
 TOPICS = {

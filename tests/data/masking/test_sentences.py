@@ -6,14 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from realm.corpus.build.builder import build_corpus
-from realm.corpus.store.blocks import BlockStore
-from realm.data.featurize import Featurizer
-from realm.config.seeds import generator
-from realm.data.masking.sentences import MaskedSentences, hide_more
-from realm.data.masking.kinds import salient_spans
-from realm.data.types import MaskedQuery
-from realm.recipes.ict import InverseCloze
+from realm.documents.ingest.builder import build_corpus
+from realm.documents.store.blocks import BlockStore
+from realm.models.featurize import Featurizer
+from realm.models.types import MaskedQuery
+from realm.recipe.seeds import generator
+from realm.training.ict import InverseCloze
+from realm.training.masking.kinds import salient_spans
+from realm.training.masking.sentences import MaskedSentences, hide_more
 
 
 def build(directory: Path, *texts: str) -> BlockStore:

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from realm.data.questions.rows import QuestionOptions
-from realm.data.questions.loading import convert_questions, load_questions, read_questions
-from realm.data.questions.rows import FORMATS
-from realm.data.types import Question
 from realm.errors import ConfigError, DataError, MissingExtra
+from realm.evaluation.questions.loading import convert_questions, load_questions, read_questions
+from realm.evaluation.questions.rows import FORMATS, QuestionOptions
+from realm.models.types import Question
 
 HTML = "<p>Written by <b>Ren&eacute; &amp; Co</b> in <i>1969</i>, later by a very long list of many other people.</p>"
 

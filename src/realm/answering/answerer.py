@@ -1,0 +1,310 @@
+"""Question -> Answer with its evidence. ``evaluate`` scores this object, ``ask`` prints it, a server sends it."""
+
+import math
+import time
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence as SequenceOf
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from realm.answering.questions.answer_kinds import Asked, asked_for
+from realm.answering.reading import read_candidates
+from realm.answering.records import Answer, Evidence
+from realm.documents.store.blocks import Block
+from realm.models.bodies.precision import multiplying
+from realm.models.reader import Reader, SpanScores
+from realm.models.types import TokenIds
+from realm.search.blocks import BlockInputs
+from realm.search.candidates import Candidates, Source
+from realm.text.matching.answers import is_whole
+from realm.text.matching.scoring import Scoring, scoring_of
+from realm.timing import charged
+
+BATCH = 16
+SPANS_KEPT = 64
+"""Best spans of a question that are turned into strings; the rest of the mass is too thin to change an answer."""
+SPANS_TRIED = 8
+"""Best spans of a block among which one is looked for that is whole by its form."""
+UNASKED = 0.03
+"""What counts of the mass of a string that is no answer to the question by its kind, such as a name after "When": chosen on 300 questions
+of SQuAD's articles that no reader had learnt from."""
+LEAST = 1e-6
+"""Probabilities of an answer are taken to lie between this and 1 minus this."""
+
+
+@dataclass(frozen=True)
+class Confidence:
+    """How p, the probability of an answer, becomes the probability that it is right: sigmoid(slope * logit(p) + bias) (Platt 1999).
+
+    p of a reader that points is small wherever documents say a thing in many ways, and an answer may still be right: a temperature
+    alone, which leaves one half where it is, cannot say so.
+    """
+
+    slope: float
+    bias: float
+
+    @classmethod
+    def stated(cls, facts: Mapping[str, Any]) -> "Confidence | None":
+        """What "slope" and "bias" say; None where nothing was fitted."""
+        return None if facts.get("slope") is None else cls(float(facts["slope"]), float(facts["bias"]))
+
+    def of(self, p: float) -> float:
+        """The confidence of an answer with probability p."""
+        return 1.0 / (1.0 + math.exp(-(self.slope * logit(p) + self.bias)))
+
+
+@dataclass(frozen=True)
+class TextSpan:
+    """Code points of a text."""
+
+    text: str
+    start: int
+    end: int
+
+    @property
+    def words(self) -> str:
+        return self.text[self.start : self.end]
+
+    def weight(self, asked: Asked | None) -> float:
+        """1 for a kind that is asked for, or where anything is; ``UNASKED`` for others."""
+        return 1.0 if asked is None or asked.answered_by(self.text, self.start, self.end) else UNASKED
+
+
+def likeliest(choice: Mapping[str, TextSpan], mass: Mapping[str, float], asked: Asked | None) -> str:
+    """The string with the most mass where each is weighed by its kind, which is told of no more strings than it takes."""
+    best, most = "", -1.0
+    for key in sorted(choice, key=lambda key: -mass[key]):
+        if mass[key] <= most:
+            break
+        weighed = mass[key] * choice[key].weight(asked)
+        if weighed > most:
+            best, most = key, weighed
+    return best
+
+
+def logit(p: float) -> float:
+    """log(p / (1 - p)), of p within ``LEAST`` of 0 and 1."""
+    p = min(max(p, LEAST), 1.0 - LEAST)
+    return math.log(p / (1.0 - p))
+
+
+class ReadBlocks:
+    """The blocks that were read for one question, each opened once, and where their wordpieces stand in their texts.
+
+    A question's best spans are dozens in few sentences; offsets of wordpieces are made of the text again, for those sentences alone.
+    """
+
+    def __init__(self, inputs: BlockInputs):
+        self._store = inputs.store
+        self._blocks: dict[int, Block] = {}
+        self._sentences: dict[int, tuple[list[list[int]], list[list[int]], list[int]]] = {}
+        self._offsets: dict[tuple[int, int], list[tuple[int, int]]] = {}
+
+    def block(self, row: int) -> Block:
+        """The block at a row."""
+        if row not in self._blocks:
+            self._blocks[row] = self._store.block(row)
+        return self._blocks[row]
+
+    def characters(self, row: int, start: int, end: int) -> tuple[int, int]:
+        """Code-point range in a block's text of its body wordpieces [start, end)."""
+        return self._character(row, start)[0], self._character(row, end - 1)[1]
+
+    def _character(self, row: int, wordpiece: int) -> tuple[int, int]:
+        """Code-point range of one body wordpiece."""
+        if row not in self._sentences:
+            table = self._store.sentences(row)
+            self._sentences[row] = (table.tokens.tolist(), table.chars.tolist(), table.tokens[:, 1].tolist())
+        tokens, chars, ends = self._sentences[row]
+        at = bisect_right(ends, wordpiece)
+        begin, finish = chars[at]
+        if (row, at) not in self._offsets:
+            self._offsets[row, at] = self._store.tokenizer.encode_offsets(self.block(row).text[begin:finish])[1]
+        offsets = self._offsets[row, at]
+        first, last = offsets[min(wordpiece - tokens[at][0], len(offsets) - 1)]
+        return begin + first, begin + last
+
+
+class Answerer:
+    """Reads the best blocks of each question and picks the span with the most probability.
+
+    Args:
+        inputs: corpus and featuriser.
+        source: where candidates come from.
+        reader: the fine-tuned reader; ``answering/generative.py`` has the answerer of one that writes.
+        versions: params, index and corpus versions, put into every answer.
+        confidence: of its answers, by their p; None where none was fitted.
+        bf16: whether the reader multiplies in bfloat16 where the hardware does; scores of spans are float32 in any case.
+        rounded: the reader with weights rounded beforehand (``precision.rounded_once``), which multiplies in its place; None: the reader.
+    """
+
+    def __init__(
+        self,
+        inputs: BlockInputs,
+        source: Source,
+        reader: nn.Module,
+        *,
+        versions: dict[str, int],
+        confidence: Confidence | None = None,
+        bf16: bool = False,
+        rounded: nn.Module | None = None,
+    ):
+        self.inputs = inputs
+        self.confidence = confidence
+        self.source = source
+        self.reader = reader
+        self.versions = versions
+        self.bf16 = bf16
+        self._reading = reader if rounded is None else rounded
+        self._networks = list(dict.fromkeys([*source.modules(), *reader.modules(), *self._reading.modules()]))
+
+    @torch.inference_mode()
+    def answer(self, questions: SequenceOf[str], *, k: int = 5) -> list[Answer]:
+        """Answers in the order of the questions."""
+        self._in_evaluation()
+        return [a for at in range(0, len(questions), BATCH) for a in self._batch(list(questions[at : at + BATCH]), k)]
+
+    def _in_evaluation(self) -> None:
+        """Put every network into evaluation mode; ``eval`` itself takes milliseconds even where there is nothing to change."""
+        for network in self._networks:
+            if network.training:
+                network.eval()
+
+    def _log_p(self, tokens: list[TokenIds], found: Candidates) -> Tensor:
+        """Log-probability of every span of every candidate, [b, k, t, w].
+
+        With a reader that points p(s|x) = sum over z of p(z|x) p(s|z,x), and what is left is "not here" of all blocks together; others
+        share everything among the spans.
+        """
+        assert isinstance(self.reader, Reader)
+        with multiplying(found.scores.device.type, bf16=self.bf16):
+            scores = self._span_scores(tokens, found)
+        spans = scores.logits.masked_fill(~scores.valid, float("-inf"))
+        if self.reader.spec.pointer:
+            relevance = found.scores.masked_fill(~found.valid, float("-inf"))
+            everything = relevance.logsumexp(-1)
+        else:
+            everything = spans.flatten(1).logsumexp(-1)
+        return (spans - everything[:, None, None, None]).masked_fill(~scores.valid, float("-inf"))
+
+    def _span_scores(self, tokens: list[TokenIds], found: Candidates) -> SpanScores:
+        """What ``read_candidates`` gives, [b, k, ...]; of candidates that links led to, each with the question that it is read with."""
+        reader = self._reading
+        assert isinstance(reader, Reader)
+        if found.via is None:
+            return read_candidates(reader, self.inputs, tokens, found.rows, found.scores)
+        asked = [one for of_question in found.asked for one in of_question]
+        scores = read_candidates(reader, self.inputs, asked, found.rows.reshape(-1, 1), found.scores.reshape(-1, 1))
+        return SpanScores(*(part.unflatten(0, found.rows.shape).squeeze(2) for part in (scores.logits, scores.valid, scores.not_here)))
+
+    def _batch(self, questions: list[str], k: int) -> list[Answer]:
+        started = time.perf_counter()
+        tokens = self.inputs.store.tokenizer.encode(questions)
+        found = self.source(questions, tokens, k)
+        searched = time.perf_counter()
+        p_z = found.scores.masked_fill(~found.valid, float("-inf")).softmax(-1)
+        answers = self._read(questions, tokens, found, p_z)
+        each = 1000 / len(questions)
+        seconds = {
+            "embed": found.embed_seconds,
+            "search": searched - started - found.embed_seconds,
+            "read": time.perf_counter() - searched,
+        }
+        timings = {name: round(value * each, 3) for name, value in seconds.items()}
+        paths = [self._paths(found, i) for i in range(len(questions))]
+        return [replace(answer, timings_ms=timings).along(path) for answer, path in zip(answers, paths, strict=True)]
+
+    def _paths(self, found: Candidates, i: int) -> list[tuple[str, ...]]:
+        """``Evidence.path`` of each block that was read for a question, in their order; none where no links were followed."""
+        if found.via is None:
+            return []
+        pairs = zip(found.via[i].tolist(), found.rows[i].tolist(), strict=True)
+        return [() if via < 0 else (self._name(via), self._name(row)) for via, row in pairs if row >= 0]
+
+    def _name(self, row: int) -> str:
+        block = self.inputs.store.block(row)
+        return block.title or block.doc_id
+
+    def _read(self, questions: list[str], tokens: list[TokenIds], found: Candidates, p_z: Tensor) -> list[Answer]:
+        """Answers from what was found, p_z [b, k]; their timings are filled in later."""
+        with charged("forward"):
+            log_p = self._log_p(tokens, found)
+        return [self._assemble(q, found.rows[i], p_z[i], log_p[i]) for i, q in enumerate(questions)]
+
+    def _assemble(self, question: str, rows: np.ndarray, p_z: Tensor, log_p: Tensor) -> Answer:
+        """One answer from [k] rows and [k, t, w] span log-probabilities."""
+        read = ReadBlocks(self.inputs)
+        asked = asked_for(question)
+        evidence = [self._evidence(int(row), float(p_z[j]), log_p[j], read, asked) for j, row in enumerate(rows) if row >= 0]
+        text, p = self._best_string(rows, log_p, read, scoring_of(question), asked)
+        sure = None if self.confidence is None else self.confidence.of(p)
+        return Answer(question, text, p, tuple(evidence), self.versions, {}, sure)
+
+    def _best_string(self, rows: np.ndarray, log_p: Tensor, read: ReadBlocks, scoring: Scoring, asked: Asked | None) -> tuple[str, float]:
+        """The string with the most mass over the best spans, in the spelling of its best span, and that mass.
+
+        Spans are one string where ``scoring`` takes them for equal. Those of another kind than what is asked for count ``UNASKED`` of their
+        mass where strings are compared.
+
+        One that opens a bracket and does not close it, or runs into the next sentence, is an answer only where there is no other.
+        """
+        values, places = log_p.flatten().topk(min(SPANS_KEPT, log_p.numel()))
+        mass: dict[str, float] = {}
+        spelling: dict[str, TextSpan] = {}
+        whole: dict[str, TextSpan] = {}
+        where = np.stack(np.unravel_index(places.cpu().numpy(), log_p.shape), 1).tolist()
+        for value, (j, start, width) in zip(values.tolist(), where, strict=True):
+            if value == float("-inf"):
+                break
+            row = int(rows[j])
+            place = TextSpan(read.block(row).text, *read.characters(row, start, start + width + 1))
+            key = scoring.form(place.words) or place.words
+            spelling.setdefault(key, place)
+            if is_whole(place.words):
+                whole.setdefault(key, place)
+            mass[key] = mass.get(key, 0.0) + float(np.exp(value))
+        if not mass:
+            return "", 0.0
+        best = likeliest(whole or spelling, mass, asked)
+        return (whole or spelling)[best].words, min(1.0, mass[best])
+
+    def _evidence(self, row: int, p_z: float, log_p: Tensor, read: ReadBlocks, asked: Asked | None) -> Evidence:
+        block = read.block(row)
+        value, first, last = self._best_place(row, log_p, read, asked)
+        words = block.text[first:last]
+        return Evidence(
+            block.doc_id,
+            block.block_id,
+            block.title,
+            block.text,
+            p_z,
+            float(np.exp(value)),
+            words,
+            first,
+            last,
+            block.char_start,
+            media=block.media,
+        )
+
+    def _best_place(self, row: int, log_p: Tensor, read: ReadBlocks, asked: Asked | None) -> tuple[float, int, int]:
+        """The best span of a block [t, w] that is whole by its form: log-probability and code points; -inf, 0 and 0 in an empty block.
+
+        One of another kind than what is asked for counts ``UNASKED`` of its probability.
+        """
+        found: list[tuple[float, float, int, int]] = []
+        values, places = log_p.flatten().topk(min(SPANS_TRIED, log_p.numel()))
+        text = read.block(row).text
+        for value, at in zip(values.tolist(), places.tolist(), strict=True):
+            if value == float("-inf"):
+                break
+            start, width = divmod(at, log_p.shape[1])
+            place = TextSpan(text, *read.characters(row, start, start + width + 1))
+            whole, weight = is_whole(place.words), place.weight(asked)
+            found.append((value + math.log(weight) if whole else float("-inf"), value, place.start, place.end))
+            if whole and weight == 1.0:
+                break
+        return max(found, key=lambda one: one[0])[1:] if found else (float("-inf"), 0, 0)

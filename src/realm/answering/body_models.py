@@ -1,0 +1,108 @@
+"""Networks that a recipe's body stands for, over a corpus: a published body, or a saved REALM with its heads or its reader."""
+
+from pathlib import Path
+
+import torch
+
+from realm.errors import ConfigError
+from realm.models.bodies.known import body_directory
+from realm.models.featurize import MARKED_SEGMENTS
+from realm.models.model import RealmModel, start_from_body
+from realm.models.published.models import read_tokenizer
+from realm.models.spec import BodySpec, ModelSpec, bert_spec, one_body
+from realm.recipe import ModelConfig, Recipe
+from realm.search.blocks import BlockInputs
+from realm.storage.paths import is_realm_model
+from realm.text.tokenizer import TextTokenizer
+
+PROJECTION = 128
+"""Dimensions of an embedding where neither recipe nor published head says: the paper's."""
+
+
+def spec_of(model: ModelConfig, vocabulary: int, joint_length: int, parts: tuple[str, ...] = ("embedder", "encoder")) -> ModelSpec:
+    """What a recipe says of networks that start from nothing; ``joint_length`` is that of the longest input."""
+    body = bert_spec(
+        vocab_size=vocabulary,
+        hidden=model.hidden,
+        layers=model.layers,
+        heads=model.heads,
+        intermediate=model.intermediate,
+        max_length=joint_length,
+        dropout=model.dropout,
+        attention_dropout=model.attention_dropout,
+        segments=MARKED_SEGMENTS if model.marks else 2,
+    )
+    return one_body(
+        BodySpec(config=body.config, pooling=model.pooling, segments=model.segments),
+        projection=model.projection or PROJECTION,
+        dropout=0.0,
+        null_offset=True,
+        span_hidden=model.span_hidden,
+        max_span=model.max_span,
+        parts=parts,
+    )
+
+
+def body_model(recipe: Recipe, inputs: BlockInputs) -> RealmModel:
+    """Return embedder and encoder, or reader, of the recipe's body; what the body lacks is drawn from the recipe's seed.
+
+    Raises:
+        ConfigError, DataError: the published weights cannot be had, or have another vocabulary than the corpus.
+    """
+    torch.manual_seed(recipe.run.seed)
+    directory, tokenizer = body_directory(recipe.model.body), inputs.store.tokenizer
+    if is_realm_model(directory):
+        found = _saved(directory, tokenizer.vocab_size, trains=bool(recipe.pretrain.steps))
+    else:
+        _require_vocabulary(directory, tokenizer)
+        spec = spec_of(recipe.model, tokenizer.vocab_size, inputs.featurizer.joint_length)
+        found = start_from_body(spec, directory, dropout=recipe.model.dropout, attention_dropout=recipe.model.attention_dropout)
+    _require_positions(found, inputs.featurizer.joint_length, directory)
+    return found
+
+
+def _require_positions(model: RealmModel, length: int, directory: Path) -> None:
+    """Refuse inputs that are longer than a body can read.
+
+    Raises:
+        ConfigError: they are.
+    """
+    for network in model.spec.networks.values():
+        config = network.body.config
+        padding = 1 + int(config.get("pad_token_id") or 0) if "roberta" in str(config["model_type"]) else 0  # positions count from there
+        positions = int(config.get("max_position_embeddings", length)) - padding
+        if positions < length:
+            problem = f"the body reads {positions} wordpieces, and a question with a block has up to {length}"
+            raise ConfigError(problem, path=directory, cure="Lower corpus.block_length or model.query_length.")
+
+
+def _require_vocabulary(directory: Path, tokenizer: TextTokenizer) -> None:
+    """Refuse a corpus whose wordpieces are not the body's: every word would have a foreign embedding.
+
+    Raises:
+        ConfigError: they differ.
+        DataError: the body has no tokenizer.
+    """
+    if not read_tokenizer(directory).same_wordpieces(tokenizer):
+        problem = f"the body's vocabulary is not the corpus's, which has {tokenizer.vocab_size} wordpieces of its own"
+        raise ConfigError(problem, path=directory, cure="Build the corpus with the body's tokenizer: leave corpus.tokenizer empty.")
+
+
+def _saved(directory: Path, vocabulary: int, *, trains: bool) -> RealmModel:
+    """Embedder and encoder of a saved or published REALM, heads included, or its reader, to continue with other documents.
+
+    Args:
+        trains: whether pre-training continues, for which a reader must be a pointer.
+    """
+    model = RealmModel.from_pretrained(directory)
+    points = model.has("reader") and (model.reader.spec.pointer or not trains)
+    if not model.has("embedder") or not (points or model.has("encoder")):
+        cure = "Import both together: realm import EMBEDDER ENCODER --out RUN, then set model.body to RUN/stages/pretrain."
+        raise ConfigError("a start for training needs an embedder and an encoder", path=directory, cure=cure)
+    model = model.with_parts(document_embedder=None, **({"encoder": None} if points else {"reader": None}))
+    for part, network in model.spec.networks.items():
+        if network.body.vocabulary != vocabulary:
+            problem = f"the model's {part} has {network.body.vocabulary} wordpieces, and the corpus has {vocabulary}"
+            cure = "Set corpus.tokenizer to this directory: weights and blocks share one vocabulary."
+            raise ConfigError(problem, path=directory, cure=cure)
+    return model

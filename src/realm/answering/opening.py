@@ -1,0 +1,357 @@
+"""Open a run to ask it: corpus, index, embedders and reader, checked to belong together. Shared by the command line and the Python API."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from realm.answering.answerer import Answerer
+from realm.answering.body_models import body_model
+from realm.answering.explain import explain
+from realm.answering.generative import StageReader, load_reader, own_reader
+from realm.answering.records import Explanation, Hit
+from realm.documents.store.blocks import Block
+from realm.errors import ConfigError, RunError
+from realm.models.embedder import Embedder
+from realm.models.model import RealmModel, state_sha256
+from realm.models.spec import ReaderSpec, read_spec
+from realm.recipe import Recipe, load_recipe
+from realm.search.blocks import BlockInputs, open_inputs
+from realm.search.candidates import EVEN, DenseCandidates, HybridCandidates, Searching, make_source, search_weight
+from realm.search.hybrid import HybridSearch
+from realm.search.publishing.embedding import EmbedOptions
+from realm.search.publishing.generation import Generation, open_generation
+from realm.search.publishing.refresher import add_difference, missing_rows
+from realm.storage.generations import read_current
+from realm.storage.paths import RunPaths
+from realm.storage.stages import has_stage, require_run, stage_facts
+
+
+def hit(block: Block, score: float) -> Hit:
+    """A block as a search finds it."""
+    return Hit(block.doc_id, block.block_id, block.title, block.text, score, block.media)
+
+
+def read_run_recipe(paths: RunPaths) -> Recipe:
+    """The resolved recipe of a run directory.
+
+    Raises:
+        RunError: no run is there, or one of another version.
+    """
+    require_run(paths)
+    return load_recipe(paths.config)
+
+
+def open_run(root: str | Path, *, device: str = "cpu") -> "OpenRun":
+    """Open a run whose pre-training has ended.
+
+    Args:
+        root: the run directory.
+        device: where the networks live.
+
+    Raises:
+        RunError: no run, another version, or pre-training has not ended.
+        CorpusError, SnapshotError: tokenizer, corpus, index and document embedder do not belong together.
+    """
+    paths = RunPaths(Path(root))
+    recipe = read_run_recipe(paths)
+    if paths.wrapped.exists():
+        inputs = open_inputs(paths.corpus, recipe.model.query_length)
+        return wrap_body(paths, recipe, inputs, body_model(recipe, inputs), device=device)
+    facts = stage_facts(paths, "pretrain")
+    networks = Networks(paths, torch.device(device), recipe.run.bf16)
+    if has_stage(paths, "finetune"):
+        facts = stage_facts(paths, "finetune")
+        networks.tuned = networks.load("finetune")
+    networks.weight = search_weight(recipe.retrieval.weight, facts)
+    inputs = open_inputs(paths.corpus, recipe.model.query_length)
+    sha = None if networks.tuned is None else state_sha256(networks.tuned.documents)
+    generation = open_generation(paths, inputs, facts["generation"], document_embedder_sha256=sha, device=device)
+    if recipe.pretrain.queries_alone:  # the index is of before they learnt
+        generation = replace(generation, query_embedder=networks.pretrained.embedder)
+    return OpenRun(paths, recipe, inputs, generation, networks)
+
+
+def wrap_body(paths: RunPaths, recipe: Recipe, inputs: BlockInputs, model: RealmModel, *, device: str = "cpu") -> "OpenRun":
+    """Open the documents of a cached folder under the recipe's body, for which no stage was trained.
+
+    Args:
+        model: the body, ``body_model``.
+        device: where it and the index live.
+
+    Raises:
+        SnapshotError: the index is damaged, missing or of another corpus.
+    """
+    own = model.to(torch.device(device)).eval().requires_grad_(False)
+    generation = open_generation(paths, inputs, read_current(paths.index), device=device, model=own.only("embedder"))
+    weight = search_weight(recipe.retrieval.weight, {})
+    return OpenRun(paths, recipe, inputs, generation, Networks(paths, torch.device(device), recipe.run.bf16, weight=weight, body=own))
+
+
+@dataclass
+class Networks:
+    """The networks of a run's stages: each is loaded once, when it is asked for first, and stays, whatever becomes of the stage on disk.
+
+    Attributes:
+        paths, device: where the stages lie, and where their networks live.
+        bf16: whether what reads multiplies in bfloat16 where the hardware does.
+        tuned: the fine-tuned networks; None when the run ended after pre-training.
+        weight: of BM25 in hybrid search, as the recipe states it or as the last stage fitted it.
+        body: the networks of a cached folder, which wraps them without a stage; None in a run.
+    """
+
+    paths: RunPaths
+    device: torch.device
+    bf16: bool
+    tuned: RealmModel | None = None
+    weight: float = EVEN
+    body: RealmModel | None = None
+
+    def load(self, stage: str) -> RealmModel:
+        """The networks of a stage as they lie on disk now."""
+        return RealmModel.from_pretrained(self.paths.stage(stage)).to(self.device).eval()
+
+    @cached_property
+    def pretrained(self) -> RealmModel:
+        """Embedder and encoder as pre-training left them: they explain masked sentences."""
+        return self.load("pretrain") if self.body is None else self.body
+
+    @property
+    def pointing(self) -> bool:
+        """Whether pre-training left a reader; answered without loading it."""
+        return self.first_reader is not None
+
+    @cached_property
+    def first_reader(self) -> ReaderSpec | None:
+        """What the reader is that pre-training left, taught to point or come with the body; None: it left none."""
+        return self.body.spec.reader if self.body is not None else read_spec(self.paths.stage("pretrain") / "config.json").reader
+
+    @cached_property
+    def reader(self) -> StageReader:
+        """The fine-tuned reader, or before that one which pre-training taught to point.
+
+        Raises:
+            RunError: the run has no reader.
+        """
+        if self.body is not None and self.pointing:
+            return own_reader(self.body, {}, device=self.device, bf16=self.bf16)
+        if self.tuned is not None:
+            return load_reader(self.paths, "finetune", self.tuned, device=self.device, bf16=self.bf16)
+        if self.pointing:
+            return load_reader(self.paths, "pretrain", self.pretrained, device=self.device, bf16=self.bf16)
+        cure = (
+            f"Name questions in [finetune] train of the recipe and start realm run again; until then this finds documents: "
+            f'realm index search {self.paths.root} "..."'
+        )
+        raise RunError("this run has no reader: it has not been fine-tuned on questions", path=self.paths.root, cure=cure)
+
+
+@dataclass(frozen=True)
+class OpenRun:
+    """A run that can be asked.
+
+    Attributes:
+        paths, recipe: where it lies and how it was made.
+        inputs: its corpus, with the featuriser.
+        generation: the index, with the document embedder that made it.
+        networks: of its stages; the same ones when the corpus changes.
+    """
+
+    paths: RunPaths
+    recipe: Recipe
+    inputs: BlockInputs
+    generation: Generation
+    networks: Networks
+
+    @property
+    def tuned(self) -> RealmModel | None:
+        """The fine-tuned networks; None when the run ended after pre-training."""
+        return self.networks.tuned
+
+    @property
+    def pretrained(self) -> RealmModel:
+        """The networks as pre-training left them."""
+        return self.networks.pretrained
+
+    @property
+    def without_questions(self) -> bool:
+        """Whether what answers here has learnt from documents alone, and from no question, in this run or before."""
+        reader = self.networks.first_reader
+        return self.tuned is None and reader is not None and not reader.taught
+
+    @property
+    def own_em(self) -> float | None:
+        """Share of questions made of held-out sentences that the reader answered right at the end of pre-training; None: not asked."""
+        facts: dict[str, float | None] = {} if self.networks.body is not None else stage_facts(self.paths, "pretrain")
+        return facts.get("own_em")
+
+    @property
+    def reads(self) -> bool:
+        """Whether the run has what reads answers."""
+        return self.tuned is not None or self.networks.pointing
+
+    @property
+    def abstain_below(self) -> float:
+        """Confidence (p without a calibration) below which answers are better not given, as it was measured; 0 where it was not.
+
+        Raises:
+            RunError: the run has no reader.
+        """
+        return self.networks.reader.abstain_below
+
+    @property
+    def versions(self) -> dict[str, int]:
+        """What an answer depends on."""
+        manifest = self.generation.snapshot.manifest
+        return {"params": manifest.params_generation, "index": self.generation.number, "corpus": self.inputs.store.version}
+
+    @cached_property
+    def source(self) -> DenseCandidates:
+        """The question embedder (before fine-tuning: the one embedder) over the index, with sparse search where the recipe asks for it."""
+        return self._source(None)
+
+    @property
+    def hybrid(self) -> HybridSearch | None:
+        """Search by words too, over the same index; None where the recipe searches by embeddings alone."""
+        return self.source.search if isinstance(self.source, HybridCandidates) else None
+
+    def source_by(self, kind: str) -> DenseCandidates:
+        """What finds blocks by one kind of search: dense, sparse (BM25, scored by the run's own embedder) or hybrid."""
+        return self._source(None, kind)
+
+    def _source(self, exclude: np.ndarray | None, kind: str = "") -> DenseCandidates:
+        embedder: Embedder | None = self.generation.queries if self.tuned is None else self.tuned.embedder
+        assert embedder is not None
+        how = Searching.stated(self.recipe, self.networks.weight, kind)
+        return make_source(embedder, self.generation.snapshot, self.generation.index, self.inputs, self.paths.index, how, exclude).eval()
+
+    @cached_property
+    def answerer(self) -> Answerer:
+        """The answerer.
+
+        Raises:
+            RunError: the run has no reader.
+        """
+        return self.networks.reader.over(self.inputs, self.source, versions=self.versions)
+
+    def answerer_without(self, documents: Sequence[str]) -> Answerer:
+        """The answerer as if some documents were not there.
+
+        Args:
+            documents: their ids.
+
+        Raises:
+            RunError: the run has no reader.
+            DataError: one of them is not in the corpus.
+            ConfigError: nothing would be left to read.
+        """
+        answerer = self.answerer
+        if not documents:
+            return answerer
+        exclude = self.inputs.blocks_of_documents(documents)
+        if len(exclude) >= int(self.inputs.store.live.sum()) - self.unsearchable:
+            raise ConfigError("every document is left out, so there is nothing to read", cure="Leave fewer documents out.")
+        return self.networks.reader.over(self.inputs, self._source(exclude), versions=self.versions)
+
+    @cached_property
+    def documents(self) -> list[str]:
+        """Ids of the documents, in the order in which they came."""
+        return self.inputs.store.documents()
+
+    @cached_property
+    def unsearchable(self) -> int:
+        """Blocks that were added to the corpus and are not in the index yet."""
+        return len(missing_rows(self.generation, self.inputs))
+
+    @property
+    def searchable(self) -> int:
+        """Blocks of the corpus that the index holds."""
+        return int(self.inputs.store.live.sum()) - self.unsearchable
+
+    def require_k(self, k: int) -> int:
+        """``k``, checked against the index.
+
+        Raises:
+            ConfigError: below 1, or more than there are blocks.
+        """
+        blocks = self.searchable
+        if not 1 <= k <= blocks:
+            raise ConfigError(f"k = {k}, and the index holds {blocks} blocks", path=self.paths.index, cure=f"Give a k of 1 to {blocks}.")
+        return k
+
+    def search(self, text: str, k: int) -> tuple[Hit, ...]:
+        """The k nearest blocks of a text, best first."""
+        return self.search_all([text], k)[0]
+
+    @torch.inference_mode()
+    def search_all(self, texts: Sequence[str], k: int) -> list[tuple[Hit, ...]]:
+        """The k nearest blocks of each text, best first.
+
+        Raises:
+            ConfigError: as for ``require_k``.
+        """
+        self.require_k(k)
+        store = self.inputs.store
+        found = self.source.direct(texts, store.tokenizer.encode(list(texts)), k)
+        return [
+            tuple(hit(store.block(int(row)), float(score)) for row, score in zip(rows, scores, strict=True) if row >= 0)
+            for rows, scores in zip(found.rows, found.scores, strict=True)
+        ]
+
+    @torch.inference_mode()
+    def explain_search(self, text: str, k: int) -> list[dict[str, Any]]:
+        """The k nearest blocks of a text, best first: the fields of ``Hit``, and what each search says of the block.
+
+        "rank" counts from 1. "dense" and "sparse" hold rank and score in that search; the rank is None where it did not propose the block,
+        and "sparse" is None where the run searches by embeddings alone. "total" is what the blocks are ordered
+        by.
+
+        Raises:
+            ConfigError: as for ``require_k``.
+        """
+        self.require_k(k)
+        found = self.source.direct([text], self.inputs.store.tokenizer.encode([text]), k)
+        known, rows, scores = found.proposals, found.rows[0].tolist(), found.scores[0].tolist()
+        explained = []
+        for at, (row, score) in enumerate(zip(rows, scores, strict=True)):
+            if row < 0:
+                continue
+            shown = {"rank": at + 1, **vars(hit(self.inputs.store.block(row), score))}
+            if known is None:
+                explained.append({**shown, "dense": {"rank": at + 1, "score": score}, "sparse": None, "total": score})
+                continue
+            dense = {"rank": int(known.dense_rank[0, at]) or None, "score": score}
+            sparse = {"rank": int(known.sparse_rank[0, at]) or None, "score": float(known.sparse[0, at])}
+            explained.append({**shown, "dense": dense, "sparse": sparse, "total": float(known.total[0, at])})
+        return explained
+
+    def explain(self, text: str, *, targets: Sequence[str] = (), k: int = 8, exclude_documents: Sequence[str] = ()) -> Explanation:
+        """Which documents help to fill each ``[MASK]`` of a sentence; see :func:`realm.answering.explain.explain`.
+
+        Where one reader points before and after questions, it is the one that answers; otherwise the encoder of pre-training.
+        """
+        model = self.tuned if self.tuned is not None and self.networks.pointing else self.networks.pretrained
+        return explain(
+            model,
+            self.generation,
+            self.inputs,
+            text,
+            targets=targets,
+            k=k,
+            exclude_documents=exclude_documents,
+            hybrid=self.hybrid,
+        )
+
+    def with_added(self, progress: Any = None) -> tuple["OpenRun", int]:
+        """The run as it is now, with blocks added to the corpus embedded by its own document embedder; and how many those were."""
+        inputs = BlockInputs(self.inputs.store.newest(), self.inputs.featurizer)
+        options = EmbedOptions(bf16=self.recipe.run.bf16).lasting(self.generation.embedder)
+        generation, count = add_difference(self.generation, self.paths, inputs, progress, options=options)
+        found = replace(self, inputs=inputs, generation=generation)
+        if isinstance(found.source, HybridCandidates):
+            found.source.search  # noqa: B018  # counts the words of the added blocks, before somebody asks
+        return found, count

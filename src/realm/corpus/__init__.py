@@ -1,1 +1,0 @@
-"""From raw documents to blocks: readers, canonical text, salient spans, Arrow segments."""

@@ -1,0 +1,278 @@
+"""A corpus that changes after it was built: documents come, change and go. Every change is a new version.
+
+An update is a tombstone on the document's blocks plus new blocks with new ids. Nothing that is published is rewritten; compaction
+(compaction.py) drops the rows under tombstones.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from realm.documents.change.publishing import changing, publish_version, sweep
+from realm.documents.ingest.appending import Packing, write_segment
+from realm.documents.ingest.intake import Progress, RejectedList, nothing_usable, take_in
+from realm.documents.ingest.packed import Packer
+from realm.documents.ingest.spool import Document, Spool
+from realm.documents.records import Rejected
+from realm.documents.sources import LOOK, SourceOptions
+from realm.documents.spans.specs import corpus_tagger
+from realm.documents.store import manifest as manifests
+from realm.documents.store.blocks import BlockStore
+from realm.documents.store.info import changed_statistics
+from realm.documents.store.lookup import BlockKeys, block_key
+from realm.documents.store.manifest import CorpusManifest
+from realm.documents.store.views import Segment
+from realm.documents.workers import Workers, started
+from realm.errors import CorpusError
+from realm.storage import files
+from realm.text.canonical import canonical_line
+
+UNKNOWN_ID = "unknown id"
+_NAMED_IDS = 5
+_NO_ROWS = np.empty(0, np.int64)
+
+
+def add_documents(
+    corpus: Path,
+    sources: Sequence[Path],
+    *,
+    strict: bool = False,
+    workers: int | None = None,
+    progress: Progress | None = None,
+    source_options: SourceOptions = LOOK,
+) -> CorpusManifest:
+    """Add documents as a new segment and publish a new version. Tokenizer and tagger stay those of the corpus.
+
+    A document whose id is in the corpus already is rejected ("duplicate id").
+
+    Args:
+        corpus: the corpus directory.
+        sources, strict, workers, progress, source_options: as for ``build_corpus``.
+
+    Raises:
+        CorpusError: no corpus here, a damaged one, no document is usable, or another process is changing it. Nothing is changed.
+        DataError: as for ``build_corpus``.
+    """
+    sources = [Path(source) for source in sources]
+    with changing(Path(corpus)) as (store, staging), started(workers) as processes:
+        rejected = RejectedList(strict)
+        spool = Spool(staging / "documents.arrow")
+        take_in(sources, spool, rejected, _KnownDocuments(store), progress, source_options, workers=processes)
+        manifest = _append(store, staging, spool, _NO_ROWS, source_options, processes, progress)
+        if manifest.blocks == store.manifest.blocks:
+            raise nothing_usable(sources, rejected, manifest.duplicates - store.manifest.duplicates)
+        return _publish_documents(store, staging, manifest, _NO_ROWS, rejected)
+
+
+def update_documents(
+    corpus: Path,
+    sources: Sequence[Path],
+    *,
+    strict: bool = False,
+    workers: int | None = None,
+    progress: Progress | None = None,
+    source_options: SourceOptions = LOOK,
+) -> CorpusManifest:
+    """Replace documents by what the sources hold under their ids, and publish a new version.
+
+    A document that is not in the corpus is rejected ("unknown id"): ``add_documents`` takes those. One whose title and text have not
+    changed keeps its blocks, so that nothing is embedded twice; if that is so for all, and none is rejected, no version is published.
+
+    Args:
+        corpus: the corpus directory.
+        sources, strict, workers, progress, source_options: as for ``build_corpus``.
+
+    Raises:
+        CorpusError, DataError: as for ``add_documents``.
+    """
+    sources = [Path(source) for source in sources]
+    with changing(Path(corpus)) as (store, staging), started(workers) as processes:
+        rejected = RejectedList(strict)
+        found, spool = Spool(staging / "found.arrow"), Spool(staging / "documents.arrow")
+        take_in(sources, found, rejected, set(), progress, source_options, workers=processes)
+        gone = _changed_documents(store, found, spool, rejected)
+        if not found.documents - rejected.counts[UNKNOWN_ID]:
+            raise nothing_usable(sources, rejected)
+        if not len(gone) and not rejected.counts:
+            return store.manifest
+        manifest = _append(store, staging, spool, gone, source_options, processes, progress) if len(gone) else store.manifest
+        return _publish_documents(store, staging, manifest, gone, rejected)
+
+
+def sync_documents(
+    corpus: Path,
+    sources: Sequence[Path],
+    *,
+    strict: bool = False,
+    workers: int | None = None,
+    progress: Progress | None = None,
+    source_options: SourceOptions = LOOK,
+) -> CorpusManifest:
+    """Make the corpus hold what the sources hold, and nothing else, in one new version.
+
+    New documents come, changed ones are replaced, those that the sources hold no more go; what is as it was keeps its blocks. If nothing
+    differs, no version is published. The list of what was rejected is that of these sources.
+
+    Args:
+        corpus: the corpus directory.
+        sources, strict, workers, progress, source_options: as for ``build_corpus``.
+
+    Raises:
+        CorpusError, DataError: as for ``add_documents``. A source without a usable document empties no corpus.
+    """
+    sources = [Path(source) for source in sources]
+    with changing(Path(corpus)) as (store, staging), started(workers) as processes:
+        rejected = RejectedList(strict)
+        found, spool = Spool(staging / "found.arrow"), Spool(staging / "documents.arrow")
+        take_in(sources, found, rejected, set(), progress, source_options, workers=processes)
+        if not found.documents:
+            raise nothing_usable(sources, rejected)
+        gone = np.union1d(_changed_documents(store, found, spool, None), _absent(store, found))
+        manifest = _append(store, staging, spool, gone, source_options, processes, progress)
+        if not len(gone) and manifest.blocks == store.manifest.blocks:
+            return store.manifest
+        manifest = _publish(store, staging, replace(manifest, rejected=dict(sorted(rejected.counts.items()))), gone)
+        files.write_atomic(store.path / manifests.REJECTED_FILE, rejected.text())
+        return manifest
+
+
+def remove_documents(corpus: Path, doc_ids: Iterable[str]) -> CorpusManifest:
+    """Put tombstones on documents and publish a new version: no search returns them from then on.
+
+    Args:
+        corpus: the corpus directory.
+        doc_ids: ids of documents; one given twice counts once.
+
+    Raises:
+        CorpusError: an id is not in the corpus, or none is given; no corpus here, a damaged one, or another process is changing it.
+            Nothing is changed.
+    """
+    ids = list(dict.fromkeys(canonical_line(doc_id) for doc_id in doc_ids))
+    if not ids:
+        raise CorpusError("no id is given, so nothing is removed", path=corpus, cure="Name documents, or a file with --ids")
+    with changing(Path(corpus)) as (store, staging):
+        rows = [store.live_rows_of_document(doc_id) for doc_id in ids]
+        unknown = [repr(doc_id) for doc_id, found in zip(ids, rows, strict=True) if not len(found)]
+        if unknown:
+            more = f" and {len(unknown) - _NAMED_IDS} more" if len(unknown) > _NAMED_IDS else ""
+            problem = f"no document {', '.join(unknown[:_NAMED_IDS])}{more}; nothing is removed"
+            raise CorpusError(problem, path=corpus, cure="Give ids of documents, not titles")
+        gone = np.sort(np.concatenate(rows))
+        return _publish(store, staging, _without(store, gone), gone)
+
+
+class _KnownDocuments:
+    """Ids that are taken: documents of the corpus, found on disk, and those met since."""
+
+    def __init__(self, store: BlockStore):
+        self._store = store
+        self._new: set[str] = set()
+
+    def __contains__(self, doc_id: str) -> bool:
+        return doc_id in self._new or len(self._store.live_rows_of_document(doc_id)) > 0
+
+    def add(self, doc_id: str) -> None:
+        self._new.add(doc_id)
+
+
+def _absent(store: BlockStore, found: Spool) -> np.ndarray:
+    """Live rows, ascending, of documents that are not among those found."""
+    here = {doc_id for batch in found.tasks() for doc_id in batch.columns().column("doc_id").to_pylist()}
+    return np.array([row for row in np.flatnonzero(store.live).tolist() if store.doc_id(row) not in here], np.int64)
+
+
+def _changed_documents(store: BlockStore, found: Spool, spool: Spool, rejected: RejectedList | None) -> np.ndarray:
+    """Put those of the documents found that differ from the corpus into ``spool``. Returns the live rows they replace, ascending.
+
+    Those that the corpus does not have are rejected, or put into ``spool``, too, if no list takes them.
+    """
+    gone = [_NO_ROWS]
+    for batch in found.tasks():
+        changed = []
+        for document in batch.documents():
+            rows = store.live_rows_of_document(document.doc_id)
+            known = len(rows) > 0
+            changed.append(not _holds(store, rows, document) if known else rejected is None)
+            if known and changed[-1]:
+                gone.append(rows)
+            elif not known and rejected is not None:
+                rejected.add(Rejected(document.source, document.line, UNKNOWN_ID))
+        spool.add(batch.columns(), changed)
+    spool.add_redirects(found.redirects())
+    spool.end_part([], {}, complete=True)
+    return np.sort(np.concatenate(gone))
+
+
+def _holds(store: BlockStore, rows: np.ndarray, document: Document) -> bool:
+    """Whether the blocks at ``rows`` are all of ``document``: only white space lies before, between and after them."""
+    position = 0
+    for block in map(store.block, rows.tolist()):
+        end = block.char_start + len(block.text)
+        if block.title != document.title or document.text[block.char_start : end] != block.text:
+            return False
+        if (block.media, block.media_sum) != (document.media, document.media_sum):
+            return False
+        if document.text[position : block.char_start].strip():
+            return False
+        position = end
+    return not document.text[position:].strip()
+
+
+def _append(
+    store: BlockStore,
+    staging: Path,
+    spool: Spool,
+    gone: np.ndarray,
+    source_options: SourceOptions,
+    workers: Workers,
+    progress: Progress | None,
+) -> CorpusManifest:
+    """Pack the spool into a staged segment. Returns the next manifest, the rows in ``gone`` not counted any more."""
+    tagger = corpus_tagger(store.path, store.manifest)
+    removed = np.concatenate([np.flatnonzero(~store.live), gone])
+    dead = (block_key(block.title, block.text) for block in map(store.block, removed.tolist()))
+    seen = BlockKeys((segment.lookup.keys for segment in store.segments), dead)
+    packer = Packer(store.tokenizer, tagger, store.manifest.block_length)
+    packing = Packing(spool, packer, store.path, workers=workers, progress=progress)
+    manifest = _without(store, gone).with_reading(source_options.said())
+    return write_segment(staging, manifest, packing, store.tokenizer.vocab_size, seen)
+
+
+def _without(store: BlockStore, gone: np.ndarray) -> CorpusManifest:
+    """The manifest with the live rows in ``gone`` not counted any more."""
+    rows, manifest = gone.tolist(), store.manifest
+    return replace(
+        manifest,
+        documents=manifest.documents - len({store.doc_id(row) for row in rows}),
+        blocks=manifest.blocks - len(rows),
+        spans=manifest.spans - sum(len(store.spans(row).chars) for row in rows),
+        removed_tokens=manifest.removed_tokens + sum(len(store.token_ids(row)) for row in rows),
+    )
+
+
+def _publish_documents(
+    store: BlockStore, staging: Path, manifest: CorpusManifest, gone: np.ndarray, rejected: RejectedList
+) -> CorpusManifest:
+    """Publish a version with new segments, and list what was rejected on the way."""
+    counts = Counter(store.manifest.rejected) + rejected.counts
+    manifest = _publish(store, staging, replace(manifest, rejected=dict(sorted(counts.items()))), gone)
+    listing = store.path / manifests.REJECTED_FILE
+    files.write_atomic(listing, listing.read_bytes() + rejected.text())
+    return manifest
+
+
+def _publish(store: BlockStore, staging: Path, manifest: CorpusManifest, gone: np.ndarray) -> CorpusManifest:
+    """Publish the version after ``store``: the segments that ``manifest`` has more, and tombstones on the rows in ``gone``."""
+    kept = len(store.manifest.segments)
+    old, new = manifest.segments[:kept], [info for info in manifest.segments[kept:] if info.rows]
+    staged = [Segment(staging / manifests.SEGMENTS_DIRECTORY, info) for info in new]
+    live = store.live.copy()
+    live[gone] = False
+    statistics = changed_statistics(store, live, staged, manifest.span_statistics)
+    manifest = replace(manifest, version=manifest.version + 1, segments=(*old, *new), span_statistics=statistics)
+    manifest = publish_version(store.path, staging, manifest, kept, store.block_ids[~live])
+    sweep(store.path, manifest.version - 1)
+    return manifest

@@ -1,0 +1,129 @@
+"""Documents to blocks: new segments below a corpus directory, and the manifest that counts them."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import accumulate
+from pathlib import Path
+
+import numpy as np
+
+from realm.documents.ingest.intake import Progress
+from realm.documents.ingest.packed import PackedBatch, Packer, SegmentFile, packer_elsewhere
+from realm.documents.ingest.packing import PackingCounts
+from realm.documents.ingest.spool import Spool
+from realm.documents.store import manifest as manifests
+from realm.documents.store.info import span_repetition
+from realm.documents.store.lookup import KEY_BYTES, Keys, finish_segment
+from realm.documents.store.manifest import CorpusManifest, SpanStatistics
+from realm.documents.store.segments import token_dtype
+from realm.documents.store.views import Segment
+from realm.documents.workers import Workers
+
+
+class Packing:
+    """The batches of a spool on their way to segments: packed in order, by several processes.
+
+    Args:
+        spool: complete.
+        packer: packs in this process.
+        corpus: directory with the packer's tokenizer and tagger, from which other processes make theirs.
+        workers: processes that pack; None does it here.
+        done: batches that are in a segment already.
+        progress: called with ("packed documents", count, documents of the spool).
+    """
+
+    def __init__(
+        self,
+        spool: Spool,
+        packer: Packer,
+        corpus: Path,
+        *,
+        workers: Workers | None = None,
+        done: int = 0,
+        progress: Progress | None = None,
+    ):
+        self._tasks = spool.tasks()
+        self._total = spool.documents
+        self._progress = progress
+        self.done = done
+        self._documents = sum(task.rows for task in self._tasks[:done])
+        arguments = (str(corpus), packer.block_length)
+        self._results = (workers or Workers(1)).in_order(self._tasks[done:], packer, packer_elsewhere, arguments)
+
+    def __iter__(self) -> Iterator[PackedBatch]:
+        for task, batch in self._results:
+            self.done += 1
+            self._documents += task.rows
+            if self._progress is not None:
+                self._progress("packed documents", self._documents, self._total)
+            yield batch
+
+    @property
+    def ended(self) -> bool:
+        """Whether every batch is through."""
+        return self.done == len(self._tasks)
+
+
+def write_segment(
+    directory: Path, manifest: CorpusManifest, packing: Packing, vocab_size: int, seen: Keys[bytes], rows: int | None = None
+) -> CorpusManifest:
+    """Write the next segment below ``directory``. Returns ``manifest`` with that segment and its counts added.
+
+    Args:
+        packing: gives the blocks; what is left of it belongs to the next segment.
+        vocab_size: of the tokenizer.
+        seen: keys of the blocks that are there already; grows.
+        rows: end with the batch that reaches so many rows; None takes everything.
+
+    Raises:
+        Interrupted: a worker process died.
+    """
+    name = f"{len(manifest.segments) + 1:06d}.arrow"
+    path = directory / manifests.SEGMENTS_DIRECTORY / name
+    documents, duplicates = 0, 0
+    counts = PackingCounts()
+    with SegmentFile(path, token_dtype(vocab_size), manifest.next_block_id) as file:
+        for batch in packing:
+            keep = _unseen(batch.keys, seen)
+            file.add(batch.kept(keep))
+            documents += len(np.unique(batch.documents[keep]))
+            duplicates += len(keep) - int(keep.sum())
+            counts += batch.counts
+            if rows is not None and file.rows >= rows:
+                break
+    if not file.rows and manifest.segments:
+        path.unlink()
+        return replace(manifest, duplicates=manifest.duplicates + duplicates)
+    info = finish_segment(path, file.tokens)
+    statistics = manifest.span_statistics
+    return replace(
+        manifest,
+        segments=(*manifest.segments, info),
+        next_block_id=file.next_block_id,
+        documents=manifest.documents + documents,
+        blocks=manifest.blocks + file.rows,
+        spans=manifest.spans + file.spans,
+        duplicates=manifest.duplicates + duplicates,
+        sentences_cut=manifest.sentences_cut + counts.sentences_cut,
+        span_statistics=replace(statistics, unaligned=statistics.unaligned + counts.spans_unaligned, cut=statistics.cut + counts.spans_cut),
+    )
+
+
+def _unseen(keys: bytes, seen: Keys[bytes]) -> np.ndarray:
+    """bool [rows]: the first of every key."""
+    keep = np.zeros(len(keys) // KEY_BYTES, np.bool_)
+    for row in range(len(keep)):
+        key = keys[row * KEY_BYTES : (row + 1) * KEY_BYTES]
+        if key not in seen:
+            seen.add(key)
+            keep[row] = True
+    return keep
+
+
+def first_statistics(directory: Path, manifest: CorpusManifest) -> SpanStatistics:
+    """Span statistics of a first version."""
+    starts = accumulate((info.rows for info in manifest.segments), initial=0)
+    segments = (Segment(directory / manifests.SEGMENTS_DIRECTORY, info) for info in manifest.segments)
+    parts = [segment.flat("span_hashes", start) for segment, start in zip(segments, starts, strict=False)]
+    distinct, single_block = span_repetition(parts)
+    return replace(manifest.span_statistics, distinct=distinct, single_block=single_block)

@@ -1,0 +1,322 @@
+"""Build a corpus from sources.
+
+Three passes: sources to canonical documents, with casing statistics (intake.py); if no tokenizer is given, a vocabulary; documents to
+blocks (appending.py). Everything is staged beside the target and renamed at the end; an interrupted build continues where its
+last finished part ended (staging.py).
+
+Memory, whatever the size of the sources, with w workers: about 150 MB + w * 250 MB for processes, tokenizers, taggers and the chunks of
+text on their way (w + 2 of them, of a million characters or one document each), 100 MB for the rows of one record batch, and in the first
+process 16 to 32 bytes a document (ids), 16 to 32 bytes a block (duplicates), 16 bytes a span at the end (statistics) and about 100
+bytes for each different written form of a word (casing).
+"""
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from realm.documents.ingest.appending import Packing, first_statistics, write_segment
+from realm.documents.ingest.intake import Progress, RejectedList, nothing_usable, take_in
+from realm.documents.ingest.packed import BlockRows, Packer, SegmentFile
+from realm.documents.ingest.packing import SPECIAL_TOKENS_PER_BLOCK, PackingCounts, make_pieces
+from realm.documents.ingest.spool import Document, Spool
+from realm.documents.ingest.staging import Staging, staged_build
+from realm.documents.sources import LOOK, SourceOptions
+from realm.documents.sources.reading import source_name
+from realm.documents.spans.collocations import CollocationCounts
+from realm.documents.spans.spans import SpanTagger, tag_all
+from realm.documents.spans.specs import DEFAULT as DEFAULT_TAGGER, TaggerPlan, give_tagger, save_tagger
+from realm.documents.spans.truecase import CasingCounts
+from realm.documents.store import manifest as manifests
+from realm.documents.store.lookup import KeyRuns, TextKeys, finish_segment, stored_keys
+from realm.documents.store.manifest import CorpusManifest, SpanStatistics
+from realm.documents.store.segments import SEGMENT_ROWS, token_dtype
+from realm.documents.workers import in_portions, started
+from realm.errors import ConfigError, CorpusError, DataError
+from realm.storage import files
+from realm.storage.sealed import seal
+from realm.text.alphabet import MAX_TRAINING_CHARS
+from realm.text.canonical import canonical_text
+from realm.text.sentences import split_sentences
+from realm.text.tokenizer import CONFIG_FILE, TextTokenizer, train_wordpiece
+
+SHORTEST_BLOCK = 16
+
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """The options of one build.
+
+    Args:
+        tokenizer: a tokenizer, a directory or file with one, a corpus, or a hub name. None trains a WordPiece vocabulary on the documents.
+        vocab_size: of a trained vocabulary.
+        lowercase: whether a trained vocabulary folds case.
+        block_length: most wordpieces of a block, its title and three special tokens counted in.
+        tagger: which taggers find the salient spans, as ``tagging.specs`` says. Without spans a corpus can be searched, not pre-trained on.
+        gazetteer: file of phrases to tag besides names, dates and numbers, one a line.
+        strict: stop at the first bad record instead of leaving it out.
+        source_options: format and columns of the sources, where detection is not enough.
+
+    Raises:
+        ConfigError: ``block_length`` is too small.
+    """
+
+    tokenizer: TextTokenizer | str | Path | None = None
+    vocab_size: int = 8000
+    lowercase: bool = True
+    block_length: int = 288
+    tagger: str = DEFAULT_TAGGER
+    gazetteer: Path | None = None
+    strict: bool = False
+    source_options: SourceOptions = LOOK
+
+    def __post_init__(self) -> None:
+        if self.block_length < SHORTEST_BLOCK:
+            raise ConfigError(f"block_length = {self.block_length} is below {SHORTEST_BLOCK}")
+
+    def given_tokenizer(self) -> TextTokenizer | None:
+        """The tokenizer that was asked for; None if one is to be trained. Raises DataError: it cannot be read."""
+        if self.tokenizer is None or isinstance(self.tokenizer, TextTokenizer):
+            return self.tokenizer
+        path = Path(self.tokenizer)
+        if path.is_file():
+            return TextTokenizer.load(path)
+        if (path / manifests.TOKENIZER_DIRECTORY).is_dir():
+            return TextTokenizer.load(path / manifests.TOKENIZER_DIRECTORY)
+        return TextTokenizer.from_pretrained(str(self.tokenizer))
+
+    def fingerprint(self, given: TextTokenizer | None) -> dict[str, Any]:
+        """JSON values that differ where two builds of the same sources could give different bytes.
+
+        Args:
+            given: what ``given_tokenizer`` returned.
+        """
+        return {
+            "tokenizer": given.sha256 if given else [self.vocab_size, self.lowercase],
+            "block_length": self.block_length,
+            "tagger": self.tagger,
+            "strict": self.strict,
+            "gazetteer": self.gazetteer and files.sha256_file(Path(self.gazetteer)),
+            "source_options": asdict(self.source_options),
+        }
+
+
+def build_corpus(
+    sources: Sequence[Path],
+    out: Path,
+    options: BuildOptions | None = None,
+    *,
+    workers: int | None = None,
+    progress: Progress | None = None,
+    say: Callable[[str], None] | None = None,
+    **changes: Any,
+) -> CorpusManifest:
+    """Make a corpus directory. The same input gives the same bytes, with any number of workers, interrupted or not.
+
+    Called with enough text, it starts processes that import the calling script: guard that with ``if __name__ == "__main__":``.
+
+    Args:
+        sources: files and folders that ``sources.iter_documents`` reads.
+        out: the corpus directory; must not exist.
+        options: what the bytes depend on besides the sources; the defaults if not given.
+        workers: processes; None takes as many as cores may be used. Little text is done in this process alone.
+        progress: called with (what is counted, count, count at the end or None) now and then.
+        say: called with a line when an interrupted build is continued or discarded.
+        changes: fields of ``options`` by their names.
+
+    Raises:
+        CorpusError: ``out`` exists, another process is building it, or no document is usable.
+        DataError: a source is missing or of no known type; a bad record under ``strict``; the tokenizer, tagger or gazetteer
+            cannot be read.
+        ConfigError: ``block_length`` or ``workers`` is too small, or no such tagger.
+        MissingExtra: the tagger needs an extra.
+        Interrupted: the disk is full or a worker process died; the same call continues from there.
+    """
+    out, sources = Path(out), [Path(source) for source in sources]
+    options = replace(options or BuildOptions(), **changes)
+    processes = started(workers)
+    _check(out)
+    plan = TaggerPlan(options.tagger, options.gazetteer)
+    given = options.given_tokenizer()
+    with staged_build(out, sources, options.fingerprint(given), say or (lambda _: None)) as staging, processes:
+        casing, rejected = CasingCounts() if plan.learns_casing else None, RejectedList(options.strict)
+        (staging.corpus / manifests.SEGMENTS_DIRECTORY).mkdir(parents=True, exist_ok=True)
+        spool = Spool(staging.spool, resumable=True)  # with the documents that an interrupted build took in
+        take_in(sources, spool, rejected, TextKeys(), progress, options.source_options, casing=casing, workers=processes)
+        if not spool.documents:
+            raise nothing_usable(sources, rejected)
+        rejected.save(staging.corpus / manifests.REJECTED_FILE)
+        tokenizer = given or _trained_tokenizer(staging, spool, options.vocab_size, options.lowercase)
+        tokenizer.save(staging.corpus / manifests.TOKENIZER_DIRECTORY)
+        seal(staging.corpus / manifests.TOKENIZER_DIRECTORY)
+        learned = _learned_tagger(plan, spool, casing)
+        save_tagger(learned, staging.corpus / manifests.TAGGER_FILE)
+        packer = Packer(tokenizer, learned, options.block_length)
+        packing_of = partial(Packing, spool, packer, staging.corpus, workers=processes, progress=progress)
+        empty = empty_manifest(tokenizer, options.block_length, rejected).with_reading(options.source_options.said())
+        manifest = _write_segments(staging, packing_of, empty, tokenizer)
+        if not manifest.blocks:
+            raise nothing_usable(sources, rejected)
+        return publish_first_version(staging.corpus, manifest)
+
+
+def _check(out: Path) -> None:
+    if os.path.lexists(out):
+        kind = "a corpus" if (out / manifests.CURRENT_FILE).exists() else "something else"
+        cure = "Choose another --out, or use 'realm corpus add'"
+        raise CorpusError(f"{kind} already exists here and was not changed", path=out, cure=cure)
+
+
+def _trained_tokenizer(staging: Staging, spool: Spool, vocab_size: int, lowercase: bool) -> TextTokenizer:
+    """A vocabulary of the documents: the one that an interrupted build trained, or a new one."""
+    directory = staging.corpus / manifests.TOKENIZER_DIRECTORY
+    if (directory / CONFIG_FILE).exists():  # the file that is written last
+        return TextTokenizer.load(directory)
+    return train_wordpiece(_training_texts(spool), vocab_size, lowercase)
+
+
+def _learned_tagger(plan: TaggerPlan, spool: Spool, casing: CasingCounts | None) -> SpanTagger:
+    """The tagger, with the terms of documents in scripts without letter case; the others are not read again."""
+    collocations = CollocationCounts()
+    if plan.learns_collocations:
+        for document in chain.from_iterable(batch.caseless_documents() for batch in spool.tasks()):
+            collocations.add(document.text[start:end] for start, end in document.sentences)
+    return plan.tagger(casing or CasingCounts(), collocations)
+
+
+def _training_texts(spool: Spool) -> Iterator[str]:
+    """What a vocabulary is trained on, titles and texts: of a large corpus every n-th document, so that all of it has a say."""
+    every = 1 + spool.text_bytes // MAX_TRAINING_CHARS
+    for document in islice(chain.from_iterable(batch.documents() for batch in spool.tasks()), 0, None, every):
+        yield document.title
+        yield document.text
+
+
+def _write_segments(
+    staging: Staging, packing_of: Callable[..., Packing], manifest: CorpusManifest, tokenizer: TextTokenizer
+) -> CorpusManifest:
+    """All blocks, in segments of about ``SEGMENT_ROWS``; those that an interrupted build finished are kept."""
+    manifest, done = staging.load_segments() or (manifest, 0)
+    seen = KeyRuns()
+    for info in manifest.segments:
+        for key in stored_keys(staging.corpus / manifests.SEGMENTS_DIRECTORY / info.name, info):
+            seen.add(key)
+    packing = packing_of(done=done)
+    while not packing.ended:
+        manifest = write_segment(staging.corpus, manifest, packing, tokenizer.vocab_size, seen, SEGMENT_ROWS)
+        staging.save_segments(manifest, packing.done)
+    return manifest
+
+
+def publish_first_version(directory: Path, manifest: CorpusManifest) -> CorpusManifest:
+    """Name the corpus after its content, count how spans repeat, and write the manifest. Returns it."""
+    content = "\n".join([*(info.sha256 for info in manifest.segments), manifest.tokenizer_sha256, str(manifest.block_length)])
+    corpus_id = hashlib.sha256(content.encode("ascii")).hexdigest()[:32]
+    manifest = replace(manifest, corpus_id=corpus_id, span_statistics=first_statistics(directory, manifest))
+    give_tagger(directory, corpus_id)
+    manifests.write_manifest(directory, manifest)
+    return manifest
+
+
+def empty_manifest(tokenizer: TextTokenizer, block_length: int, rejected: RejectedList) -> CorpusManifest:
+    """The manifest of a corpus before its first segment."""
+    return CorpusManifest(
+        format=manifests.FORMAT, version=1, corpus_id="", tokenizer_sha256=tokenizer.sha256, vocab_size=tokenizer.vocab_size,
+        block_length=block_length, segments=(), next_block_id=0, documents=0, blocks=0, spans=0, removed=0, duplicates=0,
+        sentences_cut=0, rejected=rejected.by_reason(), span_statistics=SpanStatistics(0, 0, 0, 0),
+    )  # fmt: skip
+
+
+TAGGER_RECORDS = 20_000
+"""Records from which the tagger learns letter case and terms; more of them change little."""
+BATCH = 1_000
+SEGMENT = "000001.arrow"
+
+
+def corpus_from_records(
+    records: Iterable[bytes],
+    out: Path,
+    *,
+    tokenizer: TextTokenizer,
+    block_length: int,
+    origin: Path,
+    progress: Progress | None = None,
+) -> CorpusManifest:
+    """Make a corpus directory of published blocks. Block i is record i; its document has that number as id and no title.
+
+    Published embeddings belong to records by position, so nothing is packed again, left out as a duplicate or dropped as empty.
+
+    Args:
+        records: UTF-8 texts; iterated twice.
+        out: the corpus directory; must not exist.
+        tokenizer: of the published model.
+        block_length: wordpieces that a model input holds; longer records are kept whole and cut in the input, as the published models do.
+        origin: where the records come from, for messages.
+        progress: called with ("blocks", count, None) now and then.
+
+    Raises:
+        CorpusError: there is no record.
+        DataError: a record that is not UTF-8, or what reading the records raises.
+    """
+    with files.publish_directory(out) as staging:
+        (staging / manifests.SEGMENTS_DIRECTORY).mkdir()
+        tagger = TaggerPlan().learned_from(_first_sentences(records, origin))
+        tokenizer.save(staging / manifests.TOKENIZER_DIRECTORY)
+        seal(staging / manifests.TOKENIZER_DIRECTORY)
+        save_tagger(tagger, staging / manifests.TAGGER_FILE)
+        (staging / manifests.REJECTED_FILE).write_bytes(b"")
+        path = staging / manifests.SEGMENTS_DIRECTORY / SEGMENT
+        counts, room, source = PackingCounts(), block_length - SPECIAL_TOKENS_PER_BLOCK, source_name(str(origin))
+        with SegmentFile(path, token_dtype(tokenizer.vocab_size), 0) as file:
+            for texts in in_portions(_texts(records, origin), lambda _: 1, BATCH):
+                numbered = enumerate(texts, file.rows)
+                documents = [Document(str(number), "", text, source, number + 1, split_sentences(text)) for number, text in numbered]
+                file.add(_rows(documents, tokenizer, tagger, room, counts))
+                if progress is not None:
+                    progress("blocks", file.rows, None)
+        if not file.rows:
+            raise CorpusError("it holds no record", path=origin, cure="Use the block_records.npy of a published model.")
+        empty = empty_manifest(tokenizer, block_length, RejectedList(strict=False))
+        statistics = replace(empty.span_statistics, unaligned=counts.spans_unaligned, cut=counts.spans_cut)
+        segment = finish_segment(path, file.tokens)
+        filled = replace(
+            empty, segments=(segment,), next_block_id=file.rows, documents=file.rows, blocks=file.rows, spans=file.spans,
+            sentences_cut=counts.sentences_cut, span_statistics=statistics,
+        )  # fmt: skip
+        return publish_first_version(staging, filled)
+
+
+def _texts(records: Iterable[bytes], origin: Path) -> Iterator[str]:
+    """Canonical texts."""
+    for number, record in enumerate(records):
+        try:
+            yield canonical_text(record.decode("utf-8"))
+        except UnicodeDecodeError as error:
+            raise DataError(f"record {number} is not UTF-8 ({error.reason})", path=origin, cure="Fetch the file again.") from error
+
+
+def _first_sentences(records: Iterable[bytes], origin: Path) -> Iterator[str]:
+    """What the tagger learns from."""
+    for text in islice(_texts(records, origin), TAGGER_RECORDS):
+        yield from (text[start:end] for start, end in split_sentences(text))
+
+
+def _rows(documents: list[Document], tokenizer: TextTokenizer, tagger: SpanTagger, room: int, counts: PackingCounts) -> pa.RecordBatch:
+    """One block of each document; one call of the tokenizer for all sentences."""
+    sentences = [document.text[start:end] for document in documents for start, end in document.sentences]
+    tokens, rows, position = tokenizer.tokenize(sentences), BlockRows(), 0
+    for document in documents:
+        stop = position + len(document.sentences)
+        tagged = tag_all(tagger, sentences[position:stop])
+        pieces = make_pieces(document.text, document.sentences, tokens, position, tagged, room, counts)
+        if not len(pieces):
+            pieces.add(0, 0, 0)
+        rows.add(document, [], pieces, [(0, len(pieces))])
+        position = stop
+    return rows.to_arrow(tokens.ids, token_dtype(tokenizer.vocab_size))

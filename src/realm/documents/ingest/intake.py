@@ -1,0 +1,332 @@
+"""First pass over the sources: canonical documents with their sentences go to a spool, rejected records to a list.
+
+Later passes (vocabulary, blocks) read the spool, so sources are read once and cannot change in between. The work is done in chunks of
+about a million characters, by several processes where there is enough of it; the result does not depend on their number.
+"""
+
+import json
+import shutil
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from tempfile import SpooledTemporaryFile
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from realm.documents.ingest.spool import Document, Spool, documents_batch
+from realm.documents.records import (
+    DUPLICATE_ID,
+    EMPTY_ID,
+    EMPTY_TEXT,
+    PARTLY_USED,
+    TOO_MANY_LINKS,
+    TOO_MANY_SENTENCES,
+    Record,
+    Redirect,
+    Rejected,
+    SourceDocument,
+)
+from realm.documents.sources import LOOK, SourceOptions, iter_documents
+from realm.documents.sources.reading import source_name
+from realm.documents.spans.collocations import mostly_caseless
+from realm.documents.spans.truecase import CasingCounts
+from realm.documents.store.lookup import Keys
+from realm.documents.streams import Cursor
+from realm.documents.workers import Workers, in_portions
+from realm.errors import CorpusError, DataError
+from realm.storage.decoding import json_value
+from realm.text.canonical import canonical_line, canonical_text
+from realm.text.sentences import split_sentences
+
+# Bytes of listed records that stay in memory; more go to a temporary file.
+IN_MEMORY = 1_000_000
+
+
+class RejectedList:
+    """Rejected records: counted by reason, listed in a JSONL file, or fatal if ``strict``."""
+
+    def __init__(self, strict: bool):
+        self._strict = strict
+        self._listing = SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115
+        weakref.finalize(self, self._listing.close)
+        self._drained = 0
+        self.counts: Counter[str] = Counter()
+
+    def add(self, record: Rejected) -> None:
+        """Count and list one record. Raises DataError: ``strict`` was asked for, and the document is not used."""
+        if self._strict and record.reason not in PARTLY_USED:
+            cure = "Repair the record, or build without --strict to leave it out"
+            raise DataError(record.reason, path=record.path, line=record.line or None, cure=cure)
+        self._add_line(json.dumps({"path": record.path, "line": record.line, "reason": record.reason}, ensure_ascii=False), record.reason)
+
+    def text(self) -> bytes:
+        """The JSONL lines. File names that are not UTF-8 keep their bytes."""
+        self._listing.seek(0)
+        return self._listing.read()
+
+    def save(self, path: Path) -> None:
+        """Write the JSONL lines to a new file."""
+        self._listing.seek(0)
+        with open(path, "wb") as file:
+            shutil.copyfileobj(self._listing, file)
+
+    def drain(self) -> list[str]:
+        """The lines since the last call."""
+        self._listing.seek(self._drained)
+        lines = self._listing.read().decode("utf-8", "surrogateescape").splitlines()
+        self._drained = self._listing.tell()
+        return lines
+
+    def restore(self, lines: Iterable[str]) -> None:
+        """Take in lines that an earlier list drained."""
+        for line in lines:
+            self._add_line(line, json_value(line)["reason"])
+        self._drained = self._listing.tell()
+
+    def by_reason(self) -> dict[str, int]:
+        """Counts in order of the reasons' names."""
+        return dict(sorted(self.counts.items()))
+
+    def _add_line(self, line: str, reason: str) -> None:
+        self._listing.seek(0, 2)
+        self._listing.write(line.encode("utf-8", "surrogateescape") + b"\n")
+        self.counts[reason] += 1
+
+
+class SourcePosition(NamedTuple):
+    """Where a walk is: so many records of one source are done.
+
+    Attributes:
+        source: number of the source, from 0.
+        records: of it that are done.
+        line, offset: of its file, behind them; 0 where the reader cannot go to a line at once.
+    """
+
+    source: int = 0
+    records: int = 0
+    line: int = 0
+    offset: int = 0
+
+
+class SourceWalk:
+    """Iterates over the records of the sources, from ``start`` on: sources before it are not read, and a plain JSONL file is entered
+    at the byte. Every other source is read again up to the place.
+
+    Raises:
+        DataError: a source is missing or of no known type; all are looked at before the first record is read.
+    """
+
+    def __init__(self, sources: Sequence[Path], options: SourceOptions, workers: Workers, start: SourcePosition):
+        self._source, self._done = start.source, start.records
+        self._cursors = [Cursor(start.line, start.offset) if number == start.source else Cursor() for number in range(len(sources))]
+        pairs = zip(sources, self._cursors, strict=True)
+        self._readers = [iter_documents(source, options, workers, cursor) for source, cursor in pairs]
+
+    def __iter__(self) -> Iterator[Record]:
+        for number in range(self._source, len(self._readers)):
+            if number != self._source:
+                self._source, self._done = number, 0
+            known = 0 if self._cursors[number].offset else self._done
+            for record in islice(self._readers[number], known, None):
+                self._done += 1
+                yield record
+
+    @property
+    def place(self) -> SourcePosition:
+        """The place behind the record that was given last."""
+        cursor = self._cursors[self._source] if self._cursors else Cursor()
+        return SourcePosition(self._source, self._done, cursor.line, cursor.offset)
+
+
+Progress = Callable[[str, int, int | None], None]
+"""Called with (what is counted, count, count at the end or None) now and then."""
+
+
+# Characters of text in one chunk of documents, and records if they are short: bounds the memory of every pass.
+CHUNK_CHARS = 1_000_000
+CHUNK_RECORDS = 4_000
+# Characters of a sentence. What is longer is no prose (a table, a key, a line of digits), and taggers take time quadratic in it.
+SENTENCE_CHARS = 10_000
+# Of one document: more are shorter than words.
+MOST_SENTENCES = 1_000_000
+# Chunks between two points at which an interrupted intake can go on.
+PART_CHUNKS = 32
+
+
+class _Chunk(NamedTuple):
+    """Records that are taken in together, and the place in the sources behind them."""
+
+    records: list[Record]
+    place: SourcePosition
+
+
+@dataclass(frozen=True)
+class _TakenIn:
+    """What became of one chunk of records.
+
+    Attributes:
+        documents: of ``spool.SCHEMA``: cheap to hand from process to process.
+        positions: of each document in the chunk.
+        rejected: (position, record); also of documents that are taken in without all of their links.
+        redirects: uint64 [r, 2], keys of names and of what they stand for.
+        forms: counts of the words' surface forms.
+    """
+
+    documents: pa.RecordBatch
+    positions: list[int]
+    rejected: list[tuple[int, Rejected]]
+    redirects: np.ndarray
+    forms: dict[str, int]
+
+
+def take_in(
+    sources: Sequence[Path],
+    spool: Spool,
+    rejected: RejectedList,
+    known_ids: Keys[str],
+    progress: Progress | None,
+    source_options: SourceOptions = LOOK,
+    *,
+    casing: CasingCounts | None = None,
+    workers: Workers | None = None,
+) -> None:
+    """Read every source into ``spool``, or the rest of them if the spool was begun by an interrupted call.
+
+    Args:
+        sources: read in order; of two documents with one id the first stays.
+        spool: gets the documents; closed at the end. Every ``PART_CHUNKS`` chunks it gets a point from which a later call can continue.
+        rejected: gets the rest.
+        known_ids: ids that are taken; grows by the new ones.
+        progress: called with ("documents", count, None) now and then.
+        source_options: what the user said about the sources.
+        casing: counts the words of the documents, if given (of those rejected for their id too).
+        workers: processes that read dumps and look at the documents; None does it here.
+
+    Raises:
+        DataError: a source is missing or of no known type, or ``strict`` met a bad record.
+        Interrupted: a worker process died.
+    """
+    workers = workers or Workers(1)
+    _resume(spool, rejected, known_ids, casing)
+    if spool.complete:
+        return
+    walk = SourceWalk(sources, source_options, workers, SourcePosition(*spool.place))
+    portions = in_portions(walk, lambda record: len(getattr(record, "text", "")), CHUNK_CHARS, CHUNK_RECORDS)
+    chunks = (_Chunk(records, walk.place) for records in portions)
+    count_forms = casing is not None
+    results = workers.in_order(chunks, partial(_take_in_chunk, count_forms), partial, (_take_in_chunk, count_forms))
+    for number, (chunk, taken) in enumerate(results, 1):
+        spool.add(*_without_known(chunk.records, taken, known_ids, rejected))
+        spool.add_redirects(taken.redirects)
+        spool.place = chunk.place
+        if casing is not None:
+            casing.merge(taken.forms)
+        if progress is not None:
+            progress("documents", spool.documents, None)
+        if number % PART_CHUNKS == 0:
+            spool.end_part(rejected.drain(), casing.drain() if casing is not None else {})
+    spool.end_part(rejected.drain(), casing.drain() if casing is not None else {}, complete=True)
+
+
+def _resume(spool: Spool, rejected: RejectedList, known_ids: Keys[str], casing: CasingCounts | None) -> None:
+    """Restore what the finished parts of the spool knew."""
+    for lines, forms in spool.finished_parts():
+        rejected.restore(lines)
+        if casing is not None:
+            casing.restore(forms)
+    if not spool.complete:
+        for doc_id in spool.document_ids():
+            known_ids.add(doc_id)
+
+
+def _take_in_chunk(count_forms: bool, chunk: _Chunk) -> _TakenIn:
+    """Canonical documents with sentences; everything about a chunk that does not depend on the others."""
+    documents: list[Document] = []
+    positions: list[int] = []
+    rejected: list[tuple[int, Rejected]] = []
+    redirects: list[tuple[int, int]] = []
+    casing = CasingCounts()
+    for position, record in enumerate(chunk.records):
+        if isinstance(record, Redirect):
+            redirects.append((record.name, record.target))
+            continue
+        made = _canonical_document(record) if isinstance(record, SourceDocument) else record
+        if isinstance(made, Rejected):
+            rejected.append((position, made))
+            continue
+        if isinstance(record, SourceDocument) and record.links_cut:
+            rejected.append((position, Rejected(record.path, record.line, TOO_MANY_LINKS)))
+        documents.append(made)
+        positions.append(position)
+        if count_forms:
+            casing.add(made.text[start:end] for start, end in made.sentences)
+    pairs = np.array(redirects, np.uint64).reshape(-1, 2)
+    return _TakenIn(documents_batch(documents), positions, rejected, pairs, casing.drain())
+
+
+def _canonical_document(record: SourceDocument) -> Document | Rejected:
+    """The document, or why it cannot be one."""
+    doc_id = canonical_line(record.doc_id)
+    if not doc_id:
+        return Rejected(record.path, record.line, EMPTY_ID)
+    text = canonical_text(record.text)
+    sentences = [part for start, end in split_sentences(text) for part in _within_reason(text, start, end)]
+    if not sentences:
+        return Rejected(record.path, record.line, EMPTY_TEXT)
+    if len(sentences) > MOST_SENTENCES:
+        return Rejected(record.path, record.line, TOO_MANY_SENTENCES)
+    caseless = not text.isascii() and any(mostly_caseless(text[start:end]) for start, end in sentences)
+    return Document(
+        doc_id,
+        canonical_line(record.title),
+        text,
+        source_name(record.path),
+        record.line,
+        sentences,
+        caseless,
+        record.links,
+        source_name(record.media),
+        record.media_sum,
+    )
+
+
+def _within_reason(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """A sentence, or its parts where it is longer than any: of ``SENTENCE_CHARS`` at most, cut between words if it has words."""
+    while end - start > SENTENCE_CHARS:
+        stop = start + SENTENCE_CHARS
+        space = text.rfind(" ", start + SENTENCE_CHARS // 2, stop)
+        yield start, stop if space < 0 else space
+        start = stop if space < 0 else space + 1
+        while start < end and text[start].isspace():
+            start += 1
+    if start < end:
+        yield start, end
+
+
+def _without_known(chunk: list[Record], taken: _TakenIn, known_ids: Keys[str], rejected: RejectedList) -> tuple[pa.RecordBatch, list[bool]]:
+    """The chunk's documents and which of them have a new id; what is wrong with the others is told to ``rejected``, in order."""
+    refused = taken.rejected
+    keep = []
+    for position, doc_id in zip(taken.positions, taken.documents.column("doc_id").to_pylist(), strict=True):
+        keep.append(doc_id not in known_ids)
+        if keep[-1]:
+            known_ids.add(doc_id)
+        else:
+            refused.append((position, Rejected(chunk[position].path, chunk[position].line, DUPLICATE_ID)))
+    for _, record in sorted(refused, key=lambda entry: entry[0]):
+        rejected.add(record)
+    return taken.documents, keep
+
+
+def nothing_usable(sources: Sequence[Path], rejected: RejectedList, duplicates: int = 0) -> CorpusError:
+    """The error of a build or an addition that found nothing to put into blocks."""
+    counts = [f"{count} {reason}" for reason, count in rejected.by_reason().items()]
+    counts += [f"{duplicates} identical to existing blocks"] if duplicates else []
+    where = ", ".join(str(source) for source in sources) or "no source"
+    return CorpusError(f"no usable document in {where} ({'; '.join(counts) or 'nothing found'})", cure="Check the sources")

@@ -1,0 +1,301 @@
+"""A batch of documents to packed blocks, in any process, and packed blocks to a segment file, in one.
+
+What a document becomes depends on nothing but itself; which blocks are duplicates, and their ids, is settled where the batches meet.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from realm.documents.ingest.packing import SPECIAL_TOKENS_PER_BLOCK, PackingCounts, Pieces, fill_blocks, hash64, make_pieces
+from realm.documents.ingest.spool import Document, SpoolBatch, redirects_in
+from realm.documents.links import Redirects
+from realm.documents.spans.spans import SpanTagger, tag_all
+from realm.documents.spans.specs import load_tagger
+from realm.documents.store import manifest as manifests, segments
+from realm.documents.store.lookup import block_key
+from realm.documents.store.segments import LANGUAGE, LINKS, MEDIA, MEDIA_SUM, language_of_document, segment_schema, token_dtype
+from realm.documents.workers import in_portions
+from realm.text.tokenizer import TextTokenizer
+
+
+class BlockRows:
+    """The blocks of a batch of documents.
+
+    Attributes:
+        keys: ``block_key`` of every block.
+        documents: of every block, the number of its document in the batch.
+    """
+
+    def __init__(self) -> None:
+        self.keys: list[bytes] = []
+        self.documents: list[int] = []
+        self._documents: list[Document] = []
+        self._title_ids: list[Sequence[int]] = []
+        self._texts: list[str] = []
+        self._sizes: list[int] = []
+        self._pieces = Pieces()
+        self._hashes: list[int] = []
+        self._span_hashes: list[int] = []
+        self._links: list[list[int]] = []
+
+    def add(self, document: Document, title_ids: Sequence[int], pieces: Pieces, blocks: Sequence[tuple[int, int]]) -> None:
+        """Append the blocks of the batch's next document.
+
+        Args:
+            document: with its text.
+            title_ids: wordpieces of its title.
+            pieces: of its sentences.
+            blocks: (first piece, piece after the last) of each block: all pieces in order, or none if they have no token.
+        """
+        number, text, mine = len(self._documents), document.text, self._pieces
+        self._documents.append(document)
+        self._title_ids.append(title_ids)
+        for first, last in blocks:
+            block_text = text[pieces.starts[first] : pieces.ends[last - 1]]
+            self._texts.append(block_text)
+            self._sizes.append(last - first)
+            self.documents.append(number)
+            self.keys.append(block_key(document.title, block_text))
+        self._links += links_of_blocks(document, [(pieces.starts[first], pieces.ends[last - 1]) for first, last in blocks])
+        if blocks:
+            self._hashes += [hash64(text[start:end]) for start, end in zip(pieces.starts, pieces.ends, strict=True)]
+            self._span_hashes += [hash64(text[span.char_start : span.char_end]) for span in pieces.spans]
+            mine.spans += [span._replace(piece=span.piece + len(mine)) for span in pieces.spans]
+            mine.starts += pieces.starts
+            mine.ends += pieces.ends
+            mine.lengths += pieces.lengths
+
+    def to_arrow(self, ids: np.ndarray, dtype: np.dtype[np.unsignedinteger]) -> pa.RecordBatch:
+        """All rows; their block ids are 0, which means nothing yet.
+
+        Args:
+            ids: wordpieces of all pieces, one after the other.
+            dtype: of the token ids in the segment.
+        """
+        piece = np.cumsum([0, *self._sizes], dtype=np.int32)  # first piece of each block
+        token = np.cumsum([0, *self._pieces.lengths], dtype=np.int32)  # first token of each piece
+        chars = np.array([self._pieces.starts, self._pieces.ends], np.int64).T
+        starts = chars[piece[:-1], 0]  # of each block, in its document
+        sentence_chars = chars - np.repeat(starts, np.diff(piece))[:, None]
+        sentence_tokens = np.stack([token[:-1], token[1:]], axis=1) - np.repeat(token[piece[:-1]], np.diff(piece))[:, None]
+        columns = self._document_columns(dtype) | {
+            "block_id": pa.array(np.zeros(len(starts), np.int64)),
+            "text": pa.array(self._texts, pa.string()),
+            "char_start": pa.array(starts),
+            "token_ids": _lists(token[piece], ids.astype(dtype)),
+            "sentence_chars": _lists(piece, sentence_chars),
+            "sentence_tokens": _lists(piece, sentence_tokens),
+            "sentence_hashes": _lists(piece, np.array(self._hashes, np.uint64)),
+            **self._span_columns(piece, token, starts),
+            LINKS: pa.array(self._links, pa.list_(pa.uint64())),
+        }
+        schema = segment_schema(dtype)
+        return pa.RecordBatch.from_arrays([columns[entry.name].cast(entry.type) for entry in schema], schema=schema)
+
+    def _document_columns(self, dtype: np.dtype[np.unsignedinteger]) -> dict[str, pa.Array]:
+        """What all blocks of a document have in common."""
+        rows = pa.array(self.documents, pa.int32())
+        flat = np.fromiter(chain.from_iterable(self._title_ids), dtype)
+        strings = ("doc_id", "title", "source", MEDIA, MEDIA_SUM)
+        columns = {name: pa.array([getattr(one, name) for one in self._documents], pa.string()) for name in strings}
+        columns["line"] = pa.array([document.line for document in self._documents], pa.int64())
+        columns[LANGUAGE] = pa.array([language_of_document(one.title, one.text) for one in self._documents], pa.string())
+        columns["title_ids"] = _lists(np.cumsum([0, *map(len, self._title_ids)], dtype=np.int32), flat)
+        return {name: column.take(rows) for name, column in columns.items()}
+
+    def _span_columns(self, piece: np.ndarray, token: np.ndarray, starts: np.ndarray) -> dict[str, pa.Array]:
+        spans = np.fromiter(chain.from_iterable(self._pieces.spans), np.int64, count=5 * len(self._pieces.spans)).reshape(-1, 5)
+        offsets = np.searchsorted(spans[:, 0], piece).astype(np.int32)
+        block = np.repeat(np.arange(len(starts)), np.diff(offsets))
+        sentence = spans[:, 0] - piece[block]
+        first_token = token[spans[:, 0]] - token[piece[block]]
+        return {
+            "span_chars": _lists(offsets, spans[:, 1:3] - starts[block][:, None]),
+            "span_tokens": _lists(offsets, spans[:, 3:5] + first_token[:, None]),
+            "span_sentence": _lists(offsets, sentence.astype(np.int32)),
+            "span_hashes": _lists(offsets, np.array(self._span_hashes, np.uint64)),
+        }
+
+
+def links_of_blocks(document: Document, ranges: Sequence[tuple[int, int]]) -> list[list[int]]:
+    """The keys of the targets of each block's links. A link is the block's in which its words begin, looked for behind the one before.
+
+    Args:
+        document: its links in their order; those whose words do not occur in its text are left out.
+        ranges: chars of each block, ascending.
+    """
+    found: list[list[int]] = [[] for _ in ranges]
+    starts, behind = [start for start, _ in ranges], 0
+    for words, key in document.links if ranges else ():
+        at = document.text.find(words, behind)
+        if at < 0:
+            at = document.text.find(words, 0, behind + len(words))
+        if at < 0:
+            continue
+        behind = max(behind, at)
+        found[max(bisect_right(starts, at) - 1, 0)].append(key)
+    return found
+
+
+def _lists(offsets: np.ndarray, values: np.ndarray) -> pa.Array:
+    """A list column: row i holds ``values[offsets[i]:offsets[i + 1]]``; values [n, 2] are pairs of int32."""
+    if values.ndim == 2:
+        flat = pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(values, np.int32).reshape(-1)), 2)
+    else:
+        flat = pa.array(values)
+    return pa.ListArray.from_arrays(pa.array(offsets), flat)
+
+
+@dataclass(frozen=True)
+class PackedBatch:
+    """The blocks of a batch of documents.
+
+    Attributes:
+        rows: a segment's columns; the block ids mean nothing yet.
+        keys: ``block_key`` of every row, one after the other.
+        documents: int32 [rows], which document of the batch a row is of.
+        counts: what packing did.
+    """
+
+    rows: pa.RecordBatch
+    keys: bytes
+    documents: np.ndarray
+    counts: PackingCounts
+
+    def kept(self, keep: np.ndarray) -> pa.RecordBatch:
+        """The rows for which ``keep`` (bool [rows]) is true."""
+        return self.rows if keep.all() else self.rows.filter(pa.array(keep))
+
+
+PORTION_CHARS = 1_000_000
+"""Characters whose wordpieces are made at once. A document of nothing but wordpieces of one character takes some hundred bytes for each."""
+
+
+class _Stretch(NamedTuple):
+    """Sentences of one document that stand together: its number in the batch, their chars in it, and how many chars they have."""
+
+    document: int
+    ranges: list[tuple[int, int]]
+    chars: int
+
+
+def _stretches(documents: Sequence[Document]) -> Iterator[_Stretch]:
+    """All sentences in order, a document's together where it is no longer than a portion."""
+    for number, document in enumerate(documents):
+        for ranges in in_portions(document.sentences, lambda found: found[1] - found[0], PORTION_CHARS):
+            yield _Stretch(number, ranges, ranges[-1][1] - ranges[0][0])
+
+
+class Packer:
+    """Packs batches of documents.
+
+    Args:
+        tokenizer: counts wordpieces.
+        tagger: finds salient spans.
+        block_length: most wordpieces of a block, title and special tokens counted in.
+    """
+
+    def __init__(self, tokenizer: TextTokenizer, tagger: SpanTagger, block_length: int):
+        self._tokenizer = tokenizer
+        self._tagger = tagger
+        self._redirects: tuple[Path, Redirects] | None = None
+        self.block_length = block_length
+
+    def __call__(self, batch: SpoolBatch) -> PackedBatch:
+        """Read a batch and pack it; one call of the tokenizer for all sentences of ``PORTION_CHARS``."""
+        documents = self._with_targets(batch)
+        made, ids, counts = [Pieces() for _ in documents], [np.empty(0, np.uint32)], PackingCounts()
+        titles = [title[: self.block_length // 4] for title in self._tokenizer.encode([document.title for document in documents])]
+        rooms = [self.block_length - SPECIAL_TOKENS_PER_BLOCK - len(title) for title in titles]
+        for portion in in_portions(_stretches(documents), lambda stretch: stretch.chars, PORTION_CHARS):
+            texts = [documents[number].text[start:end] for number, ranges, _ in portion for start, end in ranges]
+            tokens, position = self._tokenizer.tokenize(texts), 0
+            for number, ranges, _ in portion:
+                tagged = tag_all(self._tagger, texts[position : position + len(ranges)])
+                made[number].extend(make_pieces(documents[number].text, ranges, tokens, position, tagged, rooms[number], counts))
+                position += len(ranges)
+            ids.append(tokens.ids)
+        rows = BlockRows()
+        for document, title, pieces, room in zip(documents, titles, made, rooms, strict=True):
+            rows.add(document, title, pieces, fill_blocks(pieces.lengths, room))
+        columns = rows.to_arrow(np.concatenate(ids), token_dtype(self._tokenizer.vocab_size))
+        return PackedBatch(columns, b"".join(rows.keys), np.array(rows.documents, np.int32), counts)
+
+    def _with_targets(self, batch: SpoolBatch) -> list[Document]:
+        """The documents of a batch, their links led through the redirects of the whole spool, which is complete."""
+        spool = batch.path.parent
+        if self._redirects is None or self._redirects[0] != spool:
+            self._redirects = spool, Redirects(redirects_in(spool))
+        documents = batch.documents()
+        keys = self._redirects[1].resolve(np.array([key for document in documents for _, key in document.links], np.uint64)).tolist()
+        targets = iter(keys)
+        return [replace(one, links=tuple((words, next(targets)) for words, _ in one.links)) if one.links else one for one in documents]
+
+
+def packer_elsewhere(corpus: str, block_length: int) -> Packer:
+    """A ``Packer`` in another process, of the tokenizer and the tagger that are saved in a corpus directory."""
+    directory = Path(corpus)
+    tokenizer = TextTokenizer.load(directory / manifests.TOKENIZER_DIRECTORY)
+    return Packer(tokenizer, load_tagger(directory / manifests.TAGGER_FILE), block_length)
+
+
+class SegmentFile:
+    """Joins packed rows to a segment file with record batches of ``segments.BATCH_ROWS``. A context manager; the caller publishes the file.
+
+    Attributes:
+        rows, spans, tokens: written so far.
+        next_block_id: the id that the next row gets.
+    """
+
+    def __init__(self, path: Path, dtype: np.dtype[Any], first_block_id: int):
+        self._schema = segment_schema(dtype)
+        self._sink = pa.OSFile(str(path), "wb")
+        self._writer = pa.ipc.new_file(self._sink, self._schema)
+        self._pending: list[pa.Table] = []
+        self._pending_rows = 0
+        self.next_block_id = first_block_id
+        self.rows = self.spans = self.tokens = 0
+
+    def __enter__(self) -> "SegmentFile":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is None:
+            while self._pending_rows:
+                self._write()
+            self._writer.close()
+        self._sink.close()
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Append rows, and give them their block ids."""
+        table = pa.Table.from_batches([rows])
+        ids = np.arange(self.next_block_id, self.next_block_id + table.num_rows)
+        self.next_block_id += table.num_rows
+        self._pending.append(table.set_column(0, self._schema.field("block_id"), pa.array(ids)))
+        self._pending_rows += table.num_rows
+        self.rows += table.num_rows
+        self.tokens += _elements(table.column("token_ids"))
+        self.spans += _elements(table.column("span_sentence"))
+        while self._pending_rows >= segments.BATCH_ROWS:
+            self._write()
+
+    def _write(self) -> None:
+        """Write one record batch: the next ``segments.BATCH_ROWS`` rows, or what there is."""
+        table = pa.concat_tables(self._pending)
+        # Copied into one piece, so that the bytes do not show how the rows came.
+        self._writer.write_batch(table.slice(0, segments.BATCH_ROWS).combine_chunks().to_batches()[0])
+        rest = table.slice(segments.BATCH_ROWS)
+        self._pending, self._pending_rows = [rest], rest.num_rows
+
+
+def _elements(column: pa.ChunkedArray) -> int:
+    """Number of list elements in a list column."""
+    return sum(len(chunk.flatten()) for chunk in column.chunks)

@@ -1,0 +1,196 @@
+"""Documents whose readers are others' native code, read in a child that may take so much time and memory for each and no more.
+
+Nothing can stop libxml2 or a PDF's decompressor in this process: a page with 300,000 attributes takes it hours. The child is told
+what to read on its standard input and answers on its standard output, a line of JSON and then the bytes it names, either way; the kernel
+ends it at its limits, and the next document gets a new one. It ends with us, since its standard input does.
+"""
+
+import atexit
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import IO, Any
+
+from realm.documents.records import TOO_MUCH_MEMORY, TOO_SLOW
+from realm.storage.decoding import json_value
+from realm.storage.processes import python
+
+MEMORY = 800 * 2**20
+"""Bytes that one document may add to the child."""
+SMALL = 20_000
+"""Bytes of a document that cannot be much work whatever it holds: read here."""
+_READERS = {
+    "html": "texts:main_text",
+    "pdf": "office:pdf_pages",
+    "docx": "office:docx_text",
+    "picture": "recognition:picture_text",
+    "pdf pictures": "office:pdf_pictures",
+}
+"""Module beside this one, and the function in it, that reads a kind."""
+_PACKED = frozenset({"picture", "pdf pictures"})
+"""Kinds of which few bytes may unpack to any number."""
+
+
+@dataclass(frozen=True)
+class Beyond:
+    """A document that was given up, and the reason it is counted under."""
+
+    reason: str
+
+
+def read_limited(kind: str, data: bytes, seconds: float) -> Any:
+    """What the reader of a kind makes of a document: JSON values, or ``Beyond``.
+
+    Args:
+        kind: one of ``_READERS``.
+        data: of the file; a page in UTF-8.
+        seconds: of computing.
+
+    Raises:
+        ValueError: the reader refused the document.
+    """
+    if len(data) <= SMALL and kind not in _PACKED:
+        return _reader(kind)(data)
+    with _asking:
+        return _child.read(kind, data, seconds)
+
+
+def _reader(kind: str) -> Callable[[bytes], Any]:
+    module, _, name = _READERS[kind].partition(":")
+    found: Callable[[bytes], Any] = getattr(import_module(f"realm.documents.sources.{module}"), name)
+    return found
+
+
+class _Child:
+    """The child, started when it is needed."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def read(self, kind: str, data: bytes, seconds: float) -> Any:
+        """See ``read_limited``."""
+        process = self._process
+        if process is None or process.poll() is not None:
+            command = python("realm.documents.pages.limited")
+            process = self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        try:
+            _send(process.stdin, {"kind": kind, "seconds": seconds}, data)
+            said, answer = _receive(process.stdout)
+        except (OSError, EOFError):
+            self.end()
+            # The kernel ends it at the limit of time; anything else that ends it, so far, was memory that it could not have.
+            return Beyond(TOO_SLOW if process.returncode in (-signal.SIGXCPU, -signal.SIGKILL) else TOO_MUCH_MEMORY)
+        if said["what"] == "refused":
+            raise ValueError(said["why"])
+        return Beyond(TOO_MUCH_MEMORY) if said["what"] == "memory" else json_value(answer)
+
+    def end(self) -> None:
+        """End it, if there is one."""
+        if self._process is not None:
+            for stream in (self._process.stdin, self._process.stdout):
+                with suppress(OSError):
+                    assert stream is not None
+                    stream.close()
+            self._process.wait()
+            self._process = None
+
+
+_seconds: float | None = None
+"""In the child: for one document."""
+
+
+def another_document() -> None:
+    """A reader begins the next document of a file that holds several: it has the whole time again. Nothing outside the child."""
+    if _seconds is not None:
+        _limit_time(_seconds)
+
+
+_child, _asking = _Child(), threading.Lock()
+atexit.register(_child.end)
+
+
+def _send(stream: IO[bytes] | None, facts: dict[str, Any], data: bytes) -> None:
+    assert stream is not None
+    stream.write(json.dumps({**facts, "bytes": len(data)}).encode() + b"\n")
+    stream.write(data)
+    stream.flush()
+
+
+def _receive(stream: IO[bytes] | None) -> tuple[dict[str, Any], bytes]:
+    """Raises EOFError: the other side has ended."""
+    assert stream is not None
+    line = stream.readline()
+    if not line.endswith(b"\n"):
+        raise EOFError
+    facts: dict[str, Any] = json_value(line)
+    data = stream.read(facts["bytes"])
+    if len(data) < facts["bytes"]:
+        raise EOFError
+    return facts, data
+
+
+def main() -> None:
+    """The child: read what is requested until its input ends."""
+    global _seconds
+    asked, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints is no answer
+    for facts, data in _asked(asked):
+        reader = _reader(facts["kind"])
+        _lift_limits()
+        with suppress(Exception):
+            reader(b"")  # its imports are not the document's
+        try:
+            _limit_memory()
+            _seconds = facts["seconds"]
+            another_document()
+            _send(answers, {"what": "read"}, json.dumps(reader(data)).encode("utf-8"))
+        except MemoryError:
+            _send(answers, {"what": "memory"}, b"")
+        except Exception as error:  # what others' code raises, and whatever it is, it is about the document
+            _send(answers, {"what": "refused", "why": f"{type(error).__name__}: {error}"[:500]}, b"")
+
+
+def _asked(stream: IO[bytes]) -> Iterator[tuple[dict[str, Any], bytes]]:
+    while True:
+        try:
+            yield _receive(stream)
+        except EOFError:
+            return
+
+
+def _lift_limits() -> None:
+    """Those of the document before do not hold for what the next one's reader imports."""
+    for limit in (resource.RLIMIT_CPU, resource.RLIMIT_AS):
+        _, most = resource.getrlimit(limit)
+        resource.setrlimit(limit, (most, most))
+
+
+def _limit_time(seconds: float) -> None:
+    """Computing from now on."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    _, most = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime + seconds) + 1, most))
+
+
+def _limit_memory() -> None:
+    """Beyond what is used now, where the system says how much that is."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    statm = Path("/proc/self/statm")
+    if statm.exists():
+        _, most = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (int(statm.read_text().split()[0]) * resource.getpagesize() + MEMORY, most))
+
+
+if __name__ == "__main__":
+    from realm.documents.pages import limited  # itself, under the name by which readers know it
+
+    limited.main()

@@ -1,0 +1,272 @@
+"""Files that are one document each: plain text, Markdown, HTML."""
+
+import codecs
+import importlib.util
+import itertools
+import logging
+from collections.abc import Iterator, Sequence
+from functools import cache
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import regex
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from realm.documents import streams
+from realm.documents.detect import stem
+from realm.documents.links import MOST_LINKS, reference_key
+from realm.documents.options import SourceOptions
+from realm.documents.pages.figures import Figure, html_figures, markdown_figures
+from realm.documents.pages.limited import Beyond, read_limited
+from realm.documents.pages.pictures import page_pictures
+from realm.documents.records import BAD_HTML, BINARY, INVALID_UTF8, Record, Rejected, document_or_rejected
+from realm.errors import MissingExtra
+
+
+def read_text(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
+    """A file of plain text. Its title is its name without the ending."""
+    text = _text_of(path)
+    yield text if isinstance(text, Rejected) else document_or_rejected(name, stem(path), text, str(path), 0)
+
+
+def read_markdown(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
+    """A Markdown file without its markup, and its pictures. Its title is that of its front matter, its first heading, or its name."""
+
+    text = _text_of(path)
+    if isinstance(text, Rejected):
+        yield text
+    else:
+        title, plain, figures = marked_down(text)
+        yield document_or_rejected(name, title or stem(path), plain, str(path), 0)
+        yield from page_pictures(figures, path, name, title or stem(path), options)
+
+
+def read_html(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
+    """The main text of an HTML file, and its pictures. Its title is the page's, or its name.
+
+    Raises:
+        MissingExtra: the extractor is not installed.
+    """
+    data = streams.read_document(path)
+    if isinstance(data, Rejected):
+        yield data
+        return
+    record, title, figures = html_page(data, None, name, stem(path), str(path), 0, options.document_seconds)
+    yield record
+    yield from page_pictures(figures, path, name, title, options)
+
+
+def _text_of(path: Path) -> str | Rejected:
+    data = streams.read_document(path)
+    return data if isinstance(data, Rejected) else streams.decoded(data, str(path))
+
+
+_FRONT_MATTER = regex.compile(r"\A---[ \t]*\n(?=[\w-]+[ \t]*:)(.*?)^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", regex.DOTALL | regex.MULTILINE)
+_FRONT_TITLE = regex.compile(r"""^title:[ \t]*(["']?)(.+?)\1[ \t]*$""", regex.MULTILINE)
+
+
+def plain_markdown(text: str) -> tuple[str, str]:
+    """(title, text) of a Markdown document.
+
+    Headings, paragraphs, list items and code become lines of text; emphasis, links and inline code keep their words; images and HTML
+    tags go. The title is that of the front matter, else the first heading, else empty.
+    """
+    return marked_down(text)[:2]
+
+
+def marked_down(text: str) -> tuple[str, str, list[Figure]]:
+    """Title and text of a Markdown document as ``plain_markdown`` says, and its pictures."""
+    text = text.replace("\r\n", "\n")
+    title = ""
+    if front := _FRONT_MATTER.match(text):
+        text = text[front.end() :]
+        if named := _FRONT_TITLE.search(front.group(1)):
+            title = named.group(2)
+    tokens = _parser().parse(text)
+    words = [_inline_text(token.children or []).strip() for token in tokens if token.type == "inline"]
+    return title or _first_heading(tokens), "\n\n".join(filter(None, _paragraphs(tokens))), markdown_figures(tokens, words)
+
+
+@cache
+def _parser() -> MarkdownIt:
+    return MarkdownIt("commonmark").enable(["table", "strikethrough"])
+
+
+def _first_heading(tokens: Sequence[Token]) -> str:
+    headings = (inside for opening, inside in itertools.pairwise(tokens) if opening.type == "heading_open")
+    return next(filter(None, (" ".join(_inline_text(inside.children or []).split()) for inside in headings)), "")
+
+
+def _paragraphs(tokens: Sequence[Token]) -> Iterator[str]:
+    """The text of each block; the cells of a table's row on one line."""
+    cells: list[str] = []
+    for before, token in zip([None, *tokens], tokens, strict=False):
+        if token.type == "inline":
+            inline = _inline_text(token.children or []).strip()
+            if before is not None and before.type in ("td_open", "th_open"):
+                cells.append(inline)
+            else:
+                yield inline
+        elif token.type == "tr_close":
+            yield " | ".join(filter(None, cells))
+            cells = []
+        elif token.type in ("fence", "code_block"):
+            yield token.content.rstrip()
+        elif token.type == "html_block":
+            yield _without_tags(token.content)
+
+
+def _inline_text(children: Sequence[Token]) -> str:
+    """The words of a paragraph. Where the author only wrapped a line there is a space: a line end would end the sentence."""
+    parts = []
+    for token in children:
+        if token.type in ("text", "code_inline"):
+            parts.append(token.content)
+        elif token.type == "softbreak":
+            parts.append(" ")
+        elif token.type == "hardbreak" or (token.type == "html_inline" and token.content[:3].lower() == "<br"):
+            parts.append("\n")
+    return "".join(parts)
+
+
+class _Words(HTMLParser):
+    """Collects the text between tags, less scripts and styles."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts: list[str] = []
+        self._hidden = 0
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self._hidden += tag in ("script", "style")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._hidden -= tag in ("script", "style") and self._hidden > 0
+
+    def handle_data(self, data: str) -> None:
+        if not self._hidden:
+            self.parts.append(data)
+
+
+def _without_tags(html: str) -> str:
+    words = _Words()
+    words.feed(html)
+    words.close()
+    return "".join(words.parts).strip()
+
+
+class _Anchors(HTMLParser):
+    """Collects the words and the reference of every link."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, str]] = []
+        self._reference = ""
+        self._words: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "a":
+            self._reference, self._words = dict(attrs).get("href") or "", []
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "a" and self._reference:
+            self.found.append(("".join(self._words), self._reference))
+            self._reference = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._reference:
+            self._words.append(data)
+
+
+def anchors(html: str) -> list[tuple[str, str]]:
+    """The links of a page in its order, no two alike: words and reference; one more than are kept, where it has more."""
+    links = _Anchors()
+    distinct: dict[tuple[str, str], None] = {}
+    for start in range(0, len(html), _ANCHOR_PIECE):
+        links.feed(html[start : start + _ANCHOR_PIECE])
+        distinct.update(dict.fromkeys(links.found))
+        links.found.clear()
+        if len(distinct) > MOST_LINKS:
+            break
+    return list(distinct)[: MOST_LINKS + 1]
+
+
+_ANCHOR_PIECE = 1 << 16
+"""Characters that are looked at before the links are counted."""
+_META_CHARSET = regex.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([\w.:-]+)""", regex.IGNORECASE)
+_META_WITHIN = 4096
+_NO_CHARSETS = ("utf-16", "utf-32", "utf-7", "punycode", "idna", "unicode_escape", "raw_unicode_escape", "undefined", "mbcs", "oem")
+"""Python's names of encodings that no page has: it could not be read so far, or no browser knows them (and some take quadratic time)."""
+
+
+def html_record(data: bytes, charset: str | None, doc_id: str, title: str, path: str, line: int, seconds: float) -> Record:
+    """A page as a document, without its pictures; arguments as for ``html_page``."""
+    return html_page(data, charset, doc_id, title, path, line, seconds)[0]
+
+
+def html_page(
+    data: bytes, charset: str | None, doc_id: str, title: str, path: str, line: int, seconds: float
+) -> tuple[Record, str, list[Figure]]:
+    """A page as a document, its title, and the pictures that it shows.
+
+    Args:
+        charset: as the server said it, if it did.
+        title: for a page that has none.
+        seconds: of computing that it may take.
+
+    Raises:
+        MissingExtra: the extractor is not installed.
+    """
+    html = _decoded(data, charset)
+    if html is None:
+        return Rejected(path, line, BINARY if b"\0" in data else INVALID_UTF8), title, []
+    if importlib.util.find_spec("trafilatura") is None:
+        raise MissingExtra("reading HTML", "html")
+    try:
+        found = read_limited("html", html.encode("utf-8", "replace"), seconds)
+    except (ValueError, RecursionError, AssertionError):
+        return Rejected(path, line, BAD_HTML), title, []
+    if isinstance(found, Beyond):
+        return Rejected(path, line, found.reason), title, []
+    found_title, text, anchors, figures = found
+    title, shown = found_title or title, [Figure(*figure) for figure in figures]
+    record = document_or_rejected(doc_id, title, text, path, line)
+    if isinstance(record, Rejected):
+        return record, title, shown
+    links = ((words, reference_key(doc_id, reference)) for words, reference in anchors)
+    return record.linked((words, key) for words, key in links if key is not None), title, shown
+
+
+def _decoded(data: bytes, charset: str | None) -> str | None:
+    """Text by byte order mark, then as declared with bad bytes replaced, as browsers do; undeclared must be UTF-8, else None."""
+    if marked := streams.encoding_of(data):
+        return data.decode("utf-8-sig" if marked == "utf-8" else marked, "replace")
+    inside = _META_CHARSET.search(data, endpos=_META_WITHIN)
+    for declared in (charset, inside.group(1).decode("ascii", "replace") if inside else None):
+        try:
+            # A page that a regular expression could read is not UTF-16, whatever it says.
+            if declared and codecs.lookup(declared).name not in _NO_CHARSETS:
+                return data.decode(declared, "replace")
+        except (LookupError, ValueError):
+            continue
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def main_text(data: bytes) -> tuple[str, str, list[tuple[str, str]], list[Figure]]:
+    """(title, text, links, pictures) of a page in UTF-8; the whole text of a page in which no main part is found. Links as ``anchors`` has
+    them."""
+    import trafilatura
+
+    html = data.decode("utf-8")
+    logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # it logs a line for every page without text; those are counted here
+    if "<html" not in html[:_META_WITHIN].lower():
+        html = f"<html><body>{html}</body></html>"  # a fragment
+    page: Any = trafilatura.bare_extraction(html, with_metadata=True, include_comments=False)
+    title, text = ("", "") if page is None else (page.title, page.text)
+    # libxml2 gives nothing of what is nested deeper than 256; our own reader has no such limit.
+    return title or "", text or trafilatura.html2txt(html) or _without_tags(html), anchors(html), html_figures(html)

@@ -1,0 +1,103 @@
+"""What a reader yields: documents as their source has them, redirects, and records that cannot be used, with the reason."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from realm.documents.links import Links, bounded
+
+
+@dataclass(frozen=True)
+class SourceDocument:
+    """A document as its source has it. ``line`` is 1-based, 0 where a file is one document. ``links_cut``: it had more links than these.
+
+    ``media`` is the picture that the document is (pictures.py), with the checksum of its bytes; both empty of a text.
+    """
+
+    doc_id: str
+    title: str
+    text: str
+    path: str
+    line: int
+    links: Links = ()
+    links_cut: bool = False
+    media: str = ""
+    media_sum: str = ""
+
+    def linked(self, links: Iterable[tuple[str, int]]) -> "SourceDocument":
+        """The document with its links: of each the words that carry it and the key of its target."""
+        kept, cut = bounded(links)
+        return replace(self, links=kept, links_cut=cut)
+
+
+@dataclass(frozen=True)
+class Redirect:
+    """A name that stands for another: keys of both."""
+
+    path: str
+    line: int
+    name: int
+    target: int
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """A record that cannot be used. ``reason`` is one of a small set, so that it can be counted."""
+
+    path: str
+    line: int
+    reason: str
+
+
+Record = SourceDocument | Redirect | Rejected
+
+BAD_JSON = "bad json"
+NOT_AN_OBJECT = "not an object"
+MISSING_ID = "missing id"
+EMPTY_ID = "empty id"
+DUPLICATE_ID = "duplicate id"
+BAD_FIELD = "id, title or text is not a string"
+EMPTY_TEXT = "empty text"
+INVALID_UTF8 = "invalid utf-8"
+INVALID_UTF16 = "invalid utf-16"
+BINARY = "binary data"
+TOO_LONG = "line or document too long"
+TOO_MANY_SENTENCES = "too many sentences"
+TOO_SLOW = "takes too long to read"
+TOO_MUCH_MEMORY = "takes too much memory to read"
+TOO_MANY_EMPTY = "too many empty lines"
+UNREADABLE = "unreadable file"
+EMPTY_FILE = "empty file"
+NO_DOCUMENTS = "file without documents"
+DAMAGED = "damaged compressed data"
+DAMAGED_FILE = "damaged file"
+BAD_ROW = "bad row of a table"
+BAD_HTML = "html that cannot be parsed"
+ENCRYPTED = "needs a password"
+LINK_OUT = "link out of the folder"
+TOO_MANY_LINKS = "more links than are kept"
+MISSING_CELL = "no subject, relation or object"
+REPEATED_TRIPLE = "repeated triple"
+NOT_A_PICTURE = "no picture of a known kind"
+DAMAGED_PICTURE = "damaged picture"
+TOO_MANY_PIXELS = "picture with too many pixels"
+NO_WORDS = "picture without words"
+UNREAD_PICTURE = "text in pictures (pip install 'realm-qa[ocr]' reads it)"
+PARTLY_USED = frozenset({TOO_MANY_LINKS, REPEATED_TRIPLE, UNREAD_PICTURE, NO_WORDS})
+"""Reasons under which something of a document is left out, and not the document; a picture that says nothing is no fault of a source."""
+LINK_TO_FOLDER = "link to a folder"
+
+
+def document_or_rejected(doc_id: object, title: object, text: object, path: str, line: int) -> SourceDocument | Rejected:
+    """Check one record's fields. An integer id is taken as its digits; a missing title is empty."""
+    if doc_id is None:
+        return Rejected(path, line, MISSING_ID)
+    if isinstance(doc_id, int) and not isinstance(doc_id, bool):
+        doc_id = str(doc_id)
+    title, text = title or "", "" if text is None else text
+    if not (isinstance(doc_id, str) and isinstance(title, str) and isinstance(text, str)):
+        return Rejected(path, line, BAD_FIELD)
+    if not doc_id.strip():
+        return Rejected(path, line, EMPTY_ID)
+    if not text.strip():
+        return Rejected(path, line, EMPTY_TEXT)
+    return SourceDocument(doc_id, title, text, path, line)

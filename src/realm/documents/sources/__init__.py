@@ -1,0 +1,12 @@
+"""Sources: any kind of document collection in, documents and rejected records out, one at a time.
+
+One file a kind. ``reading`` looks at a source and picks the reader, ``detect`` knows endings and first bytes, ``streams`` decompresses,
+bounds lines and decodes, ``columns`` says which column is which. Duplicate ids are found by the builder, which sees all sources;
+what a reader yields is decoded but not yet canonical.
+"""
+
+from realm.documents.formats import FORMATS
+from realm.documents.options import LOOK, SourceOptions
+from realm.documents.sources.reading import iter_documents
+
+__all__ = ["FORMATS", "LOOK", "SourceOptions", "iter_documents"]

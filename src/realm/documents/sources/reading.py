@@ -1,0 +1,142 @@
+"""One source in, its records out: looks at the source and picks the reader. And the way back, from a document to its record."""
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from realm.documents import detect
+from realm.documents.formats import FORMATS
+from realm.documents.options import LOOK, SourceOptions
+from realm.documents.records import EMPTY_FILE, NO_DOCUMENTS, TOO_LONG, UNREADABLE, Record, Rejected, SourceDocument
+from realm.documents.sources.folders import beir_documents, read_folder
+from realm.documents.sources.hub import is_hub_name, is_saved_dataset, read_dataset
+from realm.documents.streams import Cursor, refuse_passing
+from realm.documents.workers import Workers
+from realm.errors import DataError
+
+
+def iter_documents(
+    source: Path, options: SourceOptions = LOOK, workers: Workers | None = None, cursor: Cursor | None = None
+) -> Iterator[Record]:
+    """All records of one source, in its order.
+
+    Args:
+        source: a file, a folder, or ``hf:owner/name``. Its kind is found by its name, else by its first bytes.
+        workers: processes that clean the pages of a dump; None does it here.
+        cursor: where to begin in a plain JSONL file, and moved along as it is read. Left alone by every other source.
+
+    Raises:
+        DataError: the source is missing, of no known kind, lacks a column, or is a folder without documents.
+        MissingExtra: the kind needs a package that is not installed.
+    """
+    source = Path(source)
+    if is_hub_name(source):
+        return _all_bounded(read_dataset(source, options), options)
+    if os.path.isdir(source):  # unlike Path's own, false for a name that no file can have
+        return _read_directory(source, options, workers, cursor)
+    if not os.path.exists(source):
+        raise DataError("no such file or folder", path=source, cure="Check the path of the source")
+    if not source.is_file():
+        raise DataError("not a regular file", path=source, cure="A source is looked at before it is read: save the stream to a file first")
+    return _read_file(source, source.name, _format_of(source, options), options, workers, cursor)
+
+
+def _format_of(path: Path, options: SourceOptions) -> str:
+    """The format asked for, else by name, else by content."""
+    if options.format in ("beir", "datasets"):
+        raise DataError(f"a source of the format '{options.format}' is a folder", path=path, cure="Give the folder")
+    try:
+        found = options.format or detect.format_by_name(path) or detect.format_by_content(path)
+        if found is None:
+            raise DataError("unknown type of source", path=path, cure=detect.advice_for(path))
+    except OSError as error:
+        raise DataError(f"cannot be read ({error.strerror})", path=path, cure="Check the file and its permissions") from error
+    return found
+
+
+def _read_directory(folder: Path, options: SourceOptions, workers: Workers | None, cursor: Cursor | None) -> Iterator[Record]:
+    if options.format == "datasets" or (options.format is None and is_saved_dataset(folder)):
+        return _all_bounded(read_dataset(folder, options), options)
+    documents = beir_documents(folder) if options.format in (None, "beir") else None
+    if documents is not None:
+        return _read_file(documents, documents.name, "jsonl", options, workers, cursor)
+    if options.format == "beir":
+        raise DataError("not a BEIR folder", path=folder, cure="It holds corpus.jsonl, and queries.jsonl or qrels")
+    return read_folder(folder, options, partial(_read_file, workers=workers))
+
+
+def _read_file(
+    path: Path, name: str, file_format: str, options: SourceOptions, workers: Workers | None, cursor: Cursor | None = None
+) -> Iterator[Record]:
+    """Records of one file; one rejected record of a file that has none, so that nothing is left out in silence."""
+    try:
+        empty = path.stat().st_size == 0
+    except OSError as error:
+        refuse_passing(error, path)
+        yield Rejected(str(path), 0, UNREADABLE)
+        return
+    if empty:
+        yield Rejected(str(path), 0, EMPTY_FILE)
+        return
+    found = cursor is not None and cursor.offset > 0
+    if options.format is None and options.text_column is None and detect.holds_triples(path, file_format):
+        file_format = "triples"
+    read = FORMATS[file_format].load()
+    if file_format == "mediawiki":
+        records = read(path, workers)
+    elif file_format == "jsonl":
+        records = read(path, name, options, cursor)
+    else:
+        records = read(path, name, options)
+    for record in records:
+        found = True
+        yield _bounded(record, options.document_bytes)
+    if not found:
+        yield Rejected(str(path), 0, NO_DOCUMENTS)
+
+
+def _all_bounded(records: Iterator[Record], options: SourceOptions) -> Iterator[Record]:
+    for record in records:
+        yield _bounded(record, options.document_bytes)
+
+
+def _bounded(record: Record, most: int) -> Record:
+    """The record, or that its text has more than ``most`` bytes."""
+    if not isinstance(record, SourceDocument) or 4 * len(record.text) <= most or len(record.text.encode("utf-8", "replace")) <= most:
+        return record
+    return Rejected(record.path, record.line, TOO_LONG)
+
+
+def source_name(path: str) -> str:
+    """A reader's path as text that any tool can store: bytes of a file name that are not UTF-8 become ``\\xNN``."""
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def read_again(source: str, line: int, options: SourceOptions = LOOK, media: str = "") -> SourceDocument | None:
+    """The record that a document was made of, read from its source once more; None if the source has no such record now.
+
+    Args:
+        source: file or name, as a block's ``source`` has it.
+        line: the record in it; 0: the whole file is one document.
+        options: what was said of the source when the document was made.
+        media: the picture that the document is, as a block's ``media`` has it.
+
+    Raises:
+        DataError: the source no longer exists, or cannot be read.
+        MissingExtra: its kind needs a package that is not installed.
+    """
+    path = Path(source)
+    if not is_hub_name(path) and not path.exists():
+        where = "" if path.is_absolute() else ", or run the command in the directory where the corpus was made,"
+        cure = f"Put it back{where} to see the original record"
+        raise DataError("the source no longer exists", path=source, cure=cure)
+    if path.is_file() and options.format == "beir":
+        options = replace(options, format=None)  # it was said of the folder around the file
+    for record in iter_documents(path, options):
+        if isinstance(record, SourceDocument) and record.line == line and source_name(record.media) == media:
+            return record
+        if record.line > line > 0:
+            break
+    return None

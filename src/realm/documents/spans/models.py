@@ -1,0 +1,178 @@
+"""Salient-span taggers from models outside the corpus: any Hugging Face token classifier, and spaCy pipelines (extra ``spacy``)."""
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from realm.documents.spans.spans import OUTSIDE, TaggedSpan, kind_of, spans_of
+from realm.errors import DataError, MissingExtra
+
+BATCH = 32
+# Wordpieces of a window when the model does not say how long an input may be, and what neighbouring windows share.
+DEFAULT_WINDOW, SHARED = 512, 32
+
+
+class _Words:
+    """The words of one text with the labels of their first pieces, which is what classifiers are trained on."""
+
+    def __init__(self) -> None:
+        self.starts: list[int] = []
+        self.ends: list[int] = []
+        self.labels: list[str] = []
+        self._reached = 0
+
+    def add_window(self, text: str, tokens: Iterable[tuple[int, int, int | None, str]]) -> None:
+        """Add (start, end, word number, label) of the tokens that no earlier window had."""
+        last_word: int | None = None
+        for start, end, word, label in tokens:
+            if start == end or end <= self._reached:
+                continue
+            self._reached = end
+            if word is None or word != last_word:
+                self.starts.append(start)
+                self.ends.append(end)
+                self.labels.append(label)
+            elif any(map(str.isalnum, text[start:end])):  # not the full stop that some tokenizers leave on a word
+                self.ends[-1] = end
+            last_word = word
+
+    def spans(self, text: str) -> list[TaggedSpan]:
+        """What the labels write."""
+        spans = []
+        for first, stop, kind in spans_of(self.labels):
+            start, end = self.starts[first], self.ends[stop - 1]
+            piece = text[start:end]
+            start, end = start + len(piece) - len(piece.lstrip()), start + len(piece.rstrip())
+            if start < end:
+                spans.append(TaggedSpan(start, end, kind_of(kind)))
+        return spans
+
+
+def _place_of(model: str) -> str:
+    """The absolute path of a directory, or a hub name, for which transformers would read a directory of that name as well.
+
+    Raises:
+        DataError: a hub name, and such a directory.
+    """
+    if model.startswith((".", "~")) or Path(model).is_absolute():
+        return str(Path(model).expanduser().resolve())
+    if os.path.lexists(model):
+        cure = f"Write hf:./{model} for it; for the hub, run the command from elsewhere"
+        raise DataError(f"hf:{model} names a model on the hub, and a file or folder of that name is here", cure=cure)
+    return model
+
+
+class ClassifierTagger:
+    """Tags what a token classifier labels; sentences longer than the model takes are read in windows.
+
+    Args:
+        model: a directory, by an absolute path or one that begins with "." or "~"; anything else is a hub name. Weights must be
+            safetensors; code that comes with a model is never run.
+
+    Raises:
+        DataError: nothing usable is found there, a hub name is a directory here as well, or its labels are not of the BIO kind.
+    """
+
+    def __init__(self, model: str):
+        from transformers import AutoModelForTokenClassification, AutoTokenizer
+
+        self.model = _place_of(model)
+        cure = "Give a hub name or a directory with a token classifier: config.json, model.safetensors, tokenizer.json"
+        try:
+            self._tokenizer: Any = AutoTokenizer.from_pretrained(self.model, use_fast=True, trust_remote_code=False)
+            self._network: Any = AutoModelForTokenClassification.from_pretrained(
+                self.model, use_safetensors=True, trust_remote_code=False
+            ).eval()
+        except (OSError, ValueError, ImportError) as error:
+            first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise DataError(f"no token classifier '{model}': {first_line}", cure=cure) from error
+        if not getattr(self._tokenizer, "is_fast", False):
+            raise DataError(f"the tokenizer of '{model}' has no fast version, which offsets need", cure=cure)
+        self._labels = {int(number): str(label) for number, label in self._network.config.id2label.items()}
+        if OUTSIDE not in self._labels.values():
+            listed = ", ".join(sorted(self._labels.values())[:5])
+            raise DataError(
+                f"the labels of '{model}' ({listed}) have no label for words outside a span", cure="Name labels O, B-..., I-..."
+            )
+        longest = getattr(self._network.config, "max_position_embeddings", None) or DEFAULT_WINDOW
+        self._window = max(min(longest, self._tokenizer.model_max_length, DEFAULT_WINDOW), 2 * SHARED)
+
+    def tag(self, text: str) -> list[TaggedSpan]:
+        """Spans in order, without overlaps: dates and numbers if the labels name them, else names."""
+        return self.tag_many([text])[0]
+
+    def tag_many(self, texts: Sequence[str]) -> list[list[TaggedSpan]]:
+        """The spans of each text, computed in batches of similar length."""
+        found: list[list[TaggedSpan]] = [[] for _ in texts]
+        order = sorted((number for number, text in enumerate(texts) if text.strip()), key=lambda number: len(texts[number]))
+        for first in range(0, len(order), BATCH):
+            numbers = order[first : first + BATCH]
+            for number, words in zip(numbers, self._label([texts[number] for number in numbers]), strict=True):
+                found[number] = words.spans(texts[number])
+        return found
+
+    def state(self) -> dict[str, Any]:
+        return {"type": "hf", "model": self.model}
+
+    def _label(self, texts: list[str]) -> list[_Words]:
+        """The labelled words of each text."""
+        import torch
+
+        encoded = self._tokenizer(
+            texts, padding=True, truncation=True, max_length=self._window, stride=SHARED, return_overflowing_tokens=True,
+            return_offsets_mapping=True, return_special_tokens_mask=True, return_tensors="pt",
+        )  # fmt: skip
+        taken = {name: encoded[name] for name in self._tokenizer.model_input_names if name in encoded}
+        with torch.inference_mode():
+            best = self._network(**taken).logits.argmax(-1).tolist()
+        words = [_Words() for _ in texts]
+        columns = (encoded[name].tolist() for name in ("overflow_to_sample_mapping", "offset_mapping", "special_tokens_mask"))
+        for row, (number, offsets, special, labels) in enumerate(zip(*columns, best, strict=True)):
+            tokens = zip(offsets, encoded.word_ids(row), labels, special, strict=True)
+            named = ((start, end, word, self._labels[label]) for (start, end), word, label, is_special in tokens if not is_special)
+            words[number].add_window(texts[number], named)
+        return words
+
+
+SPACY_BATCH = 128
+
+
+class SpacyTagger:
+    """Tags the entities (``doc.ents``) of a pipeline.
+
+    Args:
+        model: an installed pipeline, such as en_core_web_sm, or a directory that ``nlp.to_disk`` wrote.
+
+    Raises:
+        DataError: no such pipeline.
+        MissingExtra: spaCy is not installed.
+    """
+
+    def __init__(self, model: str):
+        try:
+            import spacy
+        except ImportError:
+            raise MissingExtra("a spaCy tagger", "spacy") from None
+        self.model = str(Path(model).resolve()) if Path(model).is_dir() else model
+        try:
+            self._pipeline = spacy.load(self.model)
+        except (OSError, ValueError) as error:
+            first_line = str(error).strip().splitlines()[0]
+            cure = f"Install it (python -m spacy download {model}), or give the directory of a pipeline"
+            raise DataError(f"no spaCy pipeline '{model}': {first_line}", cure=cure) from error
+
+    def tag(self, text: str) -> list[TaggedSpan]:
+        """Spans in order, without overlaps: dates and numbers if the labels name them, else names."""
+        return _spans(self._pipeline(text).ents)
+
+    def tag_many(self, texts: Sequence[str]) -> list[list[TaggedSpan]]:
+        """The spans of each text."""
+        return [_spans(document.ents) for document in self._pipeline.pipe(texts, batch_size=SPACY_BATCH)]
+
+    def state(self) -> dict[str, Any]:
+        return {"type": "spacy", "model": self.model}
+
+
+def _spans(entities: Iterable[Any]) -> list[TaggedSpan]:
+    return [TaggedSpan(entity.start_char, entity.end_char, kind_of(entity.label_)) for entity in entities]

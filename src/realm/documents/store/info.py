@@ -1,0 +1,169 @@
+"""What a corpus holds, and whether its salient spans can teach a retriever anything; and one document of it, as it is shown."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from realm.documents.sources import SourceOptions
+from realm.documents.sources.reading import read_again
+from realm.documents.store.blocks import BlockStore
+from realm.documents.store.manifest import CorpusManifest, SpanStatistics, read_manifest
+from realm.documents.store.views import Segment
+from realm.errors import DataError, RealmError
+from realm.text.canonical import canonical_text
+
+# Below these a retriever finds nothing to learn from: too few masks, or masks that no other block can explain.
+FEWEST_SPANS_PER_BLOCK = 0.5
+LARGEST_SINGLE_BLOCK_SHARE = 0.9
+
+
+def span_repetition(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[int, int]:
+    """How spans repeat across blocks.
+
+    Args:
+        parts: (hashes uint64 [t], blocks int64 [t]) of span occurrences.
+
+    Returns:
+        Number of distinct texts; number of occurrences whose text is in one block only.
+    """
+    hashes = np.concatenate([part[0] for part in parts])
+    blocks = np.concatenate([part[1] for part in parts])
+    if not len(hashes):
+        return 0, 0
+    order = np.lexsort((blocks, hashes))
+    hashes, blocks = hashes[order], blocks[order]
+    starts = np.flatnonzero(np.concatenate([[True], hashes[1:] != hashes[:-1]]))
+    counts = np.diff(np.append(starts, len(hashes)))
+    # Sorted by block within a text: first and last block are equal if there is only one.
+    single = blocks[starts] == blocks[starts + counts - 1]
+    return len(starts), int(counts[single].sum())
+
+
+def changed_statistics(store: BlockStore, live: np.ndarray, new: Sequence[Segment], old: SpanStatistics) -> SpanStatistics:
+    """Span statistics after a change. Only spans whose text occurs in what came or went are gathered, so memory follows the change.
+
+    Args:
+        store: the version before.
+        live: bool [n], which of its rows stay live.
+        new: segments that come.
+        old: statistics to bring up to date; ``unaligned`` and ``cut`` are kept.
+    """
+    gone = np.flatnonzero(store.live & ~live)
+    starts = accumulate((segment.rows for segment in new), initial=len(store))
+    came = [segment.flat("span_hashes", start) for segment, start in zip(new, starts, strict=False)]
+    touched = np.unique(
+        np.concatenate([np.empty(0, np.uint64), *(store.span_hashes(row) for row in gone.tolist()), *(hashes for hashes, _ in came)])
+    )
+    if not len(touched):
+        return old
+    hashes, rows = store.span_occurrences(touched)
+    was, stays = store.live[rows], live[rows]
+    before = span_repetition([(hashes[was], rows[was])])
+    after = span_repetition([(hashes[stays], rows[stays]), *came])
+    return replace(old, distinct=old.distinct + after[0] - before[0], single_block=old.single_block + after[1] - before[1])
+
+
+def corpus_info(corpus: Path) -> dict[str, Any]:
+    """The object that ``realm corpus info --json`` prints.
+
+    Counts are of the version in force; ``spans_per_block`` is a mean; ``single_block_span_share`` (0..1) is the share of salient span
+    occurrences whose text is in one block only, which retrieval cannot help to predict; ``teaches`` says whether pre-training can
+    learn from these spans, ``advice`` what to do if not (None otherwise).
+
+    Raises:
+        CorpusError: no corpus here, or a damaged one.
+    """
+    manifest = read_manifest(Path(corpus))
+    share = manifest.span_statistics.single_block / max(manifest.spans, 1)
+    advice = _advice(manifest, share)
+    return {
+        "documents": manifest.documents,
+        "blocks": manifest.blocks,
+        "spans": manifest.spans,
+        "version": manifest.version,
+        "segments": len(manifest.segments),
+        "removed": manifest.removed,
+        "rejected": manifest.rejected,
+        "duplicates": manifest.duplicates,
+        "spans_per_block": manifest.spans / max(manifest.blocks, 1),
+        "single_block_span_share": share,
+        "tokens": manifest.tokens,
+        "vocab_size": manifest.vocab_size,
+        "block_length": manifest.block_length,
+        "teaches": advice is None,
+        "advice": advice,
+    }
+
+
+def _advice(manifest: CorpusManifest, single_block_share: float) -> str | None:
+    if manifest.blocks < 2:
+        return "One block leaves nothing to retrieve: add documents, or build with a smaller block length"
+    if manifest.spans < FEWEST_SPANS_PER_BLOCK * manifest.blocks:
+        return "Few salient spans were found: give a gazetteer with the names and terms that matter in these documents"
+    if single_block_share > LARGEST_SINGLE_BLOCK_SHARE:
+        return "Nearly every salient span is in one block only, so no other block helps to predict it: add documents on the same subjects"
+    return None
+
+
+def document_blocks(corpus: Path, doc_id: str) -> list[dict[str, Any]]:
+    """The live blocks of a document in order, as ``corpus show --json`` has them; offsets of spans count from their sentence.
+
+    Raises:
+        CorpusError: no corpus here, or a damaged one.
+        DataError: no such document.
+    """
+    store = BlockStore.open(corpus)
+    rows = store.live_rows_of_document(doc_id).tolist()
+    if not rows:
+        raise DataError(f"no document '{doc_id}'", path=corpus, cure="Give the id of a document, not a title.")
+    return [_shown(store, row) for row in rows]
+
+
+def _shown(store: BlockStore, row: int) -> dict[str, Any]:
+    block, spans = store.block(row), store.spans(row)
+    sentences = []
+    for number, (start, end) in enumerate(store.sentences(row).chars.tolist()):
+        inside = spans.chars[spans.sentence == number] - start
+        sentences.append({"text": block.text[start:end], "spans": inside.tolist()})
+    return {
+        "block_id": block.block_id,
+        "title": block.title,
+        "text": block.text,
+        "spans": [block.text[start:end] for start, end in spans.chars.tolist()],
+        "sentences": sentences,
+        "char_start": block.char_start,
+        "source": block.source,
+        "line": block.line,
+        "lang": store.language(row),
+        "media": block.media,
+    }
+
+
+def source_record(corpus: Path, blocks: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The record that a document's blocks were made of, read again: path, line, record (None if it cannot be had) and a note.
+
+    The source is read with the options that it was read with at first. The note is one line that says why there is no record, or that
+    it has changed since; None if all is as it was.
+
+    Args:
+        corpus: the corpus directory.
+        blocks: what ``document_blocks`` gave.
+    """
+    path, line = blocks[0]["source"], blocks[0]["line"]
+    said: dict[str, Any] = dict(read_manifest(corpus).said_of_source(blocks[0]["block_id"]))
+    options = SourceOptions(**said)
+    shown: dict[str, Any] = {"path": path, "line": line, "record": None, "note": None}
+    try:
+        found = read_again(path, line, options, blocks[0]["media"])
+    except RealmError as error:
+        return shown | {"note": str(error)}
+    if found is None:
+        return shown | {"note": "the source has no such record any more"}
+    text = canonical_text(found.text)
+    same = all(text[block["char_start"] :].startswith(block["text"]) for block in blocks)
+    note = None if same else "the source has changed since the document was read"
+    return shown | {"record": {"id": found.doc_id, "title": found.title, "text": found.text}, "note": note}

@@ -1,0 +1,250 @@
+"""Bytes of a source: decompressed by their first bytes, cut into lines of bounded length, decoded by their byte order mark."""
+
+import bz2
+import codecs
+import errno
+import gzip
+import io
+import lzma
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, cast
+
+import pyarrow as pa
+import regex
+
+from realm.documents.records import BINARY, DAMAGED, INVALID_UTF8, INVALID_UTF16, TOO_LONG, TOO_MANY_EMPTY, UNREADABLE, Rejected
+from realm.errors import Interrupted
+from realm.storage.disk import says_nothing_of_the_file
+
+# Bytes of a line, of a file that is one document, and of one field of a table. What is longer is skipped without being read whole.
+LINE_LIMIT = 64 * 2**20
+HEAD_BYTES = 2**18
+# In a row. Some kilobytes of compressed data hold 10^8 of them, and a reader would look at each.
+EMPTY_LINES = 1_000_000
+_BUFFER = 2**20
+_BINARY_SAMPLE = 2**16
+_CONTROL = bytes(set(range(32)) - {8, 9, 10, 11, 12, 13, 27}) + b"\x7f"
+_BINARY_SHARE = 0.1
+
+_ESCAPED = regex.compile("[\udc80-\udcff]")
+
+DECOMPRESSION_ERRORS = (EOFError, OSError, lzma.LZMAError, zlib.error, pa.ArrowInvalid)
+_MAGIC = ((b"\x1f\x8b", "gz"), (b"\xfd7zXZ\x00", "xz"), (b"\x28\xb5\x2f\xfd", "zst"), (b"BZh", "bz2"))
+_BYTE_ORDER_MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+
+
+def compression_of(start: bytes) -> str | None:
+    """gz, xz, zst or bz2 by a file's first bytes, else None."""
+    return next((name for magic, name in _MAGIC if start.startswith(magic)), None)
+
+
+def encoding_of(start: bytes) -> str | None:
+    """Python's name of the encoding that a byte order mark announces, else None."""
+    return next((name for mark, name in _BYTE_ORDER_MARKS if start.startswith(mark)), None)
+
+
+@dataclass
+class Cursor:
+    """How far a reader has come that can go to a line at once: behind line ``line``, at byte ``offset``. It begins there, and moves it."""
+
+    line: int = 0
+    offset: int = 0
+
+
+def open_bytes(path: Path) -> IO[bytes]:
+    """Open a file for reading, decompressed if its first bytes say that it is compressed, whatever its name.
+
+    Raises:
+        OSError: it cannot be opened. Damage shows later, as one of ``DECOMPRESSION_ERRORS``.
+    """
+    with open(path, "rb") as file:
+        start = file.read(8)
+    # Small buffers: what stands in one when damage is met is lost.
+    match compression_of(start):
+        case "gz":
+            return cast(IO[bytes], gzip.open(path, "rb"))
+        case "xz":
+            return cast(IO[bytes], lzma.open(path, "rb"))
+        case "bz2":
+            return cast(IO[bytes], bz2.open(path, "rb"))
+        case "zst":
+            return io.BufferedReader(cast(Any, pa.input_stream(str(path), compression="zstd")))
+        case _:
+            return open(path, "rb", buffering=_BUFFER)
+
+
+def read_head(path: Path, size: int = HEAD_BYTES) -> bytes:
+    """The first decompressed bytes, as UTF-8 where a byte order mark says what they are; fewer where the file ends or is damaged.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
+    found = bytearray()
+    with open_bytes(path) as file:
+        try:
+            while len(found) < size and (more := file.read(size - len(found))):
+                found += more
+        except DECOMPRESSION_ERRORS as error:
+            refuse_passing(error, path)
+    head = bytes(found)
+    encoding = encoding_of(head)
+    if encoding is None:
+        return head
+    decoder = codecs.getincrementaldecoder("utf-8-sig" if encoding == "utf-8" else encoding)(errors="replace")
+    return decoder.decode(head).encode("utf-8", "replace")
+
+
+def numbered_lines(path: Path, cursor: Cursor | None = None) -> Iterator[tuple[int, bytes] | Rejected]:
+    """Lines with their 1-based numbers, as UTF-8 without a byte order mark; a rejected record for each line that cannot be had.
+
+    Memory: one line of at most ``LINE_LIMIT`` bytes. What was read before damage stays; the rest cannot be trusted and ends the file.
+
+    Args:
+        cursor: where to begin, and moved behind each line, if the file is neither compressed nor recoded; else left alone.
+    """
+    number = cursor.line if cursor else 0
+    try:
+        with open_bytes(path) as raw:
+            file = _as_utf8(raw)
+            plain = cursor if file is raw and isinstance(getattr(raw, "raw", None), io.FileIO) else None
+            offset = (raw.seek(plain.offset) if plain.offset else raw.tell()) if plain else 0
+            empty = 0
+            while line := file.readline(LINE_LIMIT + 1):
+                number += 1
+                empty = empty + 1 if len(line) < 3 and line.isspace() else 0
+                if empty > EMPTY_LINES:
+                    yield Rejected(str(path), number, TOO_MANY_EMPTY)
+                    return
+                offset += len(line)
+                if len(line) > LINE_LIMIT and not (len(line) == LINE_LIMIT + 1 and line.endswith(b"\n")):
+                    offset += _skip_line(file, line)
+                    found: tuple[int, bytes] | Rejected = Rejected(str(path), number, TOO_LONG)
+                else:
+                    found = number, line
+                if plain:
+                    plain.line, plain.offset = number, offset
+                yield found
+    except UnicodeDecodeError:
+        yield Rejected(str(path), number + 1, INVALID_UTF16)
+    except DECOMPRESSION_ERRORS as error:
+        refuse_passing(error, path)
+        yield Rejected(str(path), number + 1, _damage(path))
+
+
+def pieces(path: Path) -> Iterator[bytes | Rejected]:
+    """The bytes as UTF-8, in pieces that end anywhere, with a rejected record last where the file is damaged."""
+    lines = 0
+    try:
+        with open_bytes(path) as raw:
+            file = _as_utf8(raw)
+            empty = 0
+            while piece := b"".join(_at_least(file, _BUFFER)):
+                empty = empty + piece.count(b"\n") if piece.isspace() else 0
+                lines += piece.count(b"\n")
+                if empty > EMPTY_LINES:
+                    yield Rejected(str(path), lines, TOO_MANY_EMPTY)
+                    return
+                yield piece
+    except UnicodeDecodeError:
+        yield Rejected(str(path), lines + 1, INVALID_UTF16)
+    except DECOMPRESSION_ERRORS as error:
+        refuse_passing(error, path)
+        yield Rejected(str(path), lines + 1, _damage(path))
+
+
+def _at_least(file: Any, size: int) -> Iterator[bytes]:
+    """Lines, or parts of long ones, until they make ``size`` bytes."""
+    while size > 0 and (part := file.readline(size)):
+        size -= len(part)
+        yield part
+
+
+def read_document(path: Path) -> bytes | Rejected:
+    """A whole file that is one document, decompressed. Line 0 in what is rejected."""
+    try:
+        with open_bytes(path) as file:
+            data = file.read(LINE_LIMIT + 1)
+    except DECOMPRESSION_ERRORS as error:
+        refuse_passing(error, path)
+        return Rejected(str(path), 0, _damage(path))
+    return Rejected(str(path), 0, TOO_LONG) if len(data) > LINE_LIMIT else data
+
+
+def decoded(data: bytes, path: str) -> str | Rejected:
+    """Text of a file's bytes: by its byte order mark, else UTF-8. Binary data is told from text by its control characters."""
+    encoding = encoding_of(data)
+    try:
+        text = data.decode("utf-8-sig" if encoding in (None, "utf-8") else encoding or "")
+    except UnicodeDecodeError as error:
+        if encoding not in (None, "utf-8"):
+            return Rejected(path, 0, INVALID_UTF16)
+        if b"\0" in data[:_BINARY_SAMPLE]:
+            return Rejected(path, 0, BINARY)
+        return Rejected(path, data[: error.start].count(b"\n") + 1, INVALID_UTF8)
+    sample = text[:_BINARY_SAMPLE].encode("utf-8", "replace")
+    if len(sample) - len(sample.translate(None, _CONTROL)) > _BINARY_SHARE * len(sample):
+        return Rejected(path, 0, BINARY)
+    return text
+
+
+def is_utf8(text: str) -> bool:
+    """Whether text that was decoded with "surrogateescape" had no bad byte."""
+    return text.isascii() or _ESCAPED.search(text) is None
+
+
+class _Recoded:
+    """Lines of a UTF-16 or UTF-32 stream, as UTF-8."""
+
+    def __init__(self, file: IO[bytes], encoding: str):
+        self._text = io.TextIOWrapper(file, encoding=encoding, newline="\n")
+
+    def readline(self, size: int) -> bytes:
+        return self._text.readline(size).encode("utf-8")
+
+
+def _as_utf8(raw: IO[bytes]) -> Any:
+    """``raw`` after its byte order mark, or a stream that recodes it."""
+    start = cast(io.BufferedReader, raw).peek(4)[:4]
+    encoding = encoding_of(start)
+    if encoding == "utf-8":
+        raw.read(len(codecs.BOM_UTF8))
+    return raw if encoding in (None, "utf-8") else _Recoded(raw, encoding)
+
+
+def _skip_line(file: Any, line: bytes) -> int:
+    """Read to the end of a line, a piece at a time. Returns how many bytes that took."""
+    skipped = 0
+    while line and not line.endswith(b"\n"):
+        line = file.readline(_BUFFER)
+        skipped += len(line)
+    return skipped
+
+
+def refuse_passing(error: BaseException, path: Path) -> None:
+    """End the whole work over what says nothing of a source, or that its disk fails: documents that cannot be read now are not gone.
+
+    Raises:
+        Interrupted: it is of that kind.
+    """
+    if says_nothing_of_the_file(error) or (isinstance(error, OSError) and error.errno == errno.EIO):
+        problem = f"could not be read: {getattr(error, 'strerror', None) or error}"
+        cure = "Nothing is changed; run the same command again, without this source if its disk fails"
+        raise Interrupted(problem, path=path, cure=cure) from error
+
+
+def _damage(path: Path) -> str:
+    """Why reading stopped: the compressed data, or the file itself."""
+    try:
+        with open(path, "rb") as file:
+            return DAMAGED if compression_of(file.read(8)) else UNREADABLE
+    except OSError:
+        return UNREADABLE

@@ -1,0 +1,254 @@
+"""The few templates that carry prose or values inside sentences; every other template is dropped.
+
+Names are those of large Wikipedias. A writer gets the positional and the named arguments, already cleaned of nested brackets.
+"""
+
+import re
+import tomllib
+from collections.abc import Callable
+from importlib.resources import files
+
+from realm.documents.wiki.elements import APART
+from realm.text.languages import FULL_MONTHS
+
+_UNITS = {"sqkm": "km²", "sqmi": "sq mi", "C": "°C", "F": "°F", "sqft": "sq ft", "m2": "m²", "km2": "km²", "km²": "km²", "m²": "m²"}
+_RANGES = {"to": " to ", "-": "–", "–": "–", "and": " and ", "or": " or ", "x": " × ", "by": " by ", "x ": " × ", "to(-)": " to "}
+
+
+def convert(positional: list[str], named: dict[str, str]) -> str:
+    """``{{convert|10|to|20|km|mi}}``: the values as given, with their unit."""
+    if len(positional) < 2:
+        return "".join(positional)
+    text, at = positional[0], 1
+    while at + 1 < len(positional) and positional[at] in _RANGES:
+        text += _RANGES[positional[at]] + positional[at + 1]
+        at += 2
+    if at < len(positional) and re.fullmatch(r"[\d.,]+", positional[at]):  # {{convert|5|ft|6|in}} has its second value later
+        at += 1
+    unit = positional[at] if at < len(positional) else ""
+    text += " " + _UNITS.get(unit, unit)
+    if at + 2 < len(positional) and unit in ("ft", "lb", "st", "mi", "yd") and re.fullmatch(r"\d[\d.]*", positional[at + 1]):
+        text += f" {positional[at + 1]} {positional[at + 2]}"
+    return text
+
+
+def unit(positional: list[str], named: dict[str, str]) -> str:
+    """French ``{{unité|892|km|2}}``: units with their powers."""
+    return " ".join(positional[:2]) + "".join(part.replace("2", "²").replace("3", "³") for part in positional[2:3] if part in ("2", "3"))
+
+
+def date(positional: list[str], named: dict[str, str]) -> str:
+    """Year, month and day as numbers, written out: 5 May 2001, or May 5, 2001 with ``mf``."""
+    if not all(part.isdigit() for part in positional[:3] if part):  # in words, as in French: 11|novembre|1866
+        return " ".join(part for part in positional[:3] if part)
+    numbers = [part for part in positional[:3] if part]
+    if not numbers or (len(numbers) > 1 and not 1 <= int(numbers[1]) <= 12):
+        return positional[0] if positional else ""
+    if len(numbers) == 1:
+        return numbers[0]
+    month = FULL_MONTHS[int(numbers[1]) - 1]
+    if len(numbers) == 2:
+        return f"{month} {numbers[0]}"
+    day = str(int(numbers[2]))
+    return f"{month} {day}, {numbers[0]}" if named.get("mf", "n")[:1] == "y" else f"{day} {month} {numbers[0]}"
+
+
+def as_of(positional: list[str], named: dict[str, str]) -> str:
+    since = "since" in named
+    words = ("Since " if since else "As of ") if named.get("lc", "n")[:1] != "y" else ("since " if since else "as of ")
+    return named.get("alt") or words + date(positional, named)
+
+
+def fraction(positional: list[str], named: dict[str, str]) -> str:
+    match positional:
+        case [whole, above, below, *_]:
+            return f"{whole} {above}/{below}"
+        case [above, below]:
+            return f"{APART}{above}/{below}"
+    return f"{APART}1/{positional[0]}" if positional else "/"
+
+
+def coordinates(positional: list[str], named: dict[str, str]) -> str:
+    """``{{coord|13|19|N|169|9|W}}`` inside a sentence: 13°19′N 169°9′W. In the margin, with ``display=title``, nothing."""
+    if "inline" not in named.get("display", "inline"):
+        return ""
+    if all(re.fullmatch(r"-?\d+\.\d+", part) for part in positional[:2]):
+        return ", ".join(positional[:2])
+    text, signs = "", iter("°′″")
+    for part in positional[:8]:
+        if part in ("N", "S", "E", "W"):
+            text, signs = text + part + " ", iter("°′″")
+        elif re.fullmatch(r"-?\d+(?:\.\d+)?", part):
+            text += part + next(signs, "")
+        else:
+            break
+    return text.strip()
+
+
+def height(positional: list[str], named: dict[str, str]) -> str:
+    """German: ``{{Höhe|115|DE-NHN}}``."""
+    return f"{positional[0]} m" if positional else ""
+
+
+def value(positional: list[str], named: dict[str, str]) -> str:
+    power = f" × 10^{named['e']}" if named.get("e") else ""
+    unit = named.get("u") or named.get("ul") or ""
+    return (positional[0] if positional else "") + power + (f" {unit}" if unit else "")
+
+
+def century(positional: list[str], named: dict[str, str]) -> str:
+    """French: ``{{s|XIX|e}}``, or ``{{s-|XIX}}`` for the same."""
+    return positional[0] + (positional[1:] or ["e"])[0] + " siècle" if positional else ""
+
+
+def hour(positional: list[str], named: dict[str, str]) -> str:
+    return " h ".join(part for part in positional[:2] if part) + (" h" if len(positional) == 1 else "")
+
+
+def grouped(number: str) -> str:
+    """``{{formatnum:1234567}}``: thousands grouped."""
+    plain = number.replace(",", "")
+    return f"{int(plain):,}" if plain.isascii() and plain.isdigit() and len(plain) < 40 else number
+
+
+def dash_year(positional: list[str], named: dict[str, str]) -> str:
+    return "–".join(positional[:2])
+
+
+Arguments = tuple[list[str], dict[str, str]]
+Writer = Callable[[list[str], dict[str, str]], str]
+
+_NAMED = re.compile(r"\s*([\w .\-]{1,40}?)\s*=(.*)", re.DOTALL)
+# French: {{XXe siècle}}, {{1re}}, {{84e|congrès}}.
+_ORDINAL = re.compile(r"(?:[ivxl]+e|ier) siècle|\d{1,3}(?:e|re|er)|[ivxl]{1,7}e|i(?:er|re)")
+# {{USA}}: a flag and the country's name, which is not known here; the code stands for it.
+_COUNTRY = re.compile(r"[A-Z]{3}")
+_ACCIDENTALS = {"flat": "♭", "sharp": "♯", "natural": "♮"}
+_NO_COUNTRIES = frozenset(["TOC", "CLR", "KIA", "WIA", "MIA", "POW", "NPO", "FAC"])
+
+
+def template_writer(name: str) -> Callable[[str], str] | None:
+    """What writes the template of this name, given its rendered content; None where it is to be dropped."""
+    title = name.replace("_", " ")
+    name = title.lower()
+    writer = _WRITERS.get(name)
+    if writer is None and ":" in name:
+        name, _, _ = name.partition(":")
+        function = _FUNCTIONS.get(name.strip())
+        return None if function is None else lambda content: function(content.partition(":")[2].partition("|")[0].strip())
+    if writer is None and name.startswith(("lang-", "vol-", "link-")):  # lang-fr; the Latgalian name of the same; a link to another wiki
+        writer = _argument(0)
+    if writer is None and _ORDINAL.fullmatch(name):
+        writer = _ordinal(title)
+    if writer is None and _COUNTRY.fullmatch(title) and title not in _NO_COUNTRIES:
+        return lambda content: "" if "|" in content else title
+    return None if writer is None else lambda content: writer(*_arguments(content))
+
+
+def _arguments(content: str) -> Arguments:
+    positional: list[str] = []
+    named: dict[str, str] = {}
+    for argument in content.split("|")[1:]:
+        match = _NAMED.fullmatch(argument) if "=" in argument else None
+        if match and match[1].isdigit():
+            named[match[1]] = match[2].strip()
+        elif match:
+            named[match[1].lower()] = match[2].strip()
+        else:
+            positional.append(argument.strip())
+    for number in range(len(positional) + 1, 10):  # {{quote|1=text}}
+        if str(number) not in named:
+            break
+        positional.append(named[str(number)])
+    return positional, named
+
+
+def _argument(number: int, *names: str) -> Writer:
+    """The argument at ``number`` from 0, or the first of the named ones."""
+
+    def write(positional: list[str], named: dict[str, str]) -> str:
+        for name in names:
+            if named.get(name):
+                return named[name]
+        return positional[number] if number < len(positional) else ""
+
+    return write
+
+
+def _text(text: str) -> Writer:
+    return lambda positional, named: text
+
+
+def _before(prefix: str) -> Writer:
+    return lambda positional, named: prefix + (positional[0] if positional else "")
+
+
+def _joined(separator: str) -> Writer:
+    return lambda positional, named: separator.join(part for part in positional if part)
+
+
+def _nihongo(positional: list[str], named: dict[str, str]) -> str:
+    first, *rest = [part for part in positional if part] or [""]
+    return f"{first} ({', '.join(rest[:2])})" if rest else first
+
+
+def _ordinal(name: str) -> Writer:
+    return lambda positional, named: " ".join([name, *positional[:1]])
+
+
+def _by_name(names: str, writer: Writer) -> dict[str, Writer]:
+    return {name.strip(): writer for name in names.split(",")}
+
+
+def _listed_writers() -> dict[str, Writer]:
+    """The writers of ``templates.toml``."""
+    tables = tomllib.loads((files("realm.documents.wiki") / "templates.toml").read_text("utf-8"))
+    writers: dict[str, Writer] = {}
+    for text, names in tables["text"].items():
+        writers |= _by_name(names, _text(text))
+    for prefix, names in tables["before"].items():
+        writers |= _by_name(names, _before(prefix))
+    for place, names in tables["argument"].items():
+        number, *named = place.split()
+        writers |= _by_name(names, _argument(int(number), *named))
+    return writers
+
+
+_WRITERS: dict[str, Writer] = {
+    **_listed_writers(),
+    **_by_name("sup", lambda positional, named: f"<sup>{positional[0]}</sup>" if positional else ""),
+    **_by_name("sub", lambda positional, named: f"<sub>{positional[0]}</sub>" if positional else ""),
+    **_by_name("incise", lambda positional, named: f"– {positional[0]} –" if positional else ""),
+    **_by_name('"', lambda positional, named: f"„{positional[0]}“" if positional else ""),
+    **_by_name("coord,coordinates", coordinates),
+    **_by_name("höhe", height),
+    # {{souverain2|Joseph II (empereur)}}: a title without what tells it from others.
+    **_by_name("souverain,souverain2,souverain-", lambda positional, named: "".join(positional[:1]).partition(" (")[0]),
+    **_by_name("convert,cvt,conv", convert),
+    **_by_name("unité,unit,maßeinheit", unit),
+    **_by_name("start date,end date,film date,start-date,date,dts,birth date,death date,birth-date,death-date,start date and age", date),
+    **_by_name("birth date and age,bda,birth year,dob", date),
+    **_by_name("date-,date de naissance,date de décès,naissance,décès,date de naissance-,date de décès-", date),
+    **_by_name("as of,asof", as_of),
+    **_by_name("nombre,tmp,currency,format price", _joined(" ")),
+    **_by_name("gaps,chem", _joined("")),
+    **_by_name("heure", hour),
+    **_by_name("dash year", dash_year),
+    **_by_name("music", lambda positional, named: _ACCIDENTALS.get("".join(positional[:1]).lower(), "")),
+    **_by_name(
+        "bibleref,bibleverse,bibleref2,oldstyledate,oldstyledatedy,ship,barca,sclass,sclass2,sortname,hnd",
+        lambda positional, named: " ".join(positional[:2]),
+    ),
+    **_by_name("frac,sfrac,fraction,fract", fraction),
+    **_by_name("nihongo,nihongo2,nihongo3", _nihongo),
+    **_by_name("val", value),
+    **_by_name("s,s-,sp,s mini,siècle", century),
+}
+
+_FUNCTIONS: dict[str, Callable[[str], str]] = {
+    "formatnum": grouped,
+    "lc": str.lower,
+    "uc": str.upper,
+    "ucfirst": lambda text: text[:1].upper() + text[1:],
+    "lcfirst": lambda text: text[:1].lower() + text[1:],
+}

@@ -1,0 +1,148 @@
+"""What is fitted on dev after training: what makes a confidence of an answer's p, with what abstaining buys, and the weight of sparse
+against dense search.
+"""
+
+from collections.abc import Sequence as SequenceOf
+from dataclasses import asdict
+from math import log
+from typing import Any
+
+import numpy as np
+
+from realm.answering.answerer import LEAST, Answerer, Confidence, logit
+from realm.answering.records import Answer
+from realm.evaluation.measures import Relevance, is_correct
+from realm.models.types import Question
+from realm.search.candidates import EVEN, HybridCandidates
+
+SLOPES = np.logspace(-1.5, 1, 101)
+"""From 1/32, where an answer's confidence hardly depends on its p any more, to 10."""
+NEWTON = 50
+"""Steps, of which a few are enough."""
+BINS = 10
+COVERAGES = tuple(round(0.05 * n, 2) for n in range(1, 21))
+COST = 0.1
+"""Share of the right answers that abstaining may cost."""
+LEAST_RIGHT = 20
+"""Right answers from which on their share is told."""
+WEIGHTS = tuple(sorted((2 ** (n / 2) for n in range(-4, 5)), key=lambda weight: abs(log(weight))))
+"""Of sparse against dense search, from 1/4 to 4, the most even first."""
+WEIGHT_DEPTH = 5
+"""Blocks among which an answer is looked for when a weight is fitted: as many as are read."""
+
+
+def calibrate(answerer: Answerer, dev: SequenceOf[Question], read: int) -> dict[str, Any]:
+    """What makes the confidence of an answer the share of right ones, on dev questions.
+
+    Returns:
+        {"slope", "bias", "abstain_below", "calibration": {"n", "nll", "nll_before", "error", "error_before"}}: negative log-likelihood of
+        right and wrong, and expected calibration error, of the confidence and of p; see :func:`threshold` for the third.
+    """
+    answers = answerer.answer([question.text for question in dev], k=read)
+    hits = [is_correct(answer.answer, question) for answer, question in zip(answers, dev, strict=True)]
+    p = [answer.p for answer in answers]
+    found = fit_confidence(p, hits)
+    confidence = [found.of(value) for value in p]
+    facts = {
+        "n": len(hits),
+        "nll": log_loss(confidence, hits),
+        "nll_before": log_loss(p, hits),
+        "error": calibration_error(confidence, hits),
+        "error_before": calibration_error(p, hits),
+    }
+    return {**asdict(found), "abstain_below": threshold(confidence, hits), "calibration": facts}
+
+
+def fit_confidence(p: SequenceOf[float], hits: SequenceOf[bool]) -> Confidence:
+    """Slope and bias under which it is likeliest that just these of n answers are right.
+
+    Standard normal priors on the bias and the logarithm of the slope keep a handful of answers, or answers that are all right, from saying
+    that every answer is.
+    """
+    x, right = np.array([logit(value) for value in p]), np.asarray(hits, np.float64)
+    fits = [(slope, _bias(slope * x, right)) for slope in SLOPES.tolist()]
+
+    def unlikely(fit: tuple[float, float]) -> float:
+        slope, bias = fit
+        z = slope * x + bias
+        return float((np.logaddexp(0.0, z) - right * z).sum() + (bias**2 + log(slope) ** 2) / 2)
+
+    return Confidence(*min(fits, key=unlikely))
+
+
+def _bias(z: np.ndarray, right: np.ndarray) -> float:
+    """The likeliest addition to the log-odds z [n], by Newton's method: the loss is convex, steps are bounded."""
+    bias = 0.0
+    for _ in range(NEWTON):
+        p = 1.0 / (1.0 + np.exp(-(z + bias)))
+        step = float(((p - right).sum() + bias) / ((p * (1.0 - p)).sum() + 1.0))
+        bias -= min(max(step, -1.0), 1.0)
+    return bias
+
+
+def threshold(confidence: SequenceOf[float], hits: SequenceOf[bool]) -> float:
+    """The confidence below which a share ``COST`` of the right answers lies; 0 where there are too few of them to tell.
+
+    What documents do not answer is mostly below it: no question without an answer is needed to find it.
+    """
+    right = sorted(p for p, hit in zip(confidence, hits, strict=True) if hit)
+    return right[int(COST * len(right))] if len(right) >= LEAST_RIGHT else 0.0
+
+
+def fit_weight(source: HybridCandidates, relevance: Relevance, dev: SequenceOf[Question]) -> dict[str, Any]:
+    """The weight of sparse search at which most dev questions find an answer among the best five blocks; of equal ones the most even.
+
+    Returns:
+        {"retrieval_weight", "weight_fit": {"n", "recall", "recall_even"}}: recall at 5 with that weight, and with 1.
+    """
+    recall = hits_by_weight(source, relevance, dev, WEIGHTS).mean(1).tolist()
+    best = int(np.argmax(recall))
+    return {
+        "retrieval_weight": WEIGHTS[best],
+        "weight_fit": {"n": len(dev), "recall": recall[best], "recall_even": recall[WEIGHTS.index(EVEN)]},
+    }
+
+
+def hits_by_weight(
+    source: HybridCandidates, relevance: Relevance, questions: SequenceOf[Question], weights: SequenceOf[float]
+) -> np.ndarray:
+    """Whether each question finds an answer among its best ``WEIGHT_DEPTH`` blocks at each of w weights, bool [w, n]."""
+    source.eval()
+    texts = [question.text for question in questions]
+    rows = source.rows_by_weight(texts, relevance.store.tokenizer.encode(texts), weights, WEIGHT_DEPTH)
+    return np.array([[relevance.by_answer(q, found).any() for q, found in zip(questions, each, strict=True)] for each in rows])
+
+
+def log_loss(confidence: SequenceOf[float], hits: SequenceOf[bool]) -> float:
+    """Mean negative log-likelihood of "right" and "wrong" under n confidences."""
+    p, right = np.clip(np.asarray(confidence, np.float64), LEAST, 1 - LEAST), np.asarray(hits, np.float64)
+    return float(-(right * np.log(p) + (1 - right) * np.log(1 - p)).mean())
+
+
+def calibration_error(confidence: SequenceOf[float], hits: SequenceOf[bool]) -> float:
+    """Expected calibration error: |share of right answers - mean confidence| over ten bins of confidence, weighted by their answers."""
+    p, right = np.asarray(confidence, np.float64), np.asarray(hits, np.float64)
+    bins = np.minimum((p * BINS).astype(np.int64), BINS - 1)
+    gaps = [abs(right[bins == b].sum() - p[bins == b].sum()) for b in range(BINS)]
+    return float(sum(gaps) / max(1, len(p)))
+
+
+def risk_coverage(confidence: SequenceOf[float], hits: SequenceOf[bool]) -> dict[str, Any]:
+    """What abstaining buys: the share of wrong answers among the most confident ones.
+
+    Returns:
+        {"curve": [[coverage, risk, threshold]], "area"}: at each of 20 coverages the risk of the answers kept and the confidence of the
+        least confident of them; the area under the whole curve, smaller is better. Equal confidences are kept in the order given.
+    """
+    order = np.argsort(-np.asarray(confidence, np.float64), kind="stable")
+    wrong = 1.0 - np.asarray(hits, np.float64)[order]
+    risk = wrong.cumsum() / np.arange(1, len(wrong) + 1)
+    kept = [max(1, round(c * len(wrong))) for c in COVERAGES]
+    curve = [[c, float(risk[n - 1]), float(confidence[order[n - 1]])] for c, n in zip(COVERAGES, kept, strict=True)]
+    return {"curve": curve, "area": float(risk.mean())}
+
+
+def confidence_facts(answers: SequenceOf[Answer], hits: SequenceOf[bool]) -> dict[str, Any]:
+    """What an evaluation says of the answers' confidence, p where nothing was calibrated: {"calibration_error", "risk_coverage"}."""
+    confidence = [answer.sureness for answer in answers]
+    return {"calibration_error": calibration_error(confidence, hits), "risk_coverage": risk_coverage(confidence, hits)}

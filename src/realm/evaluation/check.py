@@ -1,0 +1,106 @@
+"""Whether a question file fits a corpus: how many answers occur in it, how long they are, which gold documents exist."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from realm.documents.store.blocks import BlockStore
+from realm.errors import DataError
+from realm.evaluation.matching import locate_answers
+from realm.evaluation.places import Spans, answer_wordpieces
+from realm.evaluation.questions.loading import QuestionFile, read_questions
+from realm.evaluation.questions.rows import QuestionOptions
+from realm.models.types import Question
+from realm.progress import Counting
+from realm.text.matching.answers import normalize_answer
+from realm.text.matching.patterns import PatternSearch, compiled_pattern
+
+
+def check_question_file(
+    path: Path,
+    corpus: Path | None = None,
+    *,
+    options: QuestionOptions | None = None,
+    max_span: int = 10,
+    query_length: int = 64,
+    counting: Counting | None = None,
+) -> dict[str, Any]:
+    """The ``data check --json`` object.
+
+    Args:
+        corpus: also say how they fit this corpus.
+        max_span: longest answer, in wordpieces, that a reader can mark.
+        query_length: wordpieces of a question that an encoder reads, special tokens counted.
+
+    Raises:
+        DataError: a malformed question, or an answer that no block can hold; file and line are named.
+        CorpusError: no usable corpus.
+    """
+    file = read_questions(path, options)
+    facts = _alone(file)
+    if corpus is None:
+        return facts
+    store = BlockStore.open(corpus)
+    require_readable(path, store, file)
+    return facts | _against(store, file.questions, max_span, query_length, counting or (lambda *_: None))
+
+
+def _alone(file: QuestionFile) -> dict[str, Any]:
+    questions = file.questions
+    strings = [answer for q in questions if q.answer_type == "string" for answer in q.answers]
+    patterns = [answer for q in questions if q.answer_type == "regex" for answer in q.answers]
+    words = [len(answer.split()) for answer in strings]
+    texts = Counter(normalize_answer(q.text) for q in questions)
+    return {
+        "questions": len(questions),
+        "format": file.format,
+        "skipped": file.skipped,
+        "repeated_questions": sum(count - 1 for count in texts.values()),
+        "answer_types": dict(sorted(Counter(q.answer_type for q in questions).items())),
+        "answers_per_question": sum(len(q.answers) for q in questions) / len(questions),
+        "answer_words": {"mean": float(np.mean(words)), "median": float(np.median(words)), "longest": max(words)} if words else None,
+        "empty_answers": sum(not normalize_answer(answer) for answer in strings),
+        "invalid_patterns": sum(compiled_pattern(pattern) is None for pattern in patterns),
+        "with_gold_documents": sum(bool(q.positive_ids) for q in questions) / len(questions),
+    }
+
+
+def _against(store: BlockStore, questions: list[Question], max_span: int, query_length: int, counting: Counting) -> dict[str, Any]:
+    pieces = [answer_wordpieces(store, q) for q in questions]
+    fitting = [any(len(ids) <= max_span for ids in answers) for answers in pieces]
+    live = store.live
+    patterns = PatternSearch()
+    located = locate_answers(store, questions, patterns, lambda done, total: counting("data check: patterns", done, total))
+    found = [_answerable(spans, live, max_span) for spans in located]
+    known = set(store.documents())
+    lengths = [len(ids) for ids in store.tokenizer.encode([q.text for q in questions])]
+    return {
+        "answerable": sum(found) / len(questions),
+        "answerable_by_type": {
+            kind: float(np.mean([hit for hit, q in zip(found, questions, strict=True) if q.answer_type == kind]))
+            for kind in sorted({q.answer_type for q in questions})
+        },
+        "too_long": sum(bool(some) and not fits for some, fits in zip(pieces, fitting, strict=True)) / len(questions),
+        "cut_questions": sum(length > query_length - 2 for length in lengths),
+        "slow_patterns": len(patterns.too_slow),
+        "unknown_gold_documents": len({name for q in questions for name in q.positive_ids} - known),
+    }
+
+
+def _answerable(spans: Spans, live: np.ndarray, max_span: int) -> bool:
+    """Whether a live block holds an answer of at most so many wordpieces that can be marked."""
+    table = spans.table[live[spans.table[:, 0]]]
+    return bool(((table[:, 1] >= 0) & (table[:, 2] - table[:, 1] <= max_span)).any())
+
+
+def require_readable(path: Path, store: BlockStore, file: QuestionFile | None = None) -> None:
+    """Every question has an answer that fits into a block. Raises DataError: naming file and line of the first that has none."""
+    room = store.manifest.block_length - 3
+    file = file or read_questions(path)
+    for question, line in zip(file.questions, file.lines, strict=True):
+        sizes = [len(ids) for ids in answer_wordpieces(store, question)]
+        if sizes and min(sizes) > room:
+            problem = f"the answer of '{question.id}' has {min(sizes)} wordpieces, a block holds {room}"
+            raise DataError(problem, path=path, line=line, cure="Shorten the answer, or build with longer blocks.")

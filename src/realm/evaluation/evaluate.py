@@ -1,0 +1,160 @@
+"""Evaluation of a stage: recall of the retriever before and after fine-tuning, exact match of the answers, their confidence.
+
+In batches, question by question the same whatever their size.
+"""
+
+from collections.abc import Sequence as SequenceOf
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from realm.answering.answerer import Answerer
+from realm.answering.records import Answer
+from realm.evaluation.calibration import confidence_facts
+from realm.evaluation.measures import Relevance, bootstrap_interval, f1_of, is_correct, recall_at, recall_intervals
+from realm.models.types import Question
+from realm.progress import Counting
+from realm.search.candidates import Source
+
+SEARCH_BATCH = 64
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """What a source found for one question.
+
+    Attributes:
+        rows: int64 [k], best first, NO_ROW where there is none.
+        scores: float32 [k].
+        by_answer: bool [k], True where the block holds an answer.
+        by_gold: bool [k], True where it belongs to a positive document; None if the question names none.
+    """
+
+    question: Question
+    rows: np.ndarray
+    scores: np.ndarray
+    by_answer: np.ndarray
+    by_gold: np.ndarray | None
+
+
+@dataclass(frozen=True)
+class JudgedAnswer:
+    """One answer and its scores; ``oracle``: a block that was read holds an answer; ``f1`` is None for regex questions."""
+
+    question: Question
+    answer: Answer
+    correct: bool
+    f1: float | None
+    oracle: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """What pages show of it: the fields of ``Answer``, but for its times, "correct", and the "accepted" answers."""
+        answer = {name: value for name, value in self.answer.to_dict().items() if name != "timings_ms"}
+        return {**answer, "correct": self.correct, "accepted": list(self.question.answers)}
+
+
+@torch.inference_mode()
+def rank(
+    source: Source,
+    relevance: Relevance,
+    questions: SequenceOf[Question],
+    depth: int,
+    *,
+    batch: int = SEARCH_BATCH,
+    counting: Counting | None = None,
+) -> list[Ranking]:
+    """The best ``depth`` blocks of each question, in the order of the questions, with what in them is relevant."""
+    source.eval()
+    rankings: list[Ranking] = []
+    for at in range(0, len(questions), batch):
+        part = list(questions[at : at + batch])
+        tokens = relevance.store.tokenizer.encode([q.text for q in part])
+        found = source([q.text for q in part], tokens, depth)
+        scores = found.scores.float().cpu().numpy()
+        for question, rows, values in zip(part, found.rows, scores, strict=True):
+            gold = relevance.by_gold(question, rows) if question.positive_ids else None
+            rankings.append(Ranking(question, rows, values, relevance.by_answer(question, rows), gold))
+        if counting:
+            counting("eval: questions searched", len(rankings), len(questions))
+    return rankings
+
+
+def answer_all(
+    answerer: Answerer,
+    relevance: Relevance,
+    questions: SequenceOf[Question],
+    k: int,
+    *,
+    batch: int = SEARCH_BATCH,
+    counting: Counting | None = None,
+) -> list[JudgedAnswer]:
+    """The answer to each question from the best ``k`` blocks, in the order of the questions."""
+    readings: list[JudgedAnswer] = []
+    for at in range(0, len(questions), batch):
+        part = list(questions[at : at + batch])
+        for question, answer in zip(part, answerer.answer([q.text for q in part], k=k), strict=True):
+            rows = relevance.store.rows_of(np.array([e.block_id for e in answer.evidence], np.int64))
+            oracle = bool(relevance.by_answer(question, rows).any())
+            readings.append(JudgedAnswer(question, answer, is_correct(answer.answer, question), f1_of(answer.answer, question), oracle))
+        if counting:
+            counting("eval: questions answered", len(readings), len(questions))
+    return readings
+
+
+def ranking_summary(rankings: SequenceOf[Ranking], depths: SequenceOf[int]) -> dict[str, Any]:
+    """Recall by answer and by gold document at each depth, with intervals.
+
+    Gold recall is over questions that name positive documents; None when none does.
+    """
+    by_answer = [ranking.by_answer for ranking in rankings]
+    by_gold = [ranking.by_gold for ranking in rankings if ranking.by_gold is not None]
+    return {
+        "n": len(rankings),
+        "recall": recall_at(by_answer, depths),
+        "recall_interval": recall_intervals(by_answer, depths),
+        "recall_gold": recall_at(by_gold, depths) if by_gold else None,
+    }
+
+
+def reading_summary(readings: SequenceOf[JudgedAnswer]) -> dict[str, Any]:
+    """Exact match and F1 with their bootstrap intervals, exact match of the regex questions alone, the reader oracle, and what the
+    confidence tells about the answers.
+
+    ``f1`` is over questions with string answers, ``regex_em`` over the others; None when there are none.
+    """
+    hits = [reading.correct for reading in readings]
+    answers = [reading.answer for reading in readings]
+    scores = [reading.f1 for reading in readings if reading.f1 is not None]
+    patterns = [reading.correct for reading in readings if reading.question.answer_type == "regex"]
+    return {
+        "n": len(readings),
+        "em": sum(hits) / len(hits),
+        "em_interval": list(bootstrap_interval(hits)),
+        "regex_em": sum(patterns) / len(patterns) if patterns else None,
+        "f1": sum(scores) / len(scores) if scores else None,
+        "f1_interval": list(bootstrap_interval(scores)) if scores else None,
+        "reader_oracle": sum(reading.oracle for reading in readings) / len(readings),
+        **confidence_facts(answers, hits),
+    }
+
+
+def selective_facts(readings: SequenceOf[JudgedAnswer]) -> dict[str, Any]:
+    """{"coverage", "selective_em"}: the share of questions whose answer did not abstain, and exact match over these; None where all did."""
+    kept = [reading.correct for reading in readings if not reading.answer.abstained]
+    return {"coverage": len(kept) / len(readings), "selective_em": sum(kept) / len(kept) if kept else None}
+
+
+def evaluate_retrieval(
+    source: Source, relevance: Relevance, questions: SequenceOf[Question], depths: SequenceOf[int], counting: Counting | None = None
+) -> dict[str, Any]:
+    """The summary of what a source finds."""
+    return ranking_summary(rank(source, relevance, questions, max(depths), counting=counting), depths)
+
+
+def evaluate_answers(
+    answerer: Answerer, relevance: Relevance, questions: SequenceOf[Question], read: int, counting: Counting | None = None
+) -> dict[str, Any]:
+    """The summary of answers from the best ``read`` blocks."""
+    return reading_summary(answer_all(answerer, relevance, questions, read, counting=counting))

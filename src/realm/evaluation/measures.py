@@ -1,0 +1,102 @@
+"""Scores of answers and of rankings; all rates are fractions 0..1."""
+
+from collections.abc import Sequence as SequenceOf
+from functools import lru_cache
+
+import numpy as np
+
+from realm.answering.records import Answer
+from realm.documents.store.blocks import BlockStore
+from realm.models.types import Question
+from realm.recipe.seeds import generator
+from realm.text.languages import language_of
+from realm.text.matching.answers import padded_answers, padded_parts, regex_match
+from realm.text.matching.patterns import PatternSearch
+from realm.text.matching.scoring import scoring_of
+
+BOOTSTRAPS = 1000
+_DRAWN_AT_ONCE = 10_000_000
+WORDS_KEPT = 2**14
+"""Blocks whose normalised words are kept, some 30 MB: what is found for one question is found for others, too."""
+
+
+def is_correct(prediction: str, question: Question) -> bool:
+    """Exact match as the official script of the question's language defines it; regex answers match at the start of the raw prediction."""
+    if question.answer_type == "regex":
+        return regex_match(prediction, question.answers)
+    return scoring_of(question.text).exact_match(prediction, question.answers)
+
+
+def exact_match_share(answers: SequenceOf[Answer], questions: SequenceOf[Question]) -> float:
+    """Share of questions answered correctly."""
+    return float(np.mean([is_correct(a.answer, q) for a, q in zip(answers, questions, strict=True)]))
+
+
+def f1_of(prediction: str, question: Question) -> float | None:
+    """F1 as the official script of the question's language counts it; None for regex questions, which have no reference to count."""
+    return scoring_of(question.text).f1(prediction, question.answers) if question.answer_type == "string" else None
+
+
+def bootstrap_interval(values: SequenceOf[float], seed: int = 0) -> tuple[float, float]:
+    """95 % percentile bootstrap interval of a mean, or of a share where the values are hits and misses."""
+    sample = np.asarray(values, np.float64)
+    rng = generator("bootstrap", seed)
+    at_once = max(1, min(BOOTSTRAPS, _DRAWN_AT_ONCE // len(sample)))
+    counts = [min(at_once, BOOTSTRAPS - done) for done in range(0, BOOTSTRAPS, at_once)]
+    means = np.concatenate([sample[rng.integers(len(sample), size=(count, len(sample)))].mean(1) for count in counts])
+    low, high = np.percentile(means, [2.5, 97.5])
+    return float(low), float(high)
+
+
+class Relevance:
+    """Which rows answer a question: by answer anywhere in the block, and by gold document.
+
+    Args:
+        store: the corpus.
+
+    A block holds a string answer where its normalised words occur in a row. Regex answers are searched in its text, and a pattern that
+    exceeds its time twice is not tried again (``patterns`` knows which).
+    """
+
+    def __init__(self, store: BlockStore):
+        self.store = store
+        self.patterns = PatternSearch()
+        self._words = lru_cache(WORDS_KEPT)(lambda row: padded_parts(store.block(row).text))
+
+    def by_answer(self, question: Question, rows: np.ndarray) -> np.ndarray:
+        """[k] True where the row's block holds an answer."""
+        if question.answer_type == "regex":
+            found = [row >= 0 and self.patterns.found(self.store.block(row).text, question.answers) for row in rows.tolist()]
+        else:
+            needles = padded_answers(question.answers)
+            found = [row >= 0 and any(needle in self._words(row) for needle in needles) for row in rows.tolist()]
+        return np.array(found, np.bool_)
+
+    def by_gold(self, question: Question, rows: np.ndarray) -> np.ndarray:
+        """[k] True where the row belongs to one of the question's positive documents."""
+        return np.isin(rows, self.gold_rows(question))
+
+    def language(self, question: Question) -> str:
+        """The language of the question's first positive document that the corpus has; else of the question, which is shorter to tell by."""
+        gold = self.gold_rows(question)
+        return self.store.language(int(gold[0])) if len(gold) else language_of(question.text)
+
+    def gold_rows(self, question: Question) -> np.ndarray:
+        """Rows of the question's positive documents that the corpus has, int64 [n]."""
+        return gold_rows(self.store, question)
+
+
+def gold_rows(store: BlockStore, question: Question) -> np.ndarray:
+    """Rows of the question's positive documents that the corpus has, int64 [n]."""
+    gold = [store.rows_of_document(document) for document in question.positive_ids]
+    return np.concatenate(gold).astype(np.int64) if gold else np.empty(0, np.int64)
+
+
+def recall_at(hits: SequenceOf[np.ndarray], depths: SequenceOf[int]) -> dict[str, float]:
+    """Share of questions with a hit among the first k, for each depth. ``hits`` are [k] each, best first."""
+    return {str(k): float(np.mean([bool(h[:k].any()) for h in hits])) if len(hits) else 0.0 for k in depths}
+
+
+def recall_intervals(hits: SequenceOf[np.ndarray], depths: SequenceOf[int]) -> dict[str, list[float]]:
+    """Bootstrap interval of each share of :func:`recall_at`."""
+    return {str(k): list(bootstrap_interval([bool(h[:k].any()) for h in hits])) for k in depths}

@@ -1,0 +1,123 @@
+"""Places of answers as wordpieces of blocks, and what finds and measures them."""
+
+from collections.abc import Iterator, Mapping, Sequence as SequenceOf
+from functools import cached_property
+
+import numpy as np
+
+from realm.documents.store.blocks import BlockStore
+from realm.models.types import Question
+
+NO_SPAN = (-1, -1)
+"""Stands for a row that holds an answer of which no wordpieces can be marked."""
+Span = tuple[int, int]
+
+
+class Spans(Mapping[int, list[Span]]):
+    """Row -> (start, end) wordpieces of its body that are an answer. A row without any holds an answer that ends inside of wordpieces.
+
+    Args:
+        table: int32 [n, 3] of row, start and end, ascending, each once; start and end are ``NO_SPAN`` where a row has nothing to mark.
+    """
+
+    def __init__(self, table: np.ndarray):
+        self.table = table
+
+    @classmethod
+    def union(cls, tables: SequenceOf[np.ndarray]) -> "Spans":
+        """From several tables whose rows may overlap."""
+        whole = np.concatenate([np.empty((0, 3), np.int32), *(table.reshape(-1, 3) for table in tables)])
+        return cls(np.unique(whole, axis=0))
+
+    @cached_property
+    def rows(self) -> np.ndarray:
+        """Rows that hold an answer, ascending, int32 [r]."""
+        return self._index[0]
+
+    def __getitem__(self, row: int) -> list[Span]:
+        rows, starts = self._index
+        at = int(np.searchsorted(rows, row))
+        if at == len(rows) or rows[at] != row:
+            raise KeyError(row)
+        places = self.table[starts[at] : starts[at + 1], 1:].tolist()
+        return [(start, end) for start, end in places if (start, end) != NO_SPAN]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.rows.tolist())
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @cached_property
+    def _index(self) -> tuple[np.ndarray, np.ndarray]:
+        """Rows, and where the places of each begin in the table, with the table's end behind the last."""
+        rows, starts = np.unique(self.table[:, 0], return_index=True)
+        return rows, np.append(starts, len(self.table))
+
+
+PORTION = 65_536
+"""Blocks that an inverted list holds while a whole corpus is searched."""
+
+
+class InvertedList:
+    """Finds runs of ids in many texts made of ids, through one inverted list (about 20 bytes an id while it is made).
+
+    Args:
+        ids: unsigned [t], of n texts, one after the other.
+        starts: int64 [n + 1]: ``ids[starts[i]:starts[i + 1]]`` are those of text i.
+        size: ids are below it.
+    """
+
+    def __init__(self, ids: np.ndarray, starts: np.ndarray, size: int):
+        self._ids, self._starts = ids, starts
+        self._order = np.argsort(ids, kind="stable")
+        self._from = np.concatenate([[0], np.cumsum(np.bincount(ids, minlength=size))])
+
+    def occurrences(self, run: SequenceOf[int]) -> tuple[np.ndarray, np.ndarray]:
+        """Texts in which ``run`` stands, and where it begins among all ids, both int64 [n], ascending."""
+        if not run or max(run) >= len(self._from) - 1:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        counts = [int(self._from[i + 1] - self._from[i]) for i in run]
+        rarest = int(np.argmin(counts))
+        at = np.sort(self._order[self._from[run[rarest]] : self._from[run[rarest] + 1]]) - rarest
+        at = at[(at >= 0) & (at + len(run) <= len(self._ids))]
+        for offset, wanted in enumerate(run):
+            at = at[self._ids[at + offset] == wanted]
+        texts = np.searchsorted(self._starts, at, side="right") - 1
+        inside = at + len(run) <= self._starts[texts + 1]
+        return texts[inside], at[inside]
+
+
+def answer_wordpieces(store: BlockStore, question: Question) -> list[list[int]]:
+    """The wordpieces of a question's string answers; [] for regex answers, which have none."""
+    if question.answer_type == "regex":
+        return []
+    return [ids for ids in store.tokenizer.encode(list(question.answers)) if ids]
+
+
+def characters_of_wordpieces(store: BlockStore, texts: dict[int, str]) -> list[np.ndarray]:
+    """int32 [t, 2] of each block: the range in its text of every body wordpiece, computed again sentence by sentence, as in the build."""
+    tables = [store.sentences(row) for row in texts]
+    sentences = [text[start:end] for text, table in zip(texts.values(), tables, strict=True) for start, end in table.chars.tolist()]
+    tokenized = store.tokenizer.tokenize(sentences)
+    found, number = [], 0
+    for row, table in zip(texts, tables, strict=True):
+        ranges = np.zeros((len(store.token_ids(row)), 2), np.int32)
+        for (first, last), (begin, end) in zip(table.tokens.tolist(), table.chars.tolist(), strict=True):
+            offsets = np.array(tokenized.offsets(number), np.int32).reshape(-1, 2)[: last - first] + begin
+            ranges[first:last] = end  # of wordpieces that the text does not give again
+            ranges[first : first + len(offsets)] = offsets
+            number += 1
+        found.append(ranges)
+    return found
+
+
+def touched(wordpieces: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The wordpieces, first and behind the last, that ranges of characters touch: int64 [n] each, none where first is not before last.
+
+    Args:
+        wordpieces: of one block, from ``characters_of_wordpieces``.
+        begins: int [n], where each range begins in the block's text.
+        ends: int [n], where it ends.
+    """
+    return np.searchsorted(wordpieces[:, 1], begins, side="right"), np.searchsorted(wordpieces[:, 0], ends, side="left")

@@ -1,0 +1,286 @@
+"""Question files of any format as checked questions, one file or several asked as one."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from realm.documents.streams import read_head
+from realm.errors import ConfigError, DataError, MissingExtra
+from realm.evaluation.questions import json_rows, tables
+from realm.evaluation.questions.json_rows import UNANSWERABLE
+from realm.evaluation.questions.rows import FORMATS, QUESTIONS_CURE, QuestionOptions, Reader, Rows, Skipped, question_of
+from realm.evaluation.questions.tables import PATTERN_COLUMNS, best_delimiter
+from realm.models.types import Question
+from realm.storage.decoding import json_value
+from realm.storage.files import publish_file
+from realm.text.matching.answers import normalize_answer
+
+_NATURAL = ('"question_text"', '"document_html"', '"document_text"', '"document_tokens"')
+
+
+def format_of(path: Path) -> str:
+    """One of ``FORMATS``. Raises DataError: the file cannot be read, or looks like none of them."""
+    head = head_of(path)
+    if head.startswith("["):
+        return "webquestions" if '"targetValue"' in head else "json"
+    found = _of_object(head, path) if head.startswith("{") else _of_table(head, path)
+    if found is None and head:
+        cure = f"Name the format: {', '.join(FORMATS)}. docs/data-formats.md describes them."
+        raise DataError("not a known format of questions", path=path, line=1, cure=cure)
+    return found or "jsonl"
+
+
+def head_of(path: Path) -> str:
+    """The beginning of a file without the white space before it. Raises DataError: the file cannot be read."""
+    try:
+        return read_head(path).decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
+    except FileNotFoundError:
+        raise DataError("no such file", path=path, cure="Check the path.") from None
+    except OSError as error:
+        raise DataError(f"cannot be read ({error})", path=path, cure="Check the file and its permissions.") from error
+
+
+def _of_object(head: str, path: Path) -> str:
+    """A file that begins with an object: one a line, or one document. The object may be longer than what was read."""
+    try:
+        first = json_value(head.split("\n", 1)[0])
+    except (ValueError, RecursionError):
+        first = None
+    if isinstance(first, dict) and "data" not in first and "Data" not in first:
+        if "question_text" in first:
+            return "natural-questions"
+        if "answers" in first or "answer" not in first:
+            return "jsonl"
+        return "curatedtrec" if "curatedtrec" in path.name.lower() else "nq-open"
+    if '"paragraphs"' in head:
+        return "squad"
+    if '"Data"' in head or '"QuestionId"' in head:
+        return "triviaqa"
+    return "natural-questions" if any(key in head for key in _NATURAL) else "jsonl"
+
+
+def _of_table(head: str, path: Path) -> str | None:
+    first = head.split("\n", 1)[0].rstrip("\r")
+    tabbed = first.split("\t")
+    if len(tabbed) == 2 and tabbed[1].lstrip(' "').startswith("["):
+        return "dpr"
+    delimiter = best_delimiter(first)
+    if "question" in (cell.strip().strip('"').lower() for cell in first.split(delimiter)):
+        return "tsv" if delimiter == "\t" else "csv"
+    if len(tabbed) == PATTERN_COLUMNS and any(character.isdigit() for character in tabbed[0]):
+        return "curatedtrec"
+    named = {suffix.lower() for suffix in path.suffixes} & {".csv", ".tsv"}
+    return min(named)[1:] if named else None
+
+
+@dataclass(frozen=True)
+class QuestionFile:
+    """What a file holds.
+
+    Attributes:
+        lines: where each of them begins.
+        raw: each question's text exactly as in the file: what splits are made of.
+        skipped: rows that cannot be used as questions, by reason.
+    """
+
+    path: Path
+    format: str
+    questions: list[Question]
+    lines: list[int]
+    raw: list[str]
+    skipped: Counter[str]
+
+
+def _read_curatedtrec(path: Path, options: QuestionOptions) -> Rows:
+    """Published as a table; ORQA wrote it as JSON lines."""
+    return (json_rows.read_patterns if head_of(path).startswith("{") else tables.read_curatedtrec)(path, options)
+
+
+READERS: Mapping[str, Reader] = {
+    "jsonl": json_rows.read_own,
+    "json": json_rows.read_own_list,
+    "csv": tables.read_named,
+    "tsv": partial(tables.read_named, delimiter="\t"),
+    "nq-open": json_rows.read_own,
+    "natural-questions": json_rows.read_natural_questions,
+    "webquestions": json_rows.read_webquestions,
+    "curatedtrec": _read_curatedtrec,
+    "triviaqa": json_rows.read_triviaqa,
+    "squad": json_rows.read_squad,
+    "dpr": tables.read_dpr,
+}
+
+
+def read_questions(path: Path, options: QuestionOptions | None = None) -> QuestionFile:
+    """Every question of a file, plain or compressed (.gz, .xz).
+
+    Raises:
+        DataError: the file is missing or has no question, or a row is malformed or an id occurs twice; the message names file and line.
+    """
+    options = options or QuestionOptions()
+    format = options.format or format_of(path)
+    found = QuestionFile(path, format, [], [], [], Counter())
+    seen: set[str] = set()
+    for row in READERS[format](path, options):
+        if isinstance(row, Skipped):
+            found.skipped[row.reason] += 1
+            continue
+        if row.unanswerable and not options.unanswerable:
+            found.skipped[UNANSWERABLE] += 1
+            continue
+        question = question_of(row, path)
+        if question.id in seen:
+            raise DataError(f"the id '{question.id}' occurs twice", path=path, line=row.line, cure="Give every question its own id.")
+        seen.add(question.id)
+        found.questions.append(question)
+        found.lines.append(row.line)
+        found.raw.append(row.question)
+    if not found.questions:
+        reasons = ", ".join(f"{count} rows: {reason}" for reason, count in found.skipped.items())
+        raise DataError(f"no questions ({reasons})" if reasons else "no questions", path=path, cure=QUESTIONS_CURE)
+    return found
+
+
+def load_questions(path: Path, options: QuestionOptions | None = None) -> list[Question]:
+    """The questions of :func:`read_questions`."""
+    return read_questions(path, options).questions
+
+
+_BUCKETS, _FOLDS = 100_000, 10
+
+
+def is_dev_question() -> Callable[[str], bool]:
+    """The rule: FarmHash's Fingerprint64 of the question's UTF-8 bytes, modulo 100,000, is a multiple of ten.
+
+    The question counts exactly as the file spells it. TensorFlow's ``string_to_hash_bucket_fast``, which the papers' script calls, is
+    that hash.
+
+    Raises:
+        MissingExtra: FarmHash is not installed.
+    """
+    try:
+        from farmhash import fingerprint64
+    except ImportError:
+        raise MissingExtra("the papers' development split", "eval") from None
+    return lambda question: fingerprint64(question.encode("utf-8", "surrogatepass")) % _BUCKETS % _FOLDS == 0
+
+
+def split_of(raw: Sequence[str], path: Path) -> list[bool]:
+    """Whether each question of a file goes to development.
+
+    Raises:
+        DataError: nothing would be left on one of the two sides.
+        MissingExtra: FarmHash is not installed.
+    """
+    rule = is_dev_question()
+    chosen = [rule(question) for question in raw]
+    if all(chosen) or not any(chosen):
+        side = "training" if all(chosen) else "development"
+        raise DataError(f"the split of {len(chosen)} questions leaves none for {side}", path=path, cure="Split a larger file.")
+    return chosen
+
+
+def convert_questions(
+    sources: Sequence[Path], out: Path, *, dev: Path | None = None, options: QuestionOptions | None = None
+) -> dict[str, Any]:
+    """Write the questions of several files as JSONL: {"id", "question", "answers"}, and what else a question has.
+
+    Args:
+        sources: the files, in order; ids must differ among them.
+        dev: write the questions of the papers' development split here instead.
+
+    Returns:
+        {"questions", "dev_questions", "skipped": {reason: count}}.
+
+    Raises:
+        DataError: a source cannot be read, an id is in two of them, or a split leaves nothing on one side.
+        MissingExtra: the split needs FarmHash.
+    """
+    kept: tuple[list[Question], list[Question]] = ([], [])
+    skipped: Counter[str] = Counter()
+    seen: dict[str, Path] = {}
+    for source in sources:
+        file = read_questions(source, options)
+        skipped.update(file.skipped)
+        held_out = split_of(file.raw, source) if dev is not None else [False] * len(file.questions)
+        for question, line, aside in zip(file.questions, file.lines, held_out, strict=True):
+            if seen.setdefault(question.id, source) != source:
+                cure = "Convert them one by one."
+                problem = f"the id '{question.id}' is also in {seen[question.id]}"
+                raise DataError(problem, path=source, line=line, cure=cure)
+            kept[aside].append(question)
+    write_questions(out, kept[False])
+    if dev is not None:
+        write_questions(dev, kept[True])
+    return {"questions": len(kept[False]), "dev_questions": len(kept[True]), "skipped": dict(skipped)}
+
+
+def write_questions(path: Path, questions: Sequence[Question]) -> None:
+    """Write questions as the JSON lines that :func:`load_questions` reads to the same questions."""
+    with publish_file(path) as file:
+        for question in questions:
+            row: dict[str, Any] = {"id": question.id, "question": question.text, "answers": list(question.answers)}
+            row |= {"positive_ids": list(question.positive_ids)} if question.positive_ids else {}
+            row |= {"answer_type": question.answer_type} if question.answer_type != "string" else {}
+            row |= {"context": question.context} if question.context else {}
+            row |= {"title": question.title} if question.title else {}
+            if question.places:
+                marked = [question.context[start:end] for start, end in question.places]
+                row |= {"answers": marked, "starts": [start for start, _ in question.places]}
+            file.write((json.dumps(row, ensure_ascii=False) + "\n").encode("utf-8", "surrogatepass"))
+
+
+Datasets = Mapping[str, list[Question]]
+"""Questions by the name of their dataset."""
+
+
+def load_datasets(files: Sequence[str | Path], options: QuestionOptions | None = None) -> dict[str, list[Question]]:
+    """The questions of each file under its name, in the order of the files.
+
+    Raises:
+        ConfigError: a file is named twice.
+        DataError: a file cannot be read; file and line are named.
+    """
+    paths = [Path(file) for file in files]
+    return {name: load_questions(path, options) for name, path in zip(dataset_names(paths), paths, strict=True)}
+
+
+def pooled(datasets: Datasets) -> list[Question]:
+    """All questions, dataset after dataset."""
+    return [question for questions in datasets.values() for question in questions]
+
+
+def parts(datasets: Datasets) -> dict[str, slice]:
+    """Where the questions of each dataset stand among the pooled ones."""
+    found, start = {}, 0
+    for name, questions in datasets.items():
+        found[name] = slice(start, start + len(questions))
+        start += len(questions)
+    return found
+
+
+def shared(some: Sequence[Question], others: Sequence[Question]) -> list[Question]:
+    """Those of ``some`` that are among ``others``: in the same words once both are normalised as answers are, or under the same id.
+
+    An id that is a mere number does not tell: questions without one are numbered in each file.
+    """
+    texts = {normalize_answer(question.text) for question in others}
+    ids = {question.id for question in others if not question.id.isdigit()}
+    return [question for question in some if question.id in ids or normalize_answer(question.text) in texts]
+
+
+def dataset_names(files: Sequence[Path]) -> list[str]:
+    """A short name for each dataset: the file's, with its folder's where two are alike. Raises ConfigError: a file is named twice."""
+    resolved = Counter(path.resolve() for path in files)
+    if twice := next((path for path, count in resolved.items() if count > 1), None):
+        raise ConfigError(f"{twice} is named twice", cure="Name each file once.")
+    short = [path.name.split(".")[0] or path.name for path in files]
+    longer = [f"{path.resolve().parent.name}-{name}" for path, name in zip(files, short, strict=True)]
+    for names in (short, longer):
+        if len(set(names)) == len(names):
+            return names
+    return [f"{name}-{number}" for number, name in enumerate(longer, 1)]

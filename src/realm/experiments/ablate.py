@@ -1,0 +1,206 @@
+"""``realm ablate``: the rows of an ablation, each stage trained once for all rows that need it; resumable at any point.
+
+``ROOT/corpus`` is shared by all, ``ROOT/stages`` holds a run directory for each stage (``shared_stages.py``), ``ROOT/rows`` the measures
+of each finished row and seed.
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from realm.documents.store.info import corpus_info
+from realm.errors import CorpusError, RunError, TrainingError
+from realm.experiments.ablations import PRETRAINED, Ablation, ablation_recipe
+from realm.experiments.shared_stages import Job, SharedStage, SharedStages
+from realm.progress import Progress
+from realm.recipe import Recipe
+from realm.report.ablation import Finished, ablation_summary, write_ablation
+from realm.runs.checks import check_corpus, check_questions, shared_questions
+from realm.runs.directory import FREE, alone, timed
+from realm.runs.evaluation import evaluate_stage
+from realm.runs.run import tell_corpus, warn_of
+from realm.storage.files import read_json, write_json
+from realm.storage.paths import RunPaths
+from realm.training.baselines.continued import combined_fingerprint, continued_fingerprint, run_combined, run_continued
+from realm.training.context import fingerprint, on_cuda, stage_facts
+from realm.training.finetune.stage import run_finetune
+from realm.training.ict import run_ict
+from realm.training.loop.distributed import joined, on_first
+from realm.training.pretrain.monitor import utility_gain
+from realm.training.pretrain.sentences import pretraining_fingerprint
+from realm.training.pretrain.stage import run_pretrain
+from realm.training.warm import run_warm
+
+WARM = Job("warm", "warm", lambda context: fingerprint(context, "warm"), run_warm)
+ICT = Job("ict", "ict", lambda context: fingerprint(context, "ict"), run_ict)
+PRETRAIN = Job("pretrain", "pretrain", pretraining_fingerprint, run_pretrain)
+CONTINUED = Job("continued", "continued", continued_fingerprint, run_continued)
+COMBINED = Job("combined", "pretrain", combined_fingerprint, run_combined)
+FINETUNE = Job("finetune", "finetune", lambda context: fingerprint(context, "finetune", "pretrain"), run_finetune, keeps_index=True)
+
+
+def ablate(recipe: Recipe, root: Path, ablations: Sequence[Ablation], seeds: int, progress: Progress) -> dict[str, Any]:
+    """Train and measure every row for every seed; what is finished in ``root`` is not done again.
+
+    Args:
+        recipe: what the rows change; its seed is the first one.
+        root: where everything is kept; the table is written there after each row.
+        ablations: the rows.
+        seeds: how many.
+        progress: where to show how it goes.
+
+    Returns:
+        See :func:`realm.report.ablation.ablation_summary`.
+
+    Raises:
+        ConfigError, CorpusError, DataError: what is wrong with the recipe, before anything is trained.
+        RunError: another process works here.
+        TrainingError: some rows could not be trained; all others are finished.
+    """
+    recipes = _recipes(recipe, ablations, seeds)
+    with joined(timeout=recipe.run.rank_timeout, cuda=on_cuda(recipe)):
+        check_questions(recipe)
+        on_first(lambda: warn_of(shared_questions(recipe), progress))
+        with alone(root, "Wait until it has ended; --table shows what is finished."):
+            shared = SharedStages(root, recipe, progress)
+            facts = corpus_info(shared.paths.corpus)
+            tell_corpus(facts, progress)
+            _check_rows(shared.paths, ablations, recipes)
+            failed = _train_rows(shared, ablations, recipes, lambda: ablation_table(recipe, root, ablations, seeds))
+        done = ablation_table(recipe, root, ablations, seeds)
+        if failed:
+            shown = "; ".join(f"{row}: {problem}" for row, problem in failed.items())
+            cure = "The other rows are finished (see ablation.txt there); start again to try these once more."
+            raise TrainingError(f"{len(failed)} rows could not be trained: {shown}", path=root, cure=cure)
+        return done
+
+
+def ablation_table(recipe: Recipe, root: Path, ablations: Sequence[Ablation], seeds: int) -> dict[str, Any]:
+    """Write the table of what is finished, and return it; nothing is trained.
+
+    Raises:
+        RunError: ``root`` does not exist.
+    """
+    if not root.is_dir():
+        raise RunError("no ablation here", path=root, cure="Start one: realm ablate RECIPE --out DIR")
+    recipes = _recipes(recipe, ablations, seeds)
+    found = {key: _finished(root, *key, recipes[key]) for key in recipes}
+    titles = {ablation.name: ablation.title for ablation in ablations}
+    summary = ablation_summary(titles, sorted({seed for _, seed in recipes}), [run for run in found.values() if run is not None])
+    on_first(lambda: write_ablation(root, summary))
+    return {"out": str(root), **summary}
+
+
+def _recipes(recipe: Recipe, ablations: Sequence[Ablation], seeds: int) -> dict[tuple[str, int], Recipe]:
+    """The recipe of each (row, seed): a whole seed first, so that a table is there early."""
+    numbers = range(recipe.run.seed, recipe.run.seed + seeds)
+    return {(ablation.name, seed): ablation_recipe(recipe, ablation, seed) for seed in numbers for ablation in ablations}
+
+
+def _check_rows(paths: RunPaths, ablations: Sequence[Ablation], recipes: Mapping[tuple[str, int], Recipe]) -> None:
+    """The corpus is large enough for every row: known now, not after days."""
+    seed = min(seed for _, seed in recipes)
+    for ablation in ablations:
+        try:
+            check_corpus(paths, recipes[ablation.name, seed])
+        except CorpusError as error:
+            cure = f"{error.cure} Or leave the row out of --rows."
+            raise CorpusError(f"row {ablation.name}: {error.problem}", path=error.path, cure=cure) from error
+
+
+def _train_rows(
+    shared: SharedStages, ablations: Sequence[Ablation], recipes: Mapping[tuple[str, int], Recipe], finished: Callable[[], Any]
+) -> dict[str, str]:
+    """Every row and seed that is not finished; ``finished`` is called after each. Returns what went wrong, by row and seed."""
+    known, failed = {ablation.name: ablation for ablation in ablations}, {}
+    for (name, seed), recipe in recipes.items():
+        root = shared.paths.root
+        if on_first(partial(_finished, root, name, seed, recipe)) is not None:
+            continue
+        shared.progress.say(f"row {name}, seed {seed}")
+        try:
+            measures = _measure(shared, known[name], recipe)
+        except TrainingError as error:
+            failed[f"{name}, seed {seed}"] = error.problem
+            shared.progress.say(f"row {name}, seed {seed}: {error}")
+            continue
+        run = {"row": name, "seed": seed, "recipe": recipe_digest(recipe), **measures}
+        on_first(partial(write_json, _row_file(root, name, seed), run))
+        finished()
+    return failed
+
+
+def _measure(shared: SharedStages, ablation: Ablation, recipe: Recipe) -> dict[str, Any]:
+    """Train what a row needs, and measure it before and after fine-tuning."""
+    pretrained = _pretrained(shared, ablation, recipe)
+    last = pretrained
+    with timed(pretrained.paths, "eval"):
+        before = on_first(partial(evaluate_stage, pretrained.context, "pretrain"))
+    after: dict[str, Any] = {}
+    if recipe.train_files:
+        last = shared.publish(FINETUNE, recipe, {"pretrain": pretrained})
+        with timed(last.paths, "eval"):
+            after = on_first(partial(evaluate_stage, last.context, "finetune"))
+    return {
+        **_recalls("", before),
+        **_recalls("tuned_", after),
+        "em": after.get("em"),
+        "em_interval": after.get("em_interval"),
+        "f1": after.get("f1"),
+        "marginal_utility": before["marginal_utility"],
+        **_held_out(pretrained),
+        "tokens": stage_facts(pretrained.paths, "pretrain")["encoded"],
+        "seconds": round(last.seconds(), 1),
+        "run": str(last.paths.root.relative_to(shared.paths.root)),
+    }
+
+
+def _pretrained(shared: SharedStages, ablation: Ablation, recipe: Recipe) -> SharedStage:
+    """The row's stage "pretrain": REALM's own, or one combined of parts."""
+    section = recipe.pretrain
+    warm = {"warm": shared.publish(WARM, recipe, {})} if section.from_warm else {}
+    ict = shared.publish(ICT, recipe, {}) if section.from_ict or ablation.retriever != PRETRAINED else None
+    realm = shared.publish(PRETRAIN, recipe, {**warm, **({"ict": ict} if ict and section.from_ict else {})})
+    if not ablation.mixed:
+        return realm
+    retriever = realm if ablation.retriever == PRETRAINED else ict
+    encoder = realm if ablation.encoder == PRETRAINED else shared.publish(CONTINUED, recipe, {**warm, "pretrain": realm})
+    assert retriever is not None
+    return shared.publish(COMBINED, recipe, {"retriever": retriever, "encoder": encoder})
+
+
+def _recalls(prefix: str, result: Mapping[str, Any]) -> dict[str, float | None]:
+    """Recall at 1 and 5 by gold document and by answer."""
+    kinds = {"gold": result.get("recall_gold") or {}, "answer": result.get("recall") or {}}
+    return {f"{prefix}{kind}_recall_{depth}": values.get(str(depth)) for kind, values in kinds.items() for depth in (1, 5)}
+
+
+def _held_out(stage: SharedStage) -> dict[str, float | None]:
+    """Marginal utility on held-out sentences when pre-training ended, and how much more that is than before its first step.
+
+    None where nothing was pre-trained or held out.
+    """
+    last, gain = utility_gain(stage.context.log.rows()) or (None, None)
+    return {"held_out_utility": last, "held_out_gain": gain}
+
+
+def recipe_digest(recipe: Recipe) -> str:
+    """What tells whether a finished row is of this recipe: all of it, but for what may change at any time."""
+    values = dataclasses.asdict(recipe)
+    values["run"] = {key: value for key, value in values["run"].items() if key not in FREE}
+    del values["refresher"], values["index"]
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _row_file(root: Path, name: str, seed: int) -> Path:
+    return root / "rows" / f"{name}-seed-{seed}.json"
+
+
+def _finished(root: Path, name: str, seed: int, recipe: Recipe) -> Finished | None:
+    """A finished row and seed of this recipe; None where there is none yet."""
+    run = read_json(_row_file(root, name, seed))
+    return run if isinstance(run, dict) and run.get("recipe") == recipe_digest(recipe) else None

@@ -1,0 +1,129 @@
+"""``realm compare``: the baselines beside REALM, like the paper's Table 1. Every row and every seed is resumable; stages are shared."""
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from realm.errors import ConfigError, MissingExtra
+from realm.progress import Progress
+from realm.recipe import Recipe
+from realm.report.comparison import comparison, write_comparison
+from realm.runs.checks import check_closed_book
+from realm.runs.directory import alone
+from realm.runs.run import STAGES, run_recipe
+from realm.storage.decoding import json_value
+from realm.storage.files import make_directory, write_json
+from realm.storage.manifests import read_note
+from realm.storage.paths import RunPaths
+from realm.training.baselines.rows import CONTENDERS, Contender, run_contender, sentence_contender
+from realm.training.context import open_context
+from realm.training.loop.distributed import world
+
+SHARED = ("corpus", "sources.json", "sentences", "sentences.json")
+"""What runs of the same recipe and another seed have in common."""
+LEARNT = tuple(stage for stage in STAGES if stage != "eval")
+"""The stages of each run; the row realm is the evaluation of its fine-tuning."""
+
+LACKING = {
+    "published": "no pre-training starts from published weights (model.body, pretrain.steps)",
+    "orqa": "it is ICT and the warm stage, of which one is skipped, or pre-training over published weights (model.body, pretrain.steps)",
+}
+
+
+def compare(
+    recipe: Recipe, out: Path, *, rows: Sequence[str] = (), retrievers: Sequence[Path] = (), seeds: int = 1, progress: Progress
+) -> dict[str, Any]:
+    """Train and measure the rows; what is published or measured is not done again.
+
+    Args:
+        recipe: names questions to learn from and to evaluate on.
+        out: a directory with a run ``seed-N`` for each seed, and the tables.
+        rows: names of ``CONTENDERS``; empty for all that suit the recipe.
+        retrievers: sentence-transformers directories, a row each.
+        seeds: how many, from the recipe's own upwards.
+        progress: where to show how it goes.
+
+    Returns:
+        See :func:`realm.report.comparison.comparison`.
+
+    Raises:
+        ConfigError: no questions, no such row, or no seed.
+        MissingExtra: a row needs one.
+        RunError: another process compares here.
+        RealmError: what the user can cure; the same call continues.
+    """
+    chosen = chosen_rows(rows, recipe)
+    _check(recipe, chosen, seeds)
+    chosen += [sentence_contender(path, partial(progress.count, "compare: blocks")) for path in retrievers]
+    found: dict[str, list[dict[str, Any]]] = {contender.name: [] for contender in chosen}
+    with alone(out, "Wait until it has ended; compare.txt there says what is finished."):
+        for number in range(seeds):
+            seed = recipe.run.seed + number
+            own = dataclasses.replace(recipe, run=dataclasses.replace(recipe.run, seed=seed))
+            own = dataclasses.replace(own, eval=dataclasses.replace(recipe.eval, baselines=False))
+            paths = RunPaths(out / f"seed-{seed}")
+            _share(RunPaths(out / f"seed-{recipe.run.seed}"), paths)
+            run_recipe(own, paths.root, stages=LEARNT, progress=progress)
+            context = open_context(paths, own, progress.report, progress.say, progress.count_long)
+            for contender in chosen:
+                row = run_contender(context, contender)
+                found[contender.name].append({"seed": seed, **row, "zero_shot": _zero_shot(paths, contender.name)})
+                progress.say(f"compare: seed {seed}, {contender.title}: EM {100 * row['em']:.1f}")
+                write_comparison(out, comparison({name: rows for name, rows in found.items() if rows}))
+    return {"out": str(out), **comparison(found)}
+
+
+def chosen_rows(names: Sequence[str], recipe: Recipe) -> list[Contender]:
+    """The rows of these names in the table's order; "realm" is "finetune". Without names all that suit the recipe.
+
+    Raises:
+        ConfigError: one that does not exist, or that the recipe has nothing for.
+    """
+    wanted = {"finetune" if name == "realm" else name for name in names}
+    known = [contender.name for contender in CONTENDERS]
+    for name in sorted(wanted - set(known)):
+        listed = ", ".join("realm" if row == "finetune" else row for row in known)
+        raise ConfigError(f"no row '{name}' in a comparison", cure=f"Rows are: {listed}.")
+    suiting = [contender for contender in CONTENDERS if contender.suits(recipe)]
+    for name in sorted(wanted - {contender.name for contender in suiting}):
+        raise ConfigError(f"the row {name} has nothing to start from in this recipe: {LACKING[name]}", cure="Leave it out with --rows.")
+    return [contender for contender in suiting if not wanted or contender.name in wanted]
+
+
+def _check(recipe: Recipe, chosen: Sequence[Contender], seeds: int) -> None:
+    import importlib.util
+
+    if seeds < 1:
+        raise ConfigError(f"--seeds {seeds}: no seed to train with", cure="Give 1 or more.")
+    if not recipe.train_files or not recipe.eval_files:
+        cure = "Name question files in [finetune] train and in [eval] qa."
+        raise ConfigError("a comparison needs training questions and evaluation questions", cure=cure)
+    if any(c.name == "closed_book" for c in chosen):
+        check_closed_book(recipe, "Leave it out with --rows")
+    if world() > 1:
+        raise ConfigError("a comparison runs in one process", cure="Start it without torchrun; train its runs with torchrun first.")
+    if {"tfidf", "bm25", "fused"} & {c.name for c in chosen} and importlib.util.find_spec("bm25s") is None:
+        raise MissingExtra("a row of this comparison", "bm25")
+
+
+def _share(first: RunPaths, paths: RunPaths) -> None:
+    """Let a run of another seed use the first one's corpus: it does not depend on the seed."""
+    if first.root == paths.root or paths.corpus.exists():
+        return
+    make_directory(paths.root)
+    for name in SHARED:
+        there, here = first.root / name, paths.root / name
+        if there.is_dir() and not here.exists():
+            here.symlink_to(os.path.relpath(there, paths.root), target_is_directory=True)
+        elif there.is_file() and not here.exists():
+            write_json(here, json_value(there.read_text("utf-8")))
+
+
+def _zero_shot(paths: RunPaths, name: str) -> dict[str, Any] | None:
+    """Recall before fine-tuning, of the two rows whose retriever is pre-trained here."""
+    stage = {"orqa": "ict", "finetune": "pretrain"}.get(name)
+    row = read_note(paths.results / f"{stage}.json") if stage else None
+    return {key: row.get(key) for key in ("recall", "recall_gold")} if isinstance(row, dict) else None

@@ -1,0 +1,1 @@
+"""Transformer bodies: known ones by name with their digests, how they are fetched, loaded and computed."""

@@ -1,0 +1,89 @@
+"""The knowledge-augmented encoder p(y|z,x) of pre-training: a body over "[CLS] x [SEP] z [SEP]" with BERT's MLM head."""
+
+from collections.abc import Sequence as SequenceOf
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from realm.models.bodies.body import Body, at_least_float32, in_buckets
+from realm.models.spec import EncoderSpec
+from realm.models.types import Sequence, TokenInputs
+
+
+class MlmHead(nn.Module):
+    """BERT's masked-language-model head; the decoder is tied to the word embeddings, the output bias is its own."""
+
+    def __init__(self, hidden: int, vocab_size: int, *, layer_norm_eps: float, activation: str):
+        super().__init__()
+        # The exact GELU only where the body has it; "gelu_new" is another name of the approximation.
+        self.approximate = "none" if activation == "gelu" else "tanh"
+        self.dense = nn.Linear(hidden, hidden)
+        # What the body copied from the document must reach the decoder unturned from the first step on.
+        nn.init.eye_(self.dense.weight)
+        nn.init.zeros_(self.dense.bias)
+        self.norm = nn.LayerNorm(hidden, eps=layer_norm_eps)
+        self.bias = nn.Parameter(torch.zeros(vocab_size))
+
+    def forward(self, hidden: Tensor, word_embeddings: Tensor) -> Tensor:
+        """[..., h] -> logits [..., v]."""
+        return F.linear(self.norm(F.gelu(self.dense(hidden), approximate=self.approximate)), word_embeddings, self.bias)
+
+
+class KnowledgeAugmentedEncoder(nn.Module):
+    """Scores the hidden wordpieces of a masked span given a candidate document (REALM, section 3.2)."""
+
+    def __init__(self, body: Body):
+        super().__init__()
+        self.body = body
+        self.spec = EncoderSpec(body.spec)
+        config = body.spec.config
+        self.head = MlmHead(
+            body.spec.hidden,
+            body.spec.vocabulary,
+            layer_norm_eps=float(config.get("layer_norm_eps", 1e-12)),
+            activation=str(config.get("hidden_act", "gelu_pytorch_tanh")),
+        )
+
+    def _word_embeddings(self) -> Tensor:
+        """The body's own [v, h], to which the head's decoder is tied."""
+        model: Any = self.body.model
+        weight: Tensor = model.get_input_embeddings().weight
+        return weight
+
+    def mask_states(self, sequences: SequenceOf[Sequence], positions: Tensor) -> Tensor:
+        """Hidden states at the mask positions only: ragged inputs of n rows, positions [n, m] -> [n, m, h]."""
+
+        def at_masks(inputs: TokenInputs, places: list[int]) -> Tensor:
+            return self.body.states_at(inputs, positions[torch.tensor(places, device=positions.device)])
+
+        return in_buckets(self.body, sequences, at_masks)
+
+    def logits(self, states: Tensor) -> Tensor:
+        """Scores of the vocabulary for hidden states [..., h]. -> [..., v] in float32, or in float64 where the network is."""
+        return at_least_float32(self.head(states, self._word_embeddings()))
+
+    def log_probs(self, sequences: SequenceOf[Sequence], positions: Tensor) -> Tensor:
+        """log p over the vocabulary at each mask position. -> [n, m, v] in float32."""
+        states = self.mask_states(sequences, positions)
+        return torch.log_softmax(self.logits(states), dim=-1)
+
+    def forward(self, sequences: SequenceOf[Sequence], positions: Tensor, targets: Tensor, slots: Tensor | None = None) -> Tensor:
+        """log p(y_j|z,x) of the targets.
+
+        Args:
+            sequences: n joint inputs.
+            positions, targets: [n, m].
+            slots: [n, m] True where there is a target, everywhere if not given; elsewhere no vocabulary is scored. On the CPU, so that no
+                accelerator is waited for.
+
+        Returns:
+            [n, m] in float32, 0 where there is no target.
+        """
+        device = targets.device
+        there = torch.ones(targets.shape) if slots is None else slots
+        where = tuple(places.to(device) for places in torch.nonzero(there, as_tuple=True))
+        logits = self.logits(self.mask_states(sequences, positions)[where])
+        found = -F.cross_entropy(logits, targets[where], reduction="none")
+        return found.new_zeros(targets.shape).index_put(where, found)

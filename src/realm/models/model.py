@@ -1,0 +1,345 @@
+"""RealmModel: the networks of one run in one directory that other people can load.
+
+``model.safetensors`` holds the weights, ``config.json`` what to build (:mod:`realm.models.spec`), ``tokenizer.json`` the wordpieces,
+``README.md`` the model card.
+"""
+
+import copy
+import hashlib
+import tempfile
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypeVar, cast
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from realm.errors import ConfigError, RunError
+from realm.models.bodies.body import load_body
+from realm.models.bodies.init import Undrawn
+from realm.models.bodies.known import DIFFERENCE, WEIGHTS
+from realm.models.differences import read_difference
+from realm.models.embedder import Embedder
+from realm.models.encoder import KnowledgeAugmentedEncoder
+from realm.models.hub import download, is_own, model_card, upload
+from realm.models.networks import build_network
+from realm.models.published.models import Published, load_published, read_config
+from realm.models.published.names import mask_head_name
+from realm.models.published.sentence_embedders import MODULES, NOT_SIZES
+from realm.models.reader import Reader
+from realm.models.spec import PARTS, EmbedderSpec, ModelSpec, NetworkSpec, ReaderSpec, read_spec, spec_to_json
+from realm.models.tensor_files import open_weights, save_tensors
+from realm.storage.files import write_atomic, write_json
+from realm.storage.sealed import check_sealed
+from realm.storage.stages import DAMAGED
+
+RESTORE = "Restore the file."
+LOAD = """```python
+from realm import RealmModel
+model = RealmModel.from_pretrained("this directory or hub name")
+```"""
+
+Part = TypeVar("Part", bound=nn.Module)
+
+
+class RealmModel(nn.Module):
+    """The networks of one run. ``has(part)`` says which of ``PARTS`` exist; asking for another raises.
+
+    ``embedder`` is the live one (the question embedder after fine-tuning); ``document_embedder`` is the frozen fork that belongs to
+    the index, absent before fine-tuning because one embedder then serves both sides.
+    """
+
+    def __init__(self, spec: ModelSpec, *, drawn: bool = True):
+        """Networks with random weights; without ``drawn``, with zeros instead, for weights that are loaded next."""
+        super().__init__()
+        with nullcontext() if drawn else Undrawn():
+            for part, network in spec.networks.items():
+                setattr(self, part, build_network(part, network, drawn=drawn))
+
+    @property
+    def spec(self) -> ModelSpec:
+        """What to build to have these networks again."""
+        found: dict[str, Any] = {part: network.spec for part, network in self._modules.items() if network is not None}
+        return ModelSpec(**found)
+
+    def has(self, part: str) -> bool:
+        """Whether the model has this network, of ``PARTS``."""
+        return part in self._modules
+
+    @property
+    def embedder(self) -> Embedder:
+        """The live embedder.
+
+        Raises:
+            RunError: there is none; as for the other parts.
+        """
+        return self._part("embedder", Embedder)
+
+    @property
+    def document_embedder(self) -> Embedder:
+        """The frozen embedder of the document side."""
+        return self._part("document_embedder", Embedder)
+
+    @property
+    def encoder(self) -> KnowledgeAugmentedEncoder:
+        """What fills masks in pre-training."""
+        return self._part("encoder", KnowledgeAugmentedEncoder)
+
+    @property
+    def reader(self) -> Reader:
+        """What finds answers after fine-tuning."""
+        return self._part("reader", Reader)
+
+    @property
+    def documents(self) -> Embedder:
+        """The embedder of the document side: the frozen fork, or the one embedder of both sides."""
+        return self.document_embedder if self.has("document_embedder") else self.embedder
+
+    def _part(self, name: str, kind: type[Part]) -> Part:
+        found = self._modules.get(name)
+        if found is None:
+            raise RunError(f"this model has no {name.replace('_', ' ')}")
+        return cast(Part, found)
+
+    def with_parts(self, **parts: nn.Module | None) -> "RealmModel":
+        """A model with some parts replaced or removed (None); the others are shared, not copied."""
+        chosen = {name: parts.get(name, self._modules.get(name)) for name in PARTS}
+        model = RealmModel(ModelSpec())
+        for name, module in chosen.items():
+            if module is not None:
+                setattr(model, name, module)
+        return model
+
+    def only(self, *parts: str) -> "RealmModel":
+        """The model with at most these of its networks; they are shared, not copied."""
+        return self.with_parts(**dict.fromkeys(set(PARTS) - set(parts)))
+
+    def fork_document_embedder(self) -> "RealmModel":
+        """The model as fine-tuning starts: a frozen document embedder beside the live one for questions.
+
+        It is the one that documents already have, or a copy of the one embedder.
+        """
+        frozen = self.document_embedder if self.has("document_embedder") else copy.deepcopy(self.embedder)
+        return self.with_parts(document_embedder=frozen.requires_grad_(False))
+
+    def with_reader(
+        self, generator_seed: int, *, span_hidden: int, max_span: int, pointer: bool = False, marks: bool = False, titles: bool = False
+    ) -> "RealmModel":
+        """The encoder turned into a reader: its body with a fresh span head of these sizes. The MLM head is dropped.
+
+        Args:
+            pointer, marks, titles: as in :class:`realm.models.spec.ReaderSpec`.
+        """
+        body = copy.deepcopy(self.encoder.body)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(generator_seed)
+            reader = Reader(body, ReaderSpec(body.spec, span_hidden, max_span, pointer=pointer, marks=marks, titles=titles))
+        return self.with_parts(encoder=None, reader=reader)
+
+    def save_pretrained(self, directory: Path, *, tokenizer: Any = None, card: Mapping[str, Any] | None = MappingProxyType({})) -> None:
+        """Write weights, configuration, tokenizer and model card into ``directory``.
+
+        Args:
+            tokenizer: anything with ``save(directory)``; None leaves it out.
+            card: facts for the model card (corpus, steps, metrics); None leaves it out.
+        """
+        directory = Path(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        save_tensors({k: v.detach().contiguous().cpu() for k, v in self.state_dict().items()}, directory / "model.safetensors")
+        write_json(directory / "config.json", spec_to_json(self.spec))
+        if card is not None:
+            write_atomic(directory / "README.md", model_card(part_sizes(self), dict(card), load=LOAD))
+        if tokenizer is not None:
+            tokenizer.save(directory)
+
+    @classmethod
+    def from_pretrained(cls, source: str | Path, *, revision: str | None = None, token: str | bool | None = None) -> "RealmModel":
+        """Load what :meth:`save_pretrained` wrote, or a published model (google/realm-*, BERT), from a directory or from the hub.
+
+        Args:
+            source: a directory, or a hub name.
+            revision: of a model on the hub, as everywhere in huggingface_hub.
+            token: for the hub, likewise.
+
+        Raises:
+            RunError: no such model, another format, weights that do not fit the configuration, or files that changed since they were
+                published with their checksums (stages and parameters of a run); the message names the file.
+            DataError, ConfigError: as for :func:`realm.models.published.models.load_published`.
+        """
+        directory = Path(source)
+        if not directory.is_dir():
+            directory = download(str(source), revision=revision, token=token)
+        return cls._from_own(directory) if is_own(directory) else cls.from_published(load_published(directory))
+
+    @classmethod
+    def from_published(cls, published: Published) -> "RealmModel":
+        """The networks of a published model, in evaluation mode; what it lacks is the same in every import.
+
+        Raises:
+            DataError: a tensor holds no finite numbers, or tied tensors differ.
+        """
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            model = cls(published.spec)
+        missing, unexpected = model.load_state_dict(published.tensors(), strict=False)
+        if unexpected or set(missing) != set(published.fresh):  # the plan has compared names and shapes: this would be a fault of ours
+            raise RuntimeError(f"plan and model differ: missing {missing}, unexpected {unexpected}")
+        return model.eval()
+
+    @classmethod
+    def _from_own(cls, directory: Path) -> "RealmModel":
+        """What :meth:`save_pretrained` wrote."""
+        config, weights = directory / "config.json", directory / "model.safetensors"
+        spec = read_spec(config)
+        try:
+            model = cls(spec, drawn=False)
+        except (ConfigError, KeyError) as error:
+            problem = getattr(error, "problem", f"the body lacks {error}")
+            raise RunError(f"the model's configuration does not fit: {problem}", path=config, cure=RESTORE) from error
+        try:
+            missing, unexpected = model.load_state_dict(model._stored(directory), strict=False)
+        except (OSError, SafetensorError, RuntimeError) as error:
+            # torch names the first tensor that does not fit in the second line.
+            problem = " ".join(str(error).splitlines()[:2])
+            raise RunError(f"the weights cannot be read: {problem}", path=weights, cure=RESTORE) from error
+        if missing or unexpected:
+            raise RunError(f"missing tensors {missing[:3]}, unknown tensors {unexpected[:3]}", path=weights, cure=RESTORE)
+        return model
+
+    def _stored(self, directory: Path) -> dict[str, Tensor]:
+        """The tensors that a directory holds for these networks, whole or as differences from a published body; checked, then loaded."""
+        check_sealed(directory, DAMAGED, DIFFERENCE, WEIGHTS)
+        if (directory / DIFFERENCE).is_file():
+            return read_difference(directory, {name: value.shape for name, value in self.state_dict().items()})
+        return load_file(directory / WEIGHTS)
+
+    def push_to_hub(
+        self,
+        repository: str,
+        *,
+        tokenizer: Any = None,
+        card: dict[str, Any] | None = None,
+        private: bool | None = None,
+        revision: str | None = None,
+        token: str | bool | None = None,
+        commit_message: str = "Upload a REALM model",
+    ) -> str:
+        """Upload the directory of :meth:`save_pretrained` to the hub; returns the address of the commit.
+
+        Args:
+            repository: "owner/name"; made if it is not there.
+            tokenizer: as for :meth:`save_pretrained`.
+            card: likewise.
+            private: as everywhere in huggingface_hub, as are the next three.
+            revision: the branch.
+            token: of the account.
+            commit_message: for the commit.
+
+        Raises:
+            RunError: the hub refuses or cannot be reached.
+        """
+        with tempfile.TemporaryDirectory() as scratch:
+            self.save_pretrained(Path(scratch), tokenizer=tokenizer, card=card or {})
+            return upload(Path(scratch), repository, private=private, revision=revision, token=token, commit_message=commit_message)
+
+
+UNIT_SCALE = 20.0
+"""Where the learned scale of vectors of length 1 starts: sentence embedders are trained at it (temperature .05)."""
+
+
+def start_from_body(spec: ModelSpec, directory: Path, *, dropout: float, attention_dropout: float) -> RealmModel:
+    """A model whose embedder and encoder both start from published weights.
+
+    A sentence embedder keeps its pooling and head and gets a learned scale where it makes vectors of length 1; any other body is pooled and
+    projected as the specification says. An encoder gets the published head for masks where the weights hold one, and a fresh one elsewhere.
+
+    Args:
+        spec: what the published directory does not say of embedder and encoder; the bodies themselves are what it holds.
+        directory: with config.json and model.safetensors.
+        dropout, attention_dropout: of both bodies in training.
+
+    Raises:
+        ConfigError, DataError: no such body, or one of another pooling or family than we know; weights that are damaged.
+    """
+    assert spec.embedder is not None and spec.encoder is not None
+    first, second = _published_embedder(spec.embedder, directory), spec.encoder.body
+    pooling, segments = first.body.pooling, first.body.segments
+    rates = {"dropout": dropout, "attention_dropout": attention_dropout}
+    body = load_body(directory, pooling=pooling, segments=segments, pooler=pooling == "pooler", **rates)
+    embedder = Embedder(body, first)
+    encoder = KnowledgeAugmentedEncoder(body.copied(pooling=second.pooling, segments=second.segments and _has_segments(directory)))
+    _load_mask_head(encoder, directory)
+    return RealmModel(ModelSpec()).with_parts(embedder=embedder, encoder=encoder)
+
+
+def published_spec(spec: ModelSpec, directory: Path, projection: int = 0) -> ModelSpec:
+    """What networks that start from published weights are made of; no weights are read.
+
+    Args:
+        spec: what the published directory does not say, as for :func:`start_from_body`, but of any networks.
+        directory: as there.
+        projection: dimensions of a published head's embeddings; 0: the body's own.
+
+    Raises:
+        ConfigError, DataError: as there.
+    """
+    config = {key: value for key, value in read_config(directory).items() if key not in NOT_SIZES}
+    fed = _has_segments(directory)
+
+    def known(network: NetworkSpec) -> NetworkSpec:
+        if isinstance(network, EmbedderSpec):
+            network = _published_embedder(network, directory)
+            network = network if network.head == "projection" else replace(network, projection=projection or network.projection)
+        body = replace(network.body, config=config or network.body.config, segments=network.body.segments and fed)
+        return replace(network, body=body)
+
+    found: dict[str, Any] = {part: known(network) for part, network in spec.networks.items()}
+    return ModelSpec(**found)
+
+
+def _published_embedder(wanted: EmbedderSpec, directory: Path) -> EmbedderSpec:
+    """The embedder as a sentence-transformers directory describes it, the rest and that of a plain body as it is ``wanted``."""
+    found = _published_head(directory)
+    if found is None:
+        return wanted
+    scale = UNIT_SCALE if found.head == "unit" else None
+    return replace(found, dropout=wanted.dropout, scale=scale, null_offset=wanted.null_offset)
+
+
+def _published_head(directory: Path) -> EmbedderSpec | None:
+    """The embedder that a sentence-transformers directory describes; None for a plain body."""
+    return load_published(directory).spec.embedder if (directory / MODULES).is_file() else None
+
+
+def _has_segments(directory: Path) -> bool:
+    """Whether a body tells the question from the document by a second segment embedding: BERTs do, XLM-Rs and ModernBERTs do not."""
+    values = read_config(directory)
+    return int(values.get("type_vocab_size", 2 if values.get("model_type") == "bert" else 0)) > 1
+
+
+def _load_mask_head(encoder: KnowledgeAugmentedEncoder, directory: Path) -> None:
+    """Take over BERT's head for masked wordpieces, if the weights hold it."""
+    file = open_weights(directory)
+    names = {ours: theirs for theirs in file.shapes if (ours := mask_head_name(theirs)) is not None}
+    if set(names) == set(encoder.head.state_dict()):
+        encoder.head.load_state_dict({ours: file.read(theirs) for ours, theirs in names.items()})
+
+
+def part_sizes(model: RealmModel) -> dict[str, int]:
+    """Parameters of each part."""
+    return {name: sum(p.numel() for p in getattr(model, name).parameters()) for name in model.spec.parts}
+
+
+def state_sha256(module: nn.Module) -> str:
+    """SHA-256 over names, dtypes, shapes and bytes of a module's tensors: the identity of its parameters."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(module.state_dict().items()):
+        value = tensor.detach().cpu().contiguous()
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+        digest.update(value.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,203 @@
+"""A published model's directory -> what to build, its tensors under our names, its tokenizer, and an account of every tensor in it.
+
+Nothing in it is executed. Names, shapes and sizes are checked before a network is built, so that a configuration cannot ask for more
+memory than the weights fill.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from realm.errors import ConfigError, DataError
+from realm.models.published.config import read_published_config
+from realm.models.published.names import ImportPlan, import_tensors, plan_import, published_kind
+from realm.models.published.sentence_embedders import MODULES, plan_sentence_embedder
+from realm.models.spec import ModelSpec
+from realm.models.tensor_files import TensorFile, open_weights
+from realm.storage.decoding import json_value
+from realm.text.tokenizer import TextTokenizer, read_vocabulary
+
+RECORDS = "block_records.npy"
+"""The file of the published blocks."""
+FAMILIES = ("realm", "bert")
+_CURE = "Name a directory of google/realm-*, of a BERT, or of a sentence-transformers model."
+
+
+@dataclass(frozen=True)
+class Published:
+    """One published model.
+
+    Attributes:
+        directory: where it lies.
+        kind: of ``published.PUBLISHED_PARTS``, or "sentence-transformers".
+        spec: its networks.
+        file: its weights.
+        plan: what becomes of each tensor in them.
+        tokenizer: its wordpieces.
+        imported: names in the file that became parameters or the index.
+        unused: name in the file -> why nothing takes it.
+        blocks: where the blocks' embeddings are.
+        records: the file of its blocks.
+    """
+
+    directory: Path
+    kind: str
+    spec: ModelSpec
+    file: TensorFile
+    plan: ImportPlan
+    tokenizer: TextTokenizer
+    imported: tuple[str, ...]
+    unused: dict[str, str]
+    blocks: "BlockEmbeddings | None"
+    records: Path | None
+
+    @property
+    def fresh(self) -> tuple[str, ...]:
+        """Our parameters that it does not have; they start at random."""
+        return self.plan.fresh
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Our parameters that it has.
+
+        Raises:
+            DataError: a tensor holds no finite numbers, or tied tensors differ.
+        """
+        return import_tensors(self.plan, self.file.read, path=self.file.path)
+
+
+@dataclass(frozen=True)
+class BlockEmbeddings:
+    """The embeddings [n, d] of published blocks: ``name`` in ``file``."""
+
+    file: TensorFile
+    name: str
+
+    def __len__(self) -> int:
+        return self.file.shapes[self.name][0]
+
+
+def load_published(directory: Path) -> Published:
+    """Read one directory; :meth:`realm.models.model.RealmModel.from_published` makes networks of it.
+
+    Raises:
+        DataError: no weights, damaged ones, a tensor that is missing or of a wrong shape, no tokenizer, a directory of something else.
+        ConfigError: a configuration that does not fit the weights or that these networks cannot have.
+    """
+    directory = Path(directory)
+    if not directory.is_dir():
+        raise DataError("no such directory", path=directory, cure=_CURE)
+    if (directory / "config.toml").is_file():
+        raise DataError(
+            "a run of this program, not a published model", path=directory, cure="Use it directly, or export it: realm export RUN"
+        )
+    if (directory / MODULES).is_file():
+        return _sentence_embedder(directory)
+    return _realm_or_bert(directory)
+
+
+def _realm_or_bert(directory: Path) -> Published:
+    file = open_weights(directory)
+    values = read_config(directory)
+    config = directory / "config.json"
+    if values.get("model_type", "realm") not in FAMILIES:
+        raise DataError(f"a model of the family '{values['model_type']}', neither REALM nor BERT", path=config, cure=_CURE)
+    kind = _kind(file)
+    spec = read_published_config(values, kind, path=config)
+    check_size(next(iter(spec.networks.values())).body.config, file, config)
+    plan = plan_import(kind, spec, file.shapes, path=file.path)
+    tokenizer = read_tokenizer(directory)
+    check_vocabulary(tokenizer, spec, exact=True, path=directory)
+    blocks = BlockEmbeddings(file, plan.block_embeddings) if plan.block_embeddings else None
+    # A BERT's body becomes the embedder's and the encoder's: its tensors count once.
+    taken = tuple(dict.fromkeys([*plan.taken.values(), *plan.repeats, *([blocks.name] if blocks else [])]))
+    records = directory / RECORDS
+    return Published(directory, kind, spec, file, plan, tokenizer, taken, plan.unused, blocks, records if records.is_file() else None)
+
+
+def _sentence_embedder(directory: Path) -> Published:
+    file = open_weights(directory)
+    values = read_config(directory)
+    check_size(values, file, directory / "config.json")
+    spec, plan = plan_sentence_embedder(directory, values, file)
+    tokenizer = read_tokenizer(directory)
+    check_vocabulary(tokenizer, spec, exact=False, path=directory)
+    taken = tuple(plan.taken.values())
+    return Published(directory, "sentence-transformers", spec, file, plan, tokenizer, taken, plan.unused, None, None)
+
+
+def read_config(directory: Path) -> dict[str, Any]:
+    """``config.json``. Raises DataError: it is missing, or no JSON object."""
+    path = directory / "config.json"
+    if not path.is_file():
+        raise DataError("config.json is missing", path=directory, cure=_CURE)
+    try:
+        values = json_value(path.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"not JSON ({error})", path=path, cure=_CURE) from error
+    if not isinstance(values, dict):
+        raise DataError("not a model's configuration", path=path, cure=_CURE)
+    return values
+
+
+def check_size(values: Mapping[str, Any], file: TensorFile, path: Path) -> None:
+    """Refuse a configuration whose networks need far more numbers than the weights hold, before anything is built from it.
+
+    Raises:
+        ConfigError: it asks for more, or a size is not an integer.
+    """
+    sizes = [values.get(name, 0) for name in ("vocab_size", "max_position_embeddings", "num_hidden_layers", "hidden_size")]
+    if not all(isinstance(size, int) and size >= 0 for size in sizes):
+        raise ConfigError("a size that is not a whole number", path=path, cure="Use the config.json that belongs to these weights.")
+    vocabulary, positions, layers, hidden = sizes
+    least = hidden * (vocabulary + positions + 4 * layers * hidden)  # of a layer only its attention: every family has that much
+    held = sum(math.prod(shape) for shape in file.shapes.values())
+    if least > held:
+        problem = f"the configuration asks for at least {least:,} parameters, and {file.path.name} holds {held:,}"
+        raise ConfigError(problem, path=path, cure="Use the config.json that belongs to these weights.")
+
+
+def read_tokenizer(directory: Path) -> TextTokenizer:
+    """``tokenizer.json``, or BERT's tokenizer around ``vocab.txt``.
+
+    Raises:
+        DataError: neither is there, or it is damaged.
+    """
+    if (directory / "tokenizer.json").is_file():
+        return TextTokenizer.load(directory)
+    if (directory / "vocab.txt").is_file():
+        return read_vocabulary(directory / "vocab.txt", lowercase=_folds_case(directory / "tokenizer_config.json"))
+    raise DataError("no tokenizer here", path=directory, cure="Put the model's tokenizer.json or vocab.txt beside its weights.")
+
+
+def check_vocabulary(tokenizer: TextTokenizer, spec: ModelSpec, *, exact: bool, path: Path) -> None:
+    """Refuse a tokenizer of another vocabulary than the weights'.
+
+    Args:
+        exact: the sizes must be equal; otherwise the weights may have rows to spare, as some families pad them.
+
+    Raises:
+        DataError: the sizes do not fit.
+    """
+    for rows in {network.body.vocabulary for network in spec.networks.values()}:
+        if tokenizer.vocab_size > rows or (exact and tokenizer.vocab_size != rows):
+            problem = f"the tokenizer has {tokenizer.vocab_size} entries, and the weights have {rows}"
+            raise DataError(problem, path=path, cure="Put the tokenizer of these very weights beside them.")
+
+
+def _kind(file: TensorFile) -> str:
+    try:
+        return published_kind(file.shapes)
+    except DataError as error:
+        raise DataError(error.problem, path=file.path, cure=_CURE) from error
+
+
+def _folds_case(path: Path) -> bool:
+    try:
+        values = json_value(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return True  # every published REALM is uncased
+    return bool(values.get("do_lower_case", True)) if isinstance(values, dict) else True

@@ -1,1 +1,0 @@
-"""Weights: bodies, the embedder, the knowledge-augmented encoder, the reader, and the model that holds them."""

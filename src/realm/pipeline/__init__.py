@@ -1,1 +1,0 @@
-"""Whole runs: the stages in order, each resumable; what a run will cost; the demo."""

@@ -1,0 +1,80 @@
+"""One value of a recipe against the type, choices and range of its field, and the kinds of values that several fields take."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+from annotated_types import Ge, Interval
+
+from realm.errors import ConfigError
+from realm.recipe.sizes import MOST_WIDTH
+from realm.storage.paths import HUB_PREFIX
+
+FROM_RECIPE = "relative paths count from the recipe's directory"
+
+Count = Annotated[int, Ge(0)]
+Positive = Annotated[int, Ge(1)]
+Width = Annotated[int, Interval(ge=8, le=MOST_WIDTH)]
+Share = Annotated[float, Interval(ge=0, le=1)]
+File = Annotated[str, FROM_RECIPE]
+FileList = Annotated[tuple[str, ...], FROM_RECIPE]
+Files = Annotated[str | tuple[str, ...], FROM_RECIPE]
+Published = Literal["last", "best", "better"]
+
+
+def read_value(hint: Any, value: Any, key: str, path: Path | None) -> Any:
+    """``value`` as a field holds it: an int serves as a float, a list as a tuple, a path counts from the recipe.
+
+    Args:
+        hint: the field's type, with what is ``Annotated``.
+        value: what TOML or a flag says.
+        key: the field's name, with its section.
+        path: the recipe's file, if it has one.
+
+    Raises:
+        ConfigError: the value is of another type, none of the choices, not finite or out of range.
+    """
+    from pydantic import ConfigDict, TypeAdapter, ValidationError  # a tenth of a second that `import realm.recipe` need not take
+
+    adapter = TypeAdapter(hint, config=ConfigDict(strict=True, allow_inf_nan=False))
+    try:
+        found = adapter.validate_python(tuple(value) if isinstance(value, list) else value)
+    except ValidationError as error:
+        outside = error.errors()[0]["type"] in ("greater_than", "greater_than_equal", "less_than_equal", "too_short")
+        problem = f"'{key}' {'is' if outside else 'cannot be'} {value!r}"
+        raise ConfigError(problem, path=path, cure=f"It {_range(hint) if outside else _kind(hint)}.") from None
+    if path is None or FROM_RECIPE not in get_args(hint):
+        return found
+    return tuple(_absolute(name, path.parent) for name in found) if isinstance(found, tuple) else _absolute(found, path.parent)
+
+
+def _absolute(name: str, base: Path) -> str:
+    return str((base / Path(name).expanduser()).resolve()) if name and not name.startswith(HUB_PREFIX) else name
+
+
+TYPES = {int: "a whole number", float: "a number", bool: "true or false", str: "text", tuple: "a list"}
+"""Types of fields, in words."""
+
+
+def _kind(hint: Any) -> str:
+    """In words: the field's choices, or else its type."""
+    base = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    parts = (base, *get_args(base))
+    choices = [str(choice) for part in parts if get_origin(part) is Literal for choice in get_args(part)]
+    if choices:
+        return f"is one of: {', '.join(choices + ['true', 'false'] * (bool in parts) + ['a number'] * (float in parts))}"
+    return f"is {TYPES.get(base if isinstance(base, type) else get_origin(base), base)}"
+
+
+def _range(hint: Any) -> str:
+    """In words: the range of the field, or of each of its values."""
+    base, *rules = get_args(hint)
+    if get_origin(base) is tuple:
+        return f"is one number or more, and each {_range(get_args(base)[0])}"
+    words = {"gt": "above", "ge": "at least", "le": "at most"}
+    limits = [f"{words[name]} {limit}" for rule in rules for name in words if (limit := getattr(rule, name, None)) is not None]
+    return "is between 0 and 1" if hint == Share else f"is {' and '.join(limits)}"
+
+
+def named(files: str | tuple[str, ...]) -> tuple[str, ...]:
+    """The files that one name or a list of names gives; an empty name is none."""
+    return tuple(name for name in ((files,) if isinstance(files, str) else files) if name)

@@ -1,1 +1,0 @@
-"""One file a stage: build the objects, define the step, call the one training loop, publish the result."""

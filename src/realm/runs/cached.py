@@ -1,0 +1,211 @@
+"""Files and folders that are asked directly: each set of them has a corpus and an index in the user's cache, made once and followed from
+then on, under a published body that is used as it is.
+
+What changed in the documents since they were last asked is found by sizes and times of files; only what is new is embedded.
+"""
+
+import hashlib
+import json
+import re
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from platformdirs import user_cache_path
+
+from realm import DEFAULT_BODY
+from realm.answering.body_models import body_model
+from realm.answering.opening import OpenRun, open_run, wrap_body
+from realm.documents.change.updates import sync_documents
+from realm.documents.pages.recognition import recognition_directory, recognition_state
+from realm.documents.store.manifest import REJECTED_FILE, read_manifest
+from realm.errors import ConfigError, CorpusError, DataError, RunError
+from realm.models.bodies.known import known_body
+from realm.progress import Progress
+from realm.recipe import Recipe, build_recipe
+from realm.runs.api import Realm
+from realm.runs.directory import build_run_corpus, claim_run, stat_digest
+from realm.storage.files import make_directory
+from realm.storage.generations import read_current
+from realm.storage.locks import held
+from realm.storage.manifests import read_note, write_note
+from realm.storage.paths import RunPaths
+from realm.training.context import open_context, publish_index, silent
+
+FORMAT = 3
+NAME = 40
+"""Characters of a document's or folder's name that a cached run is called by."""
+_UNUSUAL = re.compile(r"[^A-Za-z0-9._-]+")
+BLOCK_LENGTH = 160
+"""As for published bodies: a paragraph of some 100 words."""
+
+
+def cache_directory() -> Path:
+    """Where cached runs lie; the environment's XDG_CACHE_HOME moves it on Linux."""
+    return user_cache_path("realm") / "documents"
+
+
+def open_cached(sources: Sequence[Path], body: str, progress: Progress, note: Callable[[str], None] = lambda _: None) -> OpenRun:
+    """Open files and folders under a published body, indexed or brought up to date where they are not.
+
+    Args:
+        sources: files or folders of documents, of any kind that ``realm corpus build`` reads; their order does not count.
+        body: a name as in ``model.body``.
+        progress: shows what is being done.
+        note: gets a line where something of the documents was left out.
+
+    Raises:
+        DataError, CorpusError, ConfigError: the sources or the body cannot be used; what was made before stays.
+        RunError: another process is at work on the same documents.
+    """
+    places = sorted(dict.fromkeys(source.resolve() for source in sources))
+    own = Path(body).resolve() if known_body(body) is None and Path(body).is_dir() else None
+    body = body if own is None else str(own)
+    named = json.dumps([FORMAT, body, _published(body) if own is None else _weights(own), *map(str, places)])
+    key = hashlib.sha256(named.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+    paths = RunPaths(cache_directory() / f"{_UNUSUAL.sub('-', places[0].name)[:NAME]}-{key}")
+    make_directory(paths.root)
+    with _alone(paths.root):
+        state, known = stat_digest(places) + recognition_state(), read_note(paths.wrapped) or {}
+        changed = known.get("state") != state
+        if "asked" not in known:
+            if changed:  # a start that was killed, and the documents have changed since
+                for left in paths.root.iterdir():
+                    if left.is_dir():
+                        shutil.rmtree(left)
+            write_note(paths.wrapped, {"state": state})
+            opened = _make(paths, _recipe(places, body), progress)
+        else:
+            if changed:
+                write_note(paths.wrapped, known | {"state": ""})  # killed in the midst, it is neither the old state nor the new one
+                sync_documents(paths.corpus, places, progress=progress.counting("corpus"))
+            opened = open_run(paths.root)
+        if changed:  # else all of it was embedded, or this would be another state
+            if rejected := opened.inputs.store.manifest.rejected:
+                left_out = ", ".join(f"{count} {reason}" for reason, count in rejected.items())
+                note(f"left out of the documents: {left_out} ({paths.corpus / REJECTED_FILE} names them)")
+            if opened.unsearchable:
+                opened, _ = opened.with_added(lambda done, of: progress.count("index: blocks", done, of))
+        facts = {"sources": [str(place) for place in places], "body": body, "state": state, "asked": time.time()}
+        write_note(paths.wrapped, facts)
+    return opened
+
+
+def _make(paths: RunPaths, recipe: Recipe, progress: Progress) -> OpenRun:
+    """Build the corpus, embed its blocks under the recipe's body and publish the index; what a killed call has done is kept."""
+    claim_run(paths, recipe)
+    build_run_corpus(paths, recipe, progress)
+    context = open_context(paths, recipe, silent, count=progress.count_long)
+    model = body_model(recipe, context.inputs)
+    if read_current(paths.index) is None:
+        publish_index(context, model.to(context.device))
+    shutil.rmtree(paths.params, ignore_errors=True)  # the body itself is read
+    return wrap_body(paths, recipe, context.inputs, model)
+
+
+def open_documents(*sources: str | Path, body: str = DEFAULT_BODY) -> Realm:
+    """Open files and folders of documents, as ``realm ask`` does: indexed at the first call, brought up to date at later ones.
+
+    Args:
+        sources: files or folders, of any kind that ``realm corpus build`` reads.
+        body: a name as in ``model.body``, or the directory of a model of your own.
+
+    Raises:
+        RealmError: a source or the body cannot be used, or another process is indexing these documents.
+
+    Examples:
+        >>> realm = open_documents("notes/")  # doctest: +SKIP
+        >>> realm.ask("Who built the Harrow bridge?").answer  # doctest: +SKIP
+        'Ellen Marsh'
+    """
+    for source in sources:
+        if not Path(source).exists():
+            raise DataError("no such file or folder", path=Path(source), cure="Check the path.")
+    if not sources:
+        raise ConfigError("no documents are named", cure="Name files or folders: open_documents('notes/').")
+    return Realm(open_cached([Path(source) for source in sources], body, Progress(quiet=True)))
+
+
+def _alone(root: Path) -> AbstractContextManager[None]:
+    """No other process makes, changes or removes a cached run meanwhile.
+
+    Raises:
+        RunError: another does.
+    """
+    return held(
+        root, lambda by: RunError(f"another process{by} reads these documents", path=root, cure="Wait for it to end."), "LOCK.asked"
+    )
+
+
+def _bytes(root: Path) -> int:
+    return sum(file.stat().st_size for file in root.rglob("*") if file.is_file())
+
+
+def _published(body: str) -> list[str]:
+    """The digest of a known body: a later version of this package may bring another of that name."""
+    known = known_body(body)
+    return [] if known is None else [known.sha256]
+
+
+def _weights(body: Path) -> list[list[Any]]:
+    """What tells the weights in a directory from those that were there before."""
+    return [[file.name, (stat := file.stat()).st_size, stat.st_mtime_ns] for file in sorted(body.glob("*.safetensors"))]
+
+
+def _recipe(places: list[Path], body: str) -> Recipe:
+    """A body as it is over documents; nothing is tagged, since nothing is to learn from them."""
+    return build_recipe(
+        {
+            "model": {"body": body, "projection": 0},
+            "corpus": {"sources": [str(place) for place in places], "tagger": "none", "block_length": BLOCK_LENGTH},
+            "run": {"bf16": True},
+            "retrieval": {"kind": "hybrid"},
+            "pretrain": {"steps": 0, "from_ict": False, "from_warm": False},
+        }
+    )
+
+
+def cached_runs() -> list[dict[str, Any]]:
+    """What the cache holds, the one asked last first: {"directory", "sources", "body", "documents", "blocks", "bytes", "asked"}."""
+    found = []
+    for root in cache_directory().glob("*"):
+        facts = read_note(RunPaths(root).wrapped) or {}
+        if "asked" not in facts:
+            continue
+        try:
+            manifest = read_manifest(root / "corpus")
+        except CorpusError:
+            continue
+        counts = {"documents": manifest.documents, "blocks": manifest.blocks, "bytes": _bytes(root)}
+        found.append({"directory": str(root), **{name: facts.get(name) for name in ("sources", "body", "asked")}, **counts})
+    return sorted(found, key=lambda run: -(run["asked"] or 0))
+
+
+def clear_cache(sources: Sequence[Path] = ()) -> dict[str, int]:
+    """Remove cached runs: those of any of these files or folders, or all, and with all the recognised words of pictures. What was half made
+    goes too. Returns {"removed", "bytes"}.
+
+    Raises:
+        RunError: another process is at work on one of them; those before it are gone.
+    """
+    wanted = {str(source.resolve()) for source in sources}
+    removed = freed = 0
+    for root in sorted(path for path in cache_directory().glob("*") if path.is_dir()):
+        if wanted and not wanted & set((read_note(RunPaths(root).wrapped) or {}).get("sources", ())):
+            continue
+        with _alone(root):
+            freed += _bytes(root)
+            shutil.rmtree(root)
+            removed += 1
+    if not wanted:
+        freed += _bytes(recognition_directory())
+        shutil.rmtree(recognition_directory(), ignore_errors=True)
+    return {"removed": removed, "bytes": freed}
+
+
+def is_run(place: Path) -> bool:
+    """Whether a directory is a run, and not one of documents (which may well have a config.toml)."""
+    return RunPaths(place).config.is_file() and any((place / part).exists() for part in ("run.json", "corpus", "stages"))

@@ -1,0 +1,246 @@
+"""The run directory: its recipe, its format, its corpus, the seconds spent. What was trained is never mixed with another recipe."""
+
+import dataclasses
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from realm.errors import ConfigError, CorpusError, RunError
+from realm.models.bodies.known import body_directory
+from realm.models.published.models import read_tokenizer
+from realm.progress import Progress
+from realm.recipe import Recipe, dump_recipe, load_recipe
+from realm.storage.decoding import json_value
+from realm.storage.files import make_directory, read_json, sha256_file, write_atomic, write_json
+from realm.storage.locks import held
+from realm.storage.paths import HUB_PREFIX, RunPaths
+from realm.storage.stages import CONFIG_SUM, check_run_format, write_run_format
+from realm.storage.sums import file_sum
+from realm.text.tokenizer import TextTokenizer
+from realm.timing import KINDS, Stopwatch, running
+from realm.training.context import STAGE_SECTIONS
+from realm.training.loop.distributed import is_first, on_first
+from realm.training.pretrain.sentences import given_corpus
+
+FREE = ("device", "threads", "accumulate", "checkpoint_every", "gradient_checkpointing", "rank_timeout", "tensorboard", "wandb")
+"""Keys of [run] that may change at any time: where and how fast it runs and who sees it, not what is learnt (but for last bits)."""
+FILES = (
+    ("corpus", "sources"),
+    ("corpus", "gazetteer"),
+    ("corpus", "templates"),
+    ("pretrain", "sentences"),
+    ("finetune", "train"),
+    ("finetune", "dev"),
+)
+OTHER = "Give another directory with --out, or the same recipe."
+
+
+def claim_run(paths: RunPaths, recipe: Recipe) -> None:
+    """Make the run directory this recipe's, or see that it is already.
+
+    A section may still change as long as nothing was built from it: questions can be added to a run that ended after pre-training.
+
+    Raises:
+        RunError: the directory belongs to another recipe or version, or is no directory. Nothing is touched.
+    """
+    if paths.root.exists() and not paths.root.is_dir():
+        raise RunError("a file is here, not a run directory", path=paths.root, cure="Give another directory with --out.")
+    known = check_run_format(paths)
+    if paths.config.exists():
+        _check_same(paths, recipe)
+    text = dump_recipe(recipe)
+    if not paths.config.exists() or paths.config.read_text("utf-8") != text:
+        write_atomic(paths.config, text)
+    if known.get(CONFIG_SUM) != file_sum(paths.config):
+        from realm import __version__
+
+        write_run_format(paths, __version__)
+
+
+@contextmanager
+def alone(root: Path, cure: str) -> Iterator[None]:
+    """Hold a directory, on the first rank: two processes must not train the same stage.
+
+    Raises:
+        RunError: another process trains there, or a file is in its place.
+    """
+
+    def hold() -> None:
+        if root.exists() and not root.is_dir():
+            raise RunError("a file is here, not a directory", path=root, cure="Give another directory with --out.")
+        make_directory(root)
+        stack.enter_context(held(root, lambda named: RunError(f"another process{named} trains here", path=root, cure=cure)))
+
+    with ExitStack() as stack:
+        on_first(hold)
+        yield
+
+
+def _check_same(paths: RunPaths, recipe: Recipe) -> None:
+    try:
+        old = load_recipe(paths.config)
+    except ConfigError as error:
+        raise RunError(f"not this version's recipe: {error.problem}", path=paths.config, cure=OTHER) from error
+    for section in sorted(_used_sections(paths)):
+        before, now = (dataclasses.asdict(getattr(r, section)) for r in (old, recipe))
+        for key, value in before.items():
+            if now[key] != value and not (section == "run" and key in FREE) and not _moved(section, key, value, now[key]):
+                problem = f"this run was made with {section}.{key} = {value!r}, the recipe says {now[key]!r}"
+                raise RunError(problem, path=paths.config, cure=_cure(paths, section))
+
+
+def _cure(paths: RunPaths, section: str) -> str:
+    """What to do where a section differs; if only fine-tuning used it, only fine-tuning has to be repeated."""
+    if section != "finetune":
+        return OTHER
+    made = [kind(stage) for stage, used in STAGE_SECTIONS.items() if section in used for kind in (paths.stage, paths.checkpoints)]
+    shown = ", ".join(str(path.relative_to(paths.root)) for path in made if path.exists())
+    return f"{OTHER.rstrip('.')}; or remove {shown} here to train only that again."
+
+
+def _moved(section: str, key: str, before: Any, now: Any) -> bool:
+    """Whether files of the same names are named, elsewhere: a run may move. Their contents are compared on their own."""
+    if (section, key) not in FILES or not before or not now:
+        return False
+    names = [[Path(value).name for value in ((one,) if isinstance(one, str) else one)] for one in (before, now)]
+    return names[0] == names[1]
+
+
+def _used_sections(paths: RunPaths) -> set[str]:
+    """Sections that something in the run was made from."""
+    used = {"corpus"} if paths.corpus.exists() else set()
+    for stage, sections in STAGE_SECTIONS.items():
+        if paths.stage(stage).exists() or paths.checkpoints(stage).exists():
+            used |= {"corpus", "run", "model", *sections}
+    return used
+
+
+def build_run_corpus(paths: RunPaths, recipe: Recipe, progress: Progress) -> bool:
+    """Build the run's corpora, or see that those there were built from the same files. Returns whether one was built now.
+
+    Besides the knowledge corpus that is the corpus of the sentences to mask, where the recipe names documents for it.
+
+    Raises:
+        ConfigError: the recipe names no sources.
+        CorpusError: the sources changed after the corpus was built, or nothing in them is usable.
+    """
+    sources = [Path(source) for source in recipe.corpus.sources]
+    built = _build(paths.corpus, paths.root / "sources.json", sources, recipe, _tokenizer(recipe), progress)
+    named = recipe.pretrain.sentences
+    if named and given_corpus(named) is None:
+        mark = paths.root / "sentences.json"
+        built |= _build(paths.sentences, mark, [Path(name) for name in named], recipe, paths.corpus, progress)
+    return built
+
+
+def _tokenizer(recipe: Recipe) -> TextTokenizer | str | None:
+    """The recipe's tokenizer: its own, or that of its body; None where one is trained on the documents."""
+    if recipe.corpus.tokenizer or not recipe.model.body:
+        return recipe.corpus.tokenizer or None
+    return read_tokenizer(body_directory(recipe.model.body))
+
+
+def _build(
+    corpus: Path, mark: Path, sources: list[Path], recipe: Recipe, tokenizer: TextTokenizer | Path | str | None, progress: Progress
+) -> bool:
+    """One corpus from its sources, with what the recipe says of documents; ``mark`` remembers what was in them."""
+    from realm.documents.ingest.builder import BuildOptions, build_corpus
+    from realm.documents.ingest.staging import remove_finished
+    from realm.documents.sources import SourceOptions
+
+    if corpus.exists():
+        remove_finished(corpus)
+        _check_sources(mark, sources, corpus)
+        return False
+    if not sources:
+        config = mark.with_name("config.toml")
+        raise ConfigError("no documents: [corpus] sources is empty", path=config, cure="Name files or folders of documents.")
+    section = recipe.corpus
+    options = BuildOptions(
+        tokenizer=tokenizer,
+        vocab_size=section.vocab_size,
+        lowercase=section.lowercase,
+        block_length=section.block_length,
+        tagger=section.tagger,
+        gazetteer=Path(section.gazetteer) if section.gazetteer else None,
+        source_options=SourceOptions.of(
+            section.format,
+            section.id_column,
+            section.title_column,
+            section.text_column,
+            section.templates,
+            document_seconds=section.document_seconds,
+        ),
+    )
+    build_corpus(sources, corpus, options, progress=progress.counting(corpus.name), say=progress.say)
+    write_json(mark, _marks([source for source in sources if source.exists()]))  # a name on the hub is no file
+    return True
+
+
+def _check_sources(mark: Path, sources: list[Path], corpus: Path) -> None:
+    """Sizes and times first; contents only where those changed. Missing sources are no reason to stop: the corpus exists."""
+    try:
+        known = json_value(mark.read_text("utf-8"))
+    except (OSError, ValueError):
+        return  # killed between the corpus and its mark, or built by hand: what is there is taken
+    here = [source for source in sources if source.exists()]
+    if len(here) < len([source for source in sources if not str(source).startswith(HUB_PREFIX)]) or known["stat"] == stat_digest(here):
+        return
+    now = _marks(here)
+    if now["content"] != known["content"]:
+        cure = "Give another directory with --out, or add documents with: realm corpus add"
+        raise CorpusError("the sources have changed since this corpus was built", path=corpus, cure=cure)
+    write_json(mark, now)
+
+
+def _files(sources: list[Path]) -> Iterator[Path]:
+    for source in sources:
+        yield from sorted(p for p in source.rglob("*") if p.is_file()) if source.is_dir() else [source]
+
+
+def stat_digest(sources: list[Path]) -> str:
+    """SHA-256 over names, sizes and times of all files of the sources: what changes when one of them does, without reading any."""
+    rows = [[os.fspath(path), (stat := path.stat()).st_size, stat.st_mtime_ns] for path in _files(sources)]
+    return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
+
+
+def _marks(sources: list[Path]) -> dict[str, str]:
+    content = hashlib.sha256("".join(sha256_file(path) for path in _files(sources)).encode()).hexdigest()
+    return {"stat": stat_digest(sources), "content": content}
+
+
+def read_seconds(paths: RunPaths) -> dict[str, float]:
+    """Seconds spent in each stage, over all starts that were not killed outright."""
+    return read_json(paths.root / "seconds.json") or {}
+
+
+def read_profile(paths: RunPaths) -> dict[str, dict[str, float]]:
+    """The same seconds of each stage by kind of work, of :data:`realm.timing.KINDS`."""
+    return read_json(paths.profile) or {}
+
+
+@contextmanager
+def timed(paths: RunPaths, stage: str, settle: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Add the time of the block on the first rank to a stage's seconds and to its profile, an interrupted block's too.
+
+    Args:
+        settle: as for :class:`realm.timing.Stopwatch`.
+    """
+    started = time.perf_counter()
+    with running(Stopwatch("other", settle=settle)) as watch:
+        try:
+            yield
+        finally:
+            seconds, profile = read_seconds(paths), read_profile(paths)
+            seconds[stage] = round(seconds.get(stage, 0.0) + time.perf_counter() - started, 2)
+            before, now = profile.get(stage, {}), watch.seconds()
+            kinds = [kind for kind in KINDS if kind in before or kind in now]
+            profile[stage] = {kind: round(before.get(kind, 0.0) + now.get(kind, 0.0), 6) for kind in kinds}
+            if is_first():
+                write_json(paths.root / "seconds.json", seconds)
+                write_json(paths.profile, profile)

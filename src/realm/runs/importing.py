@@ -1,0 +1,235 @@
+"""``realm import``: published models become a run that answers, searches, explains, and can be trained further.
+
+One directory or several that belong together: the embedder and the encoder of pre-training, an open-QA model and the embedder that made
+its block embeddings. The run appears whole or not at all.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from realm.documents.ingest.builder import build_corpus, corpus_from_records
+from realm.documents.sources.record_file import RecordFile
+from realm.errors import ConfigError, DataError, RunError
+from realm.models.model import RealmModel, part_sizes, state_sha256
+from realm.models.published.models import RECORDS, BlockEmbeddings, Published, load_published
+from realm.models.spec import PARTS, EmbedderSpec, ModelSpec, ReaderSpec
+from realm.progress import Progress
+from realm.recipe import Recipe, build_recipe, dump_recipe
+from realm.search.blocks import BlockInputs, open_inputs
+from realm.search.publishing.parameters import publish_parameters
+from realm.search.publishing.refresher import refresh_index, snapshot_facts
+from realm.search.publishing.writing import publish_snapshot
+from realm.storage.files import publish_directory, write_atomic, write_json
+from realm.storage.paths import RunPaths
+from realm.storage.sealed import seal
+from realm.storage.stages import RUN_FORMAT, STAGE_FILE, write_run_format
+from realm.text.tokenizer import TextTokenizer
+
+GENERATION = 1
+BLOCK_LENGTH, QUERY_LENGTH = 288, 64
+"""Of the published models; smaller where a body has fewer positions."""
+NEEDS_DOCUMENTS = "Give documents to index: realm import DIR --out RUN --documents FILE"
+PEAK_RATES = {"ict": {"lr": 1e-4}, "pretrain": {"lr": 3e-5}, "finetune": {"lr": 1e-5, "rename_rate": 0.0}}
+"""The paper's rates, for training published weights further. The defaults are for random weights."""
+
+
+@dataclass(frozen=True)
+class _Assembled:
+    """What several directories make together."""
+
+    model: RealmModel
+    tokenizer: TextTokenizer
+    blocks: Published | None
+    account: list[dict[str, Any]]
+    notes: list[str]
+
+
+def import_published(
+    directories: Sequence[Path], out: Path, *, documents: Sequence[Path] = (), progress: Progress | None = None
+) -> dict[str, Any]:
+    """Make a run of published models.
+
+    Args:
+        directories: published models that belong together; no two may hold the same network, but for an open-QA model's embedder.
+        out: the run directory; must not exist.
+        documents: files and folders to index instead of the blocks that the model may bring.
+        progress: where to show how it goes.
+
+    Returns:
+        {"run", "parts": {name: parameters}, "blocks": number in the index, "models": [{"directory", "kind", "imported": number of
+        tensors, "unused": {name: reason}, "fresh": [our names]}], "notes"}.
+
+    Raises:
+        RunError: ``out`` exists.
+        RealmError: a directory, its blocks or the documents cannot be used; nothing is left behind.
+    """
+    out, quiet = Path(out), progress or Progress(quiet=True)
+    if out.exists():
+        raise RunError("there is something here already, and it was not changed", path=out, cure="Choose another --out.")
+    if not directories:
+        raise ConfigError("no model to import", cure="Name the directory of a published model.")
+    assembled = _assemble([load_published(Path(directory)) for directory in directories])
+    recipe = _recipe(assembled.model.spec)
+    with publish_directory(out) as staging:
+        paths = RunPaths(staging)
+        blocks = _corpus(assembled, paths, recipe, [Path(d) for d in documents], quiet)
+        write_atomic(paths.config, dump_recipe(recipe))
+        from realm import __version__
+
+        write_run_format(paths, __version__)
+        _stages(assembled, paths)
+        result = {
+            "run": str(out),
+            "parts": part_sizes(assembled.model),
+            "blocks": blocks,
+            "models": assembled.account,
+            "notes": assembled.notes,
+        }
+        write_json(staging / "imported.json", result)
+    return result
+
+
+def _assemble(found: list[Published]) -> _Assembled:
+    """One model of all directories: the questions' embedder, the documents' embedder, encoder and reader."""
+    owners: dict[str, Published] = {}
+    parts: dict[str, torch.nn.Module | None] = dict.fromkeys(PARTS)
+    has_openqa = any(one.kind == "openqa" for one in found)
+    for one in found:
+        _check_same_body(found[0], one)
+        model = RealmModel.from_published(one)
+        for name in one.spec.parts:
+            # Beside an open-QA model a lone embedder is the one that made its block embeddings.
+            role = "document_embedder" if has_openqa and one.kind == "embedder" else name
+            if role in owners:
+                problem = f"{owners[role].directory} and this directory both hold the {role.replace('_', ' ')}"
+                raise DataError(problem, path=one.directory, cure="Import one of them.")
+            owners[role], parts[role] = one, getattr(model, name)
+    notes = []
+    if has_openqa and parts["document_embedder"] is None:
+        notes.append(
+            "An open-QA model holds the questions' embedder alone, so documents added later are embedded by that one; "
+            "name the directory of the pre-trained embedder as well if you have it."
+        )
+    model = _without_twin(RealmModel(ModelSpec()).with_parts(**parts))
+    blocks = next((one for one in found if one.records is not None), None)
+    return _Assembled(model, found[0].tokenizer, blocks, [_account(one, blocks) for one in found], notes)
+
+
+def _check_same_body(first: Published, other: Published) -> None:
+    """The networks of an import have one kind of body, of which its recipe can speak, and one vocabulary."""
+    ours, theirs = (next(iter(one.spec.networks.values())).body.config for one in (first, other))
+    for key, value in ours.items():
+        if not key.endswith("_prob") and theirs.get(key) != value:
+            problem = f"{key} is {theirs.get(key)}, and {value} in {first.directory}"
+            raise ConfigError(problem, path=other.directory / "config.json", cure="Import models that belong together.")
+    if not first.tokenizer.same_wordpieces(other.tokenizer):
+        problem = f"its vocabulary is not that of {first.directory}"
+        raise DataError(problem, path=other.directory, cure="Import models that belong together.")
+
+
+def _without_twin(model: RealmModel) -> RealmModel:
+    """The published scorers hold one embedder twice; a run then has one."""
+    if not model.has("document_embedder") or not model.has("embedder"):
+        return model
+    if state_sha256(model.document_embedder) == state_sha256(model.embedder):
+        return model.with_parts(document_embedder=None)
+    model.document_embedder.requires_grad_(False)
+    return model
+
+
+def _account(one: Published, blocks: Published | None) -> dict[str, Any]:
+    """Every tensor of one directory."""
+    unused = dict(one.unused)
+    imported = list(one.imported)
+    if one.blocks is not None and one is not blocks:
+        imported.remove(one.blocks.name)
+        unused[one.blocks.name] = f"its blocks are not here: no {RECORDS} is beside it"
+    return {"directory": str(one.directory), "kind": one.kind, "imported": len(imported), "unused": unused, "fresh": list(one.fresh)}
+
+
+def _recipe(spec: ModelSpec) -> Recipe:
+    """The recipe of an imported run: its sizes, and rates for training published weights further."""
+    body = next(iter(spec.networks.values())).body
+    embedder, reader = spec.embedder or spec.document_embedder or EmbedderSpec(body), spec.reader or ReaderSpec(body)
+    config = body.config
+    positions = int(config.get("max_position_embeddings", BLOCK_LENGTH + QUERY_LENGTH))
+    block_length = min(BLOCK_LENGTH, 3 * positions // 4)
+    model = {
+        "hidden": body.hidden,
+        "layers": config.get("num_hidden_layers", 1),
+        "heads": config.get("num_attention_heads", 1),
+        "intermediate": config.get("intermediate_size", 1),
+        "projection": embedder.projection,
+        "pooling": body.pooling,
+        "segments": body.segments,
+        "dropout": embedder.dropout,
+        "span_hidden": reader.span_hidden,
+        "max_span": reader.max_span,
+        "query_length": min(QUERY_LENGTH, positions - block_length),
+    }
+    return build_recipe({"model": model, "corpus": {"block_length": block_length}, **PEAK_RATES})
+
+
+def _corpus(assembled: _Assembled, paths: RunPaths, recipe: Recipe, documents: Sequence[Path], progress: Progress) -> int:
+    """Blocks and index of the run. Returns how many blocks there are."""
+    model, length = assembled.model, recipe.corpus.block_length
+    if documents and not model.has("embedder"):
+        raise ConfigError("documents need an embedder, and none is among the models", cure="Name the directory of the embedder as well.")
+    if not model.has("embedder") or not (documents or assembled.blocks):
+        assembled.notes.append(f"There is nothing to search in it yet. {NEEDS_DOCUMENTS}")
+        return 0
+    counting, embedding = progress.counting("corpus"), partial(progress.count, "index: blocks")
+    if documents:
+        build_corpus(documents, paths.corpus, tokenizer=assembled.tokenizer, block_length=length, progress=counting)
+        inputs = open_inputs(paths.corpus, recipe.model.query_length)
+        refresh_index(model, inputs, paths, step=0, progress=embedding)
+        return len(inputs.store)
+    published = assembled.blocks
+    assert published is not None and published.records is not None
+    records = RecordFile(published.records)
+    if published.blocks is not None and len(published.blocks) != len(records):
+        problem = f"{len(records)} records, and {published.blocks.name} has {len(published.blocks)} rows"
+        raise DataError(problem, path=published.records, cure="Use the records that belong to these embeddings.")
+    corpus_from_records(
+        records, paths.corpus, tokenizer=assembled.tokenizer, block_length=length, origin=published.records, progress=counting
+    )
+    inputs = open_inputs(paths.corpus, recipe.model.query_length)
+    if published.blocks is None:
+        refresh_index(model, inputs, paths, step=0, progress=embedding)
+    else:
+        _publish_embeddings(published.blocks, model, inputs, paths)
+    return len(inputs.store)
+
+
+def _publish_embeddings(blocks: BlockEmbeddings, model: RealmModel, inputs: BlockInputs, paths: RunPaths) -> None:
+    """The published block embeddings as the first generation, a shard at a time."""
+    sha256 = publish_parameters(model, paths.params / f"{GENERATION:06d}").documents
+    every = np.arange(len(inputs.store))
+    facts = snapshot_facts(inputs.store, every, sha256, params_generation=GENERATION, step=0)
+    parts = (rows.float().numpy() for rows in blocks.file.rows(blocks.name))
+    publish_snapshot(paths.index, parts, np.asarray(inputs.store.block_ids), facts, generation=GENERATION)
+
+
+def _stages(assembled: _Assembled, paths: RunPaths) -> None:
+    """Publish the networks where training would have left them."""
+    stages = {"pretrain": assembled.model}
+    if assembled.model.has("reader"):
+        # Before fine-tuning there was the documents' embedder alone; fine-tuning made the questions' of it.
+        documents = None if not assembled.model.has("embedder") else assembled.model.documents
+        stages["pretrain"] = assembled.model.with_parts(embedder=documents, document_embedder=None, reader=None)
+        stages["finetune"] = assembled.model.with_parts(encoder=None)
+    for stage, networks in stages.items():
+        if not networks.spec.parts:
+            continue
+        facts = {"models": ", ".join(one["directory"] for one in assembled.account), "steps": 0, "generation": GENERATION}
+        with publish_directory(paths.stage(stage)) as staging:
+            networks.save_pretrained(staging, tokenizer=assembled.tokenizer, card={"stage": stage, **facts})
+            mark = f"imported-{state_sha256(networks)[:16]}"
+            write_json(staging / STAGE_FILE, {"format": RUN_FORMAT, "stage": stage, "fingerprint": mark, **facts})
+            seal(staging)

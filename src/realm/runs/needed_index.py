@@ -1,0 +1,130 @@
+"""The generation of the index that a run's last stage searches, and how it is rebuilt if it is damaged.
+
+It is made of its parameters and the corpus; parameters are also in the stage that ended with them. Fine-tuned networks ask for it by its
+number: it is built again under the same one.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from realm.answering.opening import read_run_recipe
+from realm.errors import RealmError, RunError, SnapshotError
+from realm.models.model import RealmModel
+from realm.progress import Progress
+from realm.recipe import Recipe
+from realm.search.blocks import BlockInputs, open_inputs
+from realm.search.publishing.embedding import EmbedOptions
+from realm.search.publishing.generation import open_generation
+from realm.search.publishing.locks import publishing
+from realm.search.publishing.manifest import SnapshotManifest, read_manifest
+from realm.search.publishing.parameters import ParameterFacts, parameters_path, publish_parameters, read_facts
+from realm.search.publishing.refresher import build_generation
+from realm.storage.disk import says_nothing_of_the_file
+from realm.storage.generations import generation_path, quarantine, read_current
+from realm.storage.paths import RunPaths
+from realm.storage.stages import has_stage, stage_facts
+
+_STAGES = ("finetune", "pretrain")
+"""Stages whose networks search, the last one first."""
+
+
+@dataclass(frozen=True)
+class NeededIndex:
+    """What the index of a run is made of; ``number``: the generation that ``stage``, the last one, searches; None: no stage has ended with
+    one. A cached folder has no stage, and searches the newest."""
+
+    paths: RunPaths
+    recipe: Recipe
+    inputs: BlockInputs
+    stage: str | None
+    number: int | None
+
+    @classmethod
+    def of(cls, paths: RunPaths) -> "NeededIndex | None":
+        """That of a run; None in one without a corpus. Raises RealmError: recipe, corpus or the facts of the last stage are damaged."""
+        if not paths.corpus.is_dir():
+            return None
+        recipe = read_run_recipe(paths)
+        inputs = open_inputs(paths.corpus, recipe.model.query_length)
+        if paths.wrapped.exists():
+            return cls(paths, recipe, inputs, None, read_current(paths.index))
+        last = next((stage for stage in _STAGES if has_stage(paths, stage)), None)
+        return cls(paths, recipe, inputs, last, None if last is None else stage_facts(paths, last).get("generation"))
+
+    def can_be_rebuilt(self) -> bool:
+        """Whether its parameters, or the networks of the last stage, are whole."""
+        try:
+            return self._has_parameters() or self._networks() is not None
+        except RealmError:
+            return False
+
+    def _networks(self) -> RealmModel:
+        """The embedder of the documents as the last stage has it. Raises RealmError: it is damaged, or was another."""
+        if self.stage is None or (self.stage == "pretrain" and self.recipe.pretrain.queries_alone):
+            raise RunError("no stage holds the networks that embedded the documents", path=self.paths.root)
+        model = RealmModel.from_pretrained(self.paths.stage(self.stage))
+        return model.with_parts(embedder=model.documents, document_embedder=None, encoder=None, reader=None)
+
+    def _has_parameters(self) -> bool:
+        """Whether its parameters are whole, and those that embedded it where that is known."""
+        directory, manifest = parameters_path(self.paths, self.number or 0), self._manifest()
+        try:
+            model, facts = RealmModel.from_pretrained(directory), read_facts(directory)
+        except RealmError:
+            return False
+        found = ParameterFacts.of(model, step=0)
+        embedded = manifest is None or found.documents == manifest.document_embedder_sha256
+        return embedded and facts is not None and found.same_networks(facts)
+
+    def _manifest(self) -> SnapshotManifest | None:
+        try:
+            return read_manifest(generation_path(self.paths.index, self.number or 0), self.number or 0)
+        except SnapshotError:
+            return None
+
+    def rebuild(self, progress: Progress) -> None:
+        """Publish damaged parameters again from the stage; if the generation is damaged, move it aside and embed all blocks again.
+
+        Raises:
+            RealmError: neither parameters nor networks are whole; another process builds the index.
+        """
+        number = self.number or 0
+        directory, path = parameters_path(self.paths, number), generation_path(self.paths.index, number)
+        with publishing(self.paths.index):
+            if not self._has_parameters():
+                manifest = self._manifest()
+                publish_parameters(self._networks(), directory, step=manifest.step if manifest else 0, exact=True)
+            try:
+                open_generation(self.paths, self.inputs, number)
+                return
+            except SnapshotError as error:
+                if says_nothing_of_the_file(error):
+                    raise
+                if path.is_dir():
+                    quarantine(path, error)
+            model = RealmModel.from_pretrained(directory)
+            embedder, facts = model.documents.eval().requires_grad_(False), read_facts(directory) or ParameterFacts.of(model, step=0)
+            options = EmbedOptions(bf16=self.recipe.run.bf16, threads=self.recipe.run.threads).lasting(embedder)
+            count = partial(progress.count, "index: blocks embedded")
+            build_generation(self.paths, self.inputs, number, embedder, facts, options, count)
+
+
+def whole_index(run: Path, progress: Progress, say: Callable[[str], None]) -> None:
+    """See that the generation which a run's last stage searches is whole, every byte of it; where it is not, build it again.
+
+    Args:
+        say: gets a line where it is built again.
+
+    Raises:
+        RealmError: what it is made of is damaged, too; or another process builds the index.
+    """
+    needed = NeededIndex.of(RunPaths(run))
+    if needed is None or needed.number is None:
+        return
+    try:
+        open_generation(needed.paths, needed.inputs, needed.number)
+    except SnapshotError as error:
+        say(f"index: {error.problem}; generation {needed.number}, which the last stage searches, is rebuilt")
+        needed.rebuild(progress)

@@ -1,0 +1,236 @@
+"""``realm run``: corpus, warm, ict, pretrain, finetune, eval. Each stage is resumable, and skipped when its result is published."""
+
+import dataclasses
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from realm.documents.store.info import corpus_info
+from realm.errors import ConfigError
+from realm.progress import Progress
+from realm.recipe import Recipe, load_recipe
+from realm.report import write_report
+from realm.report.diagnoses import Diagnosis, attainable_share, diagnoses
+from realm.runs.checks import check_corpus, check_memory, check_questions, shared_questions
+from realm.runs.directory import alone, build_run_corpus, claim_run, read_profile, read_seconds, timed
+from realm.runs.evaluation import evaluate_baselines, evaluate_stage
+from realm.runs.needed_index import whole_index
+from realm.storage.metrics import MetricsLog, rounded
+from realm.storage.paths import RunPaths
+from realm.training.context import StageContext, on_cuda, open_context
+from realm.training.finetune.stage import run_finetune
+from realm.training.ict import run_ict
+from realm.training.loop.distributed import is_first, joined, on_first
+from realm.training.loop.loop import Metrics, Report
+from realm.training.loop.mirrors import open_sinks
+from realm.training.pretrain.stage import run_pretrain
+from realm.training.warm import run_warm
+
+Clock = Callable[[str], AbstractContextManager[None]]
+"""Adds the time of a block to that of a stage."""
+
+
+def alarms_of(recipe: Recipe, blocks: int) -> tuple[Diagnosis, ...]:
+    """What rings in runs of a recipe on a corpus of so many blocks. An index that is meant to stay never is too old."""
+    section = recipe.pretrain
+    limit = 0 if section.refresh in ("frozen", "inline") else recipe.refresher.staleness_limit or 5 * section.refresh_every
+    return diagnoses(attainable=attainable_share(blocks, section.batch, section.candidates), staleness_limit=limit)
+
+
+class Alarms:
+    """A report callback that hands everything on and speaks up once for each trouble, again only after it had gone.
+
+    An alarm is said and written as a row {"alarm", "problem", "cure"} of the stage. What earlier rows showed is read back from
+    the log, so that a resumed run raises the alarms that an uninterrupted one raises.
+
+    Args:
+        report: gets every call.
+        say: gets the alarms as one line.
+        log: metrics.jsonl, where the row of each call has been written before the call.
+        table: what may ring; of the diagnoses in it those that are ``told``.
+    """
+
+    def __init__(self, report: Report, say: Callable[[str], None], log: MetricsLog, table: tuple[Diagnosis, ...]):
+        self._report = report
+        self._say = say
+        self._log = log
+        self._alarms = [diagnosis for diagnosis in table if diagnosis.told]
+        self._seen: dict[str, dict[str, int]] = {}
+        self._highest: dict[str, float] = {}
+
+    def __call__(self, stage: str, step: int, steps: int, metrics: Metrics) -> None:
+        self._report(stage, step, steps, metrics)
+        if stage not in self._seen:
+            self._look_back(stage, steps)
+        for alarm, value in self._raised(stage, step, steps, metrics):
+            problem = f"{alarm.told.format(value=value)}: {alarm.problem}"
+            self._say(f"warning: step {step}: {problem}. {alarm.cure}")
+            self._log.write(stage, step, alarm=alarm.name, problem=problem, cure=alarm.cure)
+
+    def _look_back(self, stage: str, steps: int) -> None:
+        """Count what the stage's rows before the newest one showed."""
+        self._seen[stage] = {}
+        earlier = [row for row in self._log.rows() if row["stage"] == stage and "alarm" not in row]
+        for row in earlier[:-1]:
+            self._raised(stage, row["step"], steps, row)
+
+    def _raised(self, stage: str, step: int, steps: int, metrics: Metrics) -> list[tuple[Diagnosis, float]]:
+        """The stage's alarms whose trouble has just lasted for their number of rows, each with the number that shows it."""
+        seen, raised = self._seen[stage], []
+        for alarm in self._alarms:
+            if alarm.stage != stage or metrics.get(alarm.column) is None:
+                continue
+            value = rounded(metrics[alarm.column])  # as the log rounds: what is read back must count as it did
+            if alarm.from_highest:
+                highest = self._highest[alarm.name] = max(value, self._highest.get(alarm.name, value))
+                value -= highest
+            seen[alarm.name] = seen.get(alarm.name, 0) + 1 if alarm.shows(value, step / max(1, steps)) else 0
+            if seen[alarm.name] == alarm.rows:
+                raised.append((alarm, value))
+        return raised
+
+
+STAGES = ("corpus", "warm", "ict", "pretrain", "finetune", "eval")
+WITHOUT_QUESTIONS = (
+    "No questions to learn from ([finetune] train is empty): the run ends after pre-training. It finds documents already: "
+    'realm index search {run} "..."; to continue, name question files in the recipe and run the same command again.'
+)
+
+
+def run_recipe(
+    recipe: Recipe | str | Path,
+    out: str | Path,
+    *,
+    stages: tuple[str, ...] | None = None,
+    progress: Progress | None = None,
+    settle: bool = False,
+) -> dict[str, Any]:
+    """Run the stages of a recipe in a directory; finished stages are not repeated.
+
+    Args:
+        recipe: a recipe or its file.
+        out: the run directory.
+        stages: which of ``STAGES``; None for all.
+        progress: where to show progress; None: on standard error.
+        settle: wait for a GPU after each kind of work, so that the profile says what it computed and not who waited for it.
+
+    Returns:
+        {"run", "seconds", "corpus": corpus_info, "stages": {name: {"seconds", "profile": {kind: seconds}, and its results}},
+        "skipped": [reason]}.
+
+    Raises:
+        RunError: another process trains in this directory.
+        RealmError: an error that the user can cure; the same call continues from the checkpoint.
+    """
+    wanted = check_stages(stages)
+    loaded = recipe if isinstance(recipe, Recipe) else load_recipe(Path(recipe))
+    progress = progress or Progress()
+    with joined(timeout=loaded.run.rank_timeout, cuda=on_cuda(loaded)):
+        paths = RunPaths(Path(out))
+        if set(wanted) - {"corpus"}:
+            check_memory(loaded)
+            check_questions(loaded, baselines="eval" in wanted)
+            on_first(lambda: warn_of(shared_questions(loaded), progress))
+        with alone(paths.root, "Wait until it has ended; realm report shows how far it is."):
+            on_first(lambda: claim_run(paths, loaded))
+            settled: Callable[[], None] = torch.cuda.synchronize if settle and on_cuda(loaded) else lambda: None
+            return _run(loaded, paths, wanted, progress, partial(timed, paths, settle=settled))
+
+
+def warn_of(problem: str, progress: Progress) -> None:
+    """Say a line, if there is one to say."""
+    if problem:
+        progress.say(problem)
+
+
+def _run(loaded: Recipe, paths: RunPaths, wanted: tuple[str, ...], progress: Progress, clock: Clock) -> dict[str, Any]:
+    """What :func:`run_recipe` does, on each rank: the first one builds, writes and speaks, all of them train."""
+    if "corpus" in wanted:
+        with clock("corpus"):
+            on_first(lambda: build_run_corpus(paths, loaded, progress))
+    tell_corpus(corpus_info(paths.corpus), progress)
+    results: dict[str, dict[str, Any]] = {}
+    skipped: list[str] = []
+    if set(wanted) - {"corpus"}:
+        check_corpus(paths, loaded)
+        on_first(lambda: whole_index(paths.root, progress, progress.say))
+        results, skipped = _train(open_run_context(paths, loaded, progress), wanted, clock)
+        on_first(lambda: str(write_report(paths)))
+    progress.close()
+    for reason in skipped:
+        progress.say(reason)
+    seconds, profile = read_seconds(paths), read_profile(paths)
+    ran = [name for name in (*STAGES, "baselines") if name in seconds]
+    shown = {name: {"seconds": seconds[name], "profile": profile.get(name, {}), **results.get(name, {})} for name in ran}
+    done = {"run": str(paths.root), "seconds": sum(seconds.values()), "corpus": corpus_info(paths.corpus)}
+    return {**done, "stages": shown, "skipped": skipped}
+
+
+def check_stages(stages: tuple[str, ...] | None) -> tuple[str, ...]:
+    """The stages asked for, in their order.
+
+    Raises:
+        ConfigError: one that does not exist.
+    """
+    for name in stages or ():
+        if name not in STAGES:
+            raise ConfigError(f"no stage '{name}'", cure=f"Stages are: {', '.join(STAGES)}.")
+    return tuple(name for name in STAGES if stages is None or name in stages)
+
+
+def tell_corpus(facts: dict[str, Any], progress: Progress) -> None:
+    """Size, and the share that foretells failure better than any loss."""
+    progress.say(
+        f"corpus: {facts['documents']:,} documents, {facts['blocks']:,} blocks, {facts['spans']:,} salient spans; "
+        f"{facts['single_block_span_share']:.0%} of the spans are in one block only"
+    )
+    if facts["rejected"]:
+        progress.say("corpus: left out: " + ", ".join(f"{count} {reason}" for reason, count in facts["rejected"].items()))
+    if not facts["teaches"]:
+        progress.say(f"warning: this corpus cannot teach a retriever. {facts['advice']}.")
+
+
+def open_run_context(paths: RunPaths, recipe: Recipe, progress: Progress) -> StageContext:
+    """What the stages of a run directory share, with alarms, the log and who mirrors it."""
+    blocks = corpus_info(paths.corpus)["blocks"]
+    settings = dataclasses.asdict(recipe)
+    sinks = open_sinks(paths.root, tensorboard=recipe.run.tensorboard, wandb=recipe.run.wandb, config=settings) if is_first() else ()
+    log = MetricsLog(paths.metrics, sinks)
+    return open_context(
+        paths, recipe, Alarms(progress.report, progress.say, log, alarms_of(recipe, blocks)), progress.say, progress.count_long, log
+    )
+
+
+TRAIN: dict[str, Callable[[StageContext], None]] = {"warm": run_warm, "ict": run_ict, "pretrain": run_pretrain, "finetune": run_finetune}
+
+
+def _train(context: StageContext, wanted: tuple[str, ...], clock: Clock) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Every wanted stage with its evaluation. Returns results by name, and why stages were skipped."""
+    results: dict[str, dict[str, Any]] = {}
+    skipped: list[str] = []
+    recipe, paths = context.recipe, context.paths
+    used = {"ict": recipe.pretrain.from_ict, "warm": recipe.pretrain.from_warm}
+    for stage in wanted:
+        if not used.get(stage, True):
+            skipped.append(f"{stage}: skipped, pretrain.from_{stage} is false.")
+        elif stage in ("finetune", "eval") and not recipe.train_files:
+            skipped += [] if skipped else [WITHOUT_QUESTIONS.format(run=paths.root)]
+        elif stage in TRAIN:
+            with clock(stage):
+                TRAIN[stage](context)
+            if stage in ("ict", "pretrain") and recipe.eval_files:
+                with clock("eval"):
+                    results[stage] = on_first(partial(evaluate_stage, context, stage))
+        elif stage == "eval" and not recipe.eval_files:
+            skipped.append("No questions to evaluate on ([eval] qa is empty): eval was skipped.")
+        elif stage == "eval":
+            with clock("eval"):
+                results["finetune"] = on_first(partial(evaluate_stage, context, "finetune"))
+            if recipe.eval.baselines:
+                with clock("baselines"):
+                    evaluate_baselines(context)
+    return results, skipped

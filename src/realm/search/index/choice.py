@@ -1,0 +1,130 @@
+"""Which kind of index serves how many rows: one rule, every kind by name; and an index that follows its corpus."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from realm.errors import CorpusError
+from realm.search.index.base import RowIndex
+from realm.search.index.clustered import ClusteredIndex
+from realm.search.index.compressed import CompressedIndex
+from realm.search.index.exact import ExactIndex
+from realm.search.index.mips import Hits, Metric
+from realm.search.index.native.kernel import installed_kernel
+
+_CLASSES: dict[str, type[RowIndex]] = {kind.kind: kind for kind in (ExactIndex, CompressedIndex, ClusteredIndex)}
+KINDS = tuple(_CLASSES)
+EXACT_ENTRIES = 1 << 21
+"""Components (rows x d) up to which scanning the full vectors on a CPU is as fast as the compressed scan: 16,384 rows of 128, 8 MiB."""
+
+
+def chosen_kind(kind: str, n: int, dim: int, device: torch.device) -> tuple[str, str]:
+    """The kind that is used where ``kind`` is asked for, and why: "auto" and "compressed" find the same rows as "exact".
+
+    On an accelerator "exact": the vectors are there already and are scanned at its memory's speed. On a CPU "auto" is "exact" up to
+    EXACT_ENTRIES components and "compressed" above, which reads a quarter of the memory. Without the native kernel both are "exact". The
+    approximate kind is used only where it is asked for.
+    """
+    if kind not in ("auto", "compressed"):
+        return kind, "asked for"
+    if device.type != "cpu":
+        return "exact", f"the vectors are on {device}, which scans them whole"
+    if kind == "auto" and n * dim <= EXACT_ENTRIES:
+        return "exact", f"{n * dim:,} components: up to {EXACT_ENTRIES:,} are scanned whole"
+    if installed_kernel() is None:
+        return "exact", "no kernel for this processor: with a C compiler and AVX2, python -m realm.search.index.native.build makes it"
+    return "compressed", "asked for" if kind == "compressed" else f"more than {EXACT_ENTRIES:,} components, of which a kernel scans codes"
+
+
+def make_index(
+    vectors: np.ndarray | torch.Tensor,
+    ids: np.ndarray,
+    live: np.ndarray | None = None,
+    *,
+    kind: str = "auto",
+    metric: Metric = "ip",
+    values: np.ndarray | None = None,
+) -> RowIndex:
+    """An index of the rows.
+
+    Args:
+        kind: one of KINDS, or "auto": see ``chosen_kind``.
+
+    Raises:
+        SnapshotError: see RowIndex.
+        MissingExtra: "clustered" without faiss.
+        ValueError: an unknown kind or metric.
+    """
+    if kind not in ("auto", *KINDS):
+        raise ValueError(f"no index kind '{kind}'; there are: auto, {', '.join(KINDS)}")
+    device = vectors.device if isinstance(vectors, torch.Tensor) else torch.device("cpu")
+    used, why = chosen_kind(kind, len(vectors), vectors.shape[-1], device)
+    index = _CLASSES[used](vectors, ids, live, metric=metric, values=values)
+    index.why = why
+    return index
+
+
+class Living(Protocol):
+    """What an index asks the corpus that it follows, as ``BlockStore`` says it."""
+
+    path: Path
+    corpus_id: str
+
+    def is_live(self, block_ids: np.ndarray, /) -> np.ndarray: ...
+
+    def newest(self) -> "Living": ...
+
+
+class LiveIndex:
+    """An index that follows its corpus: each search first asks if the corpus has another version, and hides what that removed.
+
+    Blocks added since are not found: they have no vectors here.
+
+    Args:
+        vectors, ids, kind: as for ``make_index``.
+        store: the corpus as the caller has it open. Blocks that it does not hold are hidden, too: the caller could not read them.
+    """
+
+    def __init__(self, vectors: np.ndarray | torch.Tensor, ids: np.ndarray, store: Living, kind: str = "auto"):
+        self._ids = ids
+        self._newest = store
+        self._readable = store.is_live(ids)
+        self._index = make_index(vectors, ids, kind=kind)
+        self._index.set_live(self._readable)
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    @property
+    def dim(self) -> int:
+        return self._index.dim
+
+    @property
+    def metric(self) -> Metric:
+        return self._index.metric
+
+    def info(self) -> dict[str, Any]:
+        """As ``MipsIndex.info``, of the index as the corpus is now.
+
+        Raises:
+            CorpusError: the corpus has been deleted, damaged or rebuilt.
+        """
+        self._hide_removed()
+        return self._index.info()
+
+    def search(self, queries: torch.Tensor, k: int, exclude: Sequence[np.ndarray] | None = None) -> Hits:
+        """As ``MipsIndex.search``. Raises CorpusError: the corpus has been deleted, damaged or rebuilt."""
+        self._hide_removed()
+        return self._index.search(queries, k, exclude)
+
+    def _hide_removed(self) -> None:
+        newest = self._newest.newest()
+        if newest is not self._newest:
+            if newest.corpus_id != self._newest.corpus_id:
+                cure = "Open the run again: the index belongs to the old corpus."
+                raise CorpusError("another corpus was built here while it was searched", path=newest.path, cure=cure)
+            self._index.set_live(self._readable & newest.is_live(self._ids))
+            self._newest = newest

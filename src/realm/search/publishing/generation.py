@@ -1,0 +1,188 @@
+"""A generation: the index, and the embedder that made it, opened together; and all of a run's generations read through and checked."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+
+from realm.documents.store.blocks import BlockStore
+from realm.errors import RealmError, RunError, SnapshotError
+from realm.models.embedder import Embedder
+from realm.models.model import RealmModel, state_sha256
+from realm.recipe import run_index_kind
+from realm.search.blocks import BlockInputs
+from realm.search.index.choice import LiveIndex
+from realm.search.index.mips import MipsIndex
+from realm.search.publishing.parameters import parameters_path, read_facts
+from realm.search.publishing.snapshot import REBUILD, Snapshot, read_generation
+from realm.search.sparse import verify_sparse
+from realm.storage.generations import QUARANTINE_SUFFIX, generation_path, published_generations, quarantine
+from realm.storage.paths import RunPaths
+from realm.storage.sealed import is_sealed
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Generation:
+    """An opened generation: the published document embedder, in evaluation mode and frozen, and the index it made.
+
+    ``query_embedder`` is there when queries have an embedder of their own; ``make_index`` is called when ``index`` is asked for first.
+    """
+
+    snapshot: Snapshot
+    embedder: Embedder
+    make_index: Callable[[Snapshot], MipsIndex]
+    query_embedder: Embedder | None = None
+
+    @cached_property
+    def index(self) -> MipsIndex:
+        return self.make_index(self.snapshot)
+
+    @property
+    def queries(self) -> Embedder:
+        """The embedder of the query side: the document side's own, unless there are two."""
+        return self.query_embedder or self.embedder
+
+    @property
+    def number(self) -> int:
+        return self.snapshot.manifest.generation
+
+    @property
+    def step(self) -> int:
+        """Optimiser steps behind the parameters that made it."""
+        return self.snapshot.manifest.step
+
+
+def open_generation(
+    paths: RunPaths,
+    inputs: BlockInputs,
+    number: int | None = None,
+    *,
+    document_embedder_sha256: str | None = None,
+    device: torch.device | str = "cpu",
+    model: RealmModel | None = None,
+    verify: bool = True,
+) -> Generation:
+    """Open a published generation (the newest valid one by default) with the embedder that made it.
+
+    A damaged index, or one whose parameters are damaged or gone, is moved aside, and the next older one is used unless ``number`` is given.
+
+    Args:
+        number: of the generation; None: the newest valid one.
+        document_embedder_sha256: of the embedder that it must belong to.
+        device: where the embedder and the index live.
+        model: the embedders, in evaluation mode and frozen; None: they are read from the published parameters.
+        verify: read every file of the index and compare its checksum; False for who has just written them.
+
+    Raises:
+        SnapshotError: none is there, it belongs to another corpus, tokenizer or embedder, or the parameters of the only one are damaged.
+    """
+    store = inputs.store
+    snapshot = Snapshot.open(
+        paths.index,
+        number,
+        corpus_id=store.manifest.corpus_id,
+        tokenizer_sha256=store.manifest.tokenizer_sha256,
+        document_embedder_sha256=document_embedder_sha256,
+        verify=verify,
+    )
+    opened = snapshot.manifest.generation
+    try:
+        published = load_parameters(paths, snapshot) if model is None else model
+    except RealmError as error:
+        older = [other for other in published_generations(paths.index) if other < opened]
+        cause = error.__cause__
+        refused = isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError)  # no damage as far as we know
+        if number is not None or not older or refused:
+            raise
+        quarantine(generation_path(paths.index, opened), error)
+        return open_generation(paths, inputs, document_embedder_sha256=document_embedder_sha256, device=device)
+    published = published.to(torch.device(device)).eval().requires_grad_(False)
+    queries = None if not published.has("document_embedder") else published.embedder
+    make_index = _index_maker(paths, store, torch.device(device))
+    return Generation(snapshot, published.documents, make_index, queries)
+
+
+def extended(generation: Generation, paths: RunPaths, inputs: BlockInputs) -> Generation:
+    """The same generation as its manifest is now; what was opened and verified before is not read again.
+
+    Raises:
+        SnapshotError: it is gone or damaged.
+    """
+    owner = {"corpus_id": inputs.store.manifest.corpus_id, "tokenizer_sha256": inputs.store.manifest.tokenizer_sha256}
+    sha256 = generation.snapshot.manifest.document_embedder_sha256
+    snapshot = Snapshot.open(paths.index, generation.number, **owner, document_embedder_sha256=sha256, verify=False)
+    device = next(generation.embedder.parameters()).device
+    return replace(generation, snapshot=snapshot, make_index=_index_maker(paths, inputs.store, device))
+
+
+def _index_maker(paths: RunPaths, store: BlockStore, device: torch.device) -> Callable[[Snapshot], MipsIndex]:
+    """Makes the index of a generation."""
+
+    def make(snapshot: Snapshot) -> MipsIndex:
+        vectors = snapshot.vectors if device.type == "cpu" else torch.from_numpy(np.asarray(snapshot.vectors)).to(device)
+        kind = run_index_kind(paths.config)
+        return LiveIndex(vectors, np.asarray(snapshot.block_ids), store, kind=kind)
+
+    return make
+
+
+def load_parameters(paths: RunPaths, snapshot: Snapshot) -> RealmModel:
+    """The parameters that made a snapshot.
+
+    Raises:
+        SnapshotError: they are others, damaged, or gone.
+    """
+    directory = parameters_path(paths, snapshot.manifest.params_generation)
+    try:
+        published = RealmModel.from_pretrained(directory)
+    except RunError as error:  # the index is of no use then, and both are made again together
+        raise SnapshotError(error.problem, path=error.path, cure=REBUILD) from error.__cause__ or error
+    facts = read_facts(directory) if is_sealed(directory) else None  # then the weights are those that it speaks of
+    documents = state_sha256(published.documents) if facts is None else facts.documents
+    if documents != snapshot.manifest.document_embedder_sha256:
+        raise SnapshotError("the parameters are not those that embedded the index", path=directory, cure="Run: realm index build RUN")
+    return published
+
+
+def read_through(paths: RunPaths, inputs: BlockInputs, number: int) -> tuple[int | None, list[RealmError]]:
+    """Read every byte of a generation, of its parameters and of its sparse index.
+
+    Returns:
+        Its blocks, None if their number is not known, and what is wrong with it.
+    """
+    manifest = inputs.store.manifest
+    owner = {"corpus_id": manifest.corpus_id, "tokenizer_sha256": manifest.tokenizer_sha256}
+    blocks: int | None = None
+    found: list[RealmError] = []
+    try:
+        snapshot = read_generation(generation_path(paths.index, number), number, dict(owner), verify=True)
+        blocks = len(snapshot.block_ids)
+        if not paths.wrapped.exists():
+            load_parameters(paths, snapshot)
+    except RealmError as error:
+        found.append(error)
+    try:
+        verify_sparse(paths.index, number)
+    except RealmError as error:
+        found.append(error)
+    return blocks, found
+
+
+def verify_generations(paths: RunPaths, inputs: BlockInputs) -> tuple[list[dict[str, Any]], list[str]]:
+    """Read every byte of every published generation, of its sparse index and of its parameters.
+
+    Returns:
+        {"generation", "blocks", "problem"} of each, oldest first, and the names of those that were moved aside earlier. "blocks" is None if
+        their number is not known, "problem" if nothing is wrong, else one line.
+    """
+    rows: list[dict[str, Any]] = []
+    for number in published_generations(paths.index):
+        blocks, found = read_through(paths, inputs, number)
+        rows.append({"generation": number, "blocks": blocks, "problem": str(found[0]) if found else None})
+    return rows, sorted(path.name for path in paths.index.glob(f"*{QUARANTINE_SUFFIX}"))

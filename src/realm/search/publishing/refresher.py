@@ -1,0 +1,260 @@
+"""Parameters are answered by an index of them: by the trainer itself (``refresh_index``), or by a refresher in a process or on a machine of
+its own, which waits for them (``Refresher``). Either embeds the corpus and publishes the generation (``build_generation``). Documents added
+since are embedded by the generation's own embedder and appended to it as a delta (``add_difference``).
+
+``index/refresher.json`` says of a refresher who it is, what it builds, and a number that grows as long as it gets on.
+"""
+
+import copy
+import os
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from realm.documents.store.blocks import BlockStore
+from realm.errors import RealmError
+from realm.models.embedder import Embedder
+from realm.models.model import RealmModel
+from realm.search.blocks import BlockInputs
+from realm.search.publishing.embedding import ALONE, EmbedOptions, PartsOf, Progress, embed_parts
+from realm.search.publishing.generation import Generation, extended, open_generation
+from realm.search.publishing.locks import publishing
+from realm.search.publishing.manifest import SnapshotFacts
+from realm.search.publishing.parameters import ParameterFacts, answering, parameters_path, prune_run, read_facts, request_index, requested
+from realm.search.publishing.writing import append_delta, merge_shards, publish_snapshot
+from realm.storage.decoding import json_value
+from realm.storage.files import write_json
+from realm.storage.paths import RunPaths
+from realm.timing import charged
+
+STATUS = "refresher.json"
+POLL_SECONDS = 0.2
+BEAT_SECONDS = 0.5
+
+
+def snapshot_facts(store: BlockStore, rows: np.ndarray, embedder_sha256: str, *, params_generation: int, step: int) -> SnapshotFacts:
+    """The facts of an index of ``rows`` of a corpus under a document embedder of this identity."""
+    return SnapshotFacts(
+        params_generation=params_generation,
+        step=step,
+        document_embedder_sha256=embedder_sha256,
+        corpus_id=store.manifest.corpus_id,
+        tokenizer_sha256=store.manifest.tokenizer_sha256,
+        corpus_version=store.version,
+        tombstone_version=store.version,
+        segments=segments_of(store, rows),
+    )
+
+
+def segments_of(store: BlockStore, rows: np.ndarray) -> tuple[tuple[str, int], ...]:
+    """(segment, how many of ``rows``) in row order; ``rows`` ascend."""
+    ends = np.cumsum([segment.rows for segment in store.segments])
+    counts = np.diff(np.searchsorted(rows, ends), prepend=0)
+    return tuple((s.info.name, int(n)) for s, n in zip(store.segments, counts, strict=True) if n)
+
+
+def build_generation(
+    paths: RunPaths,
+    inputs: BlockInputs,
+    number: int,
+    embedder: Embedder,
+    published: ParameterFacts,
+    options: EmbedOptions,
+    progress: Progress | None = None,
+    parts_of: PartsOf = embed_parts,
+) -> None:
+    """Embed every live block under published parameters and publish the index of the same number. A call after a killed one continues it.
+
+    Args:
+        number: of the parameters; ``embedder`` is their document side, on the device where it is to be used.
+        published: what is said of them.
+        options: by how many processes, where, how precisely.
+        parts_of: who embeds.
+
+    Raises:
+        SnapshotError: the disk refuses, a vector is not finite, the corpus was compacted meanwhile, or the request was taken back.
+    """
+    store = inputs.store
+    rows = np.flatnonzero(store.live)
+    facts = snapshot_facts(store, rows, published.documents, params_generation=number, step=published.step)
+    block_ids = np.asarray(store.block_ids)[rows]
+    parts = parts_of(embedder, parameters_path(paths, number), inputs, rows, options, progress)
+    publish_snapshot(paths.index, parts, block_ids, facts, generation=number, visible=answering(paths, number))
+
+
+@charged("embedding", whole=True)
+def refresh_index(
+    model: RealmModel,
+    inputs: BlockInputs,
+    paths: RunPaths,
+    *,
+    step: int,
+    protect: frozenset[int] = frozenset(),
+    options: EmbedOptions = ALONE,
+    progress: Progress | None = None,
+) -> Generation:
+    """Publish the parameters of the document side, the embeddings of every live block under them, and open the result: all in here.
+
+    Args:
+        step: optimiser step of the parameters, for the staleness metric.
+        protect: generations that kept checkpoints still need.
+        options: how to embed.
+    """
+    frozen = copy.deepcopy(model.with_parts(encoder=None, reader=None)).eval().requires_grad_(False)
+    with publishing(paths.index):
+        number = request_index(frozen, paths, step, instead=True)
+        published = read_facts(parameters_path(paths, number)) or ParameterFacts.of(frozen, step)
+        build_generation(paths, inputs, number, frozen.documents, published, options, progress)
+        prune_run(paths, protect)
+    return open_generation(paths, inputs, number, device=next(frozen.documents.parameters()).device, model=frozen, verify=False)
+
+
+def missing_rows(generation: Generation, inputs: BlockInputs) -> np.ndarray:
+    """Live rows of the corpus that the generation does not hold yet: documents added or changed since. int64 [n]."""
+    store = inputs.store
+    held_already = np.isin(np.asarray(store.block_ids), generation.snapshot.block_ids)
+    return np.flatnonzero(store.live & ~held_already)
+
+
+def add_difference(
+    generation: Generation, paths: RunPaths, inputs: BlockInputs, progress: Progress | None = None, *, options: EmbedOptions = ALONE
+) -> tuple[Generation, int]:
+    """Embed blocks added since a generation with its own embedder, as a delta of the same generation.
+
+    A changed document is removed blocks, which every search hides, and added ones. Parts go to disk as they are done, and a killed call
+    is continued.
+
+    Args:
+        options: by how many processes, where, how precisely.
+
+    Returns:
+        The generation with them, and how many blocks were embedded.
+    """
+    if not len(missing_rows(generation, inputs)):
+        return generation, 0
+    with publishing(paths.index):
+        generation = extended(generation, paths, inputs)  # somebody else may have added the same blocks before we held the index
+        store, rows = inputs.store, missing_rows(generation, inputs)
+        if len(rows):
+            parts = embed_parts(generation.embedder, parameters_path(paths, generation.number), inputs, rows, options, progress)
+            versions = {"corpus_version": store.version, "tombstone_version": store.version}
+            ids = np.asarray(store.block_ids)[rows]
+            append_delta(paths.index, generation.number, parts, ids, segments=segments_of(store, rows), **versions)
+            merge_shards(paths.index, generation.number)
+            generation = extended(generation, paths, inputs)
+    return generation, len(rows)
+
+
+@dataclass(frozen=True)
+class Status:
+    """What a refresher says of itself.
+
+    Attributes:
+        pid, host: who it is.
+        beat: grows while it gets on.
+        generation: what it builds; None while it waits.
+        done, total: blocks of that generation.
+        blocks_per_second: since it began.
+        seconds_left: at that speed.
+    """
+
+    pid: int
+    host: str
+    beat: int
+    generation: int | None
+    done: int
+    total: int
+    blocks_per_second: float
+    seconds_left: float | None
+
+
+def read_status(index: Path) -> Status | None:
+    """What the refresher of a run said last; None if there never was one."""
+    try:
+        return Status(**json_value((index / STATUS).read_text("utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+@dataclass
+class Refresher:
+    """Answers requests for an index, newest first; a request overtaken by a newer one is never built.
+
+    Args:
+        paths: the run.
+        inputs: its corpus as it is now.
+        options: how to embed.
+        progress: called with (blocks done, blocks), besides the status file.
+        parts_of: who embeds.
+    """
+
+    paths: RunPaths
+    inputs: BlockInputs
+    options: EmbedOptions
+    progress: Progress | None = None
+    parts_of: PartsOf = embed_parts
+    _beat: int = field(default=0, init=False)
+    _told: float = field(default=0.0, init=False)
+
+    def serve(self, ended: Callable[[], bool], sleep: Callable[[float], None] = time.sleep) -> None:
+        """Tick until ``ended`` is true.
+
+        Raises:
+            SnapshotError: another process builds this index, or the disk refuses.
+        """
+        with publishing(self.paths.index):
+            while not ended():
+                if self.tick() is None:
+                    self._say(None, 0, 0, 0.0)
+                    sleep(POLL_SECONDS)
+
+    def tick(self) -> int | None:
+        """Build the newest generation that was asked for. Returns its number, None if nothing is asked for.
+
+        The caller holds the index (``publishing``).
+        """
+        number = requested(self.paths)
+        if number is None:
+            return None
+        self._say(number, 0, 0, 0.0, now=True)
+        try:
+            self._build(number)
+        except (RealmError, FileNotFoundError):
+            # The trainer withdraws a request when it makes a newer one: then that one is next.
+            if requested(self.paths) == number:
+                raise
+        return number
+
+    def _build(self, number: int) -> None:
+        directory = parameters_path(self.paths, number)
+        model = RealmModel.from_pretrained(directory)
+        facts = read_facts(directory) or ParameterFacts.of(model, step=0)
+        embedder = model.documents.eval().requires_grad_(False)
+        embedder.to(torch.device(self.options.devices[0] if self.options.devices else "cpu"))
+        self.inputs = BlockInputs(self.inputs.store.newest(), self.inputs.featurizer)
+        started = time.perf_counter()
+        first: list[int] = []  # rows that a killed process had done
+
+        def tell(done: int, total: int) -> None:
+            first.append(done) if not first else None
+            self._say(number, done, total, (done - first[0]) / max(1e-9, time.perf_counter() - started))
+            if self.progress is not None:
+                self.progress(done, total)
+
+        options = self.options.lasting(embedder) if facts.exact else self.options
+        build_generation(self.paths, self.inputs, number, embedder, facts, options, tell, self.parts_of)
+        prune_run(self.paths, frozenset(facts.protect))
+
+    def _say(self, generation: int | None, done: int, total: int, speed: float, *, now: bool = False) -> None:
+        if not now and time.monotonic() - self._told < BEAT_SECONDS:
+            return
+        self._told = time.monotonic()
+        self._beat += 1
+        left = round((total - done) / speed, 1) if speed else None
+        status = Status(os.getpid(), socket.gethostname(), self._beat, generation, done, total, round(speed, 1), left)
+        write_json(self.paths.index / STATUS, asdict(status))

@@ -1,0 +1,353 @@
+"""Generations of the index on disk: build and publish one, add rows to it, merge its shards.
+
+While a generation is built, ``DIRECTORY/000007.building/`` holds ``vectors-00000.npy``, which grows part by part, and ``progress.json``,
+a durable note of how far it is. After a kill, the next call continues after the last part noted there, if the same rows are to be embedded
+by the same parameters (``key``); anything else is thrown away. Rows for a generation that is published are built in the same way, in
+``NNNNNN.delta.building``: a new shard, then a new revision of the manifest. Memory: one part.
+"""
+
+import hashlib
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from realm.errors import SnapshotError
+from realm.search.index.checks import check_block_ids
+from realm.search.publishing.manifest import (
+    DTYPES,
+    STORED,
+    Shard,
+    SnapshotFacts,
+    SnapshotManifest,
+    encode,
+    fields_of,
+    next_number,
+    read_manifest,
+    read_shard,
+    read_stored,
+    shard_names,
+    stored_width,
+    write_manifest,
+)
+from realm.search.publishing.snapshot import read_generation
+from realm.storage import generations
+from realm.storage.arrays import array_header, publish_array
+from realm.storage.decoding import json_value
+from realm.storage.disk import says_nothing_of_the_file, writing
+from realm.storage.files import fsync_directory, make_directory, reached, rename_durably, write_json
+from realm.storage.generations import BUILDING_SUFFIX, generation_path, remove_dead_builds
+from realm.storage.tails import trailing
+
+PROGRESS = "progress.json"
+HASHED_AT_ONCE = 1 << 24
+_NOTHING = nullcontext()
+Parts = Callable[[int], Iterable[np.ndarray]]
+"""From a number of rows that are there already to the parts [r,d] from there on."""
+
+
+class Building:
+    """The rows of a generation on their way to disk. Make it with ``take_up``.
+
+    Attributes:
+        root: the directory that becomes the generation.
+        rows: rows that are durable already.
+        dim: d; None if it is not known before the first part.
+    """
+
+    def __init__(self, root: Path, key: dict[str, Any], count: int, dtype: str, shard: int = 0, dim: int | None = None):
+        self.root = root
+        self.rows = 0
+        self.dim = dim
+        self._before = 0.0
+        self._started = time.perf_counter()
+        self._key = key
+        self._count = count
+        self._dtype = dtype
+        self._digest = hashlib.sha256()
+        self._names = shard_names(shard)
+        self._file = root / self._names[0]
+
+    @classmethod
+    def take_up(cls, root: Path, key: dict[str, Any], count: int, dtype: str, *, shard: int = 0, dim: int | None = None) -> "Building":
+        """The build that was begun here with the same key, or a new one.
+
+        Args:
+            root: ``DIRECTORY/NUMBER.building``.
+            key: JSON: everything that the vectors depend on.
+            count: n, rows in the end.
+            dtype: on disk, one of ``manifest.DTYPES``.
+            shard: its number in the generation.
+            dim: d, if only one will do.
+        """
+        build = cls(root, key, count, dtype, shard, dim)
+        if not build._resumed():
+            shutil.rmtree(root, ignore_errors=True)
+            make_directory(root)
+            build = cls(root, key, count, dtype, shard, dim)
+        reached("build: begun", root)
+        return build
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of work, those of killed processes up to their last note included."""
+        return round(self._before + time.perf_counter() - self._started, 3)
+
+    def append(self, vectors: np.ndarray) -> None:
+        """Add the next rows, durably.
+
+        Args:
+            vectors: floating point [r,d].
+
+        Raises:
+            SnapshotError: a component that is not finite.
+            ValueError: another dimension than before, or more rows than there are ids.
+        """
+        if vectors.ndim != 2 or vectors.dtype.kind != "f" or self.dim not in (None, vectors.shape[1]):
+            raise ValueError(f"vectors {vectors.dtype} {list(vectors.shape)} do not fit ids, dimension {self.dim}")
+        if self.rows + len(vectors) > self._count:
+            raise ValueError(f"{self.rows + len(vectors)} vectors for {self._count} ids")
+        data = encode(vectors, self._dtype, first=self.rows).tobytes()
+        with open(self._file, "ab") as file:
+            if self.rows == 0:
+                self.dim = int(vectors.shape[1])
+                data = self._header() + data
+            file.write(data)
+            reached("build: written", self._file)
+            file.flush()
+            os.fsync(file.fileno())
+        reached("build: synced", self._file)
+        self._digest.update(data)
+        self.rows += len(vectors)
+        note = {"key": self._key, "rows": self.rows, "dim": self.dim, "sha256": self._digest.hexdigest(), "seconds": self.seconds}
+        write_json(self.root / PROGRESS, note)
+
+    def finish(self, block_ids: np.ndarray) -> Shard:
+        """Write the ids beside the vectors; after that ``dim`` is known. Raises ValueError: rows are missing."""
+        if self.dim is None or self.rows != self._count:
+            raise ValueError(f"{self.rows} vectors for {self._count} ids")
+        reached("build: whole", self.root)
+        vectors, ids = self._names
+        first = int(block_ids[0]) if len(block_ids) else None
+        return Shard(vectors, self._digest.hexdigest(), ids, publish_array(self.root / ids, block_ids), self.rows, first)
+
+    def discard(self) -> None:
+        """Delete what is left: its shard has been moved to where it belongs."""
+        shutil.rmtree(self.root, ignore_errors=True)
+
+    def _header(self) -> bytes:
+        """What ``np.save`` writes before the numbers of the whole array."""
+        assert self.dim is not None
+        return array_header(STORED[self._dtype], (self._count, stored_width(self.dim, self._dtype)))
+
+    def _resumed(self) -> bool:
+        """Continue what is there. False if there is nothing, something else, or something damaged."""
+        try:
+            note = json_value((self.root / PROGRESS).read_text("utf-8"))
+            if note["key"] != self._key:
+                return False
+            if self.dim not in (None, note["dim"]):
+                return False
+            self.rows, self.dim, self._before = int(note["rows"]), int(note["dim"]), float(note["seconds"])
+            length = len(self._header()) + self.rows * stored_width(self.dim, self._dtype) * STORED[self._dtype].itemsize
+            with open(self._file, "r+b") as file:
+                left = length
+                while left and (block := file.read(min(left, HASHED_AT_ONCE))):
+                    self._digest.update(block)
+                    left -= len(block)
+                file.truncate(length)  # what came after the last note is not known to be whole
+            return self._digest.hexdigest() == note["sha256"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            if says_nothing_of_the_file(error):
+                raise
+            return False
+
+
+def build_key(number: int, block_ids: np.ndarray, facts: SnapshotFacts) -> dict[str, Any]:
+    """What a half-built generation must have in common with what is asked for now; JSON and back must not change it."""
+    ids = hashlib.sha256(np.ascontiguousarray(block_ids).tobytes()).hexdigest()
+    segments = [list(pair) for pair in facts.segments]
+    return {**fields_of(facts), "segments": segments, "generation": number, "block_ids_sha256": ids}
+
+
+def parts_from(vectors: Parts | Iterable[np.ndarray], rows: int) -> Iterable[np.ndarray]:
+    """The parts from ``rows`` on, of an array, of an iterable that starts at 0, or of a function that is asked for them."""
+    if callable(vectors):
+        return vectors(rows)
+    return [vectors[rows:]] if isinstance(vectors, np.ndarray) else vectors
+
+
+def publish_snapshot(
+    directory: Path,
+    vectors: Parts | Iterable[np.ndarray],
+    block_ids: np.ndarray,
+    facts: SnapshotFacts,
+    *,
+    generation: int | None = None,
+    visible: AbstractContextManager[None] = _NOTHING,
+) -> SnapshotManifest:
+    """Publish a new generation and point CURRENT at it. A killed call leaves everything published before as it was.
+
+    Args:
+        directory: the run's ``index/``.
+        vectors: floating point [n,d]; or an iterable of parts [r,d], of which only one is in memory at a time; or a function that takes
+            the number of rows that are there already and gives the parts from there on. Only the last form can continue a killed call.
+        block_ids: int64 [n], strictly ascending.
+        facts: what made it, and of what.
+        generation: its number; None: the next one. CURRENT never goes back.
+        visible: held around the moment in which it becomes visible.
+
+    Raises:
+        SnapshotError: the generation exists, ids are out of order, a vector is not finite, or the disk refuses.
+        ValueError: shapes that do not fit together, or an unknown dtype.
+    """
+    if facts.dtype not in DTYPES:
+        raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, not {facts.dtype}")
+    check_block_ids(block_ids, len(block_ids))
+    number = generations.next_generation(directory) if generation is None else generation
+    final = generations.generation_path(directory, number)
+    with writing(final):
+        # Left by a publisher that was killed: nobody was told.
+        if final.is_dir() and number not in generations.published_generations(directory):
+            if callable(vectors) and (left := _whole(final, number, block_ids, facts)) is not None:
+                with visible:
+                    generations.advance_current(directory, number)
+                return left
+            generations.remove(final)
+        if final.exists():
+            raise FileExistsError(final)
+        staging = final.with_name(final.name + generations.BUILDING_SUFFIX)
+        remove_dead_builds(directory, staging.name)
+        if not callable(vectors):
+            shutil.rmtree(staging, ignore_errors=True)
+        build = Building.take_up(staging, build_key(number, block_ids, facts), len(block_ids), facts.dtype)
+        for part in parts_from(vectors, build.rows):
+            build.append(part)
+        shard = build.finish(block_ids)
+        assert build.dim is not None
+        disk: dict[str, Any] = {"dim": build.dim, "count": len(block_ids), "shards": (shard,)}
+        manifest = SnapshotManifest(**fields_of(facts), generation=number, revision=0, seconds=build.seconds, **disk)
+        write_manifest(staging, manifest)
+        with visible:
+            rename_durably(staging, final)
+            reached("generation: published", final)
+            generations.advance_current(directory, number)
+        (final / PROGRESS).unlink(missing_ok=True)
+    return manifest
+
+
+def _whole(path: Path, number: int, block_ids: np.ndarray, facts: SnapshotFacts) -> SnapshotManifest | None:
+    """The manifest of a generation that was built to the end for the same facts and ids; None if it is another, or damaged."""
+    try:
+        found = read_generation(path, number, {}, verify=True)
+    except SnapshotError:
+        return None
+    same = fields_of(found.manifest) == fields_of(facts) and np.array_equal(found.block_ids, block_ids)
+    return found.manifest if same else None
+
+
+def append_delta(
+    directory: Path,
+    generation: int,
+    vectors: Parts | np.ndarray,
+    block_ids: np.ndarray,
+    corpus_version: int,
+    *,
+    tombstone_version: int | None = None,
+    segments: Sequence[tuple[str, int]] = (),
+) -> SnapshotManifest:
+    """Add rows to a generation: the shard first, then a new revision of the manifest. Readers see both or neither.
+
+    Args:
+        vectors: of the generation's document embedder: [r,d], where r may be 0 when only versions change; or a function as for
+            ``publish_snapshot``, which is asked for the rows that a killed call had not written. Memory: one part.
+        block_ids: int64 [r], ascending, above all ids already there.
+        tombstone_version: None: as before.
+        segments: (segment, rows) of the added rows.
+
+    Raises:
+        SnapshotError: the generation is missing or damaged, ids out of order, a vector that is not finite, or the disk refuses.
+        ValueError: vectors that do not fit.
+    """
+    path = generation_path(directory, generation)
+    manifest = read_manifest(path, generation)
+    shards = manifest.shards
+    with writing(path):
+        if len(block_ids):
+            known = [read_shard(path, shard, manifest, verify=False)[1] for shard in shards]
+            check_block_ids(np.concatenate([*known, block_ids]), manifest.count + len(block_ids))
+            facts = replace(SnapshotFacts(**fields_of(manifest)), corpus_version=corpus_version, segments=tuple(segments))
+            shards = (*shards, _built(path, manifest, facts, vectors, block_ids))
+        extended = replace(
+            manifest,
+            revision=manifest.revision + 1,
+            corpus_version=corpus_version,
+            tombstone_version=manifest.tombstone_version if tombstone_version is None else tombstone_version,
+            count=manifest.count + len(block_ids),
+            segments=(*manifest.segments, *segments),
+            shards=shards,
+        )
+        write_manifest(path, extended)
+    return extended
+
+
+def _built(path: Path, manifest: SnapshotManifest, facts: SnapshotFacts, vectors: Parts | np.ndarray, block_ids: np.ndarray) -> Shard:
+    """The next shard of a generation, whole and in its directory; no manifest names it yet.
+
+    Raises:
+        ValueError: vectors of another dimension, or not one for each id.
+    """
+    root = path.with_name(f"{path.name}.delta{BUILDING_SUFFIX}")
+    key = build_key(manifest.generation, block_ids, facts)
+    build = Building.take_up(root, key, len(block_ids), manifest.dtype, shard=next_number(manifest.shards), dim=manifest.dim)
+    for part in parts_from(vectors, build.rows):
+        build.append(part)
+    shard = build.finish(block_ids)
+    # A shard of the same name can only be what a killed writer left.
+    for name in shard.files:
+        os.replace(root / name, path / name)
+        reached("delta: moved", path / name)
+    fsync_directory(path)
+    build.discard()
+    return shard
+
+
+def merge_shards(directory: Path, generation: int) -> SnapshotManifest:
+    """Make one of the small shards at the end of a generation, by the rule for segments of a corpus; nothing where they are few.
+
+    A new revision names the new shard, and readers see that or the one before. Files of the old ones are deleted by the next who holds the
+    index (``refresh.locks.sweep``); readers that have opened them keep them, and readers that were about to open them read the manifest
+    again. The caller holds the index.
+
+    Args:
+        generation: whose rows one document embedder made.
+
+    Raises:
+        SnapshotError: the generation is missing or damaged, or the disk refuses; it stays as it was.
+    """
+    path = generation_path(directory, generation)
+    manifest = read_manifest(path, generation)
+    count = trailing([shard.rows for shard in manifest.shards])
+    if not count:
+        return manifest
+    with writing(path):
+        shard = _merged(path, manifest, manifest.shards[-count:])
+        manifest = replace(manifest, revision=manifest.revision + 1, shards=(*manifest.shards[:-count], shard))
+        write_manifest(path, manifest)
+    return manifest
+
+
+def _merged(path: Path, manifest: SnapshotManifest, shards: Sequence[Shard]) -> Shard:
+    """One shard of the rows of several, on disk and in no manifest yet. What is damaged is found before it is copied."""
+    stored, ids = zip(*(read_stored(path, shard, manifest, verify=True) for shard in shards), strict=True)
+    vectors_name, ids_name = shard_names(next_number(manifest.shards))
+    vectors_sha256 = publish_array(path / vectors_name, np.concatenate(stored))
+    ids_sha256 = publish_array(path / ids_name, np.concatenate(ids))
+    first = next((shard.first_block_id for shard in shards if shard.first_block_id is not None), None)
+    return Shard(vectors_name, vectors_sha256, ids_name, ids_sha256, sum(shard.rows for shard in shards), first)

@@ -1,0 +1,98 @@
+"""What a published stage of a run says about itself: ``stages/NAME/stage.json``, and the format of the whole run directory."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from realm.errors import RunError, made_earlier
+from realm.storage.decoding import json_value
+from realm.storage.manifests import Errors, unsealed, write_sealed
+from realm.storage.paths import RunPaths
+from realm.storage.sealed import SUMS, check_sealed, is_sealed
+from realm.storage.sums import file_sum
+
+logger = logging.getLogger(__name__)
+RUN_FORMAT = 2
+STAGE_FILE = "stage.json"
+CONFIG_SUM = "config_xxh3"
+AGAIN = "Restore the file; realm verify RUN lists all damage, realm repair RUN shows what can be rebuilt"
+
+
+DAMAGED = Errors.of(RunError, AGAIN, "damaged: ")
+"""What is raised for a file of a published stage, or of parameters, that is damaged or cannot be read."""
+
+
+def stage_facts(paths: RunPaths, stage: str) -> dict[str, Any]:
+    """What a published stage wrote about itself.
+
+    Raises:
+        RunError: the stage is not published, or by an earlier version, or what it wrote has changed since.
+    """
+    path = paths.stage(stage) / STAGE_FILE
+    check_sealed(path.parent, DAMAGED, STAGE_FILE)
+    facts = _read(path)
+    if facts is None:
+        raise RunError(f"the stage '{stage}' has not run", path=paths.root, cure=f"Run it: realm {stage} {paths.root}")
+    _check_format(facts, path)
+    if not is_sealed(path.parent):
+        raise DAMAGED.damaged("missing", path=path.parent / SUMS)
+    return facts
+
+
+def has_stage(paths: RunPaths, stage: str) -> bool:
+    """Whether the stage is published."""
+    return (paths.stage(stage) / STAGE_FILE).exists()
+
+
+def require_run(paths: RunPaths) -> None:
+    """Refuse a directory that holds no run.
+
+    Raises:
+        RunError: no run is there, or one of an earlier version.
+    """
+    if not paths.config.is_file():
+        raise RunError("no run here: config.toml is missing", path=paths.root, cure="Make one with: realm run RECIPE.toml --out RUN")
+    facts = check_run_format(paths)
+    if facts and facts[CONFIG_SUM] != file_sum(paths.config):
+        logger.warning("%s: differs from what realm run wrote. If you did not edit it, it is damaged: restore it", paths.config)
+
+
+def check_run_format(paths: RunPaths) -> dict[str, Any]:
+    """Refuse a run directory of an earlier version; one that no version has written to passes.
+
+    Returns:
+        What ``run.json`` says; nothing where it is not there.
+
+    Raises:
+        RunError: an earlier version wrote ``run.json``, or it is damaged or cannot be read.
+    """
+    path = _run_file(paths)
+    facts = _read(path)
+    if facts is None:
+        return {}
+    _check_format(facts, path)
+    return unsealed(facts, DAMAGED, path)
+
+
+def write_run_format(paths: RunPaths, version: str) -> None:
+    """Say in ``run.json`` which format the run has and which version wrote it, with the checksum of ``config.toml`` as it is now."""
+    write_sealed(_run_file(paths), {"format": RUN_FORMAT, "version": version, CONFIG_SUM: file_sum(paths.config)})
+
+
+def _run_file(paths: RunPaths) -> Path:
+    return paths.root / "run.json"
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        facts: dict[str, Any] = json_value(path.read_text("utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (ValueError, OSError) as error:
+        raise RunError(f"cannot be read: {error}", path=path, cure=f"{AGAIN}.") from error
+    return facts
+
+
+def _check_format(facts: Any, path: Path) -> None:
+    if not isinstance(facts, dict) or facts.get("format") != RUN_FORMAT:
+        raise made_earlier(RunError, path)

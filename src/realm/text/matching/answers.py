@@ -1,0 +1,228 @@
+"""Is this answer right? Pure functions on strings: normalisation, exact match, regex match, F1.
+
+Numbers are comparable with the papers because normalisation, exact match and regex match decide as the official open-QA evaluation
+does (google-research/language, ``language/orqa/utils/eval_utils.py``), quirks included; F1 is SQuAD's. What does not live here: spans,
+token ids, averages over a test set.
+"""
+
+import re
+import string
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import pairwise
+
+import regex
+
+from realm.text.matching.patterns import pattern_matches
+from realm.text.scripts import by_characters, characters_of, has_characters, word_ranges
+from realm.text.sentences import split_sentences
+from realm.text.words import STOPWORDS
+
+_DELETE_PUNCTUATION = str.maketrans("", "", string.punctuation)
+# The standard library's \b, not regex's: it counts a combining accent as no word character, and the official script relies on it.
+_AFTER_LETTER = re.compile(r"\b[A-Z]\.\s+([A-Z][a-z]+|A)\b")
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+
+
+def normalize_answer(text: str) -> str:
+    """The form in which two answers are compared.
+
+    In this order: Unicode NFD, lower case, ASCII punctuation deleted (not replaced: "rock-n-roll" is one word, "rocknroll"), the words
+    a, an and the replaced by a space, white space collapsed.
+
+    Edge cases, all as in the official script: accents are decomposed and stay, so "café" and "cafe" differ while both encodings of
+    "café" are equal; an accent ends a word, so an accented a at a word's start ("à", the Å of "Ångström") is taken for an article and
+    only its accent stays; other punctuation (“ ” – …) stays; "A" alone is empty; NFD does not unify compatibility forms, so "①" is not
+    "1".
+    """
+    bare = unicodedata.normalize("NFD", text).lower().translate(_DELETE_PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", bare).split())
+
+
+def exact_match(prediction: str, answers: Sequence[str]) -> bool:
+    """Whether the normalised prediction equals any normalised reference. Without references: False."""
+    _refuse_single_string(answers)
+    normalized = normalize_answer(prediction)
+    return any(normalized == normalize_answer(answer) for answer in answers)
+
+
+def regex_match(prediction: str, patterns: Sequence[str], timeout_s: float = 0.5) -> bool:
+    """Whether any pattern matches at the start of the raw prediction.
+
+    As in the official script: case-insensitive, Unicode, multi-line, ``match`` (anchored at the start only, not at the end, so "1969"
+    accepts "1969 or so" but not "in 1969"; ``^`` after a newline is no start), no normalisation, an invalid pattern matches nothing.
+
+    Args:
+        patterns: references of ``answer_type`` "regex".
+        timeout_s: the limit for one pattern; one that exceeds it matches nothing. The official script has no limit and can hang.
+
+    The ``regex`` library stands in for ``re`` because only it has a time limit. What ``re`` refuses matches nothing here, too; usual
+    patterns mean the same to both, but not ``x{e}``, a literal to ``re`` and fuzzy matching to ``regex``.
+    """
+    _refuse_single_string(patterns)
+    return any(pattern_matches(pattern, prediction, timeout_s) for pattern in patterns)
+
+
+def f1(prediction: str, answers: Sequence[str]) -> float:
+    """Harmonic mean of the precision and recall of normalised words (as multisets), the best over the references.
+
+    SQuAD's definition on :func:`normalize_answer`. When the prediction or the reference has no words left, 1 if both have none, else 0, so
+    that an exact match always has F1 1. Without references: 0.
+    """
+    _refuse_single_string(answers)
+    predicted = normalize_answer(prediction).split()
+    return max((_word_f1(predicted, normalize_answer(answer).split()) for answer in answers), default=0.0)
+
+
+def _word_f1(predicted: list[str], reference: list[str]) -> float:
+    if not predicted or not reference:
+        return float(predicted == reference)
+    common = (Counter(predicted) & Counter(reference)).total()
+    return 2 * common / (len(predicted) + len(reference))
+
+
+def _refuse_single_string(references: Sequence[str]) -> None:
+    """A lone string is a sequence of characters: nearly always a caller's mistake, and a silent one."""
+    if isinstance(references, str):
+        raise TypeError("references must be a sequence of strings, not one string")
+
+
+Range = tuple[int, int]
+JOINING = frozenset("'’‐‑–—-")
+"""Marks that may join two words without white space: "Tesla's", "New York-based"."""
+_JOINING, _LETTER = "['’‐‑–—-]", r"[\p{L}\p{M}]"
+JOINTS = (rf"({_LETTER})({_JOINING})", rf"({_JOINING})({_LETTER})")
+"""A joining mark behind or before a letter, which is cut off as a part of its own; none in "1990-95"."""
+_CUTS = regex.compile(rf"(?<={_LETTER})(?={_JOINING})|(?<={_LETTER}{_JOINING})|(?={_JOINING}{_LETTER})|(?<={_JOINING})(?={_LETTER})")
+_BARRIER = "|"
+"""Between parts that a mark joins: no normalised word, so no answer goes across."""
+
+
+def raw_ranges(text: str, answers: Iterable[str]) -> list[Range]:
+    """(start, end) of every place where an answer occurs character by character, in order; places may overlap."""
+    places = (match.span(1) for answer in answers if answer for match in re.finditer(f"(?=({re.escape(answer)}))", text))
+    return sorted(set(places))
+
+
+def normalised_ranges(text: str, answers: Iterable[str]) -> list[Range]:
+    """(start, end) of every place whose normalised words are an answer's, in order, as the text writes them.
+
+    Words, not characters: "art" is not in "party". An answer without words ("the", "?") is in no text. Punctuation around a place is left
+    out, and so are articles before and after it. In a text of a script that puts no spaces between words, or glues particles to them,
+    every character counts as a word (``scripts.by_characters``).
+
+    Normalisation deletes punctuation: "rock-n-roll" is one word, which the answer "rock n roll" is not. But "Tesla" in "Tesla's" and "New
+    York" in "New York-based", marked alone, are right by exact match. So a place may begin and end beside a joining mark (``JOINTS``),
+    too, with none inside of it.
+    """
+    needles = answer_forms(answers)
+    found: set[Range] = set()
+    for tokens, barriers in ((word_ranges(text), False), (token_parts(text), True)):
+        words, owners = _words_of([text[start:end] for start, end in tokens], barriers=barriers)
+        places = {(owners[at], owners[at + len(needle) - 1]) for needle in needles for at in _word_places(words, needle)}
+        found.update(place_range(text, tokens, first, last) for first, last in places)
+    return sorted(found)
+
+
+def answer_forms(answers: Iterable[str]) -> dict[tuple[str, ...], None]:
+    """The words of answers as they may stand in a text: of each those between white space, and those of a text read by characters, where
+    that says something else. Ordered, each once; none is empty."""
+    forms: dict[tuple[str, ...], None] = {}
+    for answer in answers:
+        forms[tuple(normalize_answer(answer).split())] = None
+        if has_characters(answer):
+            forms[tuple(word for token in characters_of(answer) for word in token_words(token))] = None
+    forms.pop((), None)
+    return forms
+
+
+def token_parts(text: str) -> list[Range]:
+    """(start, end) of what counts as a word of a text, with joining marks cut off."""
+    parts: list[Range] = []
+    for start, end in word_ranges(text):
+        cuts = [start, *(start + at for match in _CUTS.finditer(text[start:end]) if 0 < (at := match.start()) < end - start), end]
+        parts += pairwise(cuts)
+    return parts
+
+
+def place_range(text: str, tokens: Sequence[Range], first: int, last: int) -> Range:
+    """(start, end) of a text from the first to the last of these tokens, without the punctuation around them."""
+    return _without_punctuation(text, tokens[first][0], tokens[last][1])
+
+
+def padded(text: str) -> str:
+    """The normalised words of a text with a space on either side of each: whole words match whole words."""
+    if not by_characters(text):
+        return f" {normalize_answer(text)} "
+    words, _ = _words_of([text[start:end] for start, end in word_ranges(text)], barriers=False)
+    return f" {' '.join(words)} "
+
+
+def padded_answers(answers: Iterable[str]) -> list[str]:
+    """What is to be looked for in ``padded`` texts."""
+    return [f" {' '.join(form)} " for form in answer_forms(answers)]
+
+
+def padded_parts(text: str) -> str:
+    """The normalised words of a text and of its parts, so that ``padded`` of an answer is in it where ``normalised_ranges`` finds one."""
+    words, _ = _words_of([text[start:end] for start, end in token_parts(text)], barriers=True)
+    return f"{padded(text)}{_BARRIER} {' '.join(words)} "
+
+
+def _words_of(tokens: Iterable[str], *, barriers: bool) -> tuple[list[str], list[int]]:
+    """The normalised words of tokens, and for each the number of its token; a joining mark that stands alone is a barrier.
+
+    Normalisation looks at nothing beyond white space, so token by token gives the same as all at once (a test compares them).
+    """
+    words: list[str] = []
+    owners: list[int] = []
+    for number, token in enumerate(tokens):
+        found = (_BARRIER,) if barriers and token in JOINING else token_words(token)
+        words += found
+        owners += [number] * len(found)
+    return words, owners
+
+
+@lru_cache(maxsize=2**18)
+def token_words(token: str) -> tuple[str, ...]:
+    """The normalised words of what stands between white space: mostly one, none of an article. Looked up: most were seen before."""
+    if token.isascii() and token.isalnum():
+        return () if (word := token.lower()) in ("a", "an", "the") else (word,)
+    return tuple(normalize_answer(token).split())
+
+
+def _word_places(words: Sequence[str], needle: tuple[str, ...]) -> Iterator[int]:
+    first, width = needle[0], len(needle)
+    for at, word in enumerate(words):
+        if word == first and tuple(words[at : at + width]) == needle:
+            yield at
+
+
+def _without_punctuation(text: str, start: int, end: int) -> Range:
+    while start < end and text[start] in string.punctuation:
+        start += 1
+    while start < end and text[end - 1] in string.punctuation:
+        end -= 1
+    return start, end
+
+
+BRACKETS = {")": "(", "]": "[", "}": "{", "）": "（", "】": "【", "》": "《", "〉": "〈", "」": "「", "』": "『"}
+
+
+def is_whole(text: str) -> bool:
+    """Whether a text can be an answer by its form: no more than one sentence, and each bracket in it that is opened is closed, in order.
+
+    Of 6,629 answers of SQuAD eight are more than one sentence. A letter with a full stop is taken for an initial ("J. R. R. Tolkien"),
+    except before a word that begins a sentence ("the symbol N. Of these").
+    """
+    opened: list[str] = []
+    for character in text:
+        if character in BRACKETS.values():
+            opened.append(character)
+        elif character in BRACKETS and (not opened or opened.pop() != BRACKETS[character]):
+            return False
+    if opened or len(split_sentences(text)) > 1:
+        return False
+    return all(following[1].lower() not in STOPWORDS for following in _AFTER_LETTER.finditer(text))

@@ -1,0 +1,260 @@
+"""Closed book: the encoder alone answers, from what its weights remember and from no document.
+
+It is pre-trained on the same masked sentences, without any document, until it has read as many wordpieces as REALM's encoder did in warm
+stage and pre-training (or, by ``eval.closed_book_read``, as many sentences), and fine-tuned on the same questions: "[CLS] question [MASK]
+... [SEP] [SEP]", always with six masks, the answer's wordpieces in the first of them and [PAD] in the rest. The length is the one with the
+best mean log-probability over the six: masks in the number of the answer's wordpieces would give its length away in training, and a wrong
+number of them could not be told from the right one. Its training-set EM shows whether it can learn at all. An answer counts as right in the
+references' spelling or in the tokenizer's, the only one in which it can write: "U.S." comes out as "u. s.".
+"""
+
+import dataclasses
+import time
+
+import torch
+from torch import Tensor
+
+from realm.errors import DataError
+from realm.evaluation.measures import bootstrap_interval, is_correct
+from realm.evaluation.questions.loading import load_datasets, pooled
+from realm.models.featurize import mask_slots
+from realm.models.model import RealmModel
+from realm.models.types import Question, Sequence, TokenIds
+from realm.recipe import Recipe
+from realm.recipe.seeds import generator
+from realm.storage.manifests import write_note
+from realm.text.tokenizer import TextTokenizer
+from realm.timing import charged
+from realm.training.baselines.scaled import is_measured
+from realm.training.context import StageContext, fingerprint, is_published, load_stage, publish_stage, stage_facts, train
+from realm.training.finetune.task import files_of, training_questions
+from realm.training.loop.checkpoint import CheckpointDirectory
+from realm.training.loop.distributed import on_first
+from realm.training.loop.loop import StepResult, Task
+from realm.training.order import WHOLE, EpochOrder, Share, hold_out
+from realm.training.pretrain.sentences import pretraining_sentences
+from realm.training.starting import new_model
+from realm.training.warm import WarmTask, one_document_nll
+
+LONGEST_ANSWER = 6
+TRAIN_SAMPLE = 500
+BATCH = 32
+LEARNT = 0.8
+"""Share of the training questions whose answers it can write that it must remember; with less, it is said that it has not learnt."""
+SAMPLE = 512
+"""Sentences from which the wordpieces of a step are reckoned."""
+
+
+def empty_joint(context: StageContext, query: TokenIds) -> Sequence:
+    """The encoder's input with the null document."""
+    return context.inputs.featurizer.joint(query, [])
+
+
+class ClosedBookTask(Task):
+    """Fills masks without a document. ``examples`` gives (wordpieces, mask positions, targets) of one drawn item."""
+
+    def __init__(self, name: str, context: StageContext, model: RealmModel, batch: int):
+        self.name = name
+        self.context = context
+        self.model = model
+        self.batch = batch
+
+    def example(self, position: int, item: int) -> tuple[TokenIds, list[int], TokenIds]:
+        raise NotImplementedError
+
+    def step(self, step: int, share: Share = WHOLE) -> StepResult:
+        with charged("data"):
+            drawn = [self.example(position, item) for position, item in self.order.batch(step, self.batch, share)]
+            where, what, known = mask_slots([p for _, p, _ in drawn], [t for _, _, t in drawn])
+            sequences = [empty_joint(self.context, ids) for ids, _, _ in drawn]
+        where, what, slots = (values.to(self.context.device) for values in (where, what, known))
+        loss, valid = one_document_nll(self.model.encoder(sequences, where, what, known), slots)
+        return StepResult(loss.sum(), valid.sum(), weight=float(known.sum()))
+
+    order: EpochOrder
+
+
+class SentencesTask(ClosedBookTask):
+    """Pre-training on the masked sentences that REALM saw, without documents."""
+
+    def __init__(self, context: StageContext, model: RealmModel):
+        super().__init__("closed_book_pretrain", context, model, BATCH)
+        self.sentences = pretraining_sentences(context)
+        _, self.training = hold_out(self.sentences.keys, context.recipe.pretrain.held_out)
+        self.order = EpochOrder(len(self.training), self.name, context.seed)
+
+    def example(self, position: int, item: int) -> tuple[TokenIds, list[int], TokenIds]:
+        query = self.sentences.query(self.training[item], generator(self.name, self.context.seed, position))
+        return query.ids, query.positions, query.targets
+
+
+class QuestionsTask(ClosedBookTask):
+    """Fine-tuning on questions; of several accepted answers the first short enough is learnt.
+
+    Patterns are no answers that can be written: questions with them are left out, as are those whose answers are all too long. ``skipped``
+    counts both.
+    """
+
+    def __init__(self, context: StageContext, model: RealmModel, questions: list[Question]):
+        super().__init__("closed_book", context, model, BATCH)
+        encode = context.store.tokenizer.encode
+        self.items: list[tuple[TokenIds, TokenIds]] = []
+        strings = written(questions)
+        for question, ids in zip(strings, encode([q.text for q in strings]), strict=True):
+            short = [answer for answer in encode(list(question.answers)) if fits(answer)]
+            if short:
+                self.items.append((ids[: room(context)], short[0]))
+        if not self.items:
+            raise DataError("no question has an answer of at most six wordpieces", path=files_of(context.recipe.train_files))
+        self.skipped = {"patterns": len(questions) - len(strings), "too_long": len(strings) - len(self.items)}
+        self.order = EpochOrder(len(self.items), self.name, context.seed)
+
+    def example(self, position: int, item: int) -> tuple[TokenIds, list[int], TokenIds]:
+        ids, answer = self.items[item]
+        features = self.context.inputs.featurizer
+        rest = [features.pad] * (LONGEST_ANSWER - len(answer))
+        return with_masks(self.context, ids), list(range(len(ids), len(ids) + LONGEST_ANSWER)), [*answer, *rest]
+
+
+def written(questions: list[Question]) -> list[Question]:
+    """The questions whose answers can be written."""
+    return [question for question in questions if question.answer_type == "string"]
+
+
+def room(context: StageContext) -> int:
+    """Wordpieces of a question that leave place for the masks."""
+    return context.inputs.featurizer.query_length - 2 - LONGEST_ANSWER
+
+
+def with_masks(context: StageContext, question: TokenIds) -> TokenIds:
+    return [*question, *[context.inputs.featurizer.mask] * LONGEST_ANSWER]
+
+
+@torch.inference_mode()
+def answer_closed_book(context: StageContext, model: RealmModel, questions: list[Question]) -> list[str]:
+    """The best filling of the six masks behind each question: one to six wordpieces, then [PAD]."""
+    model.encoder.eval()
+    tokenizer, pad = context.store.tokenizer, context.inputs.featurizer.pad
+    tokens = [ids[: room(context)] for ids in tokenizer.encode([q.text for q in questions])]
+    answers: list[str] = []
+    for at in range(0, len(tokens), BATCH):
+        batch = tokens[at : at + BATCH]
+        where = torch.tensor([[len(ids) + 1 + i for i in range(LONGEST_ANSWER)] for ids in batch], device=context.device)
+        log_probs = model.encoder.log_probs([empty_joint(context, with_masks(context, ids)) for ids in batch], where)
+        lengths, filled = best_fillings(log_probs, pad)
+        answers += [tokenizer.decode(ids[:length]) for ids, length in zip(filled.tolist(), lengths.tolist(), strict=True)]
+    return answers
+
+
+def best_fillings(log_probs: Tensor, pad: int) -> tuple[Tensor, Tensor]:
+    """The most probable "one or more wordpieces, then [PAD]".
+
+    Args:
+        log_probs: [b, m, v] at the m masks of each question.
+        pad: what stands behind an answer.
+
+    Returns:
+        lengths [b] from 1 to m, and the best wordpiece of each mask [b, m].
+    """
+    padding = log_probs[..., pad]
+    values, filled = log_probs.index_fill(-1, torch.tensor([pad], device=log_probs.device), -torch.inf).max(-1)
+    # Entry i: the answer ends with mask i, and what stands behind it is padding.
+    totals = values.cumsum(1) + (padding.sum(1, keepdim=True) - padding.cumsum(1))
+    return totals.argmax(1) + 1, filled
+
+
+def share_correct(context: StageContext, model: RealmModel, questions: list[Question]) -> list[bool]:
+    predictions = answer_closed_book(context, model, questions)
+    return [is_correct(p, q) for p, q in zip(predictions, as_spelled(context.store.tokenizer, questions), strict=True)]
+
+
+def as_spelled(tokenizer: TextTokenizer, questions: list[Question]) -> list[Question]:
+    """The questions with the tokenizer's spelling of their answers beside the answers themselves; patterns as they are."""
+    found = []
+    for question in questions:
+        spellings = [tokenizer.decode(ids) for ids in tokenizer.encode(list(question.answers))] if question.answer_type == "string" else []
+        found.append(dataclasses.replace(question, answers=tuple(dict.fromkeys((*question.answers, *spellings)))))
+    return found
+
+
+def reachable(context: StageContext, questions: list[Question]) -> float:
+    """Share of questions with an answer that it can write: a string of at most ``LONGEST_ANSWER`` known wordpieces."""
+    encode, unknown = context.store.tokenizer.encode, context.store.tokenizer.special.unk
+    written = [q.answer_type == "string" and any(fits(ids) and unknown not in ids for ids in encode(list(q.answers))) for q in questions]
+    return sum(written) / max(1, len(written))
+
+
+def fits(answer: TokenIds) -> bool:
+    """Whether there are masks for an answer."""
+    return 0 < len(answer) <= LONGEST_ANSWER
+
+
+def sentence_steps(recipe: Recipe, warm_steps: int, pretrain_steps: int) -> int:
+    """Steps over masked sentences, in which it sees as many as REALM's encoder did."""
+    return max(1, (warm_steps * recipe.warm.batch + pretrain_steps * recipe.pretrain.batch) // BATCH)
+
+
+def reading_steps(context: StageContext, task: SentencesTask) -> int:
+    """Steps over masked sentences, in which it reads as much as REALM's encoder did, as ``eval.closed_book_read`` counts."""
+    recipe, pretrained = context.recipe, stage_facts(context.paths, "pretrain")
+    warm = stage_facts(context.paths, "warm")["steps"] if recipe.pretrain.from_warm else 0
+    if recipe.eval.closed_book_read == "sentences":
+        return sentence_steps(recipe, warm, pretrained["steps"])
+    read = pretrained["encoded"] + (warm * WarmTask(context, task.model).wordpieces_a_step() if warm else 0)
+    return max(1, round(read / wordpieces_a_step(task)))
+
+
+def wordpieces_a_step(task: SentencesTask) -> float:
+    """Wordpieces of a step over masked sentences, reckoned from some."""
+    drawn = [task.example(at, at % len(task.training))[0] for at in range(SAMPLE)]
+    return BATCH * sum(len(empty_joint(task.context, ids)) for ids in drawn) / SAMPLE
+
+
+def question_steps(recipe: Recipe, questions: int) -> int:
+    """Steps over so many training questions with answers that can be written."""
+    return max(1, recipe.eval.closed_book_epochs * questions // BATCH)
+
+
+def run_closed_book(context: StageContext) -> None:
+    """Train the closed-book baseline and write its EM on the evaluation and training questions to ``results/closed_book.json``, unless that
+    is done."""
+    if is_measured(context, "closed_book"):
+        return
+    mark = fingerprint(context, "closed_book", "pretrain")
+    started = time.perf_counter()
+    questions = training_questions(context)[0]
+    if not is_published(context, "closed_book", mark):
+        model = new_model(context, embeds=False).to(context.device)
+        recipe = context.recipe
+        sentences = SentencesTask(context, model)
+        lr, steps = recipe.finetune.lr, reading_steps(context, sentences)
+        train(context, sentences, dataclasses.replace(recipe.warm, lr=lr, steps=steps, batch=BATCH), mark)
+        encoded = round(steps * wordpieces_a_step(sentences))
+        task = QuestionsTask(context, model, questions)
+        if patterns := task.skipped["patterns"]:
+            why = f"{patterns} with patterns, which cannot be written, and {task.skipped['too_long']} with answers of more than"
+            why += f" {LONGEST_ANSWER} wordpieces"
+            context.say(f"closed book: learns from {len(task.items)} questions; skipped are {why}")
+        section = dataclasses.replace(recipe.warm, lr=lr, steps=question_steps(recipe, len(written(questions))), batch=BATCH)
+        steps = train(context, task, section, mark)
+        facts = {"steps": steps, "encoded": encoded, "questions": len(task.items), "skipped": task.skipped}
+        publish_stage(context, "closed_book", model, mark, facts)
+        on_first(CheckpointDirectory(context.paths.checkpoints("closed_book_pretrain"), fingerprint=mark).discard)
+    on_first(lambda: _evaluate(context, questions, started))
+
+
+def _evaluate(context: StageContext, questions: list[Question], started: float) -> None:
+    """Write EM on the evaluation questions and on those learnt from."""
+    model = load_stage(context, "closed_book")
+    test = pooled(load_datasets(context.recipe.eval_files))
+    hits = share_correct(context, model, test)
+    sample = written(questions)[:TRAIN_SAMPLE]
+    learnt = share_correct(context, model, sample)
+    remembered, writable = sum(learnt) / max(1, len(learnt)), reachable(context, sample)
+    row = {"name": "closed_book", "n": len(test), "em": sum(hits) / len(hits), "em_interval": list(bootstrap_interval(hits))}
+    row |= {"train_em": remembered, "train_reachable": writable, "reachable": reachable(context, test)}
+    row |= {"seconds": time.perf_counter() - started}
+    if remembered < LEARNT * writable:
+        share = f"{remembered:.0%} of its training questions, and could write {writable:.0%}"
+        context.say(f"closed book: it remembers {share}: its row says little. Raise eval.closed_book_epochs.")
+    write_note(context.paths.results / "closed_book.json", row)

@@ -1,0 +1,141 @@
+"""Rows beside a REALM over published weights: their embedder as it is, and ORQA, whose retriever continues from it with ICT.
+
+Both read with the reader or encoder that REALM's pre-training left, so that a difference is the retriever's alone.
+"""
+
+import dataclasses
+import json
+
+from realm.models.model import RealmModel
+from realm.recipe import IctConfig, Recipe
+from realm.search.publishing.generation import Generation, open_generation
+from realm.storage.paths import RunPaths
+from realm.training.context import (
+    StageContext,
+    counting,
+    fingerprint,
+    is_published,
+    load_stage,
+    publish_index,
+    publish_stage,
+    source_over,
+    stage_facts,
+    train,
+)
+from realm.training.finetune.task import ReadingTask, training_questions
+from realm.training.finetune.training import train_reader
+from realm.training.ict import IctTask
+from realm.training.pretrain.stage import starting_model
+from realm.training.starting import with_new_reader
+
+CLOZE = "cloze"
+
+
+class ClozeTask(IctTask):
+    """ICT for as many wordpieces as REALM's pre-training read since its retriever began to learn, at its retriever's rate.
+
+    Args:
+        read: so many wordpieces instead.
+
+    Attributes:
+        encoded: wordpieces that it reads in all its steps, reckoned from a sample.
+    """
+
+    name = CLOZE
+
+    def __init__(self, context: StageContext, model: RealmModel, read: int | None = None):
+        super().__init__(context, model)
+        each = self.wordpieces_a_step()
+        steps = max(1, round((retrieving_wordpieces(context) if read is None else read) / each))
+        self.section = cloze_section(context.recipe, steps)
+        self.encoded = round(steps * each)
+
+
+def cloze_section(recipe: Recipe, steps: int) -> IctConfig:
+    """The section of ICT with so many steps at pre-training's rates: the embedder is no beginner."""
+    section = recipe.pretrain
+    return dataclasses.replace(recipe.ict, steps=steps, lr=section.lr * (section.retriever_rate or 1.0), warmup=section.warmup)
+
+
+def retrieving_wordpieces(context: StageContext) -> float:
+    """Wordpieces that REALM's reader or encoder read in the steps in which its retriever learnt."""
+    section = context.recipe.pretrain
+    return int(stage_facts(context.paths, "pretrain")["encoded"]) * (1 - section.reader_first / section.steps)
+
+
+def reading_wordpieces(context: StageContext) -> int:
+    """Wordpieces that it read before: what the rows here share with REALM."""
+    return round(int(stage_facts(context.paths, "pretrain")["encoded"]) - retrieving_wordpieces(context))
+
+
+def run_cloze(context: StageContext, read: int | None = None) -> None:
+    """Train the published embedder by ICT and publish it; documents keep their vectors where REALM's do.
+
+    Args:
+        read: so many wordpieces, where REALM's pre-training is another stage than the run's own.
+    """
+    section = json.dumps(counting(dataclasses.asdict(cloze_section(context.recipe, 0))), sort_keys=True)
+    more = {} if read is None else {"read": str(read)}
+    mark = fingerprint(context, CLOZE, "pretrain", section=section, **more)
+    if is_published(context, CLOZE, mark):
+        return
+    model = published_retriever(context)
+    task = ClozeTask(context, model, read)
+    steps = train(context, task, task.section, mark)
+    publish_stage(context, CLOZE, model, mark, {"steps": steps, "encoded": task.encoded})
+
+
+def published_retriever(context: StageContext) -> RealmModel:
+    """The embedder or embedders that REALM's pre-training started from."""
+    return starting_model(context).only("embedder", "document_embedder")
+
+
+def learnt_cloze(context: StageContext) -> RealmModel:
+    """The embedder or embedders that ICT left."""
+    return load_stage(context, CLOZE)
+
+
+def with_retriever(context: StageContext, retriever: RealmModel) -> RealmModel:
+    """What REALM's pre-training left to read with, and another retriever, its documents' side frozen."""
+    left = load_stage(context, "pretrain")
+    documents = retriever.document_embedder if retriever.has("document_embedder") else None
+    found = left.with_parts(embedder=retriever.embedder, document_embedder=documents)
+    return found.fork_document_embedder()
+
+
+def row_paths(context: StageContext, name: str) -> RunPaths:
+    """Where the index of a row lies: in the run itself where REALM's documents stayed as they were published."""
+    return context.paths if context.recipe.pretrain.queries_alone else RunPaths(context.paths.root / "compare" / name)
+
+
+def row_generation(context: StageContext, name: str, model: RealmModel) -> Generation:
+    """The index of a row that has none yet: REALM's own of the published documents, or a new one."""
+    if not context.recipe.pretrain.queries_alone:
+        return publish_index(context, model, row_paths(context, name))
+    return open_generation(context.paths, context.inputs, stage_facts(context.paths, "pretrain")["generation"], device=context.device)
+
+
+def finetune_with(context: StageContext, name: str, retriever: RealmModel, mark: str) -> None:
+    """Fine-tune a retriever and what REALM's pre-training left to read with as the stage ``name``."""
+    points = context.recipe.finetune.presence > 0
+    model = with_new_reader(context, with_retriever(context, retriever), pointer=points).to(context.device)
+    generation = row_generation(context, name, model)
+    source = source_over(context, model.embedder, generation, row_paths(context, name))
+    task = ReadingTask(name, context, source, model.reader, *training_questions(context))
+    facts = train_reader(context, task, mark) | task.calibration()
+    publish_stage(context, name, model, mark, {**facts, "generation": generation.number})
+
+
+def run_published(context: StageContext) -> None:
+    """The published embedder, untouched by pre-training, fine-tuned like REALM's."""
+    mark = fingerprint(context, "published", "pretrain")
+    if not is_published(context, "published", mark):
+        finetune_with(context, "published", published_retriever(context), mark)
+
+
+def run_twin(context: StageContext) -> None:
+    """ORQA over published weights: ICT where REALM learns by the marginal likelihood, fine-tuned like REALM's."""
+    run_cloze(context)
+    mark = fingerprint(context, "orqa", CLOZE)
+    if not is_published(context, "orqa", mark):
+        finetune_with(context, "orqa", learnt_cloze(context), mark)

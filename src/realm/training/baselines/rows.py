@@ -1,0 +1,290 @@
+"""The rows of a comparison: each fine-tunes its own reader from the same initial weights, steps and seed, so that only the row differs.
+
+A row is trained as a stage of one run, so that rows share the stages they start from, and measured once: ``RUN/compare/NAME.json``.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from realm.answering.answerer import Answerer
+from realm.answering.generative import load_reader
+from realm.evaluation.calibration import confidence_facts
+from realm.evaluation.evaluate import rank, ranking_summary
+from realm.evaluation.measures import Relevance, bootstrap_interval, f1_of, is_correct
+from realm.evaluation.questions.loading import Datasets, load_datasets, parts, pooled
+from realm.models.model import RealmModel, state_sha256
+from realm.recipe import Recipe
+from realm.search.candidates import DenseCandidates
+from realm.search.publishing.generation import Generation, open_generation
+from realm.storage.files import files_sha256
+from realm.storage.manifests import read_note, write_note
+from realm.storage.paths import RunPaths
+from realm.training.baselines.closed_book import SentencesTask, reading_steps, run_closed_book, share_correct, wordpieces_a_step
+from realm.training.baselines.continued import CONTINUED, run_continued
+from realm.training.baselines.published import CLOZE, reading_wordpieces, row_paths, run_published, run_twin
+from realm.training.baselines.retrievers import FusedCandidates, ScaledSource, SentenceEmbedder, TfIdfCandidates, sentence_candidates
+from realm.training.baselines.scaled import bm25_candidates, scaled_answerer, train_scaled
+from realm.training.context import (
+    StageContext,
+    fingerprint,
+    is_published,
+    load_stage,
+    publish_index,
+    publish_stage,
+    retrieval_facts,
+    source_over,
+    stage_facts,
+)
+from realm.training.finetune.stage import run_finetune
+from realm.training.finetune.task import ReadingTask, q_texts, training_questions
+from realm.training.finetune.training import train_reader
+from realm.training.starting import with_new_reader
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One row.
+
+    Args:
+        name: of its stage and its file.
+        title: in tables.
+        prepare: trains what the row needs; stages that are published are not trained again.
+        measure: the row's numbers on all questions together, and on those of each dataset where there are several.
+        suits: whether a recipe has what the row compares with.
+    """
+
+    name: str
+    title: str
+    prepare: Callable[[StageContext], None]
+    measure: Callable[[StageContext, Datasets], Row]
+    suits: Callable[[Recipe], bool] = lambda recipe: True
+
+
+def run_contender(context: StageContext, contender: Contender) -> Row:
+    """Train and measure a row, unless that is done for this recipe, corpus and question files."""
+    contender.prepare(context)
+    files = context.recipe.eval_files
+    facts = stage_facts(context.paths, contender.name)
+    known = [
+        facts["fingerprint"],
+        files_sha256(files),
+        list(context.recipe.eval.k),
+        context.recipe.read,
+        context.store.version,
+        *retrieval_facts(context.recipe, facts),
+    ]
+    mark = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
+    path = context.paths.root / "compare" / f"{contender.name}.json"
+    done: Row | None = read_note(path)
+    if done is None or done.get("fingerprint") != mark:
+        row = contender.measure(context, load_datasets(files))
+        done = {"name": contender.name, "title": contender.title, "fingerprint": mark, **row}
+        write_note(path, done)
+    return done
+
+
+def measured(context: StageContext, answerer: Answerer, datasets: Datasets, *, index_bytes: int, networks: list[nn.Module]) -> Row:
+    """What every row that retrieves has: recall, answers, time, size. ``hits`` are the questions answered right, in order."""
+    recipe, questions = context.recipe, pooled(datasets)
+    rankings = rank(answerer.source, Relevance(context.store), questions, max(recipe.eval.k), counting=context.count)
+    answers = answerer.answer(q_texts(questions), k=recipe.read)
+    hits = [is_correct(a.answer, q) for a, q in zip(answers, questions, strict=True)]
+    scores = [f1_of(a.answer, q) for a, q in zip(answers, questions, strict=True)]
+
+    def rates(part: slice) -> Row:
+        return ranking_summary(rankings[part], recipe.eval.k) | answer_facts(hits[part]) | {"f1": _mean(scores[part])}
+
+    return rates(slice(None)) | {
+        "datasets": {name: rates(part) for name, part in parts(datasets).items()},
+        **confidence_facts(answers, hits),
+        "encoded": int(stage_facts(context.paths, "pretrain").get("encoded", 0)),
+        "parameters": count_parameters(networks),
+        "index_bytes": index_bytes,
+        "ms_per_question": float(np.mean([sum(a.timings_ms.values()) for a in answers])),
+    }  # fmt: skip
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def answer_facts(hits: list[bool]) -> Row:
+    """EM with its interval, and the hits themselves for paired tests."""
+    return {"n": len(hits), "em": sum(hits) / len(hits), "em_interval": list(bootstrap_interval(hits)), "hits": [int(hit) for hit in hits]}
+
+
+def count_parameters(networks: list[nn.Module]) -> int:
+    """Parameters of networks, a shared one once."""
+    return sum({id(p): p.numel() for network in networks for p in network.parameters()}.values())
+
+
+def _learned(
+    context: StageContext, stage: str, generation: Generation, datasets: Datasets, *, paths: RunPaths | None = None, dense: bool = False
+) -> Row:
+    """A fine-tuned retriever with its reader, with sparse search where the recipe asks for it, unless it is to be ``dense``.
+
+    Args:
+        paths: where the generation lies; None: in the run.
+    """
+    model = load_stage(context, stage)
+    source = source_over(context, model.embedder, generation, paths, stage_facts(context.paths, stage))
+    if dense:
+        source = DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs)
+    reader = load_reader(context.paths, stage, model, device=context.device, bf16=context.recipe.run.bf16)
+    answerer = reader.over(context.inputs, source, versions={})
+    networks = [model, answerer.reader]
+    return measured(context, answerer, datasets, index_bytes=int(generation.index.info()["bytes"]), networks=networks)
+
+
+def _realm_generation(context: StageContext) -> Generation:
+    facts, model = stage_facts(context.paths, "finetune"), load_stage(context, "finetune")
+    sha = state_sha256(model.documents)
+    return open_generation(context.paths, context.inputs, facts["generation"], document_embedder_sha256=sha, device=context.device)
+
+
+def _measure_realm(context: StageContext, datasets: Datasets) -> Row:
+    return _learned(context, "finetune", _realm_generation(context), datasets)
+
+
+def _orqa_paths(context: StageContext) -> RunPaths:
+    """Where the index of ICT's embedder lies: the run's own is REALM's."""
+    return RunPaths(context.paths.root / "compare" / "orqa")
+
+
+def from_stages(recipe: Recipe) -> bool:
+    """Whether REALM's pre-training starts from ICT and the warm stage: ORQA is these two then, else it continues from published weights."""
+    return recipe.pretrain.from_ict and recipe.pretrain.from_warm
+
+
+def over_published(recipe: Recipe) -> bool:
+    """Whether pre-training continues from published weights, so that there is a published embedder to compare with."""
+    return bool(recipe.model.body) and recipe.pretrain.steps > 0
+
+
+def run_orqa(context: StageContext) -> None:
+    """ORQA: the retriever of ICT alone, with the warm encoder continued without retrieval for as many wordpieces as REALM's read; over
+    published weights see :func:`realm.training.baselines.published.run_twin`."""
+    if not from_stages(context.recipe):
+        run_twin(context)
+        return
+    run_continued(context)
+    mark = fingerprint(context, "orqa", "ict", CONTINUED)
+    if is_published(context, "orqa", mark):
+        return
+    encoder = load_stage(context, CONTINUED).encoder
+    start = load_stage(context, "ict").with_parts(encoder=encoder)
+    generation = publish_index(context, start, _orqa_paths(context))
+    model = with_new_reader(context, start.fork_document_embedder()).to(context.device)
+    source = DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs)
+    task = ReadingTask("orqa", context, source, model.reader, *training_questions(context))
+    facts = train_reader(context, task, mark) | task.calibration()
+    publish_stage(context, "orqa", model, mark, {**facts, "generation": generation.number})
+
+
+def _measure_beside(context: StageContext, name: str, datasets: Datasets, encoded: int) -> Row:
+    """A row beside REALM over published weights; ``encoded``: wordpieces that its retriever read besides what both share."""
+    paths, facts, model = row_paths(context, name), stage_facts(context.paths, name), load_stage(context, name)
+    sha = state_sha256(model.documents)
+    generation = open_generation(paths, context.inputs, facts["generation"], document_embedder_sha256=sha, device=context.device)
+    return _learned(context, name, generation, datasets, paths=paths) | {"encoded": reading_wordpieces(context) + encoded}
+
+
+def _measure_published(context: StageContext, datasets: Datasets) -> Row:
+    return _measure_beside(context, "published", datasets, 0)
+
+
+def _measure_orqa(context: StageContext, datasets: Datasets) -> Row:
+    if not from_stages(context.recipe):
+        return _measure_beside(context, "orqa", datasets, int(stage_facts(context.paths, CLOZE)["encoded"]))
+    number = stage_facts(context.paths, "orqa")["generation"]
+    generation = open_generation(_orqa_paths(context), context.inputs, number, device=context.device)
+    row = _learned(context, "orqa", generation, datasets, dense=True)
+    return row | {"encoded": int(stage_facts(context.paths, CONTINUED)["encoded"])}
+
+
+def _scaled(name: str, title: str, make: Callable[[StageContext], ScaledSource], parent: str = "pretrain", key: str = "") -> Contender:
+    """A row of a retriever that does not learn. ``parent`` is the stage that its candidates depend on, ``key`` what else they do."""
+
+    def prepare(context: StageContext) -> None:
+        parents = dict.fromkeys(("pretrain", parent))
+        more = {"retriever": key} if key else {}
+        mark = fingerprint(context, name if not key else "sentence", *parents, **more)
+        if not is_published(context, name, mark):
+            train_scaled(context, name, make(context), mark)
+
+    def measure(context: StageContext, datasets: Datasets) -> Row:
+        source = make(context)
+        answerer = scaled_answerer(context, name, source)
+        return measured(context, answerer, datasets, index_bytes=source.index_bytes(), networks=[source, answerer.reader])
+
+    return Contender(name, title, prepare, measure)
+
+
+def _fused(context: StageContext) -> FusedCandidates:
+    generation, model = _realm_generation(context), load_stage(context, "finetune")
+    dense = DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs)
+    return FusedCandidates(dense, bm25_candidates(context))
+
+
+def _measure_closed_book(context: StageContext, datasets: Datasets) -> Row:
+    """The closed book has no retriever: no recall, no index; its training-set EM shows whether it can learn at all."""
+    model, questions = load_stage(context, "closed_book"), pooled(datasets)
+    started = time.perf_counter()
+    hits = share_correct(context, model, questions)
+    seconds = time.perf_counter() - started
+    train_em = (read_note(context.paths.results / "closed_book.json") or {}).get("train_em")
+    return answer_facts(hits) | {
+        "recall": None, "recall_gold": None, "f1": None, "train_em": train_em,
+        "datasets": {name: answer_facts(hits[part]) for name, part in parts(datasets).items()},
+        "encoded": _closed_book_wordpieces(context, model),
+        "parameters": count_parameters([model]),
+        "index_bytes": 0,
+        "ms_per_question": 1000 * seconds / len(questions),
+    }  # fmt: skip
+
+
+def _closed_book_wordpieces(context: StageContext, model: RealmModel) -> int:
+    """Wordpieces that the encoder read in pre-training; of stages that do not say, reckoned."""
+    known = stage_facts(context.paths, "closed_book").get("encoded")
+    if known is not None:
+        return int(known)
+    task = SentencesTask(context, model)
+    return round(reading_steps(context, task) * wordpieces_a_step(task))
+
+
+CONTENDERS = (
+    _scaled("tfidf", "TF-IDF + reader", lambda context: TfIdfCandidates(context.inputs, np.flatnonzero(context.store.live))),
+    _scaled("bm25", "BM25 + reader", bm25_candidates),
+    Contender("published", "Published embedder", run_published, _measure_published, over_published),
+    Contender("orqa", "ORQA (ICT only)", run_orqa, _measure_orqa, lambda recipe: from_stages(recipe) or over_published(recipe)),
+    Contender("finetune", "REALM", run_finetune, _measure_realm),
+    _scaled("fused", "REALM + BM25, fused", _fused, parent="finetune"),
+    Contender("closed_book", "Closed book", run_closed_book, _measure_closed_book),
+)
+
+
+def sentence_contender(directory: Path, progress: Callable[[int, int], None] | None = None) -> Contender:
+    """A row for a sentence-transformers directory as the retriever.
+
+    Raises:
+        DataError, ConfigError: it is none; see :class:`realm.training.baselines.retrievers.SentenceEmbedder`.
+    """
+    key = SentenceEmbedder(directory).key()
+    name = f"sentence-{key[:8]}"
+
+    def make(context: StageContext) -> ScaledSource:
+        vectors = context.paths.root / "compare" / f"{key}-{context.store.version}.npy"
+        return sentence_candidates(context.inputs, directory, vectors, progress)
+
+    return _scaled(name, f"{Path(directory).name} + reader", make, key=key)

@@ -1,0 +1,279 @@
+"""What every stage shares: the run's places, its corpus, its featuriser, its log; and how a stage's result is published."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import torch
+
+from realm.documents.store.blocks import BlockStore
+from realm.errors import RunError
+from realm.models.bodies.body import freeze_words
+from realm.models.embedder import Embedder
+from realm.models.model import RealmModel
+from realm.progress import Counting
+from realm.recipe import Recipe
+from realm.search.blocks import BlockInputs, open_inputs
+from realm.search.candidates import DenseCandidates, Searching, make_source, search_weight
+from realm.search.publishing.embedding import EmbedOptions
+from realm.search.publishing.generation import Generation
+from realm.search.publishing.refresher import refresh_index
+from realm.storage.files import publish_directory, sha256_file, write_json
+from realm.storage.metrics import MetricsLog
+from realm.storage.paths import RunPaths
+from realm.storage.processes import place
+from realm.storage.sealed import seal
+from realm.storage.stages import RUN_FORMAT, STAGE_FILE, stage_facts
+from realm.training.loop.checkpoint import CheckpointDirectory
+from realm.training.loop.distributed import on_first, world
+from realm.training.loop.loop import LoopOptions, Report, Task, fit, recompute_layers
+from realm.training.order import Share
+
+__all__ = [
+    "RUN_FORMAT",
+    "STAGE_SECTIONS",
+    "StageContext",
+    "fingerprint",
+    "is_published",
+    "load_stage",
+    "on_cuda",
+    "open_context",
+    "publish_stage",
+    "retrieval_facts",
+    "source_over",
+    "stage_facts",
+    "train",
+]
+
+
+def silent(*_: object) -> None:
+    """Shows nothing of what it is told."""
+
+
+@dataclass(frozen=True)
+class StageContext:
+    """One run as a stage sees it.
+
+    Args:
+        paths: where things lie.
+        recipe: the resolved recipe.
+        inputs: the corpus with the featuriser.
+        device: where networks live.
+        log: metrics.jsonl.
+        report: called with (stage, step, steps, metrics) whenever a row was logged.
+        say: called with a line for people, said once.
+        count: called with (what, done, total) by what may take minutes on a large corpus: blocks embedded, questions searched.
+    """
+
+    paths: RunPaths
+    recipe: Recipe
+    inputs: BlockInputs
+    device: torch.device
+    log: MetricsLog
+    report: Report
+    say: Callable[[str], None] = silent
+    count: Counting = silent
+
+    @property
+    def store(self) -> BlockStore:
+        return self.inputs.store
+
+    @property
+    def seed(self) -> int:
+        return self.recipe.run.seed
+
+    def embedded(self, done: int, total: int) -> None:
+        """``done`` of ``total`` blocks of an index are embedded."""
+        self.count("index: blocks embedded", done, total)
+
+
+def on_cuda(recipe: Recipe) -> bool:
+    """Whether the networks of a run live on a GPU of this machine."""
+    return recipe.run.device == "cuda" or (recipe.run.device == "auto" and torch.cuda.is_available())
+
+
+def open_context(
+    paths: RunPaths,
+    recipe: Recipe,
+    report: Report,
+    say: Callable[[str], None] = silent,
+    count: Counting = silent,
+    log: MetricsLog | None = None,
+) -> StageContext:
+    """Open the run's corpus and build the one featuriser of the run; ``log`` by default is metrics.jsonl alone."""
+    torch.set_num_threads(recipe.run.threads)
+    cuda = on_cuda(recipe)
+    if cuda and not torch.cuda.is_available():
+        raise RunError("run.device is cuda, and this machine has no CUDA device", path=paths.config, cure="Set run.device to cpu or auto.")
+    device = torch.device(f"cuda:{place().local}" if world() > 1 else "cuda") if cuda else torch.device("cpu")
+    inputs = open_inputs(paths.corpus, recipe.model.query_length)
+    return StageContext(paths, recipe, inputs, device, log or MetricsLog(paths.metrics), report, say, count)
+
+
+def source_over(
+    context: StageContext,
+    embedder: Embedder,
+    generation: Generation,
+    paths: RunPaths | None = None,
+    facts: Mapping[str, Any] = MappingProxyType({}),
+) -> DenseCandidates:
+    """What finds blocks as the recipe's [retrieval] says.
+
+    Args:
+        embedder: of the questions.
+        generation: what is searched.
+        paths: where it lies; None: in the run.
+        facts: of the stage whose end fitted the weight.
+    """
+    how = Searching.stated(context.recipe, search_weight(context.recipe.retrieval.weight, facts))
+    return make_source(embedder, generation.snapshot, generation.index, context.inputs, (paths or context.paths).index, how)
+
+
+def retrieval_facts(recipe: Recipe, facts: Mapping[str, Any] = MappingProxyType({})) -> list[Any]:
+    """What a result depends on besides the embedder's own search; empty where there is nothing.
+
+    Args:
+        facts: of the stage that searches, for the weight that was fitted when it ended.
+    """
+    more = [f"hops {recipe.retrieval.hops}"] if recipe.retrieval.hops else []
+    if recipe.retrieval_kind == "dense":
+        return more
+    weight = [search_weight(recipe.retrieval.weight, facts)] if recipe.retrieval_kind == "hybrid" else []
+    return [recipe.retrieval_kind, *weight, *more]
+
+
+STAGE_SECTIONS = {
+    "ict": ("ict",),
+    "warm": ("warm",),
+    "pretrain": ("pretrain",),
+    "finetune": ("finetune",),
+    **dict.fromkeys(("bm25", "tfidf", "fused", "orqa", "published", "sentence"), ("finetune",)),
+    "closed_book": ("warm", "finetune"),
+}
+
+
+def fingerprint(context: StageContext, stage: str, *parents: str, **more: str) -> str:
+    """What the result of a stage depends on: corpus, model, seed, its own section, the stages it starts from, and ``more`` by name."""
+    recipe = context.recipe
+    sections = [counting(dataclasses.asdict(getattr(recipe, name))) for name in ("model", *STAGE_SECTIONS.get(stage, ()))]
+    known: dict[str, Any] = {
+        "format": RUN_FORMAT,
+        "corpus": context.store.manifest.corpus_id,
+        "seed": recipe.run.seed,
+        "bf16": recipe.run.bf16,
+        "optimizer": recipe.run.optimizer,
+        **more,
+    }
+    if stage in ("pretrain", "finetune"):
+        known["retrieval"] = retrieval_facts(recipe)
+    if stage == "closed_book":
+        known["closed_book"] = [recipe.eval.closed_book_epochs, recipe.eval.closed_book_read]
+    if "finetune" in STAGE_SECTIONS.get(stage, ()):  # a question file that was edited is other data under the same name
+        known["questions"] = [_contents(files) for files in (recipe.train_files, recipe.dev_files)]
+    text = json.dumps([stage, known, sections, [stage_facts(context.paths, p)["fingerprint"] for p in parents]], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def counting(section: dict[str, Any]) -> dict[str, Any]:
+    """What a fingerprint takes of a section: what is in the files of questions and sentences counts, not where they lie."""
+    return {key: value for key, value in section.items() if key not in ("train", "dev", "sentences")}
+
+
+def _contents(files: tuple[str, ...]) -> list[str]:
+    """What is in question files."""
+    return [sha256_file(Path(name)) if Path(name).is_file() else "" for name in files]
+
+
+def publish_index(context: StageContext, model: RealmModel, paths: RunPaths | None = None) -> Generation:
+    """The index of a model that is not to be trained; ``paths``: of another directory than the run's own.
+
+    On a CPU one process for each of the recipe's threads embeds what is large: threads that wait for each other at every product take a
+    third longer, and far longer beside other work.
+    """
+    run, on_cpu = context.recipe.run, context.device.type == "cpu"
+    options = EmbedOptions(run.threads if on_cpu else 1, threads=1, bf16=run.bf16, int8=on_cpu and context.recipe.refresher.int8)
+    options = options.lasting(model.documents)
+    return refresh_index(model, context.inputs, paths or context.paths, step=0, options=options, progress=context.embedded)
+
+
+def train(context: StageContext, task: Task, section: Any, mark: str) -> int:
+    """Run the one loop on a stage's task with the stage's section of the recipe. Returns the finished steps.
+
+    Raises:
+        ConfigError: the batch cannot be divided among the ranks and the parts of each.
+    """
+    accumulate = context.recipe.run.accumulate
+    Share(0, world() * accumulate).places(section.batch)
+    if context.recipe.run.gradient_checkpointing:
+        recompute_layers(task.model)
+    if context.recipe.model.freeze_words:
+        freeze_words(task.model)
+    options = LoopOptions(
+        steps=section.steps,
+        lr=section.lr,
+        warmup=section.warmup,
+        optimizer=context.recipe.run.optimizer,
+        seed=context.seed,
+        accumulate=accumulate,
+        bf16=context.recipe.run.bf16,
+        device=context.device.type,
+        deferred=context.device.type != "cpu",
+        checkpoint_every=context.recipe.run.checkpoint_every,
+    )
+    checkpoints = CheckpointDirectory(context.paths.checkpoints(task.name), fingerprint=mark)
+    return fit(task, options, log=context.log, checkpoints=checkpoints, report=context.report)
+
+
+def publish_stage(
+    context: StageContext,
+    stage: str,
+    model: RealmModel,
+    mark: str,
+    facts: dict[str, Any],
+    beside: Callable[[Path], None] = lambda directory: None,
+) -> None:
+    """Publish a stage's networks and facts; its checkpoints have served and are removed. The first rank does, the others wait.
+
+    Args:
+        beside: writes what else belongs to the stage into its directory.
+    """
+
+    def publish() -> None:
+        with publish_directory(context.paths.stage(stage)) as staging:
+            beside(staging)
+            model.save_pretrained(staging, tokenizer=context.store.tokenizer, card={"stage": stage, **facts})
+            write_json(staging / STAGE_FILE, {"format": RUN_FORMAT, "stage": stage, "fingerprint": mark, **facts})
+            seal(staging)
+        CheckpointDirectory(context.paths.checkpoints(stage), fingerprint=mark).discard()
+
+    on_first(publish)
+
+
+def is_published(context: StageContext, stage: str, mark: str) -> bool:
+    """Whether the stage's result is there for exactly this recipe and corpus. Checkpoints that a killed process left behind it are removed.
+
+    Raises:
+        RunError: a result is there that another recipe or corpus made; it is not touched.
+    """
+    return bool(on_first(lambda: _is_published(context, stage, mark)))
+
+
+def _is_published(context: StageContext, stage: str, mark: str) -> bool:
+    if not context.paths.stage(stage).exists():
+        return False
+    if stage_facts(context.paths, stage)["fingerprint"] != mark:
+        cure = "Start a new run with --out, or remove this directory to train the stage again."
+        raise RunError(f"'{stage}' was trained with another recipe or corpus", path=context.paths.stage(stage), cure=cure)
+    CheckpointDirectory(context.paths.checkpoints(stage), fingerprint=mark).discard()
+    return True
+
+
+def load_stage(context: StageContext, stage: str) -> RealmModel:
+    """The networks that a published stage left, on the run's device."""
+    stage_facts(context.paths, stage)
+    return RealmModel.from_pretrained(context.paths.stage(stage)).to(context.device)

@@ -1,0 +1,240 @@
+"""Reading given paragraphs: fine-tuning of the reader alone on questions that bring their paragraph, with no search in the step.
+
+A batch holds windows of similar length, so that hardly any padding is computed. The loss of a window is -log of the mass on its answers
+among its spans and "not here" together (``losses.span_log_posterior``): a window without an answer raises "not here".
+"""
+
+from collections.abc import Sequence as SequenceOf
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from realm.answering.questions.everyday import everyday
+from realm.errors import DataError
+from realm.evaluation.questions.loading import load_datasets, pooled
+from realm.evaluation.questions.rows import QuestionOptions
+from realm.models import losses
+from realm.models.model import RealmModel
+from realm.models.reader import Reader, SpanScores
+from realm.models.types import Question, Sequence
+from realm.recipe.seeds import generator
+from realm.text.matching.answers import exact_match, f1, normalize_answer
+from realm.timing import charged
+from realm.training.better import better_of
+from realm.training.context import StageContext, train
+from realm.training.finetune.task import DEV_QUESTIONS, SPAN_LOSSES, files_of, in_turn
+from realm.training.finetune.training import EXACT_MATCH, take_best
+from realm.training.finetune.windows import GivenParagraphs, Window
+from realm.training.loop.distributed import on_first
+from realm.training.loop.loop import Measured, Metrics, StepResult, Task
+from realm.training.order import WHOLE, LengthOrder, Share
+
+UNTITLED = 0.25
+"""Share of the windows that are read without their title: not every document has one."""
+BEST = 20
+"""Spans of a paragraph whose strings are compared."""
+READ_AT_A_TIME = 16
+"""Questions whose paragraphs are read together in evaluation."""
+GIVEN = QuestionOptions(unanswerable=True)
+
+
+class GivenTask(Task):
+    """Teaches a reader by questions with their paragraphs.
+
+    Args:
+        context: the run.
+        reader: a pointer.
+        questions: to learn from.
+        dev: watched every ``eval_every`` steps; may be empty.
+
+    Raises:
+        DataError: no question brings a paragraph with its answer.
+    """
+
+    name = "finetune"
+
+    def __init__(self, context: StageContext, reader: Reader, questions: list[Question], dev: list[Question]):
+        self.context, self.reader = context, reader
+        self.section = context.recipe.finetune
+        self.model = nn.ModuleDict({"reader": reader})
+        with charged("data"):
+            self.given = self._paragraphs(questions)
+            self.windows = self.given.windows
+        self.learnt_from = len({window.question for window in self.windows})
+        if not self.windows:
+            cure = "Give each question its paragraph under 'context', and answers that stand in it; docs/data-formats.md shows the form."
+            raise DataError("no question has a paragraph that holds its answer", path=files_of(context.recipe.train_files), cure=cure)
+        self.dev = dev[:DEV_QUESTIONS]
+        lengths = [len(window) for window in self.windows]
+        self.order = LengthOrder(lengths, self.section.batch, self.name, context.seed)
+        self.best_by = "dev_em" if self.section.publish == "best" else ""
+
+    def _paragraphs(self, questions: SequenceOf[Question]) -> GivenParagraphs:
+        return GivenParagraphs(questions, self.context.store.tokenizer, self.context.inputs.featurizer, self.reader.max_span)
+
+    def step(self, step: int, share: Share = WHOLE) -> StepResult:
+        """-log of the mass on each window's answers, or on "not here" where it has none, averaged over windows."""
+        drawn = self.order.batch(step, self.section.batch, share)
+        windows = [self.windows[item] for _, item in drawn]
+        with charged("data"):
+            sequences, starts = joint_inputs(self.given, windows, self._asked(drawn), titles=self._titles(drawn))
+        scores = self.reader(sequences, starts)
+        gold = gold_spans(windows, scores)
+        loss, valid = posterior_nll(scores, gold, self.section.objective)
+        metrics: Measured = {"reader_loss": loss.detach().mean(), "answered": gold.flatten(1).any(1).float().mean()}
+        return StepResult(loss.sum(), valid.sum(), metrics, len(windows))
+
+    def _asked(self, drawn: list[tuple[int, int]]) -> list[list[int]]:
+        """Wordpieces of the questions of drawn windows, some of them in an everyday form."""
+        texts = []
+        for position, item in drawn:
+            rng = generator("everyday", self.name, self.context.seed, position)
+            texts.append(everyday(self.given.questions[self.windows[item].question].text, rng))
+        return self.context.store.tokenizer.encode(texts)
+
+    def _titles(self, drawn: list[tuple[int, int]]) -> list[bool]:
+        return [generator("titled", self.name, self.context.seed, position).random() >= UNTITLED for position, _ in drawn]
+
+    def examples(self, step: int) -> list[dict[str, Any]]:
+        drawn = self.order.batch(step, self.section.batch)
+        return [{"question": self.given.questions[self.windows[item].question].id} for _, item in drawn]
+
+    def between(self, step: int) -> Metrics | None:
+        if not self.dev or step == 0 or (step % self.section.eval_every and step != self.section.steps):
+            return None
+        with charged("evaluation", whole=True):
+            em = self.dev_em()
+        return {"dev_em": em}
+
+    def dev_em(self) -> float:
+        """Exact match on the dev questions, as the reader is now; "not here" is right where the paragraph has no answer."""
+        return on_first(lambda: given_scores(self.read(self.dev), self.dev)["em"])
+
+    def read(self, questions: list[Question]) -> list["GivenAnswer"]:
+        """What the reader answers to questions beside their paragraphs."""
+        return read_given(self.reader, self._paragraphs(questions))
+
+
+def joint_inputs(
+    given: GivenParagraphs, windows: SequenceOf[Window], asked: SequenceOf[SequenceOf[int]], titles: SequenceOf[bool] | None = None
+) -> tuple[list[Sequence], list[int]]:
+    """The reader's inputs of windows with their questions' wordpieces, and where each body begins.
+
+    Args:
+        titles: whether each is read with its title; None: all are.
+    """
+    placed = []
+    for number, (window, question) in enumerate(zip(windows, asked, strict=True)):
+        title = given.title(window.question) if titles is None or titles[number] else []
+        body = given.paragraph(window.question).ids[window.first : window.last].tolist()
+        placed.append(given.features.titled(given.features.with_mask(question), title, body))
+    return [sequence for sequence, _ in placed], [start for _, start in placed]
+
+
+def gold_spans(windows: SequenceOf[Window], scores: SpanScores) -> Tensor:
+    """True at the answers of n windows, bool [n, t, w]."""
+    gold = torch.zeros(scores.valid.shape, dtype=torch.bool)
+    for number, window in enumerate(windows):
+        start, end = torch.from_numpy(window.gold).long().unbind(1)
+        gold[number, start, end - start - 1] = True
+    return gold.to(scores.valid.device) & scores.valid
+
+
+def posterior_nll(scores: SpanScores, gold: Tensor, objective: str) -> losses.Loss:
+    """-log of what the gold spans have of the mass of all spans and "not here", [n]; "not here" itself is right where nothing is gold."""
+    logits = torch.cat([scores.logits.flatten(1), scores.not_here.unsqueeze(1)], 1)
+    none = ~gold.flatten(1).any(1, keepdim=True)
+    correct = torch.cat([gold.flatten(1), none], 1)
+    valid = torch.cat([scores.valid.flatten(1), torch.ones_like(none)], 1)
+    return SPAN_LOSSES[objective](logits, correct, valid)
+
+
+@dataclass(frozen=True)
+class GivenAnswer:
+    """The likeliest string of a paragraph, its probability, and that of "not here" in all of its windows."""
+
+    text: str
+    p: float
+    not_here: float
+
+
+@torch.inference_mode()
+def read_given(reader: Reader, given: GivenParagraphs) -> list[GivenAnswer]:
+    """Read each question's whole paragraph: its windows share the probability, and equal strings add theirs."""
+    training = reader.training
+    reader.eval()
+    answers: list[GivenAnswer] = []
+    tokens = given.encode_questions()
+    for begin in range(0, len(given.questions), READ_AT_A_TIME):
+        numbers = range(begin, min(begin + READ_AT_A_TIME, len(given.questions)))
+        windows = [window for number in numbers for window in given.windows_of(number)]
+        sequences, starts = joint_inputs(given, windows, [tokens[window.question] for window in windows])
+        scores = reader(sequences, starts)
+        for number in numbers:
+            own = [place for place, window in enumerate(windows) if window.question == number]
+            answers.append(_best_string(given, [windows[place] for place in own], scores, own))
+    reader.train(training)
+    return answers
+
+
+def _best_string(given: GivenParagraphs, windows: list[Window], scores: SpanScores, own: list[int]) -> GivenAnswer:
+    """The best string over the windows of one paragraph, ``own`` rows of the scores."""
+    logits = scores.logits[own].masked_fill(~scores.valid[own], float("-inf"))
+    # A window's spans share its mass with "not here". No window has an answer: the product. The rest is divided among all spans.
+    here = torch.cat([logits.flatten(1), scores.not_here[own].unsqueeze(1)], 1).log_softmax(1)
+    nowhere = float(here[:, -1].sum().exp())
+    spans = here[:, :-1]
+    share = (1.0 - nowhere) / max(1e-12, float(spans.exp().sum()))
+    values, places = spans.flatten().topk(min(BEST, spans.numel()))
+    mass: dict[str, float] = {}
+    spelling: dict[str, str] = {}
+    question = given.questions[windows[0].question]
+    offsets = given.paragraph(windows[0].question).offsets
+    for value, place in zip(values.tolist(), places.tolist(), strict=True):
+        window, start, width = np.unravel_index(place, logits.shape)
+        if value == float("-inf"):
+            break
+        first = windows[window].first + int(start)
+        text = question.context[offsets[first, 0] : offsets[first + int(width), 1]]
+        key = normalize_answer(text) or text
+        mass[key] = mass.get(key, 0.0) + float(np.exp(value))
+        spelling.setdefault(key, text)
+    best = max(mass, key=lambda key: mass[key], default="")
+    return GivenAnswer(spelling.get(best, ""), min(1.0, mass.get(best, 0.0) * share), nowhere)
+
+
+def given_scores(answers: SequenceOf[GivenAnswer], questions: SequenceOf[Question]) -> dict[str, float]:
+    """Exact match and F1, of SQuAD 2.0's kind: where a paragraph has no answer, abstaining is right (where "not here" is likelier)."""
+    em, overlap = [], []
+    may_abstain = any(not question.answers for question in questions)
+    for answer, question in zip(answers, questions, strict=True):
+        said = "" if answer.not_here > answer.p and may_abstain else answer.text
+        em.append(float(exact_match(said, question.answers) if question.answers else not said))
+        overlap.append(f1(said, question.answers) if question.answers else float(not said))
+    return {"em": float(np.mean(em)), "f1": float(np.mean(overlap))}
+
+
+def given_questions(context: StageContext) -> tuple[list[Question], list[Question]]:
+    """Questions to learn from and to watch, with their paragraphs, as the recipe names them."""
+    recipe = context.recipe
+    dev = in_turn(load_datasets(recipe.dev_files, GIVEN)) if recipe.dev_files else []
+    return pooled(load_datasets(recipe.train_files, GIVEN)), [question for question in dev if question.context]
+
+
+def finetune_given(context: StageContext, model: RealmModel, mark: str) -> dict[str, Any]:
+    """Train the model's reader on given paragraphs, and leave it with the weights that the recipe publishes. Returns facts."""
+    task = GivenTask(context, model.reader, *given_questions(context))
+    left_out = len(task.given.questions) - task.learnt_from
+    if left_out:
+        context.say(f"finetune: {left_out:,} of {len(task.given.questions):,} questions bring no paragraph that holds their answer")
+    start = (
+        {name: value.clone() for name, value in model.reader.state_dict().items()} if context.recipe.finetune.publish == "better" else {}
+    )
+    steps = train(context, task, context.recipe.finetune, mark)
+    facts: dict[str, Any] = {"steps": steps, "questions": task.learnt_from, "windows": len(task.windows), **take_best(context, task)}
+    if start and task.dev:
+        facts["gate"] = {"reader": better_of(model.reader, start, EXACT_MATCH, task.dev_em).facts()}
+    return facts

@@ -1,0 +1,118 @@
+"""Where the answers of questions occur in the corpus: located once for all questions, kept in the run, shared by all stages and ranks."""
+
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from realm.evaluation import matching
+from realm.evaluation.measures import gold_rows
+from realm.evaluation.places import Spans
+from realm.models.types import Question
+from realm.storage.arrays import load_array, write_array
+from realm.storage.decoding import json_value
+from realm.storage.files import publish_file, write_json
+from realm.text.matching.patterns import PatternSearch, compiled_pattern
+from realm.training.context import StageContext
+from realm.training.loop.distributed import on_first
+
+NAMED, NAMED_CHARS = 5, 80
+"""How many patterns are named where some are skipped, and how much of each."""
+
+
+@dataclass(frozen=True)
+class Located:
+    """Questions that have an answer that can be looked for, and its places.
+
+    Attributes:
+        questions: all but those whose answers are invalid patterns.
+        spans: the places of each one's answers that count, as ``finetune.evidence`` says.
+        elsewhere: their other places, which are neither right nor wrong.
+        named: whether the documents that a question names decide which places count.
+        skipped: patterns that are not looked for, by reason: "invalid", and "slow": given up because they took too long.
+    """
+
+    questions: list[Question]
+    spans: list[Spans]
+    elsewhere: list[Spans]
+    named: list[bool]
+    skipped: dict[str, tuple[str, ...]]
+
+
+def locate_answers(context: StageContext, everyone: list[Question]) -> Located:
+    """The places of each question's answers: strings by normalised words, patterns wherever they match in a block's text.
+
+    They are kept in ``RUN/answers`` under a hash of the corpus, its version and the answers; damaged files are
+    rebuilt. The first rank locates and names what it skips, the others read.
+    """
+    invalid = _distinct(everyone, lambda pattern: compiled_pattern(pattern) is None)
+    questions = [q for q in everyone if q.answer_type == "string" or not set(q.answers) <= set(invalid)]
+    store = context.store
+    answers = [[q.answer_type, *q.answers] for q in questions]
+    known = [store.manifest.corpus_id, store.version, store.manifest.tokenizer_sha256, answers]
+    key = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
+    path = context.paths.answers / f"{key}.npy"
+
+    def locate() -> None:
+        if _read(path) is None:
+            search = PatternSearch()
+            found = matching.locate_answers(store, questions, search, partial(context.count, "answers: blocks searched"))
+            numbers = np.repeat(np.arange(len(found), dtype=np.int32), [len(spans.table) for spans in found])
+            slow = _distinct(questions, search.gave_up)
+            _name(context, "do not compile", invalid)
+            _name(context, "took too long and were given up", slow)
+            write_json(path.with_suffix(".json"), {"slow": slow})
+            with publish_file(path) as file:  # last: where it is, the other is
+                write_array(file, np.column_stack([numbers, np.concatenate([np.empty((0, 3), np.int32), *(s.table for s in found)])]))
+
+    on_first(locate)
+    read = _read(path)
+    assert read is not None, path
+    table, slow = read
+    edges = np.searchsorted(table[:, 0], np.arange(len(questions) + 1)).tolist()
+    spans = [Spans(table[start:end, 1:]) for start, end in pairwise(edges)]
+    counting = [counting_places(context, question, found) for question, found in zip(questions, spans, strict=True)]
+    right, other, named = [r for r, _, _ in counting], [o for _, o, _ in counting], [n for _, _, n in counting]
+    return Located(questions, right, other, named, {"invalid": invalid, "slow": slow})
+
+
+def counting_places(context: StageContext, question: Question, found: Spans) -> tuple[Spans, Spans, bool]:
+    """The places of a question's answers that count, as ``finetune.evidence`` says, the others, and whether named documents decide it.
+
+    All count where the question names no document of the corpus, or none in which an answer can be marked.
+    """
+    nowhere = Spans(found.table[:0])
+    if context.recipe.finetune.evidence == "anywhere" or not question.positive_ids:
+        return found, nowhere, False
+    named = np.isin(found.table[:, 0], gold_rows(context.store, question))
+    markable = found.table[:, 1] >= 0
+    if not (named & markable).any():
+        return found, nowhere, False
+    return Spans(found.table[named]), Spans(found.table[~named]), True
+
+
+def _distinct(questions: list[Question], holds: Callable[[str], bool]) -> tuple[str, ...]:
+    """The patterns among the answers of which something holds."""
+    return tuple(sorted(pattern for pattern in {a for q in questions if q.answer_type == "regex" for a in q.answers} if holds(pattern)))
+
+
+def _name(context: StageContext, problem: str, patterns: tuple[str, ...]) -> None:
+    if patterns:
+        shown = "   ".join(pattern[:NAMED_CHARS] for pattern in patterns[:NAMED])
+        context.say(f"answers: {len(patterns)} patterns {problem}, and are skipped: {shown}{'   ...' if len(patterns) > NAMED else ''}")
+
+
+def _read(path: Path) -> tuple[np.ndarray, tuple[str, ...]] | None:
+    """int32 [n, 4] question, row, start and end, and the patterns given up; None where a file is missing or damaged."""
+    try:
+        table = load_array(path)
+        slow = json_value(path.with_suffix(".json").read_text("utf-8"))["slow"]
+    except (OSError, ValueError, EOFError, KeyError, TypeError):
+        return None
+    whole = isinstance(table, np.ndarray) and table.ndim == 2 and table.shape[1] == 4 and table.dtype == np.int32
+    return (table, tuple(map(str, slow))) if whole else None

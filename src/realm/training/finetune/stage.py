@@ -1,0 +1,70 @@
+"""The stage "finetune": retriever loss over a wide beam, reader loss over the best few (ORQA, section 4); documents frozen or not."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from realm.answering.generative import SEQ2SEQ
+from realm.models.fusion import FusionReader
+from realm.models.model import RealmModel
+from realm.search.candidates import DenseCandidates
+from realm.search.publishing.generation import Generation, open_generation
+from realm.training.context import StageContext, fingerprint, is_published, load_stage, publish_stage, source_over, stage_facts
+from realm.training.finetune.document_side import BothSidesTask
+from realm.training.finetune.generating import GeneratingTask
+from realm.training.finetune.given import finetune_given
+from realm.training.finetune.task import ReadingTask, training_questions
+from realm.training.finetune.training import train_reader
+from realm.training.starting import with_new_reader
+
+
+def run_finetune(context: StageContext) -> None:
+    """Fork the embedder, turn the encoder into a reader, fine-tune, publish questions' side, documents' side and reader."""
+    mark = fingerprint(context, "finetune", "pretrain")
+    if is_published(context, "finetune", mark):
+        return
+    if context.recipe.finetune.seq2seq:
+        _finetune_generative(context, mark)
+        return
+    if context.recipe.finetune.passages == "given":
+        model = with_new_reader(context, load_stage(context, "pretrain").fork_document_embedder(), pointer=True, titles=True)
+        facts = finetune_given(context, model.to(context.device), mark)
+        _publish(context, model, mark, {**facts, "generation": stage_facts(context.paths, "pretrain")["generation"]})
+        return
+    points = context.recipe.finetune.presence > 0
+    model = with_new_reader(context, load_stage(context, "pretrain").fork_document_embedder(), pointer=points).to(context.device)
+    source, generation = _source(context, model)
+    number = generation.number
+    questions, dev = training_questions(context)
+    if context.recipe.finetune.documents == "trained":
+        both = BothSidesTask(context, model, source, generation, questions, dev)
+        facts = train_reader(context, both, mark)
+        model.documents.requires_grad_(False)
+        task: ReadingTask = both
+        number = both.number
+    else:
+        task = ReadingTask("finetune", context, source, model.reader, questions, dev)
+        facts = train_reader(context, task, mark)
+    _publish(context, model, mark, {**facts, **task.calibration(), "generation": number})
+
+
+def _publish(context: StageContext, model: RealmModel, mark: str, facts: dict[str, Any]) -> None:
+    model.reader.spec = replace(model.reader.spec, taught=True, slope=None, bias=0.0, abstain_below=0.0)  # those were another reader's
+    publish_stage(context, "finetune", model, mark, facts)
+
+
+def _finetune_generative(context: StageContext, mark: str) -> None:
+    """With a reader that writes: REALM's encoder is not used, its retriever learns as always."""
+    fusion = FusionReader.load(Path(context.recipe.finetune.seq2seq)).to(context.device)
+    model = load_stage(context, "pretrain").fork_document_embedder().with_parts(encoder=None, reader=None).to(context.device)
+    source, generation = _source(context, model)
+    task = GeneratingTask(context, source, fusion, *training_questions(context))
+    facts = train_reader(context, task, mark) | task.calibration() | {"generation": generation.number}
+    publish_stage(context, "finetune", model, mark, facts, lambda directory: fusion.save(directory / SEQ2SEQ))
+
+
+def _source(context: StageContext, model: RealmModel) -> tuple[DenseCandidates, Generation]:
+    """The live question embedder over the index that pre-training left, with sparse search where the recipe asks for it."""
+    number = stage_facts(context.paths, "pretrain")["generation"]
+    generation = open_generation(context.paths, context.inputs, number, device=context.device)
+    return source_over(context, model.embedder, generation), generation

@@ -1,0 +1,290 @@
+"""The task of open-domain QA fine-tuning (ORQA, section 4; REALM reuses it): retriever loss over a wide beam, reader loss over the best.
+
+The document side is frozen unless the recipe trains it (``document_side.py``); the question embedder and the reader learn. Each term
+counts only where something correct was found.
+"""
+
+from collections.abc import Mapping
+from functools import cached_property
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from realm.answering.answerer import Answerer
+from realm.answering.reading import read_candidates
+from realm.errors import DataError
+from realm.evaluation.calibration import calibrate, fit_weight
+from realm.evaluation.evaluate import rank
+from realm.evaluation.measures import Relevance, exact_match_share, recall_at
+from realm.evaluation.places import Spans
+from realm.evaluation.questions.loading import Datasets, load_datasets, pooled, shared
+from realm.models import losses
+from realm.models.reader import Reader, SpanScores
+from realm.models.types import Question, TokenIds
+from realm.recipe.seeds import generator
+from realm.search.candidates import Candidates, HybridCandidates, Source
+from realm.timing import charged
+from realm.training.context import StageContext
+from realm.training.finetune.located import locate_answers
+from realm.training.finetune.presence import Subjects, blocks_read, presence_scores
+from realm.training.finetune.renaming import Renaming
+from realm.training.loop.distributed import on_first
+from realm.training.loop.loop import Measured, Metrics, StepResult, Task
+from realm.training.order import WHOLE, EpochOrder, Share
+
+DEV_QUESTIONS = 200
+DEV_DEPTH = 20
+"""Blocks among which an answer to a dev question is looked for: recall at 20."""
+DEV_ENOUGH = 100
+"""Dev questions from which on a change of their recall is told: of fewer it would be chance."""
+HELD_OUT = 4
+"""Every fourth question is dev where the best weights are wanted and no dev is named."""
+PATTERN_CURE = "Correct the patterns: realm data check counts the invalid ones."
+RETRIEVER = ("source", "documents")
+"""Parts of a task's model that find blocks: the question side, and the document side where it learns, too."""
+SPAN_LOSSES = {"marginal": losses.span_marginal, "hard-em": losses.span_hard_em}
+
+
+class ReadingTask(Task):
+    """Fine-tunes a reader on the candidates of a source, which learns too: the same task for REALM and for its baselines.
+
+    Args:
+        name: stage name.
+        context: the run.
+        source: where candidates come from.
+        reader: the span reader, or one that writes (``generating.py``).
+        questions: to learn from; those that have patterns for answers and no valid one are left out.
+        dev: watched every ``eval_every`` steps; may be empty.
+    """
+
+    def __init__(self, name: str, context: StageContext, source: Source, reader: nn.Module, questions: list[Question], dev: list[Question]):
+        self.name = name
+        self.context = context
+        self.section = context.recipe.finetune
+        self.model = nn.ModuleDict({"source": source, "reader": reader})
+        self.source, self.reader = source, reader
+        with charged("data"):
+            located = locate_answers(context, questions)
+        self.questions, self.skipped = located.questions, located.skipped
+        self.answers, self.elsewhere, self.named = located.spans, located.elsewhere, located.named
+        if not self.questions:
+            raise DataError("no valid pattern among the answers", path=files_of(context.recipe.train_files), cure=PATTERN_CURE)
+        self.dev = dev[:DEV_QUESTIONS]
+        self.fitting = self._own(dev)[:DEV_QUESTIONS]
+        self.tokens = context.store.tokenizer.encode([q.text for q in self.questions])
+        self.order = EpochOrder(len(self.questions), name, context.seed)
+        self.rates = dict.fromkeys(RETRIEVER, self.section.retriever_rate)
+        self.best_by = "dev_em" if self.section.publish == "best" else ""
+        self._highest, self._evaluated_since = -1.0, 0
+        self.recall_before = 0.0
+
+    @cached_property
+    def renaming(self) -> Renaming:
+        """Counted over the corpus when the first example needs it: never at a rate of 0."""
+        return Renaming(self.context.store)
+
+    @cached_property
+    def subjects(self) -> Subjects:
+        """Looked up when presence is learnt."""
+        return Subjects(self.context.store, self.questions)
+
+    def step(self, step: int, share: Share = WHOLE) -> StepResult:
+        """Retriever loss over the wide beam plus reader loss over the best few; a batch is averaged over its questions."""
+        drawn = self.order.batch(step, self.section.batch, share)
+        items = [item for _, item in drawn]
+        tokens = [self.tokens[i] for i in items]
+        wide, correct = self.wide(items, tokens)
+        retrieval, found = losses.retriever_marginal(wide.scores, correct.to(wide.scores.device), self.judged(items, wide, correct))
+        # The best block of a named document is read however far down it is; a string that happens to be an answer's is no reason.
+        named = torch.tensor([[self.named[item]] for item in items])
+        read = wide.best_with(correct & named, self.section.read)
+        reading, readable = self.reading([position for position, _ in drawn], items, tokens, read)
+        loss = (retrieval + reading).sum()
+        metrics: Measured = {
+            "retriever_loss": retrieval.detach().sum() / found.sum().clamp(min=1),
+            "reader_loss": reading.detach().sum() / readable.sum().clamp(min=1),
+            "found": found.float().mean(),
+            "readable": readable.float().mean(),
+        }
+        return StepResult(loss, (found | readable).sum(), metrics, len(items))
+
+    def reading(self, positions: list[int], items: list[int], tokens: list[TokenIds], read: Candidates) -> losses.Loss:
+        """The reader's loss [b] over the blocks that are read, and where there was something to learn [b].
+
+        A question without an answer in them is not read at all (but for one where none has any: each network gets a gradient), unless the
+        reader learns what is there.
+        """
+        assert isinstance(self.reader, Reader)
+        with charged("data"):
+            holding = _held(self.answers, items, read.rows)
+        presence = self.section.presence if self.reader.spec.pointer else 0.0
+        some = np.arange(len(items)) if presence else np.flatnonzero(holding.any(1).numpy())
+        some = some if len(some) else np.array([0])
+        chosen, rows = [items[i] for i in some], read.rows[some]
+        renamings = [self._renaming(positions[i]) for i in some]
+        inputs, queries = self.context.inputs, [tokens[i] for i in some]
+        spans = read_candidates(self.reader, inputs, queries, rows, read.scores[some], renamings=renamings)
+        with charged("data"):
+            gold = self._at(self.answers, chosen, rows, spans)
+            valid = spans.valid & ~self._at(self.elsewhere, chosen, rows, spans)
+        loss, found = SPAN_LOSSES[self.section.objective](spans.logits.flatten(1), gold.flatten(1), valid.flatten(1))
+        if presence:
+            held = holding[some]
+            told = torch.from_numpy(self.subjects.known(chosen, rows)) & ~(~held & _held(self.elsewhere, chosen, rows))
+            scores = presence_scores(spans, read.scores[some])
+            telling, known = losses.presence_nll(*scores, held.to(loss.device), told.to(loss.device) & blocks_read(spans))
+            loss, found = loss + presence * telling, found | known
+        everyone, places = torch.zeros(len(items), device=loss.device, dtype=loss.dtype), torch.from_numpy(some).to(loss.device)
+        return everyone.index_add(0, places, loss), everyone.bool().index_put((places,), found)
+
+    def wide(self, items: list[int], tokens: list[TokenIds]) -> tuple[Candidates, Tensor]:
+        """The wide beam of b questions, and which of its blocks hold an answer that counts, [b, c]."""
+        wide = self.source([self.questions[i].text for i in items], tokens, max(self.section.beam, self.section.read))
+        return wide, _held(self.answers, items, wide.rows)
+
+    def judged(self, items: list[int], wide: Candidates, correct: Tensor) -> Tensor:
+        """The blocks of the beam that are either right or wrong, [b, c]."""
+        return wide.valid & (correct | ~_held(self.elsewhere, items, wide.rows)).to(wide.scores.device)
+
+    def examples(self, step: int) -> list[dict[str, Any]]:
+        return [{"question": self.questions[item].id} for _, item in self.order.batch(step, self.section.batch)]
+
+    def _renaming(self, position: int) -> np.ndarray | None:
+        """What stands for each wordpiece in the example at ``position``; None where the names are left alone."""
+        rng = generator("rename", self.name, self.context.seed, position)
+        return self.renaming.draw(rng) if rng.random() < self.section.rename_rate else None
+
+    def _at(self, places: list[Spans], items: list[int], rows: np.ndarray, spans: SpanScores) -> Tensor:
+        """True at the places of each question's answers among the spans, [b, k, t, w]."""
+        gold = torch.zeros(spans.valid.shape, dtype=torch.bool)  # many small writes: not on an accelerator
+        _, _, longest, widest = gold.shape
+        for i, item in enumerate(items):
+            for j, row in enumerate(rows[i].tolist()):
+                for start, end in places[item].get(row, []):
+                    if end <= longest and end - start <= widest:
+                        gold[i, j, start, end - start - 1] = True
+        return gold.to(spans.valid.device)
+
+    @property
+    def answerer(self) -> Answerer:
+        """Answers as the networks are now."""
+        return Answerer(self.context.inputs, self.source, self.reader, versions={}, bf16=self.context.recipe.run.bf16)
+
+    def between(self, step: int) -> Metrics | None:
+        if not self.dev or (step % self.section.eval_every and step != self.section.steps):
+            return None
+        with charged("evaluation", whole=True):
+            return self._evaluated(step)
+
+    def _evaluated(self, step: int) -> Metrics:
+        """What the dev questions say after so many steps."""
+        recall = self.dev_recall()
+        if step == 0:
+            self.recall_before = recall
+            return {"dev_recall": recall}
+        score = self.dev_em()
+        self._evaluated_since = 0 if score > self._highest else self._evaluated_since + 1
+        self._highest = max(self._highest, score)
+        gain = {"dev_recall_gain": recall - self.recall_before} if len(self.dev) >= DEV_ENOUGH else {}
+        return {"dev_em": score, "dev_recall": recall, **gain}
+
+    @cached_property
+    def _relevance(self) -> Relevance:
+        return Relevance(self.context.store)
+
+    def dev_recall(self) -> float:
+        """Share of dev questions with an answer among the ``DEV_DEPTH`` best blocks, as the question side is now."""
+
+        def measure() -> float:
+            rankings = rank(self.source, self._relevance, self.dev, DEV_DEPTH)
+            return recall_at([ranking.by_answer for ranking in rankings], [DEV_DEPTH])[str(DEV_DEPTH)]
+
+        return on_first(measure)
+
+    def dev_em(self) -> float:
+        """Exact match on the dev questions, as the networks are now."""
+        return on_first(lambda: exact_match_share(self.answerer.answer(q_texts(self.dev), k=self.section.read), self.dev))
+
+    @property
+    def retriever_learns(self) -> bool:
+        """Whether the stage changes what finds blocks."""
+        return bool(self.section.retriever_rate) and any(parameter.requires_grad for parameter in self.source.parameters())
+
+    def restore_retriever(self, start: Mapping[str, Tensor]) -> None:
+        """Go back to what found blocks at the stage's beginning; ``start``: ``state_dict`` of the task's networks then."""
+        retriever = {name: value for name, value in start.items() if name.split(".")[0] in RETRIEVER}
+        self.model.load_state_dict({**self.model.state_dict(), **retriever})
+
+    def finalize(self, step: int) -> None:
+        """Make ready to be published as the networks are after ``step`` steps."""
+        return
+
+    def finished(self, step: int) -> bool:
+        return bool(self.section.patience) and self._evaluated_since >= self.section.patience
+
+    def _own(self, dev: list[Question]) -> list[Question]:
+        """The dev questions that evaluation does not ask: what is fitted to those it does would be measured on what it was fitted to."""
+        if not dev or not self.context.recipe.eval_files:
+            return dev
+        asked = {id(question) for question in shared(dev, pooled(load_datasets(self.context.recipe.eval_files)))}
+        return [question for question in dev if id(question) not in asked]
+
+    @charged("evaluation", whole=True)
+    def calibration(self) -> dict[str, Any]:
+        """What is fitted to the networks as they are now: the weight of BM25, unless the recipe states it, and what makes a
+        probability of p, with what is read at that weight. On dev alone: nothing without dev questions that evaluation does not ask."""
+        return on_first(self._calibrated) if self.fitting else {}
+
+    def _calibrated(self) -> dict[str, Any]:
+        facts: dict[str, Any] = {}
+        source = self.source
+        if isinstance(source, HybridCandidates) and source.kind == "hybrid" and self.context.recipe.retrieval.weight == "auto":
+            facts = fit_weight(source, self._relevance, self.fitting)
+            source.reweigh(facts["retrieval_weight"])
+        return facts | calibrate(self.answerer, self.fitting, self.section.read)
+
+    def state(self) -> dict[str, Any]:
+        return {"highest": self._highest, "evaluated_since": self._evaluated_since, "recall_before": self.recall_before}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._highest, self._evaluated_since, self.recall_before = state["highest"], state["evaluated_since"], state["recall_before"]
+
+
+def _held(places: list[Spans], items: list[int], rows: np.ndarray) -> Tensor:
+    """Which blocks [b, c] hold one of the places of their question, bool [b, c]."""
+    return torch.from_numpy(np.stack([np.isin(found, places[i].rows) for i, found in zip(items, rows, strict=True)]))
+
+
+def q_texts(questions: list[Question]) -> list[str]:
+    return [q.text for q in questions]
+
+
+def files_of(names: tuple[str, ...]) -> str:
+    """Question files as an error names them."""
+    return ", ".join(names)
+
+
+def training_questions(context: StageContext) -> tuple[list[Question], list[Question]]:
+    """Questions to learn from and to watch, as the recipe names them; see ``HELD_OUT`` for where it names none to watch.
+
+    Raises:
+        DataError: too few questions to hold some out.
+    """
+    recipe = context.recipe
+    questions = pooled(load_datasets(recipe.train_files))
+    if recipe.dev_files:
+        return questions, in_turn(load_datasets(recipe.dev_files))
+    if recipe.finetune.publish != "best":
+        return questions, []
+    if len(questions) < HELD_OUT:
+        problem = f"{len(questions)} questions are too few to hold some out for choosing the best weights"
+        raise DataError(problem, path=files_of(recipe.train_files), cure='Name others in finetune.dev, or set finetune.publish = "last".')
+    return [q for n, q in enumerate(questions, 1) if n % HELD_OUT], questions[HELD_OUT - 1 :: HELD_OUT]
+
+
+def in_turn(datasets: Datasets) -> list[Question]:
+    """The questions of several datasets by turns, so that the first few are of all of them."""
+    return [question for drawn in zip_longest(*datasets.values()) for question in drawn if question is not None]

@@ -1,0 +1,224 @@
+"""Checkpoints of one stage: directories of safetensors and JSON, staged, fsynced, renamed; the newest valid one wins.
+
+Beside them lie the best weights by one of the stage's numbers. A better one does not replace the best that a kept checkpoint knows: a run
+that continues from there must find it.
+"""
+
+import json
+import logging
+import math
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from realm.errors import RunError, made_earlier
+from realm.models.tensor_files import save_tensors
+from realm.storage.decoding import json_value
+from realm.storage.disk import says_nothing_of_the_file
+from realm.storage.files import publish_directory, reached, remove_staging, write_json
+from realm.storage.manifests import Errors, changed_files, file_hashes, unsealed, write_sealed
+from realm.training.loop.distributed import on_first
+
+FORMAT = 1
+WEIGHTS, OPTIMIZER = "weights.safetensors", "optimizer.safetensors"
+SCORE = "best.json"
+KEPT = 2
+"""So many of the newest checkpoints stay."""
+log = logging.getLogger(__name__)
+_OLDER = "An older checkpoint is used"
+
+
+_DAMAGED = Errors.of(RunError, _OLDER)
+
+
+@dataclass(frozen=True)
+class Restored:
+    """Finished steps of a checkpoint and what was saved with it."""
+
+    step: int
+    extra: dict[str, Any]
+
+
+@contextmanager
+def publish_anew(target: Path) -> Iterator[Path]:
+    """``publish_directory`` for what may stand there already, damaged or of a run that was killed and has come by again."""
+    shutil.rmtree(target, ignore_errors=True)
+    reached("checkpoint: replaced", target)
+    with publish_directory(target) as staging:
+        yield staging
+
+
+class CheckpointDirectory:
+    """``step-N`` directories of one stage; those of another ``fingerprint`` (configuration, data) are refused."""
+
+    def __init__(self, path: Path, *, fingerprint: str):
+        self.path = path
+        self.fingerprint = fingerprint
+
+    def save(self, step: int, module: nn.Module, optimizer: torch.optim.Optimizer, extra: dict[str, Any]) -> None:
+        """Publish everything that exact resume needs after ``step`` finished steps."""
+        target = self.path / f"step-{step:07d}"
+        with publish_anew(target) as staging:
+            save_tensors({k: v.contiguous() for k, v in module.state_dict().items()}, staging / WEIGHTS)
+            save_tensors(_optimizer_tensors(optimizer), staging / OPTIMIZER)
+            files = file_hashes(staging, (WEIGHTS, OPTIMIZER))
+            state = {"format": FORMAT, "step": step, "fingerprint": self.fingerprint, "files": files, "extra": extra}
+            write_sealed(staging / "state.json", json.loads(json.dumps(state)))  # the checksum is over what will be read: keys are strings
+        reached("checkpoint: pruned", target)
+        for old in self._steps()[:-KEPT]:
+            shutil.rmtree(old)
+
+    def restore(self, module: nn.Module, optimizer: torch.optim.Optimizer) -> Restored | None:
+        """Load the newest valid checkpoint in place, the same on every rank; None when there is none.
+
+        Raises:
+            RunError: the newest valid checkpoint has another format or belongs to another configuration.
+        """
+        name = on_first(self._newest)
+        if name is None:
+            return None
+        directory = self.path / name
+        state = json_value((directory / "state.json").read_text("utf-8"))
+        module.load_state_dict(load_file(directory / WEIGHTS))
+        _load_optimizer(optimizer, load_file(directory / OPTIMIZER))
+        return Restored(int(state["step"]), state["extra"])
+
+    def _newest(self) -> str | None:
+        """The name of the newest valid checkpoint; what a killed process left half-written is removed."""
+        remove_staging(self.path) if self.path.is_dir() else None
+        return next((found.name for found in reversed(self._steps()) if self._is_valid(found)), None)
+
+    def states(self) -> list[dict[str, Any]]:
+        """What was put into each checkpoint that is kept; incomplete ones are skipped."""
+        states = []
+        for directory in self._steps():
+            try:
+                states.append(json_value((directory / "state.json").read_text("utf-8"))["extra"])
+            except (OSError, ValueError, KeyError, TypeError):
+                continue
+        return states
+
+    def task_states(self) -> list[dict[str, Any]]:
+        """What the task put into each checkpoint that is kept."""
+        return [state["task"] for state in self.states() if "task" in state]
+
+    def discard(self) -> None:
+        """Remove all checkpoints: the stage is published, they have served."""
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def _steps(self) -> list[Path]:
+        return sorted(self.path.glob("step-[0-9]*[0-9]")) if self.path.is_dir() else []
+
+    def _is_valid(self, directory: Path) -> bool:
+        """Whether a checkpoint is whole; a warning says which one has a file that is damaged or missing."""
+        if (problem := checkpoint_problem(directory)) is not None:
+            log.warning("checkpoint %s is %s; using an older one", directory, problem)
+            return False
+        state = json_value((directory / "state.json").read_text("utf-8"))
+        if state.get("fingerprint") != self.fingerprint:
+            cure = "Give the same recipe and corpus, or start a new run with --out."
+            raise RunError("the checkpoint was made with another recipe or corpus", path=directory, cure=cure)
+        return True
+
+
+def checkpoint_problem(directory: Path) -> str | None:
+    """What is wrong with the files of a checkpoint, all of them read; None: they are whole.
+
+    Raises:
+        RunError: an earlier version wrote it.
+        OSError: descriptors or memory ran out.
+    """
+    try:
+        state: dict[str, Any] = json_value((directory / "state.json").read_text("utf-8"))
+        if state.get("format") != FORMAT:
+            raise made_earlier(RunError, directory)
+        unsealed(state, _DAMAGED, directory / "state.json")
+        damaged = changed_files(directory, state["files"])
+    except RunError as error:
+        if error.cure != _OLDER:
+            raise
+        return f"damaged (state.json {error.problem})"
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        if says_nothing_of_the_file(error):
+            raise
+        return f"incomplete ({error})"
+    return f"damaged ({', '.join(damaged)})" if damaged else None
+
+
+def _optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """AdamW's state as named tensors; the index is the parameter's place in the groups."""
+    state = optimizer.state_dict()["state"]
+    return {f"{i}.{key}": torch.as_tensor(value).contiguous() for i, entry in state.items() for key, value in entry.items()}
+
+
+def _load_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    values = optimizer.state_dict()
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        index, key = name.split(".", 1)
+        state.setdefault(int(index), {})[key] = tensor
+    optimizer.load_state_dict({"state": state, "param_groups": values["param_groups"]})
+
+
+class BestWeights:
+    """``best-N`` directories of weights and their score in a stage's checkpoint directory.
+
+    Attributes:
+        state: {"step", "score"} of the best so far, steps counted when they are finished; None before any.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.state: dict[str, Any] | None = None
+
+    def offer(self, step: int, score: float, module: nn.Module) -> None:
+        """Publish the weights after ``step`` finished steps if they are better than any before."""
+        if not score > (-math.inf if self.state is None else self.state["score"]):
+            return
+        state = {"step": step, "score": score}
+        with publish_anew(self.path / f"best-{step:07d}") as staging:
+            save_tensors({k: v.contiguous() for k, v in module.state_dict().items()}, staging / WEIGHTS)
+            write_json(staging / SCORE, state)
+        self.state = state
+
+    def prune(self, known: list[dict[str, Any] | None]) -> None:
+        """Delete all but the best and those that kept checkpoints know as the best."""
+        kept = {state["step"] for state in [*known, self.state] if state is not None}
+        for directory in self.path.glob("best-[0-9]*[0-9]"):
+            if int(directory.name.removeprefix("best-")) not in kept:
+                shutil.rmtree(directory)
+
+
+def shared_best(path: Path) -> tuple[int, float, Path] | None:
+    """Step, score and weights of the best in a checkpoint directory, the same on every rank; None without any.
+
+    Raises:
+        RunError: a score is damaged.
+    """
+
+    def scored(directory: Path) -> list[Any]:
+        file = directory / SCORE
+        try:
+            facts = json_value(file.read_text("utf-8"))
+            return [int(facts["step"]), float(facts["score"]), str(directory / WEIGHTS)]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            cure = f"Remove {directory.name} and run the same command again"
+            raise RunError("the score of the best weights is damaged", path=file, cure=cure) from error
+
+    found = on_first(lambda: max(map(scored, path.glob("best-[0-9]*[0-9]")), key=lambda row: row[1], default=None))
+    return None if found is None else (found[0], found[1], Path(found[2]))
+
+
+def load_weights(weights: Path, module: nn.Module) -> None:
+    """Load weights that :class:`BestWeights` wrote. Raises RunError: the file cannot be read."""
+    try:
+        module.load_state_dict(load_file(weights))
+    except (OSError, ValueError, RuntimeError) as error:
+        raise RunError(f"the best weights cannot be read: {error}", path=weights, cure='Set pretrain.publish = "last".') from error

@@ -1,0 +1,286 @@
+"""The ranks of one training job: what they tell each other, and how the job ends when one of them does not answer.
+
+Without ``torchrun`` there is one rank, and every function here does the work itself. With it, all ranks call the same functions in the
+same order. Ranks exchange numbers and JSON, gradients are summed explicitly: a sum over ranks that is divided once by the number of
+targets of the whole batch is the gradient of the whole batch, whatever each rank's share of them is.
+
+Two limits keep a job from waiting forever. What every rank does at every step must be answered within the time limit. What the first
+rank does alone (building a corpus, embedding it) may take as long as it takes; there, and everywhere else, each rank gives a sign of
+life every few seconds, and a rank that gives none for the time limit ends the job.
+"""
+
+import contextlib
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
+
+from realm.errors import RealmError, TrainingError
+from realm.storage.processes import place
+
+BUCKET = 2**24
+"""Gradients summed in one message, in numbers: what a message takes in memory besides the gradients themselves."""
+LOST = 1
+"""Exit code of a rank that ends because another gave no sign."""
+PATIENT = timedelta(days=365)
+_CURE = "Start the same command again: the stage continues from its newest checkpoint."
+
+
+@dataclass
+class _Job:
+    """The job that this process is a rank of."""
+
+    rank: int
+    world: int
+    patient: Any
+    alone: bool = False
+
+
+_job: _Job | None = None
+
+
+class EndedElsewhere(SystemExit):
+    """The first rank has failed and says why; this one has nothing to add."""
+
+
+@contextlib.contextmanager
+def joined(*, timeout: float, cuda: bool) -> Iterator[None]:
+    """Be one of the ranks that ``torchrun`` started, until the block ends; without it, or with one rank, nothing happens.
+
+    Args:
+        timeout: seconds after which a rank that does not answer ends the job.
+        cuda: whether the networks live on this machine's GPUs, one a rank.
+
+    Raises:
+        TrainingError: a rank could not be reached.
+    """
+    global _job
+    here = place()
+    if here.world == 1 or _job is not None:
+        yield
+        return
+    if cuda:
+        torch.cuda.set_device(here.local)
+    with _speaking():
+        dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=timedelta(seconds=timeout))
+        _job = _Job(here.rank, here.world, dist.new_group(backend="gloo", timeout=PATIENT))
+    pulse = _Heartbeat(here.rank, here.world, timeout)
+    try:
+        yield
+        pulse.stop()
+        with _speaking():
+            dist.barrier(_job.patient)
+    finally:
+        pulse.stop()
+        _job = None
+        with contextlib.suppress(RuntimeError):
+            dist.destroy_process_group()
+
+
+def rank() -> int:
+    """This process's number among the ranks of the job, from 0."""
+    return 0 if _job is None else _job.rank
+
+
+def world() -> int:
+    """How many ranks the job has."""
+    return 1 if _job is None else _job.world
+
+
+def is_first() -> bool:
+    """Whether this is the rank that writes."""
+    return rank() == 0
+
+
+def on_first(work: Callable[[], Any]) -> Any:
+    """What the first rank's ``work`` gives, on every rank; the others wait for it, however long it takes.
+
+    ``work`` returns JSON and speaks to no other rank. Where it fails, the first rank raises and the others end.
+    """
+    if _job is None or _job.alone:
+        return work()
+    if _job.rank:
+        said = _broadcast(None)
+        if "failed" in said:
+            raise EndedElsewhere(said["failed"])
+        return said["value"]
+    _job.alone = True
+    try:
+        value = work()
+    except BaseException as error:
+        _job.alone = False
+        with contextlib.suppress(TrainingError):
+            _broadcast({"failed": 2 if isinstance(error, RealmError) else 1})
+        raise
+    _job.alone = False
+    _broadcast({"value": value})
+    return value
+
+
+def exchange(value: Any) -> list[Any]:
+    """Every rank's JSON value, in the order of ranks."""
+    if _job is None:
+        return [value]
+    data = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+    with _speaking():
+        sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(_job.world)]
+        dist.all_gather(sizes, torch.tensor([len(data)]))
+        longest = max(int(size) for size in sizes)
+        padded = torch.zeros(longest, dtype=torch.uint8)
+        padded[: len(data)] = data
+        rows = [torch.empty(longest, dtype=torch.uint8) for _ in range(_job.world)]
+        dist.all_gather(rows, padded)
+    return [json.loads(row[: int(size)].numpy().tobytes()) for row, size in zip(rows, sizes, strict=True)]
+
+
+def total(values: Tensor) -> Tensor:
+    """The sum over ranks of a tensor without gradient, of the same shape everywhere."""
+    if _job is None:
+        return values
+    summed = values.detach().clone()
+    with _speaking():
+        dist.all_reduce(summed)
+    return summed
+
+
+def sum_gradients(parameters: Iterable[nn.Parameter]) -> None:
+    """Replace each gradient by its sum over the ranks. One that no rank has stays None: the optimiser must pass over it."""
+    if _job is None:
+        return
+    learnt = list(parameters)
+    with _speaking():
+        used = torch.tensor([p.grad is not None for p in learnt], dtype=torch.int32)
+        dist.all_reduce(used)
+    for parameter in (present := [p for p, some in zip(learnt, used.tolist(), strict=True) if some]):
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+    for bucket in _buckets(present):
+        gradients = [p.grad for p in bucket if p.grad is not None]
+        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+        with _speaking():
+            dist.all_reduce(flat)
+        for gradient, summed in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+            gradient.copy_(summed.view_as(gradient))
+
+
+def gather(values: Tensor) -> Tensor:
+    """Rows of every rank, [b, ...] each -> [ranks * b, ...] in the order of ranks, with the gradient, summed over ranks."""
+    return values if _job is None else _Gather.apply(values)
+
+
+class _Gather(torch.autograd.Function):
+    """All ranks' rows forwards; backwards, the sum over ranks of the gradient of this rank's rows."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor) -> Tensor:
+        rows = [torch.empty_like(values, memory_format=torch.contiguous_format) for _ in range(world())]
+        with _speaking():
+            dist.all_gather(rows, values.contiguous())
+        return torch.cat(rows)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        summed = gradients[0].contiguous().clone()
+        with _speaking():
+            dist.all_reduce(summed)
+        return summed.chunk(world())[rank()]
+
+
+def _buckets(parameters: list[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
+    """Parameters of one type, so many as one message takes."""
+    bucket: list[nn.Parameter] = []
+    for parameter in parameters:
+        full = sum(p.numel() for p in bucket) + parameter.numel() > BUCKET
+        if bucket and (full or parameter.dtype != bucket[0].dtype):
+            yield bucket
+            bucket = []
+        bucket.append(parameter)
+    if bucket:
+        yield bucket
+
+
+def _broadcast(value: dict[str, Any] | None) -> dict[str, Any]:
+    assert _job is not None
+    data = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+    size = torch.tensor([len(data)])
+    with _speaking():
+        dist.broadcast(size, 0, group=_job.patient)
+        data = data if _job.rank == 0 else torch.empty(int(size), dtype=torch.uint8)
+        dist.broadcast(data, 0, group=_job.patient)
+    said: dict[str, Any] = json.loads(data.numpy().tobytes())
+    return said
+
+
+@contextlib.contextmanager
+def _speaking() -> Iterator[None]:
+    """Says in one line what PyTorch says of a rank that does not answer."""
+    try:
+        yield
+    except RuntimeError as error:
+        here = place()
+        problem = f"rank {here.rank} of {here.world} gets no answer: another rank has ended or hangs"
+        raise TrainingError(problem, cure=_CURE) from error
+
+
+class _Heartbeat:
+    """Beats from now until :meth:`stop`, and ends this process when another rank's beat stands still.
+
+    A thread writes a counter into the job's store and reads the others'. It sees what no collective sees while one rank works alone and the
+    others wait for it for hours. A rank that beats but does not get on is found by the time limit of the collectives.
+    """
+
+    def __init__(self, rank: int, world: int, timeout: float):
+        self._rank = rank
+        self._others = [other for other in range(world) if other != rank]
+        self._timeout = timeout
+        self._every = max(0.1, min(5.0, timeout / 4))
+        self._ended = threading.Event()
+        store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=timedelta(seconds=timeout))
+        self._store: Any = PrefixStore(f"realm/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+        self._store.set(f"beat/{rank}", "0")
+        self._thread = threading.Thread(target=self._run, daemon=True, name="heartbeat")
+        self._thread.start()
+
+    def stop(self) -> None:
+        """No more beats, and no more looking at others'."""
+        self._ended.set()
+        self._thread.join(self._every)
+
+    def _run(self) -> None:
+        count, seen = 0, dict.fromkeys(self._others, ("", time.monotonic()))
+        while not self._ended.wait(self._every):
+            count += 1
+            try:
+                self._store.set(f"beat/{self._rank}", "ended" if self._ended.is_set() else str(count))
+                for other in self._others:
+                    beat = self._store.get(f"beat/{other}").decode()
+                    if beat != seen[other][0]:
+                        seen[other] = (beat, time.monotonic())
+            except RuntimeError:
+                self._end("the store of the job, which the first rank or torchrun holds, has gone")
+                return
+            silent = [other for other, (beat, heard) in seen.items() if beat != "ended" and time.monotonic() - heard > self._timeout]
+            if silent:
+                self._end(f"rank {silent[0]} has given no sign for {self._timeout:.0f} s")
+                return
+        try:
+            self._store.set(f"beat/{self._rank}", "ended")
+        except RuntimeError:
+            return  # the job has ended
+
+    def _end(self, problem: str) -> None:
+        """End the process where it stands: its main thread waits in a collective that cannot be interrupted."""
+        if self._ended.is_set():
+            return
+        print(f"error: {problem}, and rank {self._rank} ends. {_CURE}", file=sys.stderr, flush=True)
+        os._exit(LOST)

@@ -1,0 +1,274 @@
+"""One optimiser step: the parts of a batch one after the other, gradients summed over ranks, clipped, checked, and only then applied.
+
+What is drawn in a part depends on the part alone: dropout is the same whether four parts are computed by one rank or by four. A window of
+steps has their means, and raises the alarms that need more than one step.
+
+Where steps are deferred nothing is read back from the accelerator in a step: what it found stays there as a :class:`Pending`, and the
+window reads all of its steps in one transfer.
+"""
+
+import math
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from realm.errors import TrainingError
+from realm.models.bodies.precision import multiplying
+from realm.recipe.seeds import generator
+from realm.storage.files import write_json
+from realm.timing import charged
+from realm.training.loop.distributed import exchange, is_first, rank, sum_gradients, total, world
+from realm.training.loop.optim import learning_rate_factor
+from realm.training.loop.task import LoopOptions, Metrics, Task
+from realm.training.order import Share
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a step gave over all its parts and ranks: the mean loss, valid examples, mean metrics. ``skipped``: nothing was learnt."""
+
+    loss: float
+    valid: int
+    metrics: Metrics = field(default_factory=dict)
+    skipped: bool = False
+
+
+@dataclass(frozen=True)
+class Pending:
+    """What a step gave on this rank, unread: its parts, and the norm of the whole gradient."""
+
+    parts: list[dict[str, Any]]
+    norm: Tensor
+
+
+def one_step(task: Task, step: int, optimizer: torch.optim.Optimizer, options: LoopOptions) -> Outcome | Pending:
+    """One forward, backward and update. A step whose loss or gradient is not finite changes nothing and is counted."""
+    task.model.train()
+    begin, end = task.phase(step, options.steps)
+    factor = learning_rate_factor(replace(options, steps=end - begin), step - begin)
+    for group in optimizer.param_groups:
+        group["lr"] = options.lr * factor * group.get("rate", 1.0)
+    optimizer.zero_grad(set_to_none=True)
+    parts = [_part(task, step, share, options) for share in own_shares(options.accumulate)]
+    learnt = [p for p in task.model.parameters() if p.requires_grad]
+    if options.deferred:
+        return Pending(parts, _update_unread(parts, learnt, optimizer, options.clip))
+    outcome, weight = _combined(_of_all_ranks(as_numbers(parts)))
+    if outcome.valid == 0:
+        return outcome
+    norm = float(_clipped(learnt, weight, options.clip))
+    outcome = _judged(outcome, norm)
+    if not outcome.skipped:
+        with charged("optimiser"):
+            optimizer.step()
+    return outcome
+
+
+def read(steps: list[Pending]) -> list[Outcome]:
+    """The outcomes of steps that were deferred; every rank reads the same ones. All their numbers come in one transfer."""
+    numbers = as_numbers([[pending.parts, pending.norm] for pending in steps])
+    outcomes = []
+    for parts, norm in numbers:
+        outcome, _ = _combined(_of_all_ranks(parts))
+        outcomes.append(_judged(outcome, norm) if outcome.valid else outcome)
+    return outcomes
+
+
+def as_numbers(values: Any) -> Any:
+    """Lists and dicts with every tensor of one number in them replaced by the number, all read in one transfer from their device."""
+    found: list[Tensor] = []
+
+    def gathered(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            found.append(value.detach())
+            return len(found) - 1, Tensor
+        if isinstance(value, dict):
+            return {name: gathered(inner) for name, inner in value.items()}
+        return [gathered(inner) for inner in value] if isinstance(value, list) else value
+
+    def filled(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return numbers[value[0]]
+        if isinstance(value, dict):
+            return {name: filled(inner) for name, inner in value.items()}
+        return [filled(inner) for inner in value] if isinstance(value, list) else value
+
+    places = gathered(values)
+    numbers = torch.stack([value.double() for value in found]).tolist() if found else []
+    return filled(places)
+
+
+def _of_all_ranks(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    with charged("waiting"):
+        return [part for parts_of_rank in exchange(parts) for part in parts_of_rank]
+
+
+def _clipped(learnt: list[nn.Parameter], weight: float | Tensor, clip: float) -> Tensor:
+    """Sum the gradients over ranks, divide them by the step's weight and clip them. Returns the norm before that."""
+    with charged("waiting"):
+        sum_gradients(learnt)
+    with charged("optimiser"):
+        if gradients := [p.grad for p in learnt if p.grad is not None]:
+            torch._foreach_div_(gradients, weight)
+        return nn.utils.clip_grad_norm_(learnt, clip)
+
+
+def _update_unread(parts: list[dict[str, Any]], learnt: list[nn.Parameter], optimizer: torch.optim.Optimizer, clip: float) -> Tensor:
+    """Clip and update without reading anything: the optimiser itself leaves everything as it is where the loss or the gradient is not
+    finite, or no example of any rank was valid. Returns the norm of the gradient."""
+    like: Tensor = parts[0]["loss"]
+    loss, valid, weight = (
+        total(torch.stack([torch.as_tensor(part[name], dtype=like.dtype, device=like.device).detach() for part in parts]).sum())
+        for name in ("loss", "valid", "weight")
+    )
+    norm = _clipped(learnt, torch.where(weight > 0, weight, 1.0), clip)
+    usable = torch.isfinite(norm) & torch.isfinite(loss) & (valid > 0)
+    unscaling: Any = optimizer  # what torch.amp.GradScaler tells an optimiser by, too
+    unscaling.found_inf = (~usable).to(torch.float32)
+    with charged("optimiser"):
+        optimizer.step()
+    return norm
+
+
+def _judged(outcome: Outcome, norm: float) -> Outcome:
+    """The outcome with what the gradient's norm says of it."""
+    finite = math.isfinite(norm) and math.isfinite(outcome.loss)
+    metrics = {**outcome.metrics, "grad_norm": norm if finite else 0.0, "skipped": 0.0 if finite else 1.0}
+    return Outcome(outcome.loss, outcome.valid, metrics, skipped=not finite)
+
+
+def own_shares(accumulate: int) -> list[Share]:
+    """The shares of a batch that this rank computes."""
+    count = world() * accumulate
+    return [Share(rank() * accumulate + part, count) for part in range(accumulate)]
+
+
+def seed_share(seed: int, name: str, step: int, share: Share) -> None:
+    """Set torch's random state to that of one share of one step. The whole batch as one share draws what it always drew."""
+    key = ("step", step) if share.count == 1 else ("step", step, "share", share.index, share.count)
+    torch.manual_seed(int(generator(seed, name, *key).integers(2**62)))
+
+
+def _part(task: Task, step: int, share: Share, options: LoopOptions) -> dict[str, Any]:
+    """Forward and backward of one share; its numbers, read or not. Its gradient is added to the others'.
+
+    In deferred steps it is not known yet whether an example is valid, and a loss without any has a gradient of 0.
+    """
+    seed_share(options.seed, task.name, step, share)
+    with charged("forward"), multiplying(options.device, bf16=options.bf16):
+        result = task.step(step, share)
+    learns = result.loss.requires_grad if options.deferred else bool(result.valid)
+    if learns:
+        with charged("backward"):
+            result.loss.backward()
+    return {"loss": result.loss.detach(), "valid": result.valid, "weight": result.weight, "metrics": dict(result.metrics)}
+
+
+def _combined(parts: list[dict[str, Any]]) -> tuple[Outcome, float]:
+    """The outcome of all parts of a step, and their weight."""
+    weight = sum(part["weight"] for part in parts)
+    valid = [part for part in parts if part["valid"]]
+    metrics: Metrics = {}
+    for name in dict.fromkeys(name for part in valid for name in part["metrics"]):
+        having = [part for part in valid if name in part["metrics"]]
+        whole = sum(part["weight"] for part in having)
+        metrics[name] = sum(part["metrics"][name] * (part["weight"] / whole) for part in having)
+    loss = sum(part["loss"] for part in parts) / weight if weight else 0.0
+    return Outcome(loss, int(sum(part["valid"] for part in parts)), metrics), weight
+
+
+class StepWindow:
+    """Collects the outcomes of steps.
+
+    Args:
+        task: whose steps; asked for its examples when a run of them is given up.
+        options: how many steps make a window, and how much patience there is.
+        study: directory for the batches of steps that were not finite.
+    """
+
+    def __init__(self, task: Task, options: LoopOptions, study: Path):
+        self.task = task
+        self.options = options
+        self.study = study
+        self.results: list[tuple[float, int, Metrics]] = []
+        self.unread: list[tuple[int, Pending]] = []
+        self.empty_windows = 0
+        self.skipped = 0
+
+    def add(self, step: int, found: Outcome | Pending) -> None:
+        """Take in what step ``step`` gave; raises as :meth:`settle` does, where it has been read."""
+        if isinstance(found, Pending):
+            self.unread.append((step, found))
+        else:
+            self._add(step, found)
+
+    def settle(self) -> None:
+        """Read the steps that have not been read.
+
+        Raises:
+            TrainingError: one is the last of several in a row that were not finite; their batches are written down first.
+        """
+        unread, self.unread = self.unread, []
+        for (step, _), outcome in zip(unread, read([pending for _, pending in unread]), strict=True):
+            self._add(step, outcome)
+
+    def _add(self, step: int, outcome: Outcome) -> None:
+        self.skipped = self.skipped + 1 if outcome.skipped else 0
+        if self.skipped >= self.options.patience:
+            raise self._given_up(range(step + 1 - self.skipped, step + 1))
+        self.results.append((outcome.loss, outcome.valid, outcome.metrics))
+
+    def state(self) -> dict[str, Any]:
+        """Open results and alarm counts as JSON, so that a checkpoint between two log rows changes no mean and no alarm."""
+        self.settle()
+        results = [[_json(loss), valid, {k: _json(v) for k, v in metrics.items()}] for loss, valid, metrics in self.results]
+        return {"results": results, "empty_windows": self.empty_windows, "skipped": self.skipped}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.results = [(_number(loss), valid, {k: _number(v) for k, v in metrics.items()}) for loss, valid, metrics in state["results"]]
+        self.empty_windows, self.skipped = state["empty_windows"], state["skipped"]
+
+    def close(self, lr: float) -> Metrics:
+        """The means over the window, which starts again. Raises TrainingError: several windows in a row had no valid example; or as
+        :meth:`settle` does."""
+        self.settle()
+        valid = [r for r in self.results if r[1] > 0]
+        self.empty_windows = 0 if valid else self.empty_windows + 1
+        if self.empty_windows >= self.options.patience:
+            cure = "Look at the answers or spans of the data: nothing in them can be learnt."
+            steps = self.empty_windows * self.options.log_every
+            raise TrainingError(f"{self.task.name}: no valid example in {steps} steps", cure=cure)
+        names = sorted({name for _, _, metrics in valid for name in metrics})
+        values: Metrics = {"loss": _mean([loss for loss, _, _ in valid]), "lr": lr}
+        for name in names:
+            values[name] = _mean([metrics[name] for _, _, metrics in valid if name in metrics])
+        values["valid"] = _mean([float(count) for _, count, _ in self.results])
+        self.results = []
+        return values
+
+    def _given_up(self, steps: range) -> TrainingError:
+        """The error that says where the batches of these steps were written."""
+        name = self.task.name
+        path = self.study / f"{name}.json"
+        if is_first():
+            write_json(path, {"stage": name, "steps": [{"step": step, "examples": self.task.examples(step)} for step in steps]})
+        cure = "Lower the learning rate, or look for damaged weights; the file says which examples the steps had."
+        problem = f"{name}: {len(steps)} steps in a row had a loss or gradients that were not finite (the last: step {steps[-1]})"
+        return TrainingError(problem, path=path, cure=cure)
+
+
+def _json(value: float) -> float | None:
+    """``value``, or None where JSON has no number for it; :func:`_mean` passes over both alike."""
+    return value if math.isfinite(value) else None
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _mean(values: list[float]) -> float:
+    finite = [v for v in values if math.isfinite(v)]
+    return sum(finite) / len(finite) if finite else math.nan

@@ -1,0 +1,235 @@
+"""What is hidden of a sentence: listed spans (salient ones, collocations), random wordpieces, random spans of whole words.
+
+Each kind says of a row which sentences have something to hide, and counts what it leaves out; then it draws from one sentence. A span
+is hidden whole or not at all, and at least one wordpiece of a sentence stays to be seen.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from operator import attrgetter
+from typing import Protocol
+
+import numpy as np
+
+from realm.documents.spans.collocations import CollocationCounts, TermFinder
+from realm.documents.store.blocks import BlockStore
+from realm.models.types import TokenIds
+from realm.text.wordpieces import WordTable, word_table
+
+MAX_MASKS = 10
+RATE = 0.15
+"""Share of wordpieces that BERT hides (Devlin et al. 2019)."""
+SHRINK, MOST_WORDS = 0.2, 10
+"""Lengths of random spans in words: geometric, clipped, as in SpanBERT (Joshi et al. 2020); 3.8 words in the mean."""
+LENGTH_SHARES = SHRINK * (1 - SHRINK) ** np.arange(MOST_WORDS)
+
+Span = tuple[int, int]
+Maskable = Iterator[tuple[int, list[Span]]]
+
+
+class MaskKind(Protocol):
+    """One way to choose what is hidden. Spans count from the first wordpiece of their sentence."""
+
+    def maskable(self, row: int, shown: int, dropped: Counter[str]) -> Maskable:
+        """(sentence, where its hidden wordpieces may be) of every sentence of a row that has any.
+
+        Args:
+            shown: wordpieces of a sentence that a query holds; nothing beyond them is ever hidden.
+            dropped: grows by what is left out, by reason.
+        """
+
+    def hide(self, ids: TokenIds, spans: list[Span], rng: np.random.Generator) -> tuple[list[Span], list[Span]]:
+        """The spans to hide, in order and apart, at least one; and the spans that were listed and are not hidden.
+
+        Args:
+            ids: the wordpieces of the sentence that a query holds.
+            spans: what :meth:`maskable` gave for the sentence.
+        """
+
+
+class ListedSpans:
+    """Hides one of the spans that are listed for a sentence.
+
+    Args:
+        listed: row -> spans [m, 2] in the row's wordpieces and the sentence of each [m].
+        max_masks: longest span in wordpieces.
+    """
+
+    def __init__(self, store: BlockStore, listed: Callable[[int], tuple[np.ndarray, np.ndarray]], *, max_masks: int = MAX_MASKS):
+        self.store = store
+        self.listed = listed
+        self.max_masks = max_masks
+
+    def maskable(self, row: int, shown: int, dropped: Counter[str]) -> Maskable:
+        tokens, sentences = self.listed(row)
+        table = self.store.sentences(row).tokens
+        usable: dict[int, list[Span]] = {}
+        for (start, end), sentence in zip(tokens.tolist(), sentences.tolist(), strict=True):
+            first, last = table[sentence].tolist()
+            if end - start > self.max_masks:
+                dropped["longer than max_masks"] += 1
+            elif end - first > shown:
+                dropped["beyond the query length"] += 1
+            elif end - start == min(last - first, shown):
+                dropped["the whole sentence"] += 1
+            else:
+                usable.setdefault(sentence, []).append((start - first, end - first))
+        yield from sorted(usable.items())
+
+    def hide(self, ids: TokenIds, spans: list[Span], rng: np.random.Generator) -> tuple[list[Span], list[Span]]:
+        chosen = spans[int(rng.integers(len(spans)))]
+        return [chosen], [span for span in spans if span != chosen]
+
+
+def salient_spans(store: BlockStore, *, max_masks: int = MAX_MASKS) -> ListedSpans:
+    """The spans that the corpus's tagger found (REALM, section 3.4)."""
+
+    def listed(row: int) -> tuple[np.ndarray, np.ndarray]:
+        table = store.spans(row)
+        return table.tokens, table.sentence
+
+    return ListedSpans(store, listed, max_masks=max_masks)
+
+
+class UniformTokens:
+    """Hides wordpieces at random, each as likely as any other, at BERT's rate, at least one. All of them become [MASK]."""
+
+    def __init__(self, store: BlockStore):
+        self.store = store
+
+    def maskable(self, row: int, shown: int, dropped: Counter[str]) -> Maskable:
+        for sentence, (first, last) in enumerate(self.store.sentences(row).tokens.tolist()):
+            if min(last - first, shown) < 2:
+                dropped["fewer than two wordpieces"] += 1
+            else:
+                yield sentence, [(0, min(last - first, shown))]
+
+    def hide(self, ids: TokenIds, spans: list[Span], rng: np.random.Generator) -> tuple[list[Span], list[Span]]:
+        count = min(max(1, round(RATE * len(ids))), len(ids) - 1)
+        return [(p, p + 1) for p in sorted(rng.permutation(len(ids))[:count].tolist())], []
+
+
+class RandomSpans:
+    """Hides a span of whole words, of a random length at a random place.
+
+    Args:
+        max_masks: longest span in wordpieces.
+    """
+
+    def __init__(self, store: BlockStore, words: WordTable, *, max_masks: int = MAX_MASKS):
+        self.store = store
+        self.words = words
+        self.max_masks = max_masks
+
+    def maskable(self, row: int, shown: int, dropped: Counter[str]) -> Maskable:
+        starts = self.words.starts[self.store.token_ids(row)]
+        for sentence, (first, last) in enumerate(self.store.sentences(row).tokens.tolist()):
+            borders = [0, *(np.flatnonzero(starts[first + 1 : last]) + 1).tolist(), last - first]
+            whole = [border for border in borders if border <= shown]  # a word that the query would cut is no word to hide
+            if any(self._fits((a, b), min(last - first, shown)) for a, b in pairwise(whole)):
+                yield sentence, [(0, whole[-1])]
+            else:
+                dropped["no word that can be hidden"] += 1
+
+    def hide(self, ids: TokenIds, spans: list[Span], rng: np.random.Generator) -> tuple[list[Span], list[Span]]:
+        ((_, end),) = spans
+        borders = [0, *(p for p in range(1, end) if self.words.starts[ids[p]]), end]
+        return [self._draw(borders, len(ids), rng)], []
+
+    def _draw(self, borders: list[int], shown: int, rng: np.random.Generator) -> Span:
+        """A length, again if it fits nowhere, then one of the places where it fits; ``maskable`` has seen that there is one."""
+        shares = LENGTH_SHARES[: len(borders) - 1].copy()
+        while True:
+            at = int(np.searchsorted(np.cumsum(shares), rng.random() * shares.sum(), side="right"))
+            words = min(at, int(np.flatnonzero(shares)[-1])) + 1  # a draw of nearly 1 may be rounded up
+            places = [span for span in zip(borders, borders[words:], strict=False) if self._fits(span, shown)]
+            if places:
+                return places[int(rng.integers(len(places)))]
+            shares[words - 1] = 0.0
+
+    def _fits(self, span: Span, shown: int) -> bool:
+        return span[1] - span[0] <= self.max_masks and span[1] - span[0] < shown
+
+
+COUNTED = 10_000
+"""Blocks, evenly spread, that the collocations are learned from: a million words or two."""
+
+
+class Collocations:
+    """The collocations of a corpus and where they stand in it, learned from its wordpieces (PMI masking, Levine et al. 2021).
+
+    Every script is counted, by the rule of ``documents/spans/collocations.py``: words that stand together more often than chance, with free
+    neighbours. A run of words ends at punctuation.
+
+    Args:
+        store: the corpus; live rows are counted.
+    """
+
+    def __init__(self, store: BlockStore):
+        self.store = store
+        self.words: WordTable = word_table(store.tokenizer)
+        self._names = [str(number) for number in range(len(self.words.starts))]
+        counts = CollocationCounts()
+        live = np.flatnonzero(store.live)
+        for row in live[:: max(1, -(-len(live) // COUNTED))].tolist():
+            for _, sentence in groupby(self._runs(row), key=attrgetter("sentence")):
+                counts.add_words([run.words for run in sentence])
+        self._finder = TermFinder(counts.terms(), lambda _: "words")
+
+    @property
+    def terms(self) -> frozenset[str]:
+        """Words spelled by their ids, "12_9 7" for one of two wordpieces and one of one."""
+        return self._finder.terms
+
+    def listed(self, row: int) -> tuple[np.ndarray, np.ndarray]:
+        """Spans [m, 2] in the row's wordpieces, apart and in order, and the sentence of each [m]."""
+        spans: list[Span] = []
+        sentences: list[int] = []
+        for run in self._runs(row):
+            for first, stop in self._finder.find(run.words, "words"):
+                spans.append((run.borders[first], run.borders[stop]))
+                sentences.append(run.sentence)
+        return np.array(spans, np.int64).reshape(-1, 2), np.array(sentences, np.int64)
+
+    def _runs(self, row: int) -> Iterator["_Run"]:
+        """The stretches of words between punctuation, sentence by sentence."""
+        body = self.store.token_ids(row)
+        if not len(body):
+            return
+        table = self.store.sentences(row).tokens
+        begins = self.words.starts[body]
+        begins[table[:, 0]] = True  # a sentence may begin in the middle of a word that was cut
+        firsts = np.flatnonzero(begins)
+        letters = np.logical_or.reduceat(self.words.letters[body], firsts).tolist()
+        sentences = (np.searchsorted(table[:, 0], firsts, side="right") - 1).tolist()
+        borders, ids = [*firsts.tolist(), len(body)], body.tolist()
+        run: _Run | None = None
+        for at, (sentence, lettered) in enumerate(zip(sentences, letters, strict=True)):
+            if run and (not lettered or sentence != run.sentence):
+                yield run
+                run = None
+            if lettered:
+                run = run or _Run(sentence, [], [borders[at]])
+                run.words.append(self._spell(ids[borders[at] : borders[at + 1]]))
+                run.borders.append(borders[at + 1])
+        if run:
+            yield run
+
+    def _spell(self, ids: list[int]) -> str:
+        return self._names[ids[0]] if len(ids) == 1 else "_".join(map(str, ids))
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Words in a row without punctuation: spelled by their ids, and where each begins and the last ends in the row."""
+
+    sentence: int
+    words: list[str]
+    borders: list[int]
+
+
+def collocation_spans(store: BlockStore, *, max_masks: int = MAX_MASKS) -> ListedSpans:
+    """The collocations of the corpus as spans to hide."""
+    return ListedSpans(store, Collocations(store).listed, max_masks=max_masks)

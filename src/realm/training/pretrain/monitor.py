@@ -1,0 +1,431 @@
+"""What pre-training shows of itself while it runs: what documents add, what is retrieved, how old the index is, where the time goes.
+
+Cheap numbers are taken at every step from what the step has computed anyway. Those that need more work of the networks or of the index
+are measured at every ``EVERY``-th step, on a few of its queries. The probe set and the sentences that are followed are looked at whenever
+another index is searched.
+"""
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence as SequenceOf
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from realm import timing
+from realm.answering.cloze import masked_text, words_left
+from realm.answering.records import DocumentEffect
+from realm.answering.utility import document_effects, likelihood
+from realm.documents.store.blocks import NULL_BLOCK, BlockStore
+from realm.models import losses
+from realm.models.featurize import mask_slots
+from realm.models.model import RealmModel
+from realm.models.types import MaskedQuery
+from realm.recipe.seeds import generator
+from realm.search.blocks import NULL_ROW
+from realm.search.publishing.generation import Generation
+from realm.search.retriever import NULL_INDEX, Retrieved, Retriever
+from realm.storage.metrics import MetricsLog
+from realm.timing import KINDS, charged
+from realm.training.context import StageContext
+from realm.training.loop.distributed import is_first, rank, total, world
+from realm.training.loop.loop import Measured, Metrics
+from realm.training.masking.sentences import MaskedSentences
+from realm.training.pretrain.retrieve import PretrainView, asked_inputs, holding
+from realm.training.pretrain.score import ScoredCandidates, ScoredStep, joint_inputs, score_candidates
+
+EVERY = 20
+READ = 8
+"""At every 20th step 8 queries are read once more: the forward pass of half a batch in 20 steps, about 1 % of the time."""
+RECENT = 1000
+"""Queries over which distinct documents are counted."""
+DEPTH = 5
+"""Blocks in which the retriever alone is to find a hidden span."""
+COLLAPSE_AFTER = 2
+MARGIN = 2.0
+"""Standard errors of a recall measured on so few sentences: a fall of less is chance, and an alarm that rings for it is not heeded."""
+STALE_QUERIES = 16
+STALE_BLOCKS = 256
+"""Sampled queries and blocks: about one training step's work at each swap. A corpus of no more blocks is measured exactly."""
+STAGE = "pretrain"
+FOLLOWED = 5
+EXCERPT = 240
+"""Characters of a document that are kept: the whole corpus must not be written again at every refresh."""
+
+
+class Watcher:
+    """Watches pre-training; what it looks at is not changed.
+
+    Attributes:
+        encoded: wordpieces that the encoder has read in this rank's shares of all steps.
+    """
+
+    def __init__(self) -> None:
+        self._before: dict[str, float] = {}
+        self._recent: deque[list[int]] = deque(maxlen=RECENT)
+        self._steps: set[int] = set()
+        self._tokens = 0
+        self._oldest = 0
+        self.encoded = 0
+
+    def step(self, view: PretrainView, step: int, read: ScoredStep) -> Measured:
+        """Numbers of one step, or of a part of it, to be averaged over the window of a log row."""
+        retrieved, scored = read.retrieved, read.scored
+        metrics = pretraining_metrics(scored, retrieved)
+        # Where documents stay as they are, what is searched with is never old.
+        metrics["staleness_steps"] = 0.0 if view.section.queries_alone else float(step - view.generation.step)
+        with charged("watching"):
+            self._steps.add(step)
+            self._tokens += scored.tokens
+            self.encoded += scored.encoded
+            self._oldest = max(self._oldest, step - view.generation.step)
+            self._recent.extend(ids[real].tolist() for ids, real in zip(retrieved.block_ids, retrieved.real, strict=True))
+            metrics |= utility_by_rank(scored, retrieved)
+            if step % EVERY == 0:
+                metrics |= accuracy(view, read.queries[:READ], retrieved, scored) | excluded_share(view, read.queries)
+        return metrics
+
+    def row(self, step: int, steps: int) -> Metrics:
+        """What a log row says besides those means: speed, time left, shares of the time, distinct documents, the oldest index."""
+        seconds, metrics = timing.since(self._before), {**self._distinct(), "staleness_highest": float(self._oldest)}
+        spent = sum(seconds.values())
+        if self._steps and spent > 0:
+            each = spent / len(self._steps)
+            metrics |= {"seconds_per_step": each, "seconds_left": each * (steps - step), "tokens_per_second": self._tokens / spent}
+            metrics |= {f"share_{kind}": seconds.get(kind, 0.0) / spent for kind in KINDS}
+        self.begin()
+        self._steps = set()
+        self._tokens = self._oldest = 0
+        return metrics
+
+    def begin(self) -> None:
+        """Time counts from here: at the first step, what came before was preparation."""
+        self._before = timing.seconds()
+
+    def state(self) -> dict[str, Any]:
+        """JSON that a checkpoint carries."""
+        return {"recent": list(self._recent), "oldest": self._oldest, "encoded": self.encoded}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take back what :meth:`state` gave."""
+        self._recent, self._oldest = deque(state.get("recent", []), maxlen=RECENT), state.get("oldest", 0)
+        self.encoded = state.get("encoded", 0)
+
+    def _distinct(self) -> Metrics:
+        """Distinct documents among those that the last 1,000 queries retrieved, once there were so many."""
+        if len(self._recent) < RECENT:
+            return {}
+        return {"distinct_per_1000": float(len({block_id for row in self._recent for block_id in row}))}
+
+
+def pretraining_metrics(scored: ScoredCandidates, retrieved: Retrieved) -> Measured:
+    """What a step shows of the retriever: utility and p(null) where there is a null document, entropy, distinct documents."""
+    log_p_z, probs, slots = scored.log_p_z.detach(), scored.target_log_probs.detach(), scored.slots
+    p_z = log_p_z.exp()
+    entropy = -(p_z * log_p_z.masked_fill(p_z == 0, 0.0)).sum(-1)
+    real = retrieved.block_ids[retrieved.real]
+    metrics: Measured = {"entropy": entropy.mean(), "distinct": len(np.unique(real)) / max(1, len(real))}
+    if retrieved.has_null:
+        utility = losses.marginal_utility(probs, log_p_z, slots)
+        metrics |= {"marginal_utility": utility.sum() / slots.sum(), "p_null": p_z[:, NULL_INDEX].mean()}
+    return metrics
+
+
+@torch.no_grad()
+def accuracy(view: PretrainView, queries: list[MaskedQuery], retrieved: Retrieved, scored: ScoredCandidates) -> Metrics:
+    """Share of masked wordpieces that the marginal over the candidates puts first, and that the null document alone does.
+
+    Nothing of a reader that points: its held-out sentences say it.
+    """
+    if view.section.fill == "pointer":
+        return {}
+    encoder, inputs, device = view.model.encoder, view.inputs, view.context.device
+    where, what, slots = (t.to(device) for t in mask_slots([q.positions for q in queries], [q.targets for q in queries]))
+    rows = inputs.rows(retrieved.block_ids[: len(queries)])
+    example, candidate, sequences = joint_inputs(inputs, queries, rows, retrieved.valid[: len(queries)], where.device)
+    if not sequences:
+        return {}
+    training = encoder.training
+    encoder.eval()
+    probs = encoder.log_probs(sequences, where[example]).exp()
+    encoder.train(training)
+    weight = scored.log_p_z.detach()[example, candidate].exp()
+    metrics = {"token_accuracy": _right(marginal_probs(probs, weight, example, len(queries)), what, slots)}
+    if retrieved.has_null:
+        metrics["token_accuracy_null"] = _right(probs[candidate == NULL_INDEX], what, slots)
+    return metrics
+
+
+def excluded_share(view: PretrainView, queries: list[MaskedQuery]) -> Metrics:
+    """Share of the documents found without exclusion that exclusion forbids: the sentence's own block and its copies.
+
+    Found as candidates are: in hybrid search by words, too.
+    """
+    retriever = Retriever(view.generation.queries, view.generation.index, view.hybrid)
+    texts = [] if view.hybrid is None else words_left(view.sentences, queries)
+    found = retriever.retrieve(asked_inputs(view.context, queries), view.section.candidates - 1, null=False, texts=texts)
+    forbidden = [np.isin(ids[valid], q.excluded) for ids, valid, q in zip(found.block_ids, found.valid, queries, strict=True)]
+    return {"excluded_share": float(np.concatenate(forbidden).mean())} if found.valid.any() else {}
+
+
+def marginal_probs(probs: Tensor, weight: Tensor, example: Tensor, examples: int) -> Tensor:
+    """p(.|x) at each mask slot: the mixture of what the candidates of an example say.
+
+    Args:
+        probs: [n, m, v] p(.|z,x) of each (example, candidate) pair.
+        weight: [n] p(z|x).
+        example: [n] which example a pair belongs to.
+        examples: b.
+
+    Returns:
+        [b, m, v].
+    """
+    mixed = probs.new_zeros(examples, *probs.shape[1:])
+    return mixed.index_add_(0, example, probs * weight.to(probs.dtype).view(-1, 1, 1))
+
+
+def utility_by_rank(scored: ScoredCandidates, retrieved: Retrieved) -> Measured:
+    """Mean retrieval utility, log p(y|z,x) - log p(y|null,x), of the documents at each rank: ``utility_rank_1`` is of the nearest.
+
+    Nothing where there is no null document to compare with.
+    """
+    if not retrieved.has_null:
+        return {}
+    utility = losses.retrieval_utility(scored.target_log_probs.detach(), scored.slots).float()
+    having = {rank: np.flatnonzero(retrieved.real[:, rank]) for rank in range(1, utility.shape[1])}
+    return {f"utility_rank_{rank}": utility[torch.from_numpy(rows), rank].mean() for rank, rows in having.items() if len(rows)}
+
+
+def _right(probs: Tensor, what: Tensor, slots: Tensor) -> float:
+    """Share of real slots whose most probable wordpiece is the hidden one. probs [b, m, v], what and slots [b, m]."""
+    return float((probs.argmax(-1) == what)[slots].float().mean())
+
+
+def evidence_share(view: PretrainView, queries: SequenceOf[MaskedQuery], size: int) -> Metrics:
+    """For how many sentences some document says what is hidden; the ranks share the work.
+
+    Args:
+        view: the index in use.
+        queries: the sentences.
+        size: how many at a time.
+
+    Returns:
+        evidence_proposed, the share among the blocks that are proposed, and evidence_read, among those that are read.
+    """
+    section = view.section
+    widest = max(section.candidates, section.proposals + int(section.null))
+    proposed, read = _shares_held(view, queries, size, partial(view.retrieve, k=widest), view.retrieve)
+    return {"evidence_proposed": proposed, "evidence_read": read}
+
+
+def held_out_recall(view: PretrainView, queries: SequenceOf[MaskedQuery], size: int) -> float:
+    """For what share of sentences the embedder alone, without sparse search, finds a block with the hidden span among its ``DEPTH`` best;
+    arguments as for :func:`evidence_share`."""
+    dense = replace(view, hybrid=None)
+    return _shares_held(view, queries, size, partial(dense.retrieve, k=DEPTH + int(view.section.null)))[0]
+
+
+def _shares_held(
+    view: PretrainView, queries: SequenceOf[MaskedQuery], size: int, *searches: Callable[[SequenceOf[MaskedQuery]], Retrieved]
+) -> list[float]:
+    """Of each search, for what share of the sentences it finds a document that holds the hidden span; the ranks share the work."""
+    mine = queries[rank() :: world()]
+    sums = torch.zeros(len(searches) + 1, dtype=torch.float64)
+    for at in range(0, len(mine), size):
+        some = mine[at : at + size]
+        held = [float(holding(view, some, search(some)).any(1).sum()) for search in searches]
+        sums += torch.tensor([*held, len(some)], dtype=torch.float64)
+    *shares, sentences = total(sums).tolist()
+    return [share / max(1.0, sentences) for share in shares]
+
+
+def utility_gain(rows: Iterable[Mapping[str, Any]]) -> tuple[float, float] | None:
+    """Marginal utility on held-out sentences when pre-training ended, and how much more that is than before its first step.
+
+    None where none was measured. What pre-training does is the gain. The level tells of the masks and of the start, too: what is hidden may
+    be easy to find untrained.
+
+    Args:
+        rows: of the run's metrics, in order.
+    """
+    found = [row["held_out_utility"] for row in rows if row.get("held_out_utility") is not None]
+    return (found[-1], found[-1] - found[0]) if found else None
+
+
+class ProbeSet:
+    """Masked sentences drawn once; recall is the share for which a retrieved document holds the hidden span.
+
+    Args:
+        context: the run.
+        sentences: where to draw from.
+        size: how many at most.
+    """
+
+    def __init__(self, context: StageContext, sentences: MaskedSentences, size: int):
+        rng = generator("probe", context.seed)
+        items = rng.permutation(len(sentences))[:size].tolist()
+        self.context = context
+        self.queries = [sentences.query(item, rng) for item in items]
+        self.history: list[float] = []
+        self.retrieved: Retrieved | None = None
+
+    def retrieve(self, view: PretrainView) -> Retrieved:
+        """What the generation in use finds for the queries; kept in ``retrieved``."""
+        self.retrieved = view.retrieve(self.queries)
+        return self.retrieved
+
+    def recall(self, retrieved: Retrieved) -> float:
+        """The recall of what :meth:`retrieve` found; appended to the history."""
+        rows = self.context.inputs.rows(retrieved.block_ids)
+        hits = [
+            any(_holds(self.context.store.token_ids(int(row)).tolist(), query.targets) for row in candidates if row != NULL_ROW)
+            for query, candidates in zip(self.queries, rows, strict=True)
+        ]
+        value = sum(hits) / len(hits)
+        self.history.append(value)
+        return value
+
+    def collapse(self) -> bool:
+        """Whether the retriever does worse than that of ICT, with which the stage began."""
+        return has_collapsed(self.history, len(self.queries))
+
+
+def has_collapsed(history: list[float], size: int) -> bool:
+    """Whether recall on ``size`` sentences stood clearly below its first value at the last refreshes in a row.
+
+    Args:
+        history: recall at every refresh; the first is the ICT retriever's.
+        size: sentences that it was measured on.
+    """
+    first, recent = history[0], history[-COLLAPSE_AFTER:]
+    margin = MARGIN * math.sqrt(first * (1 - first) / size)
+    return len(history) > COLLAPSE_AFTER and all(first - recall > margin for recall in recent)
+
+
+def _holds(body: list[int], span: list[int]) -> bool:
+    return any(body[i : i + len(span)] == span for i in range(len(body) - len(span) + 1))
+
+
+def overlap(before: Retrieved, after: Retrieved) -> float:
+    """Share of the documents retrieved under one generation that the next one retrieves for the same queries, 0..1; null not counted."""
+    shared = total = 0
+    for old, new in zip(before.documents, after.documents, strict=True):
+        real = old[old != NULL_BLOCK]
+        shared += int(np.isin(real, new).sum())
+        total += len(real)
+    return shared / max(1, total)
+
+
+@torch.inference_mode()
+def stale_share(view: PretrainView, queries: SequenceOf[MaskedQuery], retrieved: Retrieved, step: int) -> float:
+    """Share of retrieved documents that an index of the live parameters would not have returned, 0..1, estimated.
+
+    A candidate would not be returned if as many documents as are retrieved score higher under the live embedders. Those are counted
+    among the other candidates and in a sample of the corpus, where each stands for as many as were not drawn.
+
+    Args:
+        view: the live networks and the corpus.
+        queries: of the probe; the first few are enough.
+        retrieved: what the index in use returned for them.
+        step: which sample.
+    """
+    inputs, model = view.inputs, view.model
+    queries = queries[:STALE_QUERIES]
+    live = np.flatnonzero(inputs.store.live)
+    sample = generator("staleness", view.context.seed, step).permutation(live)[:STALE_BLOCKS]
+    found = inputs.rows(retrieved.documents[: len(queries)])
+    rows = np.unique(np.concatenate([found[found != NULL_ROW], sample]))
+    query_emb = model.embedder.eval()(asked_inputs(view.context, queries))
+    block_emb = model.documents.eval()(inputs.blocks(rows.tolist()))
+    scores = (query_emb @ block_emb.T).float().cpu().numpy()
+    weight = len(live) / len(sample)
+    stale = total = 0
+    for score, query, candidates in zip(scores, queries, found, strict=True):
+        real = candidates[candidates != NULL_ROW]
+        own = score[np.searchsorted(rows, real)]
+        excluded = inputs.rows(query.excluded[np.isin(query.excluded, inputs.store.block_ids)])
+        others = score[np.searchsorted(rows, sample[~np.isin(sample, np.concatenate([real, excluded]))])]
+        higher = (own[None, :] > own[:, None]).sum(1) + weight * (others[None, :] > own[:, None]).sum(1)
+        stale += int((higher >= found.shape[1]).sum())
+        total += len(real)
+    return stale / max(1, total)
+
+
+def speed(found: Generation) -> dict[str, float]:
+    """What the refresh behind a generation took, as measured by the process that embedded it."""
+    manifest = found.snapshot.manifest
+    return {"refresh_seconds": manifest.seconds, "blocks_per_second": manifest.count / max(1e-3, manifest.seconds)}
+
+
+@dataclass(frozen=True)
+class ReadSentence:
+    """One masked sentence with the documents read; ``text`` has a [MASK] for each of ``targets``, p_y is the sum of p_z * p_y_given_z."""
+
+    text: str
+    targets: tuple[str, ...]
+    p_y: float
+    candidates: tuple[DocumentEffect, ...]
+
+
+@torch.no_grad()
+def read_sentences(
+    context: StageContext, model: RealmModel, sentences: BlockStore, queries: list[MaskedQuery], retrieved: Retrieved
+) -> list[ReadSentence]:
+    """Masked sentences read with their candidates, as a step of training does it, but without dropout.
+
+    Args:
+        context: the run.
+        model: put into evaluation mode.
+        sentences: the corpus that the sentences come from.
+        queries: b masked sentences.
+        retrieved: their candidates.
+    """
+    scored = score_candidates(model.eval(), context, queries, retrieved)
+    found = []
+    for i, query in enumerate(queries):
+        valid = np.flatnonzero(retrieved.valid[i])
+        kept = torch.from_numpy(valid).to(scored.log_p_z.device)
+        log_probs = scored.target_log_probs[i, kept][:, scored.slots[i]]
+        candidates = document_effects(context.store, retrieved.block_ids[i, valid], scored.log_p_z[i, kept], log_probs)
+        text, targets = masked_text(sentences, query)
+        found.append(ReadSentence(text, targets, likelihood(candidates), candidates))
+    return found
+
+
+class Examples:
+    """``examples.jsonl``: the first few probe sentences with their documents, a row for each sentence at each refresh.
+
+    Args:
+        path: of the file. A resumed run takes back what came after its checkpoint.
+        sentences: the corpus that the probe sentences come from.
+    """
+
+    def __init__(self, path: Path, sentences: BlockStore):
+        self.sentences = sentences
+        self.rows = 0
+        self._log = MetricsLog(path)
+
+    def add(self, view: PretrainView, step: int, queries: list[MaskedQuery], retrieved: Retrieved) -> None:
+        """Note what the generation in use found for the probe queries, and what the networks make of it."""
+        if not self.rows:
+            self._log.rewind(STAGE, 0)  # the record of a run that was started again from nothing
+        queries = queries[:FOLLOWED]
+        first = Retrieved(*(values[: len(queries)] for values in (retrieved.block_ids, retrieved.valid, retrieved.scores)))
+        found = read_sentences(view.context, view.model, self.sentences, queries, first)
+        for number, read in enumerate(found):
+            shown = asdict(read)
+            shown["candidates"] = [c | {"text": c["text"][:EXCERPT]} for c in shown["candidates"]]
+            self._log.write(STAGE, step, generation=view.generation.number, sentence=number, **shown)
+            self.rows += 1
+        self._log.sync()  # a checkpoint counts them
+
+    def restore(self, rows: int) -> None:
+        """Keep only the first ``rows`` rows; of several ranks the first writes."""
+        self.rows = rows
+        if is_first():
+            self._log.rewind(STAGE, rows)

@@ -1,0 +1,258 @@
+"""Masked sentences from text to loss: how relevant each candidate is, how well it fills the masks, and what a step minimises.
+
+Held-out sentences, which no step trains on (``training/order.py`` says which), are scored by the same functions.
+"""
+
+from collections.abc import Sequence as SequenceOf
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from realm.answering.pointer import Pointed, best_strings, point_at, pointing_loss
+from realm.models import losses
+from realm.models.bodies.precision import multiplying
+from realm.models.featurize import mask_slots
+from realm.models.model import RealmModel
+from realm.models.types import MaskedQuery, Sequence
+from realm.recipe import PretrainConfig
+from realm.search.blocks import NO_ROW, NULL_ROW, BlockInputs
+from realm.search.relevance import KnownVectors, Weighed, weigh
+from realm.search.retriever import Retrieved
+from realm.timing import charged
+from realm.training.context import StageContext
+from realm.training.loop.distributed import rank, total, world
+from realm.training.loop.loop import Metrics
+from realm.training.masking.recurring import RecurringSpans
+from realm.training.order import Share
+from realm.training.pretrain.questions import Queries
+from realm.training.pretrain.retrieve import PretrainView, asked_inputs, with_evidence
+
+LIKELIHOODS = {"token": losses.marginal_nll_per_token, "joint": losses.marginal_nll_joint}
+
+
+@dataclass(frozen=True)
+class ScoredCandidates:
+    """One batch through both networks: live scores and target log-probabilities.
+
+    log_p_z: [b, k] log p(z|x) over a query's own candidates. target_log_probs: [b, k, m]. slots: [b, m]. tokens: wordpieces read.
+    encoded: wordpieces that the encoder read, a part of ``tokens``. pointed: what a reader that points made of them, whose own loss it
+    learns by while it learns alone.
+    """
+
+    log_p_z: Tensor
+    target_log_probs: Tensor
+    slots: Tensor
+    tokens: int
+    encoded: int = 0
+    pointed: Pointed | None = None
+
+
+@dataclass(frozen=True)
+class ScoredStep:
+    """One share of a step: b queries, their candidates, both scored, and the loss [b] with where it is valid [b]."""
+
+    queries: list[MaskedQuery]
+    retrieved: Retrieved
+    scored: ScoredCandidates
+    loss: Tensor
+    valid: Tensor
+
+
+def score_step(view: PretrainView, queries: Queries, step: int, share: Share) -> ScoredStep:
+    """A share of a step from text to loss: sentences are drawn and asked, searched with, and read with what is found."""
+    section = view.section
+    reader_only = not section.retriever_learns(step)
+    asked = queries.asked(view, step, share, reader_only=reader_only)
+    with charged("search"):
+        retrieved = view.retrieve(asked)
+        if reader_only and isinstance(queries.sentences.kind, RecurringSpans):
+            retrieved = with_evidence(view, asked, retrieved, queries.sentences.kind.evidence)
+    alone = {"reader_only": reader_only, "retriever_only": section.reader_stays(step)}
+    scored = score_candidates(view.model, view.context, asked, retrieved, known=view.known, **alone)
+    loss, valid = pointing_loss(scored.pointed) if reader_only and scored.pointed else pretraining_loss(scored, section)
+    return ScoredStep(asked, retrieved, scored, loss, valid)
+
+
+def pretraining_loss(scored: ScoredCandidates, section: PretrainConfig) -> losses.Loss:
+    """-log of the marginal likelihood of each example, summed over its masked wordpieces, and whether it is valid: [b] each."""
+    return LIKELIHOODS[section.marginal](scored.target_log_probs, scored.log_p_z, scored.slots)
+
+
+def weigh_candidates(
+    model: RealmModel,
+    context: StageContext,
+    queries: list[MaskedQuery],
+    retrieved: Retrieved,
+    *,
+    known: KnownVectors | None = None,
+    as_found: bool = False,
+) -> Weighed:
+    """log p(z|x) of the candidates of b masked sentences.
+
+    Args:
+        known: the embeddings of the documents, where these stay as they are. None: they are embedded afresh.
+        as_found: weigh by the scores of the search, of an embedder that is the live one still.
+    """
+    with charged("data"):
+        rows, asked = context.inputs.rows(retrieved.block_ids), asked_inputs(context, queries)
+    found = retrieved.scores if as_found else None
+    return weigh(model, context.inputs, asked, rows, retrieved.valid, known=known, found=found)
+
+
+def score_candidates(
+    model: RealmModel,
+    context: StageContext,
+    queries: list[MaskedQuery],
+    retrieved: Retrieved,
+    *,
+    reader_only: bool = False,
+    retriever_only: bool = False,
+    known: KnownVectors | None = None,
+) -> ScoredCandidates:
+    """Embed queries and candidates afresh and let the encoder fill the masks with each candidate.
+
+    Args:
+        queries: b masked sentences.
+        retrieved: their k candidates.
+        reader_only: whether the retriever has not learnt yet, and is not to: candidates weigh what the search found of them.
+        retriever_only: whether no gradient is to reach what fills the masks.
+        known: as for :func:`weigh_candidates`.
+
+    Returns:
+        log p(z|x) [b, k], log p(y_j|z,x) [b, k, m] (0 at invalid candidates), slots [b, m].
+    """
+    weighed = weigh_candidates(model, context, queries, retrieved, known=known, as_found=reader_only)
+    fill = _point if context.recipe.pretrain.fill == "pointer" else _fill_masks
+    rows = context.inputs.rows(retrieved.block_ids)
+    with torch.set_grad_enabled(torch.is_grad_enabled() and not retriever_only):
+        target_log_probs, slots, encoded, pointed = fill(model, context, queries, rows, retrieved.valid)
+    return ScoredCandidates(weighed.log_p_z, target_log_probs, slots, weighed.tokens + encoded, encoded, pointed)
+
+
+Filled = tuple[Tensor, Tensor, int, Pointed | None]
+"""log p(y_j|z,x) [b, k, m] (0 at invalid candidates), slots [b, m], wordpieces read, and what a pointer made of the candidates."""
+
+
+def _fill_masks(model: RealmModel, context: StageContext, queries: list[MaskedQuery], rows: np.ndarray, valid: np.ndarray) -> Filled:
+    """The paper's encoder: each hidden wordpiece from the whole vocabulary."""
+    with charged("data"):
+        example, candidate, sequences = joint_inputs(context.inputs, queries, rows, valid, context.device)
+    where, what, known = mask_slots([q.positions for q in queries], [q.targets for q in queries])
+    asked, slots = known[torch.from_numpy(np.nonzero(valid)[0])], known.to(context.device)
+    where, what = where.to(context.device), what.to(context.device)
+    # Without a null document every candidate of a batch may be excluded.
+    filled = (
+        model.encoder(sequences, where[example], what[example], asked)
+        if sequences
+        else torch.zeros(0, where.shape[1], device=context.device)
+    )
+    target_log_probs = filled.new_zeros(*rows.shape, where.shape[1]).index_put((example, candidate), filled)
+    return target_log_probs, slots, sum(map(len, sequences)), None
+
+
+def _point(model: RealmModel, context: StageContext, queries: list[MaskedQuery], rows: np.ndarray, valid: np.ndarray) -> Filled:
+    """The reader that points: the whole span at once, so m = 1."""
+    asked, targets = [query.pointed for query in queries], [query.targets for query in queries]
+    pointed = point_at(model.reader, context.inputs, asked, targets, np.where(valid, rows, NO_ROW))
+    slots = torch.ones(len(queries), 1, dtype=torch.bool, device=context.device)
+    there = torch.from_numpy(valid).to(context.device)
+    return pointed.log_probs.masked_fill(~there, 0.0).unsqueeze(-1), slots, pointed.tokens, pointed
+
+
+def joint_inputs(
+    inputs: BlockInputs, queries: SequenceOf[MaskedQuery], rows: np.ndarray, valid: np.ndarray, device: torch.device
+) -> tuple[Tensor, Tensor, list[Sequence]]:
+    """What the encoder reads: each query with each of its valid candidates.
+
+    Args:
+        queries: b masked sentences.
+        rows, valid: [b, k] rows of the corpus and which of them are candidates.
+
+    Returns:
+        Query and candidate of each of n pairs, [n] each on ``device``; the n joint inputs.
+    """
+    example, candidate = np.nonzero(valid)
+    sequences = [inputs.joint(queries[i].ids, int(rows[i, j])) for i, j in zip(example.tolist(), candidate.tolist(), strict=True)]
+    return torch.from_numpy(example).to(device), torch.from_numpy(candidate).to(device), sequences
+
+
+@torch.no_grad()
+def evaluate_held_out(view: PretrainView, queries: list[MaskedQuery], size: int) -> Metrics:
+    """Fill the masks of held-out sentences with what is retrieved for them and with the null document; the ranks share the work.
+
+    In the numbers in which steps multiply.
+
+    Args:
+        view: the live networks and the index in use.
+        queries: the sentences.
+        size: how many at a time.
+
+    Returns:
+        held_out_loss, held_out_utility (marginal, in nats), held_out_accuracy and held_out_accuracy_null (the most probable wordpiece is
+        the hidden one, with retrieval and without), each a mean over the masked wordpieces of sentences that have a candidate; over the
+        sentences, of which the whole span is wanted, where the reader points.
+    """
+    view.model.eval()
+    mine = queries[rank() :: world()]
+    sums = torch.zeros(5, dtype=torch.float64)
+    sums_of = _sums_pointed if view.section.fill == "pointer" else _sums
+    with multiplying(view.context.device.type, bf16=view.context.recipe.run.bf16):
+        for at in range(0, len(mine), size):
+            sums += sums_of(view, mine[at : at + size])
+    loss, utility, right, right_null, tokens = total(sums).tolist()
+    names = ("held_out_loss", "held_out_utility", "held_out_accuracy", "held_out_accuracy_null")
+    return {name: value / max(1.0, tokens) for name, value in zip(names, (loss, utility, right, right_null), strict=True)}
+
+
+def _sums(view: PretrainView, queries: list[MaskedQuery]) -> Tensor:
+    """Over the masked wordpieces of b queries: loss, utility, right with retrieval, right with the null document, how many. float64 [5]."""
+    inputs, device = view.inputs, view.context.device
+    retrieved = view.retrieve(queries)
+    weighed = weigh_candidates(view.model, view.context, queries, retrieved, known=view.known)
+    rows, log_p_z = inputs.rows(retrieved.block_ids), weighed.log_p_z
+    where, what, slots = (t.to(device) for t in mask_slots([q.positions for q in queries], [q.targets for q in queries]))
+    target_log_probs = log_p_z.new_zeros(*rows.shape, where.shape[1])
+    alone = log_p_z.new_zeros(where.shape)
+    right, right_null = torch.zeros_like(slots), torch.zeros_like(slots)
+    for i, query in enumerate(queries):
+        places = np.flatnonzero(retrieved.valid[i])
+        if not len(places):  # every document excluded and no null one: nobody fills these masks
+            slots[i] = False
+            continue
+        candidates = torch.from_numpy(places).to(device)
+        sequences = [inputs.joint(query.ids, int(rows[i, j])) for j in places.tolist()]
+        filled = view.model.encoder.log_probs(sequences, where[i].expand(len(places), -1))  # [k, m, v]
+        target_log_probs[i, candidates] = filled.gather(-1, what[i].expand(len(places), -1).unsqueeze(-1)).squeeze(-1).to(log_p_z.dtype)
+        mixed = torch.logsumexp(filled + log_p_z[i, candidates].view(-1, 1, 1), 0)
+        null = filled[0] if retrieved.has_null else view.model.encoder.log_probs([inputs.joint(query.ids, NULL_ROW)], where[i : i + 1])[0]
+        alone[i] = null.gather(-1, what[i].unsqueeze(-1)).squeeze(-1)
+        right[i], right_null[i] = (best.argmax(-1) == what[i] for best in (mixed, null))
+    return _summed(target_log_probs, log_p_z, slots, alone, right, right_null)
+
+
+def _sums_pointed(view: PretrainView, queries: list[MaskedQuery]) -> Tensor:
+    """The same over b sentences of which a reader points at the whole span: one target each. float64 [5]."""
+    inputs, device = view.inputs, view.context.device
+    retrieved = view.retrieve(queries)
+    weighed = weigh_candidates(view.model, view.context, queries, retrieved, known=view.known)
+    rows, log_p_z = np.where(retrieved.valid, inputs.rows(retrieved.block_ids), NO_ROW), weighed.log_p_z
+    asked, targets = [query.pointed for query in queries], [query.targets for query in queries]
+    pointed = point_at(view.model.reader, inputs, asked, targets, rows)
+    slots = torch.from_numpy(retrieved.valid.any(1, keepdims=True)).to(device)
+    keys = [inputs.span_places.key(target) for target in targets]
+    right, right_null = torch.zeros_like(slots), torch.zeros_like(slots)
+    for i, key in enumerate(keys):
+        found = best_strings(pointed.spans.of(i), log_p_z[i], inputs, rows[i])
+        right[i, 0] = bool(found) and found[0].key == key
+        right_null[i, 0] = inputs.span_places.likeliest == key
+    return _summed(pointed.log_probs.unsqueeze(-1), log_p_z, slots, pointed.log_prior.unsqueeze(-1), right, right_null)
+
+
+def _summed(target_log_probs: Tensor, log_p_z: Tensor, slots: Tensor, alone: Tensor, right: Tensor, right_null: Tensor) -> Tensor:
+    """Loss, utility, right with retrieval and without it, and how many: over the slots [b, m] of b sentences with k candidates."""
+    nll = -losses.marginal_token_log_probs(target_log_probs, log_p_z, slots)
+    utility = -nll - alone
+    values = (nll[slots].sum(), utility[slots].sum(), (right & slots).sum(), (right_null & slots).sum(), slots.sum())
+    return torch.stack([value.double().cpu() for value in values])

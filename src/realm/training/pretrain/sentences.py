@@ -1,0 +1,114 @@
+"""The sentences that a run masks: of which corpus, what is hidden of them, and what they must not be given."""
+
+from pathlib import Path
+
+from realm.documents.store.blocks import BlockStore
+from realm.documents.store.manifest import CURRENT_FILE, read_manifest
+from realm.errors import CorpusError
+from realm.text.wordpieces import word_table
+from realm.training.context import StageContext, fingerprint
+from realm.training.masking.kinds import MaskKind, RandomSpans, UniformTokens, collocation_spans, salient_spans
+from realm.training.masking.recurring import NO_EVIDENCE, NOTHING_RECURS, RecurringSpans
+from realm.training.masking.sentences import Exclusion, MaskedSentences, NoExclusion
+
+
+def given_corpus(sentences: tuple[str, ...]) -> Path | None:
+    """The corpus directory that ``pretrain.sentences`` names; None where it names documents or nothing."""
+    return Path(sentences[0]) if len(sentences) == 1 and (Path(sentences[0]) / CURRENT_FILE).exists() else None
+
+
+def sentences_store(context: StageContext) -> BlockStore:
+    """The pre-training corpus X: the knowledge corpus itself, unless the recipe names other sentences.
+
+    Raises:
+        CorpusError: it is missing or damaged, or has other wordpieces than the knowledge corpus.
+    """
+    named = context.recipe.pretrain.sentences
+    if not named:
+        return context.store
+    store = BlockStore.open(given_corpus(named) or context.paths.sentences)
+    if not store.tokenizer.same_wordpieces(context.store.tokenizer):
+        cure = f"Build it with: realm corpus build --tokenizer {context.paths.corpus}"
+        raise CorpusError("the sentences have other wordpieces than the run's corpus", path=store.path, cure=cure)
+    return store
+
+
+def require_same_corpus(store: BlockStore) -> None:
+    """Refuse to continue if another corpus has replaced the one that is open.
+
+    Raises:
+        CorpusError: that happened, or the corpus is gone.
+    """
+    if read_manifest(store.path).corpus_id != store.manifest.corpus_id:
+        cure = "The trained stages belong to the old corpus: start a new run with --out."
+        raise CorpusError("another corpus was built here while the run was using it", path=store.path, cure=cure)
+
+
+def warm_sentences(context: StageContext) -> MaskedSentences:
+    """The sentences of the run's own corpus that warm teaches reading with: one salient span of each, unless the recipe says otherwise.
+
+    Raises:
+        CorpusError: there are none, so that nothing can be learnt by filling spans.
+    """
+    masking = context.recipe.warm.masking
+    return _any(MaskedSentences(context.store, context.inputs.featurizer, _kind(masking, context.store)), f"warm.masking = {masking!r}")
+
+
+def pretraining_sentences(context: StageContext) -> MaskedSentences:
+    """The sentences that pre-training learns from, masked as the recipe says.
+
+    Raises:
+        CorpusError: there are none.
+    """
+    section, store = context.recipe.pretrain, sentences_store(context)
+    featurizer = context.inputs.featurizer
+    exclusion = Exclusion(store, context.store, documents=section.exclude == "document") if section.exclude else NoExclusion()
+    if section.masking == "recurring":
+        kind: MaskKind = RecurringSpans(store, context.store, shown=featurizer.query_length - 2, unsalient=section.unsalient)
+    else:
+        kind = _kind(section.masking, store)
+    return _any(MaskedSentences(store, featurizer, kind, exclusion), f"pretrain.masking = {section.masking!r}")
+
+
+def probe_sentences(context: StageContext, training: MaskedSentences) -> MaskedSentences:
+    """What the retriever is probed with: one salient span a sentence, so that runs with other masks can be compared.
+
+    Args:
+        training: the sentences of pre-training; they serve where the corpus has no salient span.
+    """
+    section = context.recipe.pretrain
+    if section.masking == "salient":
+        return training
+    salient = MaskedSentences(training.store, training.featurizer, exclusion=training.exclusion)
+    return salient if len(salient) else training
+
+
+def pretraining_fingerprint(context: StageContext) -> str:
+    """What pre-training depends on: besides what every stage does, the corpus whose sentences are masked and the stages it starts from."""
+    section = context.recipe.pretrain
+    parents = [stage for stage, used in (("ict", section.from_ict), ("warm", section.from_warm)) if used]
+    more = {"sentences": sentences_store(context).manifest.corpus_id} if section.sentences else {}
+    return fingerprint(context, "pretrain", *parents, **more)
+
+
+def _kind(masking: str, store: BlockStore) -> MaskKind:
+    if masking == "pmi":
+        return collocation_spans(store)
+    if masking == "spans":
+        return RandomSpans(store, word_table(store.tokenizer))
+    return UniformTokens(store) if masking == "tokens" else salient_spans(store)
+
+
+def _any(sentences: MaskedSentences, choice: str) -> MaskedSentences:
+    if len(sentences):
+        return sentences
+    alone, recurring = (sentences.dropped[reason] for reason in (NOTHING_RECURS, NO_EVIDENCE))
+    if alone + recurring:
+        share = recurring / (alone + recurring)
+        problem = f"{share:.1%} of {alone + recurring:,} sentences share words with another document, but no document helps to fill them"
+        cure = "Add documents that speak of the same things, or set pretrain.masking to 'salient' or 'spans'."
+        raise CorpusError(problem, path=sentences.store.path, cure=cure)
+    left_out = ", ".join(f"{count} {reason}" for reason, count in sorted(sentences.dropped.items()))
+    problem = f"no sentence has a span that can be masked with {choice}" + (f" ({left_out})" if left_out else "")
+    cure = "Give a gazetteer ([corpus] gazetteer) or documents with names or dates, or set warm.masking and pretrain.masking to 'spans'."
+    raise CorpusError(problem, path=sentences.store.path, cure=cure)

@@ -1,0 +1,142 @@
+"""The stage "pretrain": where its networks come from, and which of their weights are published with which index."""
+
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+from realm.errors import ConfigError
+from realm.models.model import RealmModel
+from realm.training.better import Verdict, better_of
+from realm.training.context import StageContext, is_published, load_stage, publish_index, publish_stage, train
+from realm.training.loop.checkpoint import load_weights, shared_best
+from realm.training.loop.distributed import on_first, world
+from realm.training.pretrain.monitor import held_out_recall
+from realm.training.pretrain.score import evaluate_held_out
+from realm.training.pretrain.sentences import pretraining_fingerprint
+from realm.training.pretrain.task import RETRIEVER, PretrainTask
+from realm.training.starting import new_model, with_new_reader
+from realm.training.warm import require_reading
+
+RECALL = "held-out sentences with the hidden span among the embedder's 5 best blocks"
+UTILITY = "marginal utility on held-out sentences, in nats"
+
+
+def starting_model(context: StageContext) -> RealmModel:
+    """The embedder of ICT and the encoder of the warm stage; a fresh one in place of a stage that the recipe does not start from.
+
+    Raises:
+        ConfigError: as for :func:`with_what_fills`.
+    """
+    section = context.recipe.pretrain
+    model = load_stage(context, "ict") if section.from_ict and section.from_warm else new_model(context).to(context.device)
+    if section.from_ict and not section.from_warm:
+        model = model.with_parts(embedder=load_stage(context, "ict").embedder)
+    if section.from_warm:
+        model = model.with_parts(encoder=load_stage(context, "warm").encoder)
+    model = with_what_fills(context, model)
+    if section.queries_alone:
+        return model.fork_document_embedder()
+    if section.separate_embedders:
+        model = model.fork_document_embedder()
+        model.documents.requires_grad_(True)  # frozen in fine-tuning only; here both sides learn
+    return model
+
+
+def with_what_fills(context: StageContext, model: RealmModel) -> RealmModel:
+    """The model with what the recipe fills masks with: its encoder, or in the encoder's place a reader that points. Without a step of
+    pre-training nothing is filled, and a reader stays what it is.
+
+    Raises:
+        ConfigError: the body has no encoder, and the recipe fills masks with one; or no reader, and the recipe's is to stay as it is.
+    """
+    if context.recipe.pretrain.reader == "frozen" and not model.has("reader"):
+        cure = "Set model.body to RUN/stages/pretrain of a run that taught one, or leave pretrain.reader out."
+        raise ConfigError("'pretrain.reader' is 'frozen', and this body has no reader", path=context.paths.config, cure=cure)
+    if context.recipe.pretrain.fill == "pointer":
+        return with_new_reader(context, model, pointer=True).to(context.device)
+    if context.recipe.pretrain.steps and not model.has("encoder"):
+        cure = 'Set pretrain.fill = "pointer" to continue training its reader.'
+        raise ConfigError("this body has a reader that points, and no head that fills masks", path=context.paths.config, cure=cure)
+    return model
+
+
+def run_pretrain(context: StageContext) -> None:
+    """Pre-train, and publish embedder, encoder and the index of the last step."""
+    mark = pretraining_fingerprint(context)
+    if is_published(context, "pretrain", mark):
+        return
+    model = starting_model(context)
+    if not context.recipe.pretrain.steps:
+        publish_untrained(context, model, mark)
+        return
+    if context.recipe.pretrain.fill == "mlm":
+        require_reading(context)
+    task = PretrainTask(context, model)
+    context.say(f"pretrain: {task.queries.sentences.summary}")
+    if context.recipe.pretrain.held_out and not task.queries.held_out:
+        context.say("pretrain: too few sentences to hold any out, so the best weights are unknown; publishing the last")
+    with closing(task.source):
+        steps = train(context, task, context.recipe.pretrain, mark)
+        choice = choose_weights(context, model, steps)
+        task.finalize(int(choice["published_step"]))
+        if context.recipe.pretrain.publish == "better" and task.queries.held_out:
+            choice |= {"published": "better", "gate": keep_better(task, lambda: starting_model(context))}
+    facts = {"steps": steps, **choice, "generation": task.generation.number, "probe": task.probe.history}
+    facts["own_em"] = task.own_em
+    facts["encoded"] = task.watcher.encoded * world()  # the ranks' shares are as large as each other, but for some wordpieces
+    masked = task.queries.sentences
+    sentences = {"sentences": len(masked), "spans": masked.spans, "dropped": dict(masked.dropped)}
+    publish_stage(context, "pretrain", model, mark, facts | sentences)
+    task.source.tidy()
+
+
+def publish_untrained(context: StageContext, model: RealmModel, mark: str) -> None:
+    """Publish the networks as they start, with their index: they can search at once, and fine-tuning starts from them."""
+    generation = on_first(lambda: publish_index(context, model).number)
+    publish_stage(context, "pretrain", model, mark, {"steps": 0, "generation": generation})
+
+
+def choose_weights(context: StageContext, model: RealmModel, steps: int) -> dict[str, Any]:
+    """Load the weights that the recipe's ``pretrain.publish`` names into the model: the last are there already.
+
+    Returns:
+        Facts for the stage: published ("last" or "best"), published_step, and best_step with best_utility where anything was held out.
+        What goes back to the stage's start afterwards, :func:`keep_better` says.
+    """
+    facts: dict[str, Any] = {"published": "last", "published_step": steps}
+    found = shared_best(context.paths.checkpoints(PretrainTask.name))
+    if found is None:
+        return facts
+    step, utility, weights = found
+    facts |= {"best_step": step, "best_utility": utility}
+    if context.recipe.pretrain.publish != "best":
+        return facts
+    load_weights(weights, model)
+    return facts | {"published": "best", "published_step": step}
+
+
+def keep_better(task: PretrainTask, start: Callable[[], RealmModel]) -> dict[str, Any]:
+    """Reset each network that is worse after the stage than before it to its start; if the retriever is reset, the index is rebuilt.
+
+    Args:
+        task: after its last step, over the index of its last parameters.
+        start: builds the networks that the stage began with.
+
+    Returns:
+        A fact for the stage for each network that learnt: ``Verdict.facts`` under "retriever", and under "reader" or "encoder".
+    """
+    began, queries, facts = start(), task.queries.held_out_queries(), {}
+    if task.retriever_learnt:
+        verdict = Verdict(RECALL, task.first_recall, held_out_recall(task.view, queries, task.section.batch))
+        if not verdict.improved:
+            for part in filter(task.model.has, RETRIEVER):
+                getattr(task.model, part).load_state_dict(getattr(began, part).state_dict())
+            task.search_start()
+        facts["retriever"] = verdict.facts()
+    name = "reader" if task.section.fill == "pointer" else "encoder"
+
+    def utility() -> float:
+        return evaluate_held_out(task.view, queries, task.section.batch)["held_out_utility"]
+
+    facts[name] = better_of(getattr(task.model, name), getattr(began, name).state_dict(), UTILITY, utility).facts()
+    return facts

@@ -1,0 +1,221 @@
+"""REALM pre-training: the retriever learns because a document that helps to fill a mask is rewarded (REALM, section 3)."""
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from realm.models import losses
+from realm.models.model import RealmModel
+from realm.search.candidates import HybridCandidates
+from realm.search.hybrid import HybridSearch
+from realm.search.publishing.generation import Generation
+from realm.search.publishing.snapshot import Snapshot
+from realm.timing import charged
+from realm.training.context import StageContext, source_over
+from realm.training.ict import IctTask
+from realm.training.loop.distributed import is_first, on_first
+from realm.training.loop.loop import Metrics, StepResult, Task
+from realm.training.order import WHOLE, Share
+from realm.training.pretrain import monitor
+from realm.training.pretrain.monitor import held_out_recall
+from realm.training.pretrain.questions import Queries, own_em
+from realm.training.pretrain.retrieve import PretrainView, index_source
+from realm.training.pretrain.score import evaluate_held_out, score_step, weigh_candidates
+from realm.training.pretrain.sentences import require_same_corpus
+
+NULL_QUERIES = 64
+"""Probe sentences on which the null document's first offset is measured."""
+RETRIEVER = ("embedder", "document_embedder")
+
+
+def _with_batch(context: StageContext, batch: int) -> StageContext:
+    """The run with ICT's batches of another size."""
+    recipe = context.recipe
+    return replace(context, recipe=replace(recipe, ict=replace(recipe.ict, batch=batch)))
+
+
+class PretrainTask(Task):
+    """Retrieve with the published embedder, score with the live one, learn from the marginal likelihood."""
+
+    name = "pretrain"
+    best_by = "held_out_utility"
+
+    def __init__(self, context: StageContext, model: RealmModel):
+        self.context = context
+        self.model = model
+        self.section = context.recipe.pretrain
+        self.rates = dict.fromkeys(RETRIEVER, self.section.retriever_rate)
+        self.queries = Queries(context)
+        self.probe = monitor.ProbeSet(context, self.queries.salient, self.section.probe_queries)
+        self._generation: Generation | None = None
+        self.cloze = IctTask(_with_batch(context, self.section.ict_batch), model) if self.section.ict_batch else None
+        self.source = index_source(context, self.kept_generations)
+        self.watcher, self.followed = monitor.Watcher(), monitor.Examples(context.paths.examples, self.queries.sentences.store)
+        self._restored: dict[str, Any] | None = None
+        self._searched: tuple[Snapshot, HybridSearch | None] | None = None
+        self.first_recall = 0.0
+        self.own_em: float | None = None
+        self._even_offset: float | None = None
+
+    @property
+    def generation(self) -> Generation:
+        """What is searched.
+
+        Raises:
+            RuntimeError: nothing yet: ``between`` gets the first generation.
+        """
+        if self._generation is None:
+            raise RuntimeError("pre-training has no index before its first step")
+        return self._generation
+
+    @generation.setter
+    def generation(self, found: Generation) -> None:
+        # Where documents stay as they are, what is searched with is never old either.
+        self._generation = replace(found, query_embedder=self.model.embedder) if self.section.queries_alone else found
+
+    @property
+    def view(self) -> PretrainView:
+        """What those who watch get to see; raises as ``generation`` does."""
+        return PretrainView(self.context, self.model, self.generation, self.queries.sentences.store, self._hybrid(self.generation))
+
+    def _hybrid(self, generation: Generation) -> HybridSearch | None:
+        """Dense and sparse search of the generation that is searched now, if the recipe wants both."""
+        if self._searched is None or self._searched[0] is not generation.snapshot:
+            source = source_over(self.context, generation.queries, generation)
+            self._searched = generation.snapshot, source.search if isinstance(source, HybridCandidates) else None
+        return self._searched[1]
+
+    def step(self, step: int, share: Share = WHOLE) -> StepResult:
+        view = self.view
+        read = score_step(view, self.queries, step, share)
+        result = StepResult(read.loss.sum(), read.valid.sum(), self.watcher.step(view, step, read), read.scored.slots.sum())
+        if self.cloze is None or not self.section.retriever_learns(step):
+            return result
+        return self._with_cloze(result, self.cloze.step(step, share))
+
+    def _with_cloze(self, result: StepResult, cloze: StepResult) -> StepResult:
+        """A step with ICT's beside it: to the mean over sentences comes ICT's mean over its own batch."""
+        each = self.section.batch / self.section.ict_batch
+        metrics = {**result.metrics, "ict_accuracy": cloze.metrics["accuracy"]}
+        return replace(result, loss=result.loss + each * cloze.loss, metrics=metrics)
+
+    def examples(self, step: int) -> list[dict[str, Any]]:
+        return self.queries.examples(step)
+
+    def row(self, step: int, steps: int) -> Metrics:
+        return self.watcher.row(step, steps)
+
+    def kept_generations(self) -> frozenset[int]:
+        """Generations that a killed run would go back to: those that were searched at a kept checkpoint."""
+        return frozenset(int(state["generation"]) for state in self.kept_states())
+
+    def between(self, step: int) -> Metrics | None:
+        """Continue with the generation that a checkpoint was searching, swap to a newer one when there is one, and probe the retriever."""
+        if self._generation is None:
+            self.watcher.begin()
+        if self._restored is not None:
+            state, self._restored = self._restored, None
+            self.generation = self.source.resume(int(state["generation"]))
+            self.probe.retrieve(self.view)
+        started = time.perf_counter()
+        # It is what the index was made with.
+        still = step > 0 and (self.section.queries_alone or not self.section.retriever_learns(step - 1))
+        with charged("waiting"):
+            found = None if still else self.source.between(step, self.model)
+        metrics = {} if found is None else self._go_over(step, found, time.perf_counter() - started)
+        if step and step == self.section.reader_first:  # not before: an index says by whose weights it was made, and the offset is one
+            self._start_null()
+        if self.queries.held_out and (step % self.section.eval_every == 0 or step == self.section.steps):
+            with charged("evaluation", whole=True):
+                metrics |= self._evaluated(step)
+        return metrics or None
+
+    def _evaluated(self, step: int) -> Metrics:
+        """What the held-out sentences say after so many steps."""
+        view, queries = self.view, self.queries.held_out_queries()
+        metrics = evaluate_held_out(view, queries, self.section.batch)
+        if self.section.masking == "recurring":
+            metrics |= monitor.evidence_share(view, queries, self.section.batch)
+        if self.section.masking == "recurring" or self.section.publish == "better":
+            metrics["held_out_recall"] = held_out_recall(view, queries, self.section.batch)
+        if step and self.queries.own_questions:
+            metrics["own_em"] = self.own_em = own_em(view, self.queries.own_questions, self.context.recipe.finetune.read)
+        if step == 0:
+            self.first_recall = metrics.get("held_out_recall", 0.0)
+        return metrics
+
+    @charged("watching", whole=True)
+    def _go_over(self, step: int, found: Generation, seconds: float) -> Metrics:
+        """Search ``found`` from this step on. What it changes is measured on the probe set by the first rank, which logs it."""
+        require_same_corpus(self.context.store)
+        previous, self.generation = self.probe.retrieved, found
+        if step == 0 == self.section.reader_first:
+            self._start_null()
+        if not is_first():
+            return {}
+        view, queries = self.view, self.probe.queries
+        retrieved = self.probe.retrieve(view)
+        metrics = {"probe_recall": self.probe.recall(retrieved)}
+        metrics["collapsed"] = float(self.probe.collapse())
+        self.followed.add(view, step, queries, retrieved)
+        if previous is not None:
+            metrics["topk_overlap"] = monitor.overlap(previous, retrieved)
+            metrics["stale_share"] = monitor.stale_share(view, queries, previous, step)
+        metrics["refresher_restarts"] = float(self.source.restarts)
+        return metrics | {"wait_seconds": seconds} | monitor.speed(found)
+
+    def _start_null(self) -> None:
+        """Start the null document where it is as likely as any other candidate, unless the model has learnt how likely it is."""
+        offset = self.model.embedder.null_offset
+        if offset is None or float(offset.detach()) or not (self.section.null and self.section.retriever_rate):
+            return
+        queries = self.probe.queries[:NULL_QUERIES]
+
+        def measure() -> float:
+            with torch.no_grad():
+                self.model.eval()
+                weighed = weigh_candidates(self.model, self.context, queries, self.view.retrieve(queries))
+                return float(losses.even_null_offset(weighed.log_p_z))
+
+        self._even_offset = on_first(measure)
+        offset.data.fill_(self._even_offset)
+
+    def phase(self, step: int, steps: int) -> tuple[int, int]:
+        first = self.section.reader_first
+        if not self.section.reader_stays(steps - 1):
+            return 0, steps
+        return (0, first) if step < first else (first, steps)
+
+    def state(self) -> dict[str, Any]:
+        state = {"generation": self.generation.number, "probe": self.probe.history}
+        state |= {"first_recall": self.first_recall, "own_em": self.own_em, "even_offset": self._even_offset}
+        return state | {"watcher": self.watcher.state(), "followed": self.followed.rows}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._restored = state
+        self.probe.history = list(state["probe"])
+        self.watcher.restore(state["watcher"])
+        self.followed.restore(state["followed"])
+        self.first_recall, self.own_em, self._even_offset = state["first_recall"], state["own_em"], state["even_offset"]
+
+    @property
+    def retriever_learnt(self) -> bool:
+        """Whether blocks are searched by other parameters than the stage began with."""
+        return self.section.queries_alone or any(map(self.section.retriever_learns, range(self.generation.step)))
+
+    def finalize(self, step: int) -> Generation:
+        """The index of the parameters as they are in the end: fine-tuning freezes the document side under it."""
+        between = range(*sorted((self.generation.step, step)))
+        if not self.section.queries_alone and any(map(self.section.retriever_learns, between)):  # ended early, or between two refreshes
+            self.generation = self.source.finalize(step, self.model)
+        return self.generation
+
+    def search_start(self) -> None:
+        """Search an index of the retriever that the stage began with, whose weights are loaded."""
+        offset = self.model.embedder.null_offset
+        if offset is not None and self._even_offset is not None:
+            offset.data.fill_(self._even_offset)
+        if not self.section.queries_alone:
+            self.generation = self.source.finalize(0, self.model)
