@@ -22,7 +22,7 @@ PAGES = [
     *(ROOT / ".github").rglob("*.yml"),
 ]
 PACKAGE = ROOT / "src" / "realm"
-SPOKEN = [path for ending in ("toml", "js", "html", "md") for path in PACKAGE.rglob(f"*.{ending}") if "demo" not in path.parts]
+SPOKEN = [path for ending in ("toml", "js", "html", "md") for path in PACKAGE.rglob(f"*.{ending}") if "world" not in path.parts]
 
 
 def banned() -> dict[str, str]:

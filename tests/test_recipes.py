@@ -10,7 +10,7 @@ from realm.experiments import demo
 from realm.recipe import build_recipe, dump_recipe, load_recipe
 
 RECIPES = sorted((Path(__file__).resolve().parents[1] / "recipes").glob("*.toml"))
-BUNDLED = sorted(path.name for path in (files("realm") / "demo").iterdir() if path.name.startswith("recipe"))
+BUNDLED = sorted(path.name for path in (files("realm.experiments") / "world").iterdir() if path.name.startswith("recipe"))
 
 
 def test_there_are_recipes() -> None:

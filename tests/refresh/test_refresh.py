@@ -239,7 +239,7 @@ def test_a_killed_refresh_leaves_the_old_index_and_no_trap(
 
     refresh_index(make_model(inputs, seed=0), inputs, paths, step=0)
     with monkeypatch.context() as patch:
-        patch.setattr(f"realm.training.refresh.{where}", killed)
+        patch.setattr(f"realm.search.publishing.{where}", killed)
         with pytest.raises(Killed):
             refresh_index(make_model(inputs, seed=1), inputs, paths, step=1)
     assert open_generation(paths, inputs).number == 1

@@ -66,7 +66,7 @@ def read_limited(kind: str, data: bytes, seconds: float) -> Any:
 
 def _reader(kind: str) -> Callable[[bytes], Any]:
     module, _, name = _READERS[kind].partition(":")
-    found: Callable[[bytes], Any] = getattr(import_module(f"realm.documents.sources.{module}"), name)
+    found: Callable[[bytes], Any] = getattr(import_module(f"realm.documents.pages.{module}"), name)
     return found
 
 
