@@ -1,0 +1,68 @@
+"""A small corpus of real sentences, written once."""
+
+import bz2
+import gzip
+import json
+import lzma
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from corpus_with_twins import corpus, featurizer, inputs, store  # noqa: F401
+
+CITIES = ["London", "Paris", "Rome", "Madrid", "Vienna", "Lisbon", "Oslo", "Athens"]
+
+
+def _city_rows(count: int = 24) -> list[dict[str, Any]]:
+    """Documents of several paragraphs about cities; every second one repeats a sentence verbatim."""
+    rows = []
+    for number in range(count):
+        city, other = CITIES[number % 8], CITIES[(number // 8 + number + 1) % 8]
+        text = (
+            f"{city} is the subject of report {number + 100}. The train from {city} to {other} takes {number + 2} hours.\r\n\r\n"
+            f"On {number + 1} March 1969 the pound sterling was used in {city}. People say that {other} is older than {city}.\n"
+            f"The museum of {city} shows paintings by Vincent van Gogh, and in {other} the café is open – also on Sundays. "
+        )
+        text += "Bread is baked in the morning. " if number % 2 else ""
+        rows.append({"id": f"doc-{number}", "title": f"{city} {number}", "text": text * 2 + f"This ends report {number + 100}."})
+    return rows
+
+
+@pytest.fixture
+def city_rows() -> Callable[..., list[dict[str, Any]]]:
+    """Makes the first ``count`` (24) documents."""
+    return _city_rows
+
+
+@pytest.fixture
+def write_jsonl(tmp_path: Path) -> Callable[[str, Sequence[Any]], Path]:
+    """Write rows (objects, or ready lines) to a JSONL file below ``tmp_path``."""
+
+    def write(name: str, rows: Sequence[Any]) -> Path:
+        path = tmp_path / name
+        path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows), encoding="utf-8")
+        return path
+
+    return write
+
+
+@pytest.fixture
+def pack() -> Callable[[Path, bytes], None]:
+    """Writes bytes, compressed by the end of the file's name."""
+
+    def write(path: Path, data: bytes) -> None:
+        match path.suffix:
+            case ".gz":
+                path.write_bytes(gzip.compress(data))
+            case ".xz":
+                path.write_bytes(lzma.compress(data))
+            case ".bz2":
+                path.write_bytes(bz2.compress(data))
+            case ".zst":
+                path.write_bytes(pa.compress(data, codec="zstd", asbytes=True))
+            case _:
+                path.write_bytes(data)
+
+    return write

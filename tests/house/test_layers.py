@@ -1,0 +1,160 @@
+"""The architecture as tests: layers, who may see config objects, nothing that runs code when it loads."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import realm
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = Path(realm.__file__).parent
+CODE_THAT_LOADS_CODE = {"pickle", "cPickle", "_pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"}
+FORBIDDEN_FLAGS = {"allow_pickle", "trust_remote_code"}
+FORBIDDEN_TORCH = {"load", "save"}
+BELOW_RECIPES = ("documents", "models", "text", "storage")
+
+
+def files(*roots: Path) -> list[Path]:
+    return sorted(path for root in roots for path in root.rglob("*.py"))
+
+
+def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+def dangers(source: str) -> list[str]:
+    """What a source file does that could run code from a file it loads, as "line: what"."""
+    tree = ast.parse(source)
+    found = [f"{line}: imports {name}" for line, name in imports(tree) if name.split(".")[0] in CODE_THAT_LOADS_CODE]
+    found += [f"{line}: imports {name}" for line, name in imports(tree) if name in {f"torch.{verb}" for verb in FORBIDDEN_TORCH}]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.keyword) and node.arg in FORBIDDEN_FLAGS:
+            # only a literal False may be passed: a variable could be anything
+            if not (isinstance(node.value, ast.Constant) and node.value.value is False):
+                found.append(f"{node.value.lineno}: passes {node.arg}")
+        elif isinstance(node, ast.Dict):
+            keys = {key.value for key in node.keys if isinstance(key, ast.Constant) and isinstance(key.value, str)}
+            found += [f"{node.lineno}: a dict with {flag}" for flag in sorted(keys & FORBIDDEN_FLAGS)]
+        elif (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == "torch"
+            and node.attr in FORBIDDEN_TORCH
+        ):
+            found.append(f"{node.lineno}: torch.{node.attr}")
+    return found
+
+
+def test_layers() -> None:
+    command = [sys.executable, "-c", "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def imported_modules() -> dict[str, set[str]]:
+    """What each module of the package imports of it: at its top, inside functions, or for types alone."""
+    modules = {
+        ".".join(("realm", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__"): path for path in files(SOURCE)
+    }
+
+    def owner(name: str) -> str:
+        while name not in modules:
+            name = name.rpartition(".")[0]
+        return name
+
+    graph = {}
+    for module, path in modules.items():
+        names = {name for _, name in imports(ast.parse(path.read_text("utf-8"))) if name.partition(".")[0] == "realm"}
+        graph[module] = {owner(name) for name in names} - {module}
+    return graph
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """The sets of nodes, larger than one, in which each leads to each other."""
+    reached: dict[str, set[str]] = {}
+    for start in graph:
+        seen, waiting = set(), [start]
+        while waiting:
+            new = graph[waiting.pop()] - seen
+            seen |= new
+            waiting += new
+        reached[start] = seen
+    found = {frozenset(other for other in reached[node] if node in reached[other]) for node in graph if node in reached[node]}
+    return sorted(sorted(circle) for circle in found)
+
+
+def test_no_modules_import_each_other() -> None:
+    lazy: dict[str, set[str]] = {"realm": set()}  # the public names of realm/__init__.py are imported when they are asked for
+    assert circles(imported_modules() | lazy) == []
+
+
+def test_who_watches_pretraining_does_not_see_its_task() -> None:
+    inside = "realm.training.pretrain"
+    seeing = {module for module, found in imported_modules().items() if f"{inside}.task" in found and module.startswith(inside)}
+    assert seeing == {f"{inside}.stage"}
+
+
+def test_circles_are_found() -> None:
+    graph = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": set(), "f": {"g", "a"}, "g": {"f"}}
+    assert circles(graph) == [["a", "b", "c"], ["f", "g"]]
+
+
+def test_below_the_recipes_nobody_sees_config_objects() -> None:
+    guilty = [
+        f"{path.relative_to(SOURCE)}:{line}"
+        for path in files(SOURCE)
+        if path.relative_to(SOURCE).with_suffix("").parts[0] in BELOW_RECIPES
+        for line, name in imports(ast.parse(path.read_text("utf-8")))
+        if name.startswith("realm.recipe") and not name.startswith("realm.recipe.sizes")
+    ]
+    assert not guilty
+
+
+WEIGHTS_ONLY = SOURCE / "models" / "tensor_files.py"
+"""The one file that reads others' pytorch_model.bin, through torch's weights-only unpickler."""
+
+
+def test_nothing_loads_code() -> None:
+    guilty = [(path, danger) for path in files(SOURCE, ROOT / "benchmarks") for danger in dangers(path.read_text("utf-8"))]
+    assert [(path, danger.partition(": ")[2]) for path, danger in guilty] == [(WEIGHTS_ONLY, "torch.load")], guilty
+
+
+def test_the_one_unpickling_takes_weights_only() -> None:
+    calls = [node for node in ast.walk(ast.parse(WEIGHTS_ONLY.read_text("utf-8"))) if isinstance(node, ast.Call)]
+    (load,) = [call for call in calls if ast.unparse(call.func) == "torch.load"]
+    assert {"weights_only": "True", "map_location": "'cpu'"}.items() <= {k.arg: ast.unparse(k.value) for k in load.keywords}.items()
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import pickle",
+        "import pickle as p",
+        "from pickle import loads",
+        "import json, shelve",
+        "def f():\n    import dill",
+        "from torch import load",
+        "torch.load(path)",
+        "np.load(path, allow_pickle=True)",
+        "np.load(path, allow_pickle=flag)",
+        "AutoModel.from_pretrained(x, trust_remote_code=True)",
+        "f(**{'trust_remote_code': True})",
+    ],
+)
+def test_the_scan_finds(source: str) -> None:
+    assert dangers(source)
+
+
+@pytest.mark.parametrize(
+    "source", ["np.load(path, allow_pickle=False)", "import pickletools_like", "safetensors.torch.load(data)", "'pickle'"]
+)
+def test_the_scan_spares(source: str) -> None:
+    assert not dangers(source)
