@@ -1,11 +1,13 @@
 # Everything happens in .venv; nothing outside this directory is changed. A fresh machine needs Python >= 3.11 and make.
 # PYTHON=/path/to/python  chooses the interpreter.   ARGS="..."  is handed to the command behind a target.
+# WORKERS=2  processes that share the tests, a file in one of them; WORKERS=0: in one process.
 
 BIN := .venv/bin
 STAMP := .venv/.stamp
 EXIT := .venv/.pytest-exit
 PARITY := .venv-parity
 AXE := axe-core@4.14.1
+WORKERS := 2
 
 .DEFAULT_GOAL := help
 .PHONY: help env demo test test-slow test-browser parity check format bench docs release-check wheel-test clean
@@ -40,7 +42,7 @@ check: $(STAMP)  ## format, lint, types, layers
 
 test: check docs  ## check, build the site, then the tests that take no training of minutes
 	@rm -f $(EXIT)
-	@$(BIN)/python -m pytest $(ARGS); code=$$?; echo $$code > $(EXIT); exit $$code
+	@$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS); code=$$?; echo $$code > $(EXIT); exit $$code
 
 test-slow: $(STAMP)  ## the learning tests
 	$(BIN)/python -m pytest -m "slow and not own_process" $(ARGS)
