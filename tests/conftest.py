@@ -3,9 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 # Before anything imports torch or transformers; the commands that tests start inherit it.
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -16,10 +14,6 @@ os.environ["OMP_NUM_THREADS"] = os.environ["MKL_NUM_THREADS"] = "1"
 import hypothesis
 import pytest
 
-if TYPE_CHECKING:
-    from realm.recipe import Recipe
-    from realm.storage.paths import RunPaths
-
 # Two busy cores: a slow example is no failure. The same examples every time, so that a failure is the change's, not the day's.
 hypothesis.settings.register_profile("realm", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("realm")
@@ -27,14 +21,14 @@ hypothesis.settings.load_profile("realm")
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish():
     """Fix the number of threads, on which bits of a sum depend, without importing torch for tests that need none."""
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
+def one_thread():
     """What a test computes with two threads it does alone: a process that the next one forks would wait for the second thread for ever."""
     yield
     if (torch := sys.modules.get("torch")) and torch.get_num_threads() != 1:
@@ -42,7 +36,7 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def data_dir() -> Path:
+def data_dir():
     """Real data: $REALM_DATA, else ../shared/data beside the repository. Tests that need it are skipped without it."""
     path = Path(os.environ.get("REALM_DATA") or ROOT.parent / "shared" / "data").resolve()
     if not path.is_dir():
@@ -51,15 +45,15 @@ def data_dir() -> Path:
 
 
 @pytest.fixture(scope="session")
-def from_nothing() -> "Callable[[Path, dict[str, dict[str, Any]]], Recipe]":
+def from_nothing():
     """recipes/from-nothing.toml with some changes, as if it lay in ``directory/recipes``: its atlas is ``directory/runs/atlas``."""
     import tomllib
 
-    from realm.recipe import Recipe, build_recipe
+    from realm.recipe import build_recipe
 
     name = "recipes/from-nothing.toml"
 
-    def recipe_in(directory: Path, changes: dict[str, dict[str, Any]]) -> Recipe:
+    def recipe_in(directory, changes):
         return build_recipe(tomllib.loads((ROOT / name).read_text("utf-8")), path=directory / name, overrides=changes)
 
     return recipe_in
@@ -120,13 +114,13 @@ k = [1, 5]
 
 
 @pytest.fixture(scope="session")
-def write_tiny() -> Callable[[Path], Path]:
+def write_tiny():
     """Writes documents, questions and a recipe of seconds into a directory; returns the recipe."""
 
-    def write(root: Path) -> Path:
+    def write(root):
         root.mkdir(parents=True, exist_ok=True)
-        documents: list[dict[str, Any]] = []
-        questions: dict[str, list[dict[str, Any]]] = {name: [] for name in ASKED}
+        documents = []
+        questions = {name: [] for name in ASKED}
         for name, money in COUNTRIES:
             for part, text in enumerate(
                 [
@@ -148,7 +142,7 @@ def write_tiny() -> Callable[[Path], Path]:
 
 
 @pytest.fixture(scope="session")
-def tiny_run(tmp_path_factory: pytest.TempPathFactory, write_tiny: Callable[[Path], Path]) -> Path:
+def tiny_run(tmp_path_factory, write_tiny):
     """A run that went through every stage, its files beside it. Tests that change it work on a copy."""
     from realm.progress import Progress
     from realm.runs.run import run_recipe
@@ -159,11 +153,11 @@ def tiny_run(tmp_path_factory: pytest.TempPathFactory, write_tiny: Callable[[Pat
 
 
 @pytest.fixture(scope="session")
-def small_atlas() -> Callable[..., None]:
+def small_atlas():
     """Writes what ``write_atlas`` does, of 150 countries alone, and 40 questions of each kind on them."""
     from realm.experiments.world.atlas import build_atlas
 
-    def write(directory: Path, **parts: Any) -> None:
+    def write(directory, **parts):
         atlas = build_atlas(**parts)
         kept = [row for row in atlas.documents if row["id"].startswith("countries/")][:150]
         ids = {row["id"] for row in kept}
@@ -178,7 +172,7 @@ def small_atlas() -> Callable[..., None]:
 
 
 @pytest.fixture
-def waiting_run(tmp_path: Path, write_tiny: Callable[[Path], Path]) -> "RunPaths":
+def waiting_run(tmp_path, write_tiny):
     """A run whose trainer has asked for an index."""
     import torch
 
@@ -202,14 +196,14 @@ def waiting_run(tmp_path: Path, write_tiny: Callable[[Path], Path]) -> "RunPaths
 
 
 @pytest.fixture
-def interrupt_each(monkeypatch: pytest.MonkeyPatch) -> Callable[[set[str]], None]:
+def interrupt_each(monkeypatch):
     """Makes each of the named stages end with Ctrl-C before its fourth step, once; a name is taken out of the set when that happens."""
     import realm.training.loop.loop
 
     step_of = realm.training.loop.loop._one_step
 
-    def arm(pending: set[str]) -> None:
-        def one_step(task: Any, step: int, *rest: Any) -> Any:
+    def arm(pending):
+        def one_step(task, step, *rest):
             if task.name in pending and step == 3:
                 pending.discard(task.name)
                 raise KeyboardInterrupt

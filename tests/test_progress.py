@@ -11,19 +11,19 @@ from realm.progress import Progress
 
 
 class Terminal(io.StringIO):
-    def isatty(self) -> bool:
+    def isatty(self):
         return True
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def clock(monkeypatch):
     """A clock that only the test moves."""
     now = [100.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
     return now
 
 
-def test_plain_lines_are_few_and_the_last_one_comes(clock: list[float]) -> None:
+def test_plain_lines_are_few_and_the_last_one_comes(clock):
     stream = io.StringIO()
     with Progress(stream=stream) as shown:
         for step in range(1, 101):
@@ -35,7 +35,7 @@ def test_plain_lines_are_few_and_the_last_one_comes(clock: list[float]) -> None:
     assert "left" in lines[1] and "left" not in lines[-1] and "lr" not in stream.getvalue()
 
 
-def test_a_stage_that_ends_early_still_gets_its_last_line(clock: list[float]) -> None:
+def test_a_stage_that_ends_early_still_gets_its_last_line(clock):
     stream = io.StringIO()
     with Progress(stream=stream) as shown:
         shown.report("warm", 20, 1000, {"loss": 3.0})
@@ -47,7 +47,7 @@ def test_a_stage_that_ends_early_still_gets_its_last_line(clock: list[float]) ->
     assert "marginal_utility 0.25" in lines[2]
 
 
-def test_what_is_over_at_once_is_not_worth_a_line(clock: list[float]) -> None:
+def test_what_is_over_at_once_is_not_worth_a_line(clock):
     stream = io.StringIO()
     shown = Progress(stream=stream, every=5)
     for _ in range(60):  # a small index, embedded again and again
@@ -59,11 +59,10 @@ def test_what_is_over_at_once_is_not_worth_a_line(clock: list[float]) -> None:
         clock[0] += 2
         shown.count_long("index", done, 1000)
     shown.close()
-    lines = stream.getvalue().splitlines()
-    assert [line.split()[1] for line in lines] == ["400/1,000", "700/1,000", "1,000/1,000"]
+    assert [line.split()[1] for line in stream.getvalue().splitlines()] == ["400/1,000", "700/1,000", "1,000/1,000"]
 
 
-def test_time_left_of_a_resumed_stage_counts_from_where_it_went_on(clock: list[float]) -> None:
+def test_time_left_of_a_resumed_stage_counts_from_where_it_went_on(clock):
     stream = io.StringIO()
     shown = Progress(stream=stream)
     shown.report("ict", 900, 1000, {})
@@ -72,7 +71,7 @@ def test_time_left_of_a_resumed_stage_counts_from_where_it_went_on(clock: list[f
     assert stream.getvalue().splitlines()[-1] == "ict  950/1,000  0:10, 0:10 left"
 
 
-def test_counts_are_shown_with_rate_and_time_left(clock: list[float]) -> None:
+def test_counts_are_shown_with_rate_and_time_left(clock):
     stream = io.StringIO()
     shown = Progress(stream=stream)
     shown.count("documents", 100, 1000)
@@ -81,7 +80,7 @@ def test_counts_are_shown_with_rate_and_time_left(clock: list[float]) -> None:
     assert stream.getvalue().splitlines()[-1] == "documents  600/1,000  per second 50  0:10, 0:08 left"
 
 
-def test_the_same_count_over_again_starts_anew(clock: list[float]) -> None:
+def test_the_same_count_over_again_starts_anew(clock):
     stream = io.StringIO()
     shown = Progress(stream=stream)
     for done in (5, 10, 5, 10):
@@ -90,7 +89,7 @@ def test_the_same_count_over_again_starts_anew(clock: list[float]) -> None:
     assert len(stream.getvalue().splitlines()) == 4
 
 
-def test_messages_stay_in_order_and_as_they_are(clock: list[float]) -> None:
+def test_messages_stay_in_order_and_as_they_are(clock):
     stream = io.StringIO()
     shown = Progress(stream=stream)
     shown.report("ict", 1, 10, {})
@@ -99,7 +98,7 @@ def test_messages_stay_in_order_and_as_they_are(clock: list[float]) -> None:
     assert [line[:6] for line in stream.getvalue().splitlines()] == ["ict  1", "ict  2", "[bold]"]
 
 
-def test_quiet_prints_nothing() -> None:
+def test_quiet_prints_nothing():
     stream = Terminal()
     with Progress(quiet=True, stream=stream) as shown:
         shown.report("ict", 1, 1, {"loss": 1.0})
@@ -108,7 +107,7 @@ def test_quiet_prints_nothing() -> None:
     assert stream.getvalue() == ""
 
 
-def test_a_terminal_gets_bars_and_standard_output_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_terminal_gets_bars_and_standard_output_nothing(monkeypatch, capsys):
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("COLUMNS", "120")
     stream = Terminal()
@@ -124,7 +123,7 @@ def test_a_terminal_gets_bars_and_standard_output_nothing(monkeypatch: pytest.Mo
     assert text.rstrip().endswith("\x1b[?25h") or "\x1b[?25h" in text
 
 
-def test_a_dumb_terminal_gets_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dumb_terminal_gets_plain_lines(monkeypatch):
     monkeypatch.setenv("TERM", "dumb")
     stream = Terminal()
     with Progress(stream=stream) as shown:
@@ -132,6 +131,6 @@ def test_a_dumb_terminal_gets_plain_lines(monkeypatch: pytest.MonkeyPatch) -> No
     assert stream.getvalue() == "ict  1/1  loss -  0:00\n"
 
 
-def test_rich_is_not_imported_without_a_terminal() -> None:
+def test_rich_is_not_imported_without_a_terminal():
     code = "import sys; from realm.progress import Progress; Progress().report('ict', 1, 1, {}); sys.exit('rich' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60).returncode == 0

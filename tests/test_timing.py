@@ -11,14 +11,14 @@ from realm.timing import Stopwatch, charged, running
 class Clock:
     """A clock that a test turns on."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.now = 0.0
 
-    def __call__(self) -> float:
+    def __call__(self):
         return self.now
 
 
-def test_every_moment_belongs_to_one_kind() -> None:
+def test_every_moment_belongs_to_one_kind():
     clock = Clock()
     watch = Stopwatch("outside", clock=clock)
     clock.now += 1
@@ -39,7 +39,7 @@ def test_every_moment_belongs_to_one_kind() -> None:
     assert watch.seconds() == {"outside": 17, "forward": 202, "data": 36}
 
 
-def test_a_whole_block_keeps_what_inner_ones_take() -> None:
+def test_a_whole_block_keeps_what_inner_ones_take():
     clock = Clock()
     watch = Stopwatch("outside", clock=clock)
     with watch("evaluation", whole=True):
@@ -51,7 +51,7 @@ def test_a_whole_block_keeps_what_inner_ones_take() -> None:
     assert watch.seconds() == {"outside": 0, "evaluation": 3, "search": 4}
 
 
-def test_work_is_charged_to_the_stopwatch_that_runs_in_this_thread() -> None:
+def test_work_is_charged_to_the_stopwatch_that_runs_in_this_thread():
     clock = Clock()
     with charged("search"):
         assert timing.seconds() == {}  # none runs
@@ -71,13 +71,13 @@ def test_work_is_charged_to_the_stopwatch_that_runs_in_this_thread() -> None:
     assert outer.seconds() == {"search": 1, "other": 6}
 
 
-def test_an_accelerator_is_waited_for_before_each_look_at_the_clock() -> None:
+def test_an_accelerator_is_waited_for_before_each_look_at_the_clock():
     clock = Clock()
 
-    def finish() -> None:
+    def finish():
         clock.now += pending.pop() if pending else 0
 
-    pending: list[int] = []
+    pending = []
     watch = Stopwatch("outside", clock=clock, settle=finish)
     with watch("forward"):
         pending.append(8)  # asked for here, done when it is waited for

@@ -8,10 +8,9 @@ import pytest
 import torch
 
 from realm.answering.explain import best_spans, explain
-from realm.answering.records import Explanation
 from realm.documents.ingest.builder import build_corpus
 from realm.documents.store.blocks import NULL_BLOCK, BlockStore
-from realm.errors import ConfigError, DataError, RealmError, RunError
+from realm.errors import ConfigError, DataError, RunError
 from realm.models.featurize import Featurizer
 from realm.models.model import RealmModel
 from realm.models.spec import bert_spec, one_body
@@ -37,16 +36,16 @@ class World:
     generation: Generation
     inputs: BlockInputs
 
-    def explain(self, text: str = SENTENCE, **options: object) -> Explanation:
-        return explain(self.model, self.generation, self.inputs, text, **options)  # type: ignore[arg-type]
+    def explain(self, text=SENTENCE, **options):
+        return explain(self.model, self.generation, self.inputs, text, **options)
 
-    def ids(self, *documents: str) -> list[int]:
+    def ids(self, *documents):
         rows = np.concatenate([self.inputs.store.rows_of_document(d) for d in documents])
         return sorted(np.asarray(self.inputs.store.block_ids)[rows].tolist())
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+def world(tmp_path_factory):
     """A random model whose live embedder has moved away from the published one."""
     root = tmp_path_factory.mktemp("explain")
     source = root / "documents.jsonl"
@@ -54,8 +53,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     build_corpus([source], root / "corpus", vocab_size=300)
     store = BlockStore.open(root / "corpus")
     special = store.tokenizer.special
-    featurizer = Featurizer(cls=special.cls, sep=special.sep, mask=special.mask, pad=special.pad, query_length=48)
-    inputs = BlockInputs(store, featurizer)
+    inputs = BlockInputs(store, Featurizer(cls=special.cls, sep=special.sep, mask=special.mask, pad=special.pad, query_length=48))
     torch.manual_seed(0)
     size = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32, "max_length": 512, "dropout": 0.1, "attention_dropout": 0.0}
     model = RealmModel(one_body(bert_spec(vocab_size=store.tokenizer.vocab_size, **size), projection=16))
@@ -67,7 +65,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     return World(model, generation, inputs)
 
 
-def enumerated(world: World, explanation: Explanation) -> tuple[list[float], list[float]]:
+def enumerated(world, explanation):
     """p(z|x) and p(y|z,x) of each candidate, one plain forward pass at a time."""
     store, features = world.inputs.store, world.inputs.featurizer
     spans = store.tokenizer.encode(list(explanation.targets))
@@ -100,7 +98,7 @@ def enumerated(world: World, explanation: Explanation) -> tuple[list[float], lis
         ("The [MASK] is the currency of [MASK].", []),
     ],
 )
-def test_p_y_is_the_enumerated_sum_and_r_its_gradient(world: World, text: str, targets: list[str]) -> None:
+def test_p_y_is_the_enumerated_sum_and_r_its_gradient(world, text, targets):
     found = world.explain(text, targets=targets)
     p_z, given = enumerated(world, found)
     assert [c.p_z for c in found.candidates] == pytest.approx(p_z, abs=1e-5)
@@ -114,7 +112,7 @@ def test_p_y_is_the_enumerated_sum_and_r_its_gradient(world: World, text: str, t
     assert sum(c.r for c in found.candidates) == pytest.approx(0, abs=1e-6)
 
 
-def test_contract(world: World) -> None:
+def test_contract(world):
     found = world.explain(targets=["pound sterling"], k=5, top=3).to_dict()
     assert list(found) == KEYS
     assert list(found["candidates"][0]) == CANDIDATE_KEYS and list(found["predictions"][0]) == ["text", "p"]
@@ -127,7 +125,7 @@ def test_contract(world: World) -> None:
     assert json.loads(json.dumps(found, allow_nan=False)) == found
 
 
-def test_blocks_that_hold_the_sentence_are_excluded_only_with_a_target(world: World) -> None:
+def test_blocks_that_hold_the_sentence_are_excluded_only_with_a_target(world):
     everything = {"k": len(DOCUMENTS) + 5}
     found = world.explain(targets=["pound sterling"], **everything)
     assert list(found.excluded) == world.ids("pound", "britain")  # case and white space do not count
@@ -136,13 +134,13 @@ def test_blocks_that_hold_the_sentence_are_excluded_only_with_a_target(world: Wo
     assert world.explain(**everything).excluded == ()
 
 
-def test_only_the_sentences_that_were_masked_count_as_trivial(world: World) -> None:
+def test_only_the_sentences_that_were_masked_count_as_trivial(world):
     text = "Great Britain is an island. The [MASK] is the currency."
     assert world.explain(text, targets=["pound"]).excluded == ()
     assert list(world.explain("Hello there. [MASK] is its capital.", targets=["London"]).excluded) == world.ids("uk")
 
 
-def test_the_published_embedder_searches(world: World) -> None:
+def test_the_published_embedder_searches(world):
     found = world.explain("The [MASK] is a country.", targets=["capital"], k=5)
     features, tokenizer = world.inputs.featurizer, world.inputs.store.tokenizer
     before, span, after = tokenizer.encode(["The ", "capital", " is a country."])
@@ -153,13 +151,13 @@ def test_the_published_embedder_searches(world: World) -> None:
     assert [c.block_id for c in found.candidates[1:]] == hits.ids[0].tolist() != live.ids[0].tolist()
 
 
-def test_documents_can_be_excluded(world: World) -> None:
+def test_documents_can_be_excluded(world):
     found = world.explain(targets=["pound"], exclude_documents=["uk", "d3"], k=40)
     assert list(found.excluded) == world.ids("uk", "d3")
     assert not set(found.excluded) & {c.block_id for c in found.candidates}
 
 
-def test_predictions_are_distinct_ordered_and_have_their_probability(world: World) -> None:
+def test_predictions_are_distinct_ordered_and_have_their_probability(world):
     found = world.explain(top=8)
     p = [q.p for q in found.predictions]
     assert p == sorted(p, reverse=True) and len({q.text for q in found.predictions}) == len(p) == 8
@@ -169,17 +167,17 @@ def test_predictions_are_distinct_ordered_and_have_their_probability(world: Worl
         assert again.p_y == pytest.approx(found.p_y, rel=1e-6)
 
 
-def test_predictions_with_a_target_are_of_its_own_masked_input(world: World) -> None:
+def test_predictions_with_a_target_are_of_its_own_masked_input(world):
     found = world.explain(targets=["pound sterling"])
     assert world.explain(targets=[found.predictions[0].text]).p_y >= found.p_y * (1 - 1e-6)
 
 
-def test_several_masks_show_their_spans_in_order(world: World) -> None:
+def test_several_masks_show_their_spans_in_order(world):
     found = world.explain("The [MASK] is the currency of [MASK].")
     assert len(found.targets) == 2 and found.predictions[0].text == " | ".join(found.targets)
 
 
-def test_beam_search_finds_the_best_joint_spans() -> None:
+def test_beam_search_finds_the_best_joint_spans():
     torch.manual_seed(1)
     log_p_z = torch.randn(3, dtype=torch.float64).log_softmax(0)
     log_probs = (3 * torch.randn(3, 2, 7, dtype=torch.float64)).log_softmax(-1)
@@ -204,13 +202,13 @@ def test_beam_search_finds_the_best_joint_spans() -> None:
         (SENTENCE, {"k": 0}, ConfigError, "at least 1"),
     ],
 )
-def test_bad_input_is_one_line_with_a_cure(world: World, text: str, options: dict[str, object], kind: type[RealmError], words: str) -> None:
+def test_bad_input_is_one_line_with_a_cure(world, text, options, kind, words):
     with pytest.raises(kind) as caught:
         world.explain(text, **options)
     assert words in str(caught.value) and "\n" not in str(caught.value)
     assert caught.value.cure or kind is ConfigError
 
 
-def test_a_model_without_an_encoder_is_refused(world: World) -> None:
+def test_a_model_without_an_encoder_is_refused(world):
     with pytest.raises(RunError, match="pretrain"):
         explain(world.model.with_parts(encoder=None), world.generation, world.inputs, SENTENCE)

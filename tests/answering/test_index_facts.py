@@ -3,8 +3,7 @@
 import dataclasses
 import json
 import shutil
-from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import get_args, get_type_hints
 
 import pytest
 
@@ -20,27 +19,27 @@ QUESTION = "What is the currency of Arvad?"
 
 
 @pytest.fixture
-def run(tiny_run: Path, tmp_path: Path) -> Path:
+def run(tiny_run, tmp_path):
     return shutil.copytree(tiny_run, tmp_path / "run")
 
 
-def set_kind(run: Path, kind: str) -> None:
+def set_kind(run, kind):
     config = run / "config.toml"
     config.write_text(config.read_text("utf-8").replace('[index]\nkind = "auto"', f'[index]\nkind = "{kind}"'), "utf-8")
     assert run_index_kind(config) == kind
 
 
-def info(run: Path, capsys: pytest.CaptureFixture[str]) -> Any:
+def info(run, capsys):
     capsys.readouterr()
     assert main(["index", "info", str(run), "--json"]) == 0
     return json.loads(capsys.readouterr().out.splitlines()[-1])
 
 
-def test_recipes_know_every_kind() -> None:
+def test_recipes_know_every_kind():
     assert get_args(get_type_hints(IndexConfig)["kind"]) == ("auto", *KINDS)
 
 
-def test_info_of_the_default(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_info_of_the_default(run, capsys):
     found = info(run, capsys)
     assert (found["kind"], found["metric"], found["rows"], found["removed"]) == ("exact", "ip", 12, 0)
     assert found["why"] == "192 components: up to 2,097,152 are scanned whole"
@@ -55,7 +54,7 @@ def test_info_of_the_default(run: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_serves_a_run(kind: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_kind_serves_a_run(kind, run, capsys):
     if kind not in ("exact", "compressed"):
         pytest.importorskip("faiss")
     if kind == "compressed" and installed_kernel() is None:
@@ -69,13 +68,13 @@ def test_every_kind_serves_a_run(kind: str, run: Path, capsys: pytest.CaptureFix
     assert found["kind"] == kind and found["recall"]["5"] == 1.0
 
 
-def test_the_kind_may_change_at_any_time(run: Path) -> None:
+def test_the_kind_may_change_at_any_time(run):
     recipe = load_recipe(run / "config.toml")
     claim_run(RunPaths(run), dataclasses.replace(recipe, index=IndexConfig(kind="exact")))
     assert run_index_kind(run / "config.toml") == "exact"
 
 
-def test_a_kind_that_is_not_installed(run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_kind_that_is_not_installed(run, monkeypatch, capsys):
     monkeypatch.setitem(__import__("sys").modules, "faiss", None)
     set_kind(run, "clustered")
     assert main(["index", "search", str(run), QUESTION]) == 2
@@ -84,14 +83,14 @@ def test_a_kind_that_is_not_installed(run: Path, monkeypatch: pytest.MonkeyPatch
     )
 
 
-def test_an_unknown_kind_is_named(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_kind_is_named(run, capsys):
     config = run / "config.toml"
     config.write_text(config.read_text("utf-8").replace('kind = "auto"', 'kind = "hnsw"'), "utf-8")
     assert main(["index", "info", str(run)]) == 2
     assert "'index.kind' cannot be 'hnsw'. It is one of: auto, exact, compressed" in capsys.readouterr().err
 
 
-def test_a_shard_cut_short_is_named(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_shard_cut_short_is_named(run, capsys):
     shard = max((run / "index").glob("0*/vectors-00000.npy"))
     shard.write_bytes(shard.read_bytes()[:-100])
     assert main(["index", "info", str(run)]) == 2

@@ -3,9 +3,7 @@
 import importlib.util
 import os
 import shutil
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +12,7 @@ if MISSING:
     collect_ignore_glob = ["test_*.py"]
 
 
-def _program(*names: str) -> str:
+def _program(*names):
     """The first of these programs that is installed."""
     found = next((path for name in names if (path := shutil.which(name))), None)
     if found is None:
@@ -23,7 +21,7 @@ def _program(*names: str) -> str:
 
 
 @pytest.fixture(scope="session")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def chromium(tmp_path_factory):
     """One browser for all tests. Pictures go to $REALM_SCREENSHOTS, or among the temporary files."""
     from .tools import Browser
 
@@ -36,7 +34,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 
 @pytest.fixture
-def browser(chromium: Any) -> Iterator[Any]:
+def browser(chromium):
     """The browser, without what a test before has left in it. What the console says is an error, unless the test has read it away."""
     chromium.driver.get("about:blank")
     chromium.complaints()
@@ -47,18 +45,18 @@ def browser(chromium: Any) -> Iterator[Any]:
 
 
 @pytest.fixture
-def run_copy(tiny_run: Path, tmp_path: Path) -> Path:
+def run_copy(tiny_run, tmp_path):
     return shutil.copytree(tiny_run, tmp_path / "run")
 
 
 @pytest.fixture
-def start() -> Iterator[Callable[..., Any]]:
+def start():
     """Starts servers and ends them after the test."""
     from .tools import Server
 
-    started: list[Any] = []
+    started = []
 
-    def begin(run: Path, **options: Any) -> Any:
+    def begin(run, **options):
         started.append(Server(run, **options))
         return started[-1]
 
@@ -68,13 +66,13 @@ def start() -> Iterator[Callable[..., Any]]:
 
 
 @pytest.fixture
-def server(start: Callable[..., Any], run_copy: Path) -> Any:
+def server(start, run_copy):
     """A server of its own for a test that changes documents or stops it."""
     return start(run_copy)
 
 
 @pytest.fixture(scope="module")
-def shared(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def shared(tiny_run, tmp_path_factory):
     """One server for tests that change nothing."""
     from .tools import Server
 

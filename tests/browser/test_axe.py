@@ -7,7 +7,6 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,10 +16,9 @@ from realm.storage.manifests import write_note
 from realm.storage.paths import RunPaths
 
 from .test_page import QUESTION, VIEWS
-from .tools import Browser, Server
 
 pytestmark = pytest.mark.browser
-LOOKS: dict[str, dict[str, Any]] = {
+LOOKS = {
     "light": {"scheme": "light"},
     "dark": {"scheme": "dark"},
     "phone": {"width": 390, "height": 844},
@@ -32,7 +30,7 @@ each_look = pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
 
 
 @pytest.fixture(scope="module")
-def axe() -> str:
+def axe():
     """The source of axe-core."""
     path = Path(os.environ.get("REALM_AXE") or PLACED)
     if not path.is_file():
@@ -40,7 +38,7 @@ def axe() -> str:
     return path.read_text("utf-8")
 
 
-def violations(browser: Browser, axe: str) -> list[str]:
+def violations(browser, axe):
     """What axe finds wrong with the page, with everything unfolded: rule, what it means, the first elements."""
     browser.quiet()
     browser.run("document.querySelectorAll('details').forEach(e => { e.open = true })")
@@ -48,14 +46,14 @@ def violations(browser: Browser, axe: str) -> list[str]:
     script = (
         "const done = arguments[0]; axe.run(document, {resultTypes: ['violations']}).then(r => done(r.violations), e => done([String(e)]))"
     )
-    found: list[Any] = browser.driver.execute_async_script(script)
+    found = browser.driver.execute_async_script(script)
     return [
         one if isinstance(one, str) else f"{one['id']}: {one['help']}: " + " | ".join(node["html"][:160] for node in one["nodes"][:4])
         for one in found
     ]
 
 
-def test_the_examination_bites(browser: Browser, axe: str) -> None:
+def test_the_examination_bites(browser, axe):
     browser.open(
         "data:text/html,<title>x</title><html lang=en><main><h1>x</h1><img src=x><p style='color:%23ccc;background:white'>grey</p></main>"
     )
@@ -65,13 +63,13 @@ def test_the_examination_bites(browser: Browser, axe: str) -> None:
 
 @each_look
 @pytest.mark.parametrize("place", ["", *VIEWS])
-def test_the_page(browser: Browser, shared: Server, axe: str, place: str, look: dict[str, Any]) -> None:
+def test_the_page(browser, shared, axe, place, look):
     browser.open(shared.url + "/" + place, **look)
     assert violations(browser, axe) == []
 
 
 @each_look
-def test_an_answer_that_is_withheld_and_one_without_a_document(browser: Browser, shared: Server, axe: str, look: dict[str, Any]) -> None:
+def test_an_answer_that_is_withheld_and_one_without_a_document(browser, shared, axe, look):
     browser.open(shared.url, **look)
     browser.ask(QUESTION)
     browser.run("const e = document.querySelector('#ask-below'); e.value = 95; e.dispatchEvent(new Event('input', {bubbles: true}))")
@@ -84,30 +82,26 @@ def test_an_answer_that_is_withheld_and_one_without_a_document(browser: Browser,
 
 
 @each_look
-def test_the_question_before_something_is_deleted(browser: Browser, shared: Server, axe: str, look: dict[str, Any]) -> None:
+def test_the_question_before_something_is_deleted(browser, shared, axe, look):
     browser.open(f"{shared.url}/#documents?id=Arvad%2F0", **look)
     browser.press("Delete")
     assert browser.run("return document.querySelector('dialog').open")
     assert violations(browser, axe) == []
 
 
-def as_the_demo_does(paths: RunPaths) -> None:
+def as_the_demo_does(paths):
     """Claims, answers and an explanation, where the demo's report finds them."""
     realm = Realm.open(paths.root)
     answer = realm.ask(QUESTION).to_dict() | {"correct": False, "accepted": ["Tirel"]}
     explained = realm.answering.explain("The currency of Arvad is the [MASK].", ["Tirel"], k=4).to_dict()
-    found = {
-        "claims": ["Before training 3 of 60 are right."],
-        "answers": [answer, answer | {"correct": True}],
-        "explanation": explained,
-    }
+    found = {"claims": ["Before training 3 of 60 are right."], "answers": [answer, answer | {"correct": True}], "explanation": explained}
     for name, value in found.items():
         write_note(paths.results / f"{name}.json", json.loads(json.dumps(value, default=vars)))
 
 
 @each_look
 @pytest.mark.parametrize("demo", [False, True], ids=["report", "demo"])
-def test_the_report(browser: Browser, run_copy: Path, axe: str, demo: bool, look: dict[str, Any]) -> None:
+def test_the_report(browser, run_copy, axe, demo, look):
     paths = RunPaths(run_copy)
     if demo:
         as_the_demo_does(paths)

@@ -1,13 +1,10 @@
 """Documents that come, change and go while somebody asks; files that are no documents; text that would like to be HTML."""
 
 import json
-from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
 from selenium.common.exceptions import JavascriptException
-
-from .tools import Browser, Server
 
 pytestmark = pytest.mark.browser
 QUESTION = "What is the currency of Arvad?"
@@ -15,14 +12,14 @@ HOSTILE = "<script>window.owned = 1</script><img src=x onerror='window.owned = 2
 HOSTILE_ID = '"><svg onload="window.owned=3">/..'
 
 
-def paste(browser: Browser, name: str, title: str, text: str) -> None:
+def paste(browser, name, title, text):
     browser.one("#new-id").send_keys(name)
     browser.one("#new-title").send_keys(title)
     browser.one("#new-text").send_keys(text)
     browser.press("Add document", ".composer")
 
 
-def test_add_ask_again_change_delete(browser: Browser, server: Server) -> None:
+def test_add_ask_again_change_delete(browser, server):
     browser.open(server.url)
     browser.ask(QUESTION)
     before = browser.text(".said")
@@ -57,7 +54,7 @@ def test_add_ask_again_change_delete(browser: Browser, server: Server) -> None:
     assert "12 documents" in browser.text("#documents-main") and server.call("GET", "/v1/run")["corpus"]["documents"] == 12
 
 
-def test_ids_that_no_path_can_hold(browser: Browser, server: Server) -> None:
+def test_ids_that_no_path_can_hold(browser, server):
     """A browser takes dots out of a path before it sends it."""
     for name, words in ((".", "One dot is the whole name."), ("..", "Two dots are another name.")):
         server.call("POST", "/v1/documents", {"documents": [{"id": name, "title": "", "text": words}]})
@@ -65,7 +62,7 @@ def test_ids_that_no_path_can_hold(browser: Browser, server: Server) -> None:
         browser.sees(".document", words)
 
 
-def test_an_upload_changes_the_answer(browser: Browser, server: Server, tmp_path: Path) -> None:
+def test_an_upload_changes_the_answer(browser, server, tmp_path):
     """All documents are replaced, so that no old answer can be left."""
     browser.open(server.url)
     browser.ask(QUESTION)
@@ -107,7 +104,7 @@ def test_an_upload_changes_the_answer(browser: Browser, server: Server, tmp_path
         ("large.txt", b"a " * 4_500_000, "larger than 8.0 MiB"),
     ],
 )
-def test_files_that_are_no_documents(browser: Browser, shared: Server, tmp_path: Path, name: str, data: bytes, said: str) -> None:
+def test_files_that_are_no_documents(browser, shared, tmp_path, name, data, said):
     browser.open(f"{shared.url}/#documents?add=1")
     (tmp_path / name).write_bytes(data)
     browser.one("#files").send_keys(str(tmp_path / name))
@@ -115,7 +112,7 @@ def test_files_that_are_no_documents(browser: Browser, shared: Server, tmp_path:
     assert not browser.all("#replace")
 
 
-def test_markdown_and_text_become_documents(browser: Browser, server: Server, tmp_path: Path) -> None:
+def test_markdown_and_text_become_documents(browser, server, tmp_path):
     (tmp_path / "guide.md").write_text("# The guide to Novaria\n\nNovaria pays with crowns.", "utf-8")
     (tmp_path / "näh.txt").write_text("The näh is a river in Novaria. \U0001f600", "utf-8")
     browser.open(f"{server.url}/#documents?add=1")
@@ -126,7 +123,7 @@ def test_markdown_and_text_become_documents(browser: Browser, server: Server, tm
     assert found["guide.md"] == "The guide to Novaria" and found["näh.txt"] == "näh"
 
 
-def test_hostile_documents_are_text(browser: Browser, server: Server) -> None:
+def test_hostile_documents_are_text(browser, server):
     """Wherever a title, an id or a text is shown, it is shown as it is, and nothing in it runs."""
     server.call("POST", "/v1/documents", {"documents": [{"id": HOSTILE_ID, "title": HOSTILE, "text": f"Hostile {HOSTILE} text."}]})
     links = [
@@ -143,7 +140,7 @@ def test_hostile_documents_are_text(browser: Browser, server: Server) -> None:
             assert browser.text("mark") == "<script>" and HOSTILE_ID in browser.text(".document")
 
 
-def test_nothing_can_be_turned_into_html(browser: Browser, shared: Server) -> None:
+def test_nothing_can_be_turned_into_html(browser, shared):
     """The policy itself: a script of this very page is refused, too."""
     browser.open(shared.url)
     parse = "new DOMParser().parseFromString('x', 'text/html')"

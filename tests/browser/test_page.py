@@ -1,12 +1,11 @@
 """What a person does with the page: ask, read the evidence, explain, look at the run; on a phone, in the dark, with keys alone."""
 
-from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 from selenium.webdriver.common.keys import Keys
 
-from .tools import Browser, Server, until
+from .tools import until
 
 pytestmark = pytest.mark.browser
 QUESTION = "What is the currency of Arvad?"
@@ -21,7 +20,7 @@ VIEWS = [
 ]
 
 
-def test_ask_and_read_the_evidence(browser: Browser, shared: Server) -> None:
+def test_ask_and_read_the_evidence(browser, shared):
     browser.open(shared.url)
     assert "12 documents" in browser.text("#ask-result")
     known = shared.call("GET", "/v1/run")["examples"]
@@ -53,19 +52,19 @@ def test_ask_and_read_the_evidence(browser: Browser, shared: Server) -> None:
     assert browser.run("return document.title") == f"{QUESTION} – REALM"
 
 
-def test_a_link_asks(browser: Browser, shared: Server) -> None:
+def test_a_link_asks(browser, shared):
     browser.open(f"{shared.url}/#ask?q=What+is+the+currency+of+Arvad%3F&k=3")
     browser.one(".said")
     assert len(browser.all(".evidence > li")) == 3 and browser.run("return document.querySelector('#question').value") == QUESTION
 
 
-def _slide(browser: Browser, percent: int) -> None:
+def _slide(browser, percent):
     """Move the control for how sure an answer must be, as a hand would."""
     script = "const e = document.querySelector('#ask-below'); e.value = arguments[0]; e.dispatchEvent(new Event('input', {bubbles: true}))"
     browser.run(script, str(percent))
 
 
-def test_an_answer_that_is_held_back(browser: Browser, shared: Server) -> None:
+def test_an_answer_that_is_held_back(browser, shared):
     """At once, without asking again; the tab remembers it; the server is told."""
     browser.open(shared.url)
     browser.ask(QUESTION)
@@ -89,7 +88,7 @@ def test_an_answer_that_is_held_back(browser: Browser, shared: Server) -> None:
     assert browser.text(".said") == given["answer"] and not browser.all(".held")
 
 
-def test_leaving_documents_out(browser: Browser, shared: Server) -> None:
+def test_leaving_documents_out(browser, shared):
     """From the evidence, one after the other; both answers side by side; taken back by chips; a link holds it."""
     browser.open(shared.url)
     browser.ask(QUESTION)
@@ -97,8 +96,7 @@ def test_leaving_documents_out(browser: Browser, shared: Server) -> None:
     out = [first["evidence"][0]["doc_id"]]
     browser.press("Leave out and ask again", ".evidence > li")
     browser.sees(".pair", "WITHOUT 1 DOCUMENT")
-    body = {"questions": [QUESTION], "k": 5, "exclude_documents": out}
-    wanted = shared.call("POST", "/v1/answer", body)["answers"][0]
+    wanted = shared.call("POST", "/v1/answer", {"questions": [QUESTION], "k": 5, "exclude_documents": out})["answers"][0]
     assert [card.text for card in browser.all(".pair .said")] == [first["answer"], wanted["answer"]]
     ids = [found.text for found in browser.all(".evidence .id")]
     assert ids == [item["doc_id"] for item in wanted["evidence"]] and out[0] not in ids
@@ -127,7 +125,7 @@ def test_leaving_documents_out(browser: Browser, shared: Server) -> None:
     browser.sees(".pair", "NOW, WITH ALL DOCUMENTS")
 
 
-def test_leaving_everything_out(browser: Browser, shared: Server) -> None:
+def test_leaving_everything_out(browser, shared):
     names = [row["id"] for row in shared.call("GET", "/v1/documents")["documents"]]
     browser.open(f"{shared.url}/#ask?{urlencode([('q', QUESTION), ('k', 3), *(('without', name) for name in names)])}")
     browser.sees("#ask-result", "Every document is left out")
@@ -135,10 +133,9 @@ def test_leaving_everything_out(browser: Browser, shared: Server) -> None:
     assert all("422" in line for line in browser.complaints())
 
 
-def test_explain(browser: Browser, shared: Server) -> None:
+def test_explain(browser, shared):
     browser.open(shared.url + EXPLAIN)
-    body = {"text": "The currency of Arvad is the [MASK].", "targets": ["Tirel"], "k": 4}
-    wanted = shared.call("POST", "/v1/explain", body)
+    wanted = shared.call("POST", "/v1/explain", {"text": "The currency of Arvad is the [MASK].", "targets": ["Tirel"], "k": 4})
     items = browser.all(".candidates > li")
     assert len(items) == 4 and "No document" in items[0].text
     for item, given in zip(items, wanted["candidates"], strict=True):
@@ -149,7 +146,7 @@ def test_explain(browser: Browser, shared: Server) -> None:
     browser.shot("explain")
 
 
-def test_hiding_words(browser: Browser, shared: Server) -> None:
+def test_hiding_words(browser, shared):
     """A sentence without a mask is refused in words; selected words are hidden and become the target."""
     browser.open(f"{shared.url}/#explain")
     field = browser.one("#sentence")
@@ -162,7 +159,7 @@ def test_hiding_words(browser: Browser, shared: Server) -> None:
     browser.one(".candidates > li")
 
 
-def test_the_run(browser: Browser, shared: Server) -> None:
+def test_the_run(browser, shared):
     browser.open(f"{shared.url}/#run")
     run = shared.call("GET", "/v1/run")
     assert "12" in browser.text(".tiles") and f"REALM {run['realm']}" in browser.text(".tiles")
@@ -174,7 +171,7 @@ def test_the_run(browser: Browser, shared: Server) -> None:
     browser.shot("run")
 
 
-def _too_wide(browser: Browser) -> list[str]:
+def _too_wide(browser):
     """Elements that reach beyond the window, but for those inside a part that scrolls by itself."""
     return browser.run(
         "return [...document.querySelectorAll('body *')].filter(e => !e.closest('.scroll, .unseen, .skip') && e.checkVisibility()"
@@ -183,7 +180,7 @@ def _too_wide(browser: Browser) -> list[str]:
 
 
 @pytest.mark.parametrize("place", VIEWS)
-def test_narrow(browser: Browser, shared: Server, place: str) -> None:
+def test_narrow(browser, shared, place):
     browser.open(shared.url + place, width=360, height=740)
     assert browser.run("return [innerWidth, document.documentElement.scrollWidth]") == [360, 360] and not _too_wide(browser)
     browser.shot(f"phone-{VIEWS.index(place)}")
@@ -194,13 +191,12 @@ def test_narrow(browser: Browser, shared: Server, place: str) -> None:
     assert not small
 
 
-def _brightness(browser: Browser, what: str) -> float:
+def _brightness(browser, what):
     """Of a colour as the browser computes it, 0 to 1."""
-    parts = browser.run(f"return getComputedStyle(document.body).{what}.match(/[0-9.]+/g).map(Number)")
-    return sum(parts[:3]) / 765
+    return sum(browser.run(f"return getComputedStyle(document.body).{what}.match(/[0-9.]+/g).map(Number)")[:3]) / 765
 
 
-def test_dark(browser: Browser, shared: Server) -> None:
+def test_dark(browser, shared):
     for place in VIEWS:
         browser.open(shared.url + place, scheme="dark")
         assert _brightness(browser, "backgroundColor") < 0.2 and _brightness(browser, "color") > 0.8
@@ -213,7 +209,7 @@ def test_dark(browser: Browser, shared: Server) -> None:
         assert browser.text("#theme-name") == wanted and (_brightness(browser, "backgroundColor") < 0.2) == dark
 
 
-def test_keys_alone(browser: Browser, shared: Server) -> None:
+def test_keys_alone(browser, shared):
     browser.open(shared.url)
     browser.keys(Keys.TAB)
     assert browser.focused() == "Skip to the content"
@@ -237,7 +233,7 @@ def test_keys_alone(browser: Browser, shared: Server) -> None:
     assert shared.call("GET", "/v1/run")["corpus"]["documents"] == 12
 
 
-def test_every_view_has_names_for_those_who_listen(browser: Browser, shared: Server) -> None:
+def test_every_view_has_names_for_those_who_listen(browser, shared):
     """Landmarks, one heading at the top, a name for every control, a live region for answers."""
     unnamed = (
         "return [...document.querySelectorAll('button, a, input, select, textarea')].filter(e => e.checkVisibility() && "
@@ -245,7 +241,7 @@ def test_every_view_has_names_for_those_who_listen(browser: Browser, shared: Ser
     )
     for place in VIEWS:
         browser.open(shared.url + place)
-        found: dict[str, Any] = browser.run(
+        found = browser.run(
             "const seen = s => [...document.querySelectorAll(s)].filter(e => e.checkVisibility()).length;"
             "return {header: seen('header.top'), nav: seen('.top nav'), main: seen('main'), footer: seen('footer'), h1: seen('h1'),"
             " current: seen('.top nav [aria-current=page]')}"

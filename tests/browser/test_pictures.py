@@ -1,9 +1,6 @@
 """A picture as evidence: shown where the block stands, with its path, with a token too; what is gone is said."""
 
 import shutil
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,15 +10,13 @@ from PIL import Image
 
 from realm.documents.change.updates import add_documents
 
-from .tools import Browser, until
+from .tools import until
 
 pytestmark = pytest.mark.browser
 TOKEN = "a-token-of-enough-letters"
 
 
-def test_a_picture_is_shown_with_its_path(
-    browser: Browser, start: Callable[..., Any], run_copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_picture_is_shown_with_its_path(browser, start, run_copy, tmp_path, monkeypatch):
     monkeypatch.setattr("realm.documents.pages.pictures.recognised", lambda data, seconds: "")
     folder = tmp_path / "pictures"
     folder.mkdir()

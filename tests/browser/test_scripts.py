@@ -4,15 +4,13 @@ from urllib.parse import urlencode
 
 import pytest
 
-from .tools import Browser, Server
-
 pytestmark = pytest.mark.browser
 ARABIC = "القاهرة هي عاصمة مصر وأكبر مدنها، وتقع على نهر النيل. 1989"
 CHINESE = "广茂铁路是中国广东省的一条铁路，由三茂铁路股份有限公司管理，全长364.6公里。" * 12
 DIRECTION = "return getComputedStyle(document.querySelector(arguments[0])).direction"
 
 
-def test_text_runs_in_its_own_direction(browser: Browser, server: Server) -> None:
+def test_text_runs_in_its_own_direction(browser, server):
     rows = [{"id": "cairo", "title": "القاهرة", "text": ARABIC}, {"id": "rail", "title": "广茂铁路", "text": CHINESE}]
     server.call("POST", "/v1/documents", {"documents": rows})
     browser.open(f"{server.url}/#documents?{urlencode({'id': 'cairo'})}")

@@ -4,22 +4,19 @@ import json
 import shutil
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from realm.serve.shapes import LIMITS
 
-from .tools import Browser, Server, Site, until
+from .tools import Site, until
 
 pytestmark = pytest.mark.browser
 QUESTION = "What is the currency of Arvad?"
-Start = Callable[..., Server]
 
 
-def test_a_server_that_is_gone_and_comes_back(browser: Browser, start: Start, run_copy: Path) -> None:
+def test_a_server_that_is_gone_and_comes_back(browser, start, run_copy):
     first = start(run_copy)
     browser.open(first.url)
     first.stop()
@@ -35,7 +32,7 @@ def test_a_server_that_is_gone_and_comes_back(browser: Browser, start: Start, ru
     assert all("ERR_CONNECTION" in line or "ERR_EMPTY" in line for line in browser.complaints())
 
 
-def test_a_busy_server_is_waited_for(browser: Browser, start: Start, run_copy: Path) -> None:
+def test_a_busy_server_is_waited_for(browser, start, run_copy):
     server = start(run_copy, limits=replace(LIMITS, waiting=1))
     browser.open(server.url)
     go_on = threading.Event()
@@ -54,7 +51,7 @@ def test_a_busy_server_is_waited_for(browser: Browser, start: Start, run_copy: P
     assert all("503" in line for line in browser.complaints())
 
 
-def test_a_server_that_stays_busy(browser: Browser, start: Start, run_copy: Path) -> None:
+def test_a_server_that_stays_busy(browser, start, run_copy):
     server = start(run_copy, limits=replace(LIMITS, waiting=0))
     browser.open(f"{server.url}/#ask?q=Who%3F")
     browser.sees("#ask-result", "The server is busy")
@@ -65,7 +62,7 @@ def test_a_server_that_stays_busy(browser: Browser, start: Start, run_copy: Path
     assert len(complaints) == 4 and all("503" in line for line in complaints)
 
 
-def test_a_token_is_asked_for(browser: Browser, start: Start, run_copy: Path) -> None:
+def test_a_token_is_asked_for(browser, start, run_copy):
     server = start(run_copy, token="a-long-enough-token")
     browser.open(f"{server.url}/#ask?q=Who%3F")
     browser.sees("#token-form", "This server asks for a token")
@@ -84,17 +81,16 @@ def test_a_token_is_asked_for(browser: Browser, start: Start, run_copy: Path) ->
     assert all("401" in line for line in browser.complaints())
 
 
-def test_a_run_without_a_reader_searches(browser: Browser, start: Start, run_copy: Path) -> None:
+def test_a_run_without_a_reader_searches(browser, start, run_copy):
     shutil.rmtree(run_copy / "stages" / "finetune")
-    server = start(run_copy)
-    browser.open(server.url)
+    browser.open(start(run_copy).url)
     browser.one("#question").send_keys(QUESTION)
     browser.press("Ask", "#ask-form")
     browser.sees("#ask-result", "This run has no reader yet")
     assert len(browser.all(".evidence > li")) == 5
 
 
-def test_links_to_nothing(browser: Browser, shared: Server) -> None:
+def test_links_to_nothing(browser, shared):
     browser.open(f"{shared.url}/#documents?id=nobody")
     browser.sees("#documents-main", "There is no such document")
     browser.open(f"{shared.url}/#documents?start=5000")
@@ -133,7 +129,7 @@ Promise.all(Object.entries(tries).map(async ([name, act]) => { done[name] = awai
 
 
 @pytest.mark.parametrize("name", ["127.0.0.1", "localhost", "evil.example"])
-def test_a_foreign_page_reads_and_changes_nothing(browser: Browser, server: Server, name: str) -> None:
+def test_a_foreign_page_reads_and_changes_nothing(browser, server, name):
     """On another port of the same name, under another name of this machine, and from a site of its own."""
     before = server.call("GET", "/v1/documents")
     site = Site(FOREIGN.replace("SERVER", json.dumps(server.url)))
@@ -150,11 +146,10 @@ def test_a_foreign_page_reads_and_changes_nothing(browser: Browser, server: Serv
     browser.complaints()  # the browser tells of everything it has blocked
 
 
-def test_a_name_that_points_here_is_not_ours(browser: Browser, shared: Server) -> None:
+def test_a_name_that_points_here_is_not_ours(browser, shared):
     """DNS rebinding: the attacker's name, the server's port."""
     browser.open(f"http://evil.example:{shared.port}/")
     assert "does not answer under this name" in browser.text("body")
-    found = browser.run("return fetch('/v1/run').then(r => r.status)")
-    assert found == 403
+    assert browser.run("return fetch('/v1/run').then(r => r.status)") == 403
     time.sleep(0.2)
     assert browser.complaints()

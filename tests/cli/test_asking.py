@@ -3,8 +3,6 @@
 import io
 import json
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,12 +12,12 @@ from realm.cli import main
 class Pipe(io.StringIO):
     """Standard input that is no terminal, with bytes behind it."""
 
-    def __init__(self, data: bytes):
+    def __init__(self, data):
         super().__init__()
         self.buffer = io.BytesIO(data)
 
 
-def test_a_question_a_line(tiny_run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_question_a_line(tiny_run, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", Pipe("What is the currency of Arvad?\n\n  Who lives in Belmor?\r\nWas ist \xff?".encode("latin-1")))
     assert main(["ask", str(tiny_run), "--k", "2"]) == 0
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -27,11 +25,11 @@ def test_a_question_a_line(tiny_run: Path, monkeypatch: pytest.MonkeyPatch, caps
     assert all(len(row["evidence"]) == 2 for row in found)
 
 
-def test_a_prompt_with_history(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_prompt_with_history(tiny_run, tmp_path, monkeypatch, capsys):
     readline = pytest.importorskip("readline")
-    typed: list[Any] = ["What is the currency of Arvad?", "", KeyboardInterrupt(), "Who lives in Belmor?", EOFError()]
+    typed = ["What is the currency of Arvad?", "", KeyboardInterrupt(), "Who lives in Belmor?", EOFError()]
 
-    def enter(prompt: str) -> str:
+    def enter(prompt):
         line = typed.pop(0)
         if isinstance(line, BaseException):
             raise line

@@ -18,11 +18,11 @@ from .subjects import about_corpus
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(tmp_path_factory):
     """A corpus of two segments, with a document removed. It is copied, not changed."""
     root = tmp_path_factory.mktemp("whole")
 
-    def source(name: str, places: list[str]) -> Path:
+    def source(name, places):
         rows = [
             {"id": place, "title": place, "text": f"The currency of {place} is the yen. In 1950 the winters of {place} were long."}
             for place in places
@@ -38,20 +38,19 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def corpus(whole: Path, tmp_path: Path) -> Path:
+def corpus(whole, tmp_path):
     return Path(shutil.copytree(whole, tmp_path / "corpus"))
 
 
-def flip(path: Path, bit: int) -> None:
+def flip(path, bit):
     data = bytearray(path.read_bytes())
     data[bit // 8] ^= 1 << bit % 8
     path.write_bytes(data)
 
 
 @pytest.mark.parametrize("column", ["text", "title", "doc_id", "token_ids", "span_chars", "block_id", "char_start"])
-def test_a_flipped_bit_in_any_column_is_seen(corpus: Path, column: str) -> None:
-    store = BlockStore.open(corpus)
-    segment = store.segments[0]
+def test_a_flipped_bit_in_any_column_is_seen(corpus, column):
+    segment = BlockStore.open(corpus).segments[0]
     buffer = next(part for part in reversed(segment.view(0).column(column).buffers()) if part is not None and part.size)
     path = corpus / "segments" / segment.info.name
     flip(path, 8 * (buffer.address - segment._whole.address + buffer.size // 2))
@@ -62,7 +61,7 @@ def test_a_flipped_bit_in_any_column_is_seen(corpus: Path, column: str) -> None:
     assert found.path == path and "SHA-256 differs" in found.problem
 
 
-def test_a_high_bit_in_an_offset_is_one_line(corpus: Path) -> None:
+def test_a_high_bit_in_an_offset_is_one_line(corpus):
     """Arrow itself ends the process there."""
     segment = BlockStore.open(corpus).segments[0]
     offsets = segment.view(0).column("text").buffers()[1]
@@ -72,14 +71,14 @@ def test_a_high_bit_in_an_offset_is_one_line(corpus: Path) -> None:
         BlockStore.open(corpus).block(0)
 
 
-def test_removed_documents_do_not_come_back(corpus: Path) -> None:
+def test_removed_documents_do_not_come_back(corpus):
     tombstones = next(corpus.glob("tombstones-*.npy"))
     flip(tombstones, 8 * (tombstones.stat().st_size - 8))
     with pytest.raises(CorpusError, match=r"tombstones.*checksum differs"):
         BlockStore.open(corpus)
 
 
-def test_an_older_version_does_not_come_into_force(corpus: Path) -> None:
+def test_an_older_version_does_not_come_into_force(corpus):
     current = corpus / "CURRENT"
     assert manifest_path(corpus, 2).exists() and current.read_text().startswith("3 ")
     flip(current, 0)  # 3 -> 2
@@ -88,7 +87,7 @@ def test_an_older_version_does_not_come_into_force(corpus: Path) -> None:
 
 
 @pytest.fixture
-def other(tmp_path: Path) -> Path:
+def other(tmp_path):
     """Another corpus, at its version 2."""
     for name in ("Dulwen", "Estrag"):
         row = {"id": name, "title": name, "text": f"People in {name} trade wool since 1950."}
@@ -98,7 +97,7 @@ def other(tmp_path: Path) -> Path:
     return tmp_path / "other"
 
 
-def test_what_is_in_force_in_another_corpus_is_not_so_here(corpus: Path, other: Path) -> None:
+def test_what_is_in_force_in_another_corpus_is_not_so_here(corpus, other):
     """Its CURRENT is whole in itself, and names a version that is here, too. Nothing is deleted by its word."""
     whole, files = about_corpus(corpus), sorted(corpus.rglob("*.*"))
     shutil.copyfile(other / "CURRENT", corpus / "CURRENT")
@@ -114,7 +113,7 @@ def test_what_is_in_force_in_another_corpus_is_not_so_here(corpus: Path, other: 
     assert about_corpus(corpus) == whole
 
 
-def test_the_tagger_of_another_corpus_is_not_taken(corpus: Path, other: Path) -> None:
+def test_the_tagger_of_another_corpus_is_not_taken(corpus, other):
     shutil.copyfile(other / "tagger.json", corpus / "tagger.json")
     with pytest.raises(CorpusError, match="tagger of another corpus"):
         add_documents(corpus, [other.parent / "Estrag.jsonl"])
@@ -122,23 +121,22 @@ def test_the_tagger_of_another_corpus_is_not_taken(corpus: Path, other: Path) ->
     assert found.path == corpus / "tagger.json"
 
 
-def test_a_manifest_is_that_of_its_name(corpus: Path) -> None:
+def test_a_manifest_is_that_of_its_name(corpus):
     """Of another version it is whole, and its checksum is right."""
     shutil.copyfile(manifest_path(corpus, 2), manifest_path(corpus, 3))
     with pytest.raises(CorpusError, match="version 2"):
         BlockStore.open(corpus)
 
 
-def test_no_id_is_taken_twice(corpus: Path, tmp_path: Path) -> None:
+def test_no_id_is_taken_twice(corpus, tmp_path):
     source = tmp_path / "again.jsonl"
     source.write_text(json.dumps({"id": "Arvad1", "title": "x", "text": "Another text."}) + "\n")
-    documents = next(corpus.glob("segments/*.documents.npy"))
-    flip(documents, 8 * 128 + 3)
+    flip(next(corpus.glob("segments/*.documents.npy")), 8 * 128 + 3)
     with pytest.raises(CorpusError, match=r"look-up file.*checksum differs"):
         add_documents(corpus, [source])
 
 
-def test_compaction_does_not_republish_damage(corpus: Path) -> None:
+def test_compaction_does_not_republish_damage(corpus):
     before = sorted(path.name for path in corpus.rglob("*"))
     segment = next(corpus.glob("segments/*.arrow"))
     flip(segment, 8 * segment.read_bytes().find(b"yen"))

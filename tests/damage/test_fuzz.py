@@ -35,7 +35,7 @@ CASES, CHUNK = 10_000, 500
 
 
 @pytest.fixture(scope="module")
-def world(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def world(tiny_run, tmp_path_factory):
     """One of everything: a run with hybrid search and an added document, the same with its index built again, a corpus of two segments
     with documents removed, a pruned datastore, two checkpoints, a cache with an indexed folder."""
     root = tmp_path_factory.mktemp("world")
@@ -61,7 +61,7 @@ def world(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def _corpus(root: Path) -> None:
+def _corpus(root):
     for file, places in (("first.jsonl", [f"Arvad{n}" for n in range(12)]), ("more.jsonl", ["Belmor", "Carsin"])):
         text = "The currency of {0} is the yen. In 1950 the winters of {0} were long."
         rows = [{"id": place, "title": place, "text": text.format(place)} for place in places]
@@ -72,9 +72,9 @@ def _corpus(root: Path) -> None:
     remove_documents(root / "corpus", ["Arvad3"])
 
 
-def run_chunk(world: Path, work: Path, first: int, count: int) -> list[dict[str, str]]:
+def run_chunk(world, work, first, count):
     """{"case", "outcome", "said"} of each case; one that ended the process is among them, and the rest is run by another."""
-    found: list[dict[str, str]] = []
+    found = []
     while len(found) < count:
         command = [
             sys.executable,
@@ -100,13 +100,13 @@ def run_chunk(world: Path, work: Path, first: int, count: int) -> list[dict[str,
     return found
 
 
-def judge(found: list[dict[str, str]]) -> Counter[str]:
+def judge(found):
     bad = {(one["outcome"], one["case"].partition(": ")[2].split(":")[0]): one for one in found if one["outcome"] not in GOOD}
     assert not bad, "\n".join(f"{one['outcome']}: {one['case']}: {one['said'][-600:]}" for one in bad.values())
     return Counter(one["outcome"] for one in found)
 
 
-def test_every_kind_of_file_is_drawn(world: Path) -> None:
+def test_every_kind_of_file_is_drawn(world):
     kinds = Drawer(world, SUBJECTS).kinds
     for wanted in (
         "segments/n.arrow",
@@ -122,14 +122,14 @@ def test_every_kind_of_file_is_drawn(world: Path) -> None:
     assert len({kind.rpartition("/")[2] for kind in kinds}) > 40
 
 
-def test_a_sample_of_damage_ends_well(world: Path, tmp_path: Path) -> None:
+def test_a_sample_of_damage_ends_well(world, tmp_path):
     found = run_chunk(world, tmp_path, 0, SAMPLE)
     assert len(found) == SAMPLE and judge(found)["same"] < 2 * SAMPLE // 3, "much of what is drawn is noticed"
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(6 * 3600)
-def test_ten_thousand_cases_of_damage_end_well(world: Path, tmp_path: Path) -> None:
+def test_ten_thousand_cases_of_damage_end_well(world, tmp_path):
     found = [one for first in range(0, CASES, CHUNK) for one in run_chunk(world, tmp_path, first, CHUNK)]
     outcomes = judge(found)
     print(json.dumps({"cases": len(found), "seed": SEED, "outcomes": outcomes}))

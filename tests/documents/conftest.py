@@ -4,9 +4,6 @@ import bz2
 import gzip
 import json
 import lzma
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -15,7 +12,7 @@ from corpus_with_twins import corpus, featurizer, inputs, store  # noqa: F401
 CITIES = ["London", "Paris", "Rome", "Madrid", "Vienna", "Lisbon", "Oslo", "Athens"]
 
 
-def _city_rows(count: int = 24) -> list[dict[str, Any]]:
+def _city_rows(count=24):
     """Documents of several paragraphs about cities; every second one repeats a sentence verbatim."""
     rows = []
     for number in range(count):
@@ -31,16 +28,16 @@ def _city_rows(count: int = 24) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-def city_rows() -> Callable[..., list[dict[str, Any]]]:
+def city_rows():
     """Makes the first ``count`` (24) documents."""
     return _city_rows
 
 
 @pytest.fixture
-def write_jsonl(tmp_path: Path) -> Callable[[str, Sequence[Any]], Path]:
+def write_jsonl(tmp_path):
     """Write rows (objects, or ready lines) to a JSONL file below ``tmp_path``."""
 
-    def write(name: str, rows: Sequence[Any]) -> Path:
+    def write(name, rows):
         path = tmp_path / name
         path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows), encoding="utf-8")
         return path
@@ -49,10 +46,10 @@ def write_jsonl(tmp_path: Path) -> Callable[[str, Sequence[Any]], Path]:
 
 
 @pytest.fixture
-def pack() -> Callable[[Path, bytes], None]:
+def pack():
     """Writes bytes, compressed by the end of the file's name."""
 
-    def write(path: Path, data: bytes) -> None:
+    def write(path, data):
         match path.suffix:
             case ".gz":
                 path.write_bytes(gzip.compress(data))

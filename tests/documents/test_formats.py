@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_every_row_has_a_reader_and_is_found(name: str, tmp_path: Path) -> None:
+def test_every_row_has_a_reader_and_is_found(name, tmp_path):
     row = FORMATS[name]
     if not row.reader:
         assert not row.endings and not row.openings
@@ -28,20 +28,19 @@ def test_every_row_has_a_reader_and_is_found(name: str, tmp_path: Path) -> None:
         assert format_by_content(file) == name
 
 
-def test_no_two_rows_claim_one_file() -> None:
-    claims = Counter(mark for row in FORMATS.values() for mark in (*row.endings, *row.openings))
-    assert set(claims.values()) == {1}
+def test_no_two_rows_claim_one_file():
+    assert set(Counter(mark for row in FORMATS.values() for mark in (*row.endings, *row.openings)).values()) == {1}
     openings = [opening for row in FORMATS.values() for opening in row.openings]
     assert not [(a, b) for a in openings for b in openings if a != b and a.startswith(b)]
 
 
-def test_a_new_format_is_one_row_and_its_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_format_is_one_row_and_its_reader(tmp_path, monkeypatch):
     monkeypatch.setitem(FORMATS, "lines", FORMATS["text"])
     (tmp_path / "a.log").write_text("The currency of Arvad is the Tirel.")
     (document,) = sources.iter_documents(tmp_path / "a.log", sources.SourceOptions(format="lines"))
     assert isinstance(document, SourceDocument) and document.text == "The currency of Arvad is the Tirel."
 
 
-def test_the_documents_list_every_format() -> None:
+def test_the_documents_list_every_format():
     table = (ROOT / "docs" / "data-formats.md").read_text("utf-8").partition("## Documents")[2].partition("\n\n**")[0]
     assert set(FORMATS) <= set(re.findall(r"`([a-z]+)`", table))

@@ -2,7 +2,6 @@
 
 import json
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,12 +22,12 @@ from realm.text.sentences import split_sentences
 BLOCK = 48
 
 
-def build(out: Path, *sources: Path) -> Path:
+def build(out, *sources):
     build_corpus(sources, out, vocab_size=300, block_length=BLOCK, workers=1)
     return out
 
 
-def led_to(corpus: Path, doc_id: str) -> list[str]:
+def led_to(corpus, doc_id):
     """Documents that any block of a document leads to, each once, in order."""
     store = BlockStore.open(corpus)
     neighbours = Neighbours(store)
@@ -36,7 +35,7 @@ def led_to(corpus: Path, doc_id: str) -> list[str]:
     return list(dict.fromkeys(store.doc_id(row) for row in rows))
 
 
-def wiki(path: Path, *pages: tuple[str, str]) -> Path:
+def wiki(path, *pages):
     made = [
         f"<page><title>{title}</title><ns>0</ns><id>{number}</id><revision><id>9</id><text>{text}</text></revision></page>"
         for number, (title, text) in enumerate(pages, 1)
@@ -61,7 +60,7 @@ PAGES = (
 )
 
 
-def test_links_of_a_wiki_lead_through_redirects_and_circles_lead_nowhere(tmp_path: Path) -> None:
+def test_links_of_a_wiki_lead_through_redirects_and_circles_lead_nowhere(tmp_path):
     corpus = build(tmp_path / "corpus", wiki(tmp_path / "wiki.xml", *PAGES))
     assert led_to(corpus, "1") == ["4"]  # through two redirects; the link in the template is no prose
     assert led_to(corpus, "4") == ["5"] and led_to(corpus, "5") == ["4"]
@@ -72,7 +71,7 @@ def test_links_of_a_wiki_lead_through_redirects_and_circles_lead_nowhere(tmp_pat
     assert [store.doc_id(row) for row in Neighbours(store).of_row(int(store.live_rows_of_document("5")[0]))] == ["4"] * len(rows)
 
 
-def test_links_survive_every_change(tmp_path: Path) -> None:
+def test_links_survive_every_change(tmp_path):
     corpus = build(tmp_path / "corpus", wiki(tmp_path / "wiki.xml", *PAGES))
     remove_documents(corpus, ["4"])
     assert led_to(corpus, "1") == [] == led_to(corpus, "5")
@@ -91,7 +90,7 @@ def test_links_survive_every_change(tmp_path: Path) -> None:
     assert led_to(corpus, "1") == ["4"]
 
 
-def test_links_of_html_files_and_of_fetched_pages(tmp_path: Path) -> None:
+def test_links_of_html_files_and_of_fetched_pages(tmp_path):
     pytest.importorskip("trafilatura")
     pages = tmp_path / "site" / "places"
     pages.mkdir(parents=True)
@@ -122,7 +121,7 @@ NAMES = ("Guatemala", "Water", "New year", "Bank of England", "The Who", "iPhone
         ("He went to Washington, D.C. and to St. John's.", ["Washington, D.C.", "St. John's"]),
     ],
 )
-def test_titles_that_are_ordinary_words_are_no_names(text: str, found: list[str]) -> None:
+def test_titles_that_are_ordinary_words_are_no_names(text, found):
     places = mentions(text, split_sentences(text))
     assert [mention.name for place in places for mention in place if mention.name in NAMES] == found
     for place in places:
@@ -130,7 +129,7 @@ def test_titles_that_are_ordinary_words_are_no_names(text: str, found: list[str]
         assert all(" ".join(text[mention.start : mention.end].split()) == mention.name for mention in place)
 
 
-def test_the_longest_title_counts_and_several_documents_may_have_it(tmp_path: Path) -> None:
+def test_the_longest_title_counts_and_several_documents_may_have_it(tmp_path):
     rows = [
         {"id": "a", "title": "Notes", "text": "They left Guatemala City early. Then they saw Oslo, and later oslo again."},
         {"id": "b", "title": "Guatemala", "text": "A country."},
@@ -144,15 +143,15 @@ def test_the_longest_title_counts_and_several_documents_may_have_it(tmp_path: Pa
     assert led_to(build(tmp_path / "corpus", path), "a") == ["c", "d", "e"]
 
 
-def test_redirects_are_followed_to_their_end() -> None:
+def test_redirects_are_followed_to_their_end():
     pairs = np.array([[1, 2], [2, 3], [3, 4], [10, 11], [11, 10], [5, 5], [1, 99]], np.uint64)
     found = Redirects(pairs).resolve(np.array([1, 4, 7, 5, 10], np.uint64)).tolist()
     assert found[:4] == [4, 4, 7, 5] and found[4] in (10, 11)
     assert Redirects(np.empty((0, 2), np.uint64)).resolve(np.array([1], np.uint64)).tolist() == [1]
 
 
-def test_a_page_with_a_million_links_keeps_the_first_and_is_counted(tmp_path: Path) -> None:
-    links: list[tuple[str, str]] = []
+def test_a_page_with_a_million_links_keeps_the_first_and_is_counted(tmp_path):
+    links = []
     clean_wikitext(" ".join(f"[[P{number}]]" for number in range(1_000_000)), links=links)
     assert len(links) == 1_000_000 and bounded((words, title_key(name)) for words, name in links)[1]
     many = " ".join(f"[[P{number}]]" for number in range(50_000))
@@ -165,7 +164,7 @@ def test_a_page_with_a_million_links_keeps_the_first_and_is_counted(tmp_path: Pa
     assert led_to(corpus, "1") == ["2"]
 
 
-def test_bounds_of_links() -> None:
+def test_bounds_of_links():
     kept, cut = bounded([("a", 1), (" ", 2), ("b", 1), ("c\n d", 3)])
     assert kept == (("a", 1), ("c d", 3)) and not cut
     assert bounded((str(number), number) for number in range(MOST_LINKS))[1] is False
@@ -176,14 +175,14 @@ def test_bounds_of_links() -> None:
     assert anchors('<a>no</a><a href="x">the <b>other</b></a></a><a href="y">never ends') == [("the other", "x")]
 
 
-def test_strict_takes_a_document_without_all_of_its_links(tmp_path: Path) -> None:
+def test_strict_takes_a_document_without_all_of_its_links(tmp_path):
     many = " ".join(f"[[P{number}]]" for number in range(MOST_LINKS + 5))
     source = wiki(tmp_path / "wiki.xml", ("All", f"Words first. {many}"))
     assert build_corpus([source], tmp_path / "corpus", vocab_size=300, workers=1, strict=True).rejected == {TOO_MANY_LINKS: 1}
 
 
-def test_a_link_is_the_block_s_in_which_its_words_stand() -> None:
-    links: list[tuple[str, str]] = []
+def test_a_link_is_the_block_s_in_which_its_words_stand():
+    links = []
     prose = clean_wikitext("'''A''' is [[b_c#d|the ''B'']] and [[:Category:X]], [[File:y.jpg|[[z]]]] [[#own]].", links=links)
     assert links == [("the B", "b c"), ("Category:X", "Category:X")] and "the B and Category:X" in prose
     assert title_key("b  c") == title_key("B c") != title_key("B C")

@@ -7,21 +7,20 @@ import numpy as np
 import pytest
 
 from realm.documents.span_places import SMOOTHING, SpanPlaces
-from realm.documents.store.blocks import BlockStore
 from realm.text.matching.answers import normalize_answer
 from realm.text.wordpieces import word_table
 
 
 @pytest.fixture(scope="module")
-def places(store: BlockStore) -> SpanPlaces:
+def places(store):
     return SpanPlaces(store)
 
 
-def row_of(store: BlockStore, document: str) -> int:
+def row_of(store, document):
     return int(store.live_rows_of_document(document)[0])
 
 
-def test_case_punctuation_and_articles_do_not_count(store: BlockStore, places: SpanPlaces) -> None:
+def test_case_punctuation_and_articles_do_not_count(store, places):
     row = row_of(store, "france")
     body = store.token_ids(row).tolist()
     spelled = [store.tokenizer.encode([text])[0] for text in ("Paris", "paris,", "the Paris.", "  PARIS ")]
@@ -31,14 +30,14 @@ def test_case_punctuation_and_articles_do_not_count(store: BlockStore, places: S
     assert places.places(row, store.tokenizer.encode(["the"])[0]) == [] == places.places(row, store.tokenizer.encode(["."])[0])
 
 
-def test_part_of_a_word_is_no_place(store: BlockStore, places: SpanPlaces) -> None:
+def test_part_of_a_word_is_no_place(store, places):
     row = row_of(store, "london")
     assert places.places(row, store.tokenizer.encode(["Lon"])[0]) == []
     assert places.places(row, store.tokenizer.encode(["don"])[0]) == []
     assert len(places.places(row, store.tokenizer.encode(["London"])[0])) == 3
 
 
-def test_all_spans_of_whole_words_are_found_where_their_text_is(store: BlockStore, places: SpanPlaces) -> None:
+def test_all_spans_of_whole_words_are_found_where_their_text_is(store, places):
     """Every span of one to three words of every block, looked up in every block: against the decoded words, one by one."""
     starts = word_table(store.tokenizer).starts
     for row in range(len(store)):
@@ -59,7 +58,7 @@ def test_all_spans_of_whole_words_are_found_where_their_text_is(store: BlockStor
                 assert set(places.places(row, body[borders[first] : borders[first + width]])) == wanted
 
 
-def test_the_prior_is_the_smoothed_share_of_salient_spans(store: BlockStore, places: SpanPlaces) -> None:
+def test_the_prior_is_the_smoothed_share_of_salient_spans(store, places):
     keys = [places.key(store.token_ids(row)[a:b].tolist()) for row in range(len(store)) for a, b in store.spans(row).tokens.tolist()]
     keys = [key for key in keys if key]
     paris = store.tokenizer.encode(["Paris"])[0]

@@ -1,7 +1,6 @@
 """Work in several processes: order, bounds, a process that dies."""
 
 import os
-from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -9,36 +8,36 @@ from realm.documents.workers import FEW, Workers
 from realm.errors import CorpusError
 
 
-def _square(number: int) -> int:
+def _square(number):
     return number * number
 
 
-def _squarer() -> Callable[[int], int]:
+def _squarer():
     return _square
 
 
-def _die(number: int) -> int:
+def _die(number):
     if number == 3:
         os._exit(9)
     return number
 
 
-def _process(_: int) -> int:
+def _process(_):
     return os.getpid()
 
 
-def _processes() -> Callable[[int], int]:
+def _processes():
     return _process
 
 
-def _dier() -> Callable[[int], int]:
+def _dier():
     return _die
 
 
-def test_order_is_kept_and_the_queue_is_bounded() -> None:
+def test_order_is_kept_and_the_queue_is_bounded():
     taken = 0
 
-    def numbers() -> Iterator[int]:
+    def numbers():
         nonlocal taken
         for number in range(40):
             taken += 1
@@ -51,7 +50,7 @@ def test_order_is_kept_and_the_queue_is_bounded() -> None:
         assert list(results) == [number * number for number in range(1, 40)]
 
 
-def test_little_work_is_done_here_and_more_by_the_same_processes() -> None:
+def test_little_work_is_done_here_and_more_by_the_same_processes():
     here = os.getpid()
     with Workers(2) as workers:
         assert [result for _, result in workers.in_order(range(FEW), _process, _processes, ())] == [here] * FEW
@@ -61,13 +60,13 @@ def test_little_work_is_done_here_and_more_by_the_same_processes() -> None:
     assert {result for _, result in Workers(1).in_order(range(FEW + 1), _process, _processes, ())} == {here}
 
 
-def test_two_steps_share_the_processes_at_the_same_time() -> None:
+def test_two_steps_share_the_processes_at_the_same_time():
     """One step reads what the other makes, as the intake reads what the cleaning of a dump makes."""
     with Workers(2) as workers:
         squares = (result for _, result in workers.in_order(range(30), _square, _squarer, ()))
         assert [result for _, result in workers.in_order(squares, _square, _squarer, ())] == [number**4 for number in range(30)]
 
 
-def test_a_dead_worker_is_an_error_of_one_line() -> None:
+def test_a_dead_worker_is_an_error_of_one_line():
     with Workers(2) as workers, pytest.raises(CorpusError, match="worker process died"):
         list(workers.in_order(range(20), _die, _dier, ()))

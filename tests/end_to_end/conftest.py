@@ -1,15 +1,12 @@
 """A small corpus to point in: each fact stands in two documents, in other words; and a recipe of seconds over it."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from realm.models.spec import bert_spec
-from realm.recipe import Recipe, build_recipe
+from realm.recipe import build_recipe
 from realm.text.tokenizer import train_wordpiece
 
 TOWNS = ("Oslo", "Lima", "Cairo", "Quito", "Hanoi", "Accra", "Sofia", "Dakar", "Minsk", "Tunis", "Delhi", "Seoul")
@@ -20,12 +17,12 @@ NAMES = (
 
 
 @pytest.fixture(scope="session")
-def towns() -> Callable[..., Recipe]:
+def towns():
     """What writes the documents and gives a recipe over them."""
     return towns_recipe
 
 
-def towns_recipe(root: Path, **pretrain: Any) -> Recipe:
+def towns_recipe(root, **pretrain):
     """Write the documents into ``root``; each has a second sentence that nothing repeats. ``pretrain``: other values of that section."""
     rows = []
     for n, (town, name) in enumerate(zip(TOWNS, NAMES, strict=True)):
@@ -33,7 +30,7 @@ def towns_recipe(root: Path, **pretrain: Any) -> Recipe:
         lived = f"The architect {name} finished the old stone bridge of {town} in {1700 + n}. It was the longest of its time, or was it?"
         rows += [{"id": town, "title": town, "text": built}, {"id": name, "title": name, "text": lived}]
     (root / "documents.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    values: dict[str, dict[str, Any]] = {
+    values = {
         "corpus": {"sources": [str(root / "documents.jsonl")], "vocab_size": 400},
         "run": {"threads": 1, "device": "cpu"},
         "model": {"hidden": 32, "layers": 2, "heads": 2, "intermediate": 64, "projection": 16, "span_hidden": 32},
@@ -49,12 +46,12 @@ def towns_recipe(root: Path, **pretrain: Any) -> Recipe:
 
 
 @pytest.fixture(scope="session")
-def make_body() -> Callable[[Path, list[str]], Path]:
+def make_body():
     """What writes a published body in small into a directory; its tokenizer spells some texts."""
     return write_body
 
 
-def write_body(directory: Path, texts: list[str]) -> Path:
+def write_body(directory, texts):
     """A sentence-transformers directory with random weights."""
     from transformers import AutoConfig, AutoModel
 

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,14 +16,13 @@ KEYS = {"sentence", "masked", "targets", "doc_id", "block_id", "p_y", "p_y_null"
 DOCUMENT_KEYS = {"doc_id", "block_id", "title", "text", "p_z", "p_y_given_z", "r", "utility"}
 
 
-def aligned(run: Path, **options: Any) -> tuple[list[dict[str, Any]], dict[str, Any], list[tuple[int, int]]]:
-    rows: list[dict[str, Any]] = []
-    told: list[tuple[int, int]] = []
-    summary = align(open_run(run), AlignOptions(**options), rows.append, lambda *at: told.append(at))
-    return rows, summary, told
+def aligned(run, **options):
+    rows = []
+    told = []
+    return rows, align(open_run(run), AlignOptions(**options), rows.append, lambda *at: told.append(at)), told
 
 
-def test_rows_are_what_explain_says(tiny_run: Path) -> None:
+def test_rows_are_what_explain_says(tiny_run):
     rows, summary, told = aligned(tiny_run, limit=0, k=5, least=-1e9)
     run, store = open_run(tiny_run), open_run(tiny_run).inputs.store
     assert summary["sentences"] == summary["aligned"] == len(rows) == told[-1][0] == told[-1][1] and len(told) == -(-len(rows) // 16)
@@ -44,7 +41,7 @@ def test_rows_are_what_explain_says(tiny_run: Path) -> None:
         assert row["block_id"] not in {d["block_id"] for d in row["documents"]}
 
 
-def test_threshold_and_limit(tiny_run: Path) -> None:
+def test_threshold_and_limit(tiny_run):
     everything, _, _ = aligned(tiny_run, limit=0, k=5, least=-1e9)
     median = float(np.median([d["utility"] for row in everything for d in row["documents"]]))
     rows, summary, _ = aligned(tiny_run, limit=0, k=5, least=median)
@@ -58,7 +55,7 @@ def test_threshold_and_limit(tiny_run: Path) -> None:
     assert nothing == [] and summary == {"sentences": 3, "aligned": 0, "documents": 0, "utility": None}
 
 
-def test_the_verb(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_verb(tiny_run, tmp_path, capsys):
     out = tmp_path / "new" / "aligned.jsonl"
     assert main(["align", str(tiny_run), "--out", str(out), "--limit", "20", "--min-utility", "-100", "--json"]) == 0
     summary = json.loads(capsys.readouterr().out)
@@ -85,7 +82,7 @@ def test_the_verb(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[
         (["--out", "{tmp}/file/x.jsonl"], "{tmp}/file: no directory"),
     ],
 )
-def test_faults_are_one_line(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str) -> None:
+def test_faults_are_one_line(tiny_run, tmp_path, capsys, arguments, words):
     (tmp_path / "file").write_text("x")
     assert main(["align", str(tiny_run), *(a.format(tmp=tmp_path) for a in arguments)]) == 2
     error = capsys.readouterr().err
@@ -93,12 +90,11 @@ def test_faults_are_one_line(tiny_run: Path, tmp_path: Path, capsys: pytest.Capt
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_run_that_cannot_align(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_that_cannot_align(tiny_run, tmp_path, capsys):
     assert main(["align", str(tmp_path / "none")]) == 2 and "no run here" in capsys.readouterr().err
     run = shutil.copytree(tiny_run, tmp_path / "run")
     shutil.copytree(tiny_run / "stages" / "ict", run / "stages" / "pretrain", dirs_exist_ok=True)
-    facts = (tiny_run / "stages" / "pretrain" / "stage.json").read_text()
-    (run / "stages" / "pretrain" / "stage.json").write_text(facts)
+    (run / "stages" / "pretrain" / "stage.json").write_text((tiny_run / "stages" / "pretrain" / "stage.json").read_text())
     seal(run / "stages" / "pretrain")
     if not open_run(run).pretrained.has("encoder"):
         assert main(["align", str(run)]) == 2 and "cannot fill masks" in capsys.readouterr().err
@@ -107,11 +103,11 @@ def test_a_run_that_cannot_align(tiny_run: Path, tmp_path: Path, capsys: pytest.
     assert main(["align", str(run)]) == 2 and "pretrain" in capsys.readouterr().err
 
 
-def test_an_interrupted_alignment_leaves_the_old_file(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_alignment_leaves_the_old_file(tiny_run, tmp_path, monkeypatch):
     out = tmp_path / "aligned.jsonl"
     out.write_text("old")
 
-    def interrupt(*_: Any) -> None:
+    def interrupt(*_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("realm.training.align.read_sentences", interrupt)

@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,14 +15,12 @@ from realm.storage.files import sha256_file
 from realm.storage.manifests import read_note, write_note
 from realm.storage.sealed import seal
 
-Write = Callable[[Path], Path]
-
 
 @pytest.fixture
-def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+def refused(capsys):
     """Runs a command that must end in one line and exit code 2; returns that line."""
 
-    def run(*arguments: object) -> str:
+    def run(*arguments):
         assert main([str(argument) for argument in arguments]) == 2
         captured = capsys.readouterr()
         errors = [line for line in captured.err.splitlines() if line.startswith("error: ")]
@@ -33,11 +30,11 @@ def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     return run
 
 
-def tree(root: Path) -> dict[str, str]:
+def tree(root):
     return {str(path.relative_to(root)): sha256_file(path) for path in sorted(root.rglob("*")) if path.is_file()}
 
 
-def document(name: str, text: str) -> str:
+def document(name, text):
     return json.dumps({"id": name, "title": name, "text": text}) + "\n"
 
 
@@ -70,9 +67,7 @@ LONG = json.dumps(QUESTION) + "\n\n" + json.dumps({**QUESTION, "id": "b", "answe
         ("qa.jsonl", LONG, r"qa.jsonl:3: the answer of 'b' has \d+ wordpieces, a block holds 61", "Shorten"),
     ],
 )
-def test_a_run_that_cannot_start(
-    tmp_path: Path, write_tiny: Write, refused: Callable[..., str], file: str, text: str | bytes | None, problem: str, cure: str
-) -> None:
+def test_a_run_that_cannot_start(tmp_path, write_tiny, refused, file, text, problem, cure):
     recipe = write_tiny(tmp_path)
     if text is None:
         (tmp_path / file).unlink()
@@ -83,9 +78,7 @@ def test_a_run_that_cannot_start(
     assert not (tmp_path / "run" / "stages").exists()
 
 
-def test_a_corpus_without_salient_spans(
-    tmp_path: Path, write_tiny: Write, refused: Callable[..., str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_corpus_without_salient_spans(tmp_path, write_tiny, refused, capsys):
     """It is built, it is told that it cannot teach, and training names the cure."""
     recipe = write_tiny(tmp_path)
     words = ["wind", "rain", "snow", "sun", "cloud", "storm"]
@@ -98,15 +91,15 @@ def test_a_corpus_without_salient_spans(
         assert "gazetteer" in refused(*arguments, *more)
 
 
-def test_no_place_to_write(tiny_run: Path, monkeypatch: pytest.MonkeyPatch, refused: Callable[..., str]) -> None:
-    def forbidden(*_: object) -> None:
+def test_no_place_to_write(tiny_run, monkeypatch, refused):
+    def forbidden(*_):
         raise PermissionError(13, "Permission denied", "/read/only")
 
     monkeypatch.setattr("realm.report.write_report", forbidden)
     assert "/read/only: Permission denied. Give a place" in refused("report", tiny_run)
 
 
-def test_bad_settings(tmp_path: Path, write_tiny: Write, refused: Callable[..., str]) -> None:
+def test_bad_settings(tmp_path, write_tiny, refused):
     recipe = write_tiny(tmp_path)
     assert "section.key=value" in refused("run", recipe, "--set", "steps=3")
     assert "'pretrain.steps' cannot be 'many'" in refused("run", recipe, "--set", "pretrain.steps=many")
@@ -122,16 +115,11 @@ def test_bad_settings(tmp_path: Path, write_tiny: Write, refused: Callable[..., 
     assert "no such file" in refused("data", "check", tmp_path / "none.jsonl")
     for asked in (["nowhere", "Who?"], ["Who repaired the bridge?"]):
         assert f"{asked[0]}: no such run, file or folder. Check the path; put the question last" in refused("ask", *asked)
-    for verb in (
-        ["index", "build", tmp_path],
-        ["report", tmp_path],
-        ["warm", tmp_path],
-        ["explain", tmp_path, "[MASK]"],
-    ):
+    for verb in (["index", "build", tmp_path], ["report", tmp_path], ["warm", tmp_path], ["explain", tmp_path, "[MASK]"]):
         assert "config.toml is missing" in refused(*verb)
 
 
-def test_a_run_of_an_earlier_version(tiny_run: Path, tmp_path: Path, refused: Callable[..., str]) -> None:
+def test_a_run_of_an_earlier_version(tiny_run, tmp_path, refused):
     recipe = tiny_run.parent / "recipe.toml"
     for name in ("run.json", "stages/warm/stage.json", "stages/pretrain/stage.json"):
         run = shutil.copytree(tiny_run, tmp_path / name.replace("/", "-"))
@@ -150,7 +138,7 @@ def test_a_run_of_an_earlier_version(tiny_run: Path, tmp_path: Path, refused: Ca
     assert "config.toml" in refused("run", recipe, "--out", run) and (run / "config.toml").read_text() == "[future]\nkey = 1\n"
 
 
-def test_damage_is_named(tiny_run: Path, tmp_path: Path, refused: Callable[..., str]) -> None:
+def test_damage_is_named(tiny_run, tmp_path, refused):
     run = shutil.copytree(tiny_run, tmp_path / "run")
     weights = run / "stages" / "finetune" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:100])
@@ -168,7 +156,7 @@ def test_damage_is_named(tiny_run: Path, tmp_path: Path, refused: Callable[..., 
     assert "another document embedder" in refused("ask", run, "Who?", "--k", 2)
 
 
-def test_bad_questions_to_a_run(tiny_run: Path, tmp_path: Path, refused: Callable[..., str]) -> None:
+def test_bad_questions_to_a_run(tiny_run, tmp_path, refused):
     before = tree(tiny_run)
     assert "k = 13, and the index holds 12 blocks. Give a k of 1 to 12." in refused("ask", tiny_run, "Who?", "--k", 13)
     assert "k = 0" in refused("index", "search", tiny_run, "Who?", "--k", 0)
@@ -183,7 +171,7 @@ def test_bad_questions_to_a_run(tiny_run: Path, tmp_path: Path, refused: Callabl
     assert tree(tiny_run) == before | {"corpus/LOCK": sha256_file(tiny_run / "corpus" / "LOCK")}
 
 
-def test_sizes_that_no_network_has(tmp_path: Path, write_tiny: Write, refused: Callable[..., str]) -> None:
+def test_sizes_that_no_network_has(tmp_path, write_tiny, refused):
     recipe = write_tiny(tmp_path)
     for key in ("hidden", "layers", "heads", "intermediate", "projection", "span_hidden", "max_span", "query_length"):
         line = refused("run", recipe, "--out", tmp_path / "run", "--set", f"model.{key}=100000000")
@@ -198,7 +186,7 @@ def test_sizes_that_no_network_has(tmp_path: Path, write_tiny: Write, refused: C
 NESTED = {".json": "[" * 100_000, ".toml": "a = " + "[" * 100_000, ".jsonl": "[" * 100_000}
 
 
-def test_files_of_a_run_that_are_nested_without_end(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_of_a_run_that_are_nested_without_end(tiny_run, tmp_path, capsys):
     """Whichever it is: an answer all the same, or one line."""
     files = [file for file in sorted(tiny_run.rglob("*")) if file.suffix in NESTED and file.is_file()]
     assert len(files) > 10
@@ -213,7 +201,7 @@ def test_files_of_a_run_that_are_nested_without_end(tiny_run: Path, tmp_path: Pa
         shutil.rmtree(run)
 
 
-def test_sizes_in_a_model_that_fit_nowhere(tiny_run: Path, tmp_path: Path, refused: Callable[..., str]) -> None:
+def test_sizes_in_a_model_that_fit_nowhere(tiny_run, tmp_path, refused):
     run = Path(shutil.copytree(tiny_run, tmp_path / "run"))
     file = run / "stages" / "finetune" / "config.json"
     before = file.read_text()

@@ -3,9 +3,6 @@
 import json
 import re
 import shutil
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,32 +20,30 @@ from realm.runs.run import run_recipe
 from realm.search.publishing.generation import open_generation
 from realm.storage.paths import RunPaths
 from realm.storage.sealed import seal
-from realm.training.context import StageContext, load_stage, open_context
+from realm.training.context import load_stage, open_context
 from realm.training.masking.sentences import Exclusion
-from realm.training.order import Share
 from realm.training.pretrain.task import PretrainTask
 
-Write = Callable[[Path], Path]
 QUIET = Progress(quiet=True)
 TRAIN = ("corpus", "warm", "ict", "pretrain")
 
 
-def documents(root: Path, *texts: str) -> None:
+def documents(root, *texts):
     rows = [{"id": f"d{n}", "title": f"Title {n}", "text": text} for n, text in enumerate(texts)]
     (root / "docs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
 
 
-def rows_of(run: Path, stage: str) -> list[dict[str, Any]]:
+def rows_of(run, stage):
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text("utf-8").splitlines()]
     return [row for row in rows if row["stage"] == stage]
 
 
-def context_of(run: Path, **pretrain: Any) -> StageContext:
+def context_of(run, **pretrain):
     return open_context(RunPaths(run), load_recipe(run / "config.toml", {"pretrain": pretrain}), lambda *row: None)
 
 
 @pytest.fixture(scope="module")
-def started(tmp_path_factory: pytest.TempPathFactory, write_tiny: Write) -> Path:
+def started(tmp_path_factory, write_tiny):
     """A run that is ready for pre-training. Tests work on a copy."""
     root = tmp_path_factory.mktemp("degenerate")
     run_recipe(write_tiny(root), root / "run", stages=TRAIN[:3], progress=QUIET)
@@ -56,16 +51,15 @@ def started(tmp_path_factory: pytest.TempPathFactory, write_tiny: Write) -> Path
 
 
 @pytest.fixture
-def run(started: Path, tmp_path: Path) -> Path:
+def run(started, tmp_path):
     return shutil.copytree(started, tmp_path / "run")
 
 
-def pretrain(run: Path, **choices: Any) -> None:
-    recipe = load_recipe(run / "config.toml", {"pretrain": choices})
-    run_recipe(recipe, run, stages=("pretrain",), progress=QUIET)
+def pretrain(run, **choices):
+    run_recipe(load_recipe(run / "config.toml", {"pretrain": choices}), run, stages=("pretrain",), progress=QUIET)
 
 
-def damage(run: Path, stage: str, part: str) -> None:
+def damage(run, stage, part):
     """NaN in every weight of one network of a published stage."""
     model = load_stage(context_of(run), stage)
     with torch.no_grad():
@@ -75,7 +69,7 @@ def damage(run: Path, stage: str, part: str) -> None:
     seal(run / "stages" / stage)
 
 
-def test_no_salient_spans(tmp_path: Path, write_tiny: Write, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_salient_spans(tmp_path, write_tiny, capsys):
     """The end names the cure, and the cure works."""
     recipe = write_tiny(tmp_path)
     words = ["wind", "rain", "snow", "sun", "cloud"]
@@ -91,7 +85,7 @@ def test_no_salient_spans(tmp_path: Path, write_tiny: Write, capsys: pytest.Capt
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
-def test_too_few_blocks(tmp_path: Path, write_tiny: Write, capsys: pytest.CaptureFixture[str], count: int) -> None:
+def test_too_few_blocks(tmp_path, write_tiny, capsys, count):
     recipe = write_tiny(tmp_path)
     documents(tmp_path, *[f"The currency of Arvad{n} is the Tirel. In Arvad{n} the winters are long." for n in range(count)])
     assert main(["run", str(recipe), "--out", str(tmp_path / "run")]) == 2
@@ -100,14 +94,14 @@ def test_too_few_blocks(tmp_path: Path, write_tiny: Write, capsys: pytest.Captur
     assert not (tmp_path / "run" / "stages").exists()
 
 
-def test_just_enough_blocks(tmp_path: Path, write_tiny: Write) -> None:
+def test_just_enough_blocks(tmp_path, write_tiny):
     """k blocks with the null document; without it one more, unless no block is excluded."""
     recipe = write_tiny(tmp_path)
     documents(tmp_path, *[f"The currency of Arvad{n} is the Tirel. In Arvad{n} the winters are long." for n in range(4)])
     paths = RunPaths(tmp_path / "run")
     build_corpus([tmp_path / "docs.jsonl"], paths.corpus, BuildOptions(vocab_size=300))
 
-    def check(**choices: Any) -> None:
+    def check(**choices):
         questions = {"finetune": {"train": "", "dev": ""}, "eval": {"qa": ""}}
         check_corpus(paths, load_recipe(recipe, {"pretrain": choices, **questions}))
 
@@ -121,7 +115,7 @@ def test_just_enough_blocks(tmp_path: Path, write_tiny: Write) -> None:
         check(candidates=5)
 
 
-def test_all_blocks_identical(tmp_path: Path, write_tiny: Write) -> None:
+def test_all_blocks_identical(tmp_path, write_tiny):
     """Every block holds every sentence: all are excluded, only the null document is left, and the loss is that of reading nothing."""
     recipe = write_tiny(tmp_path)
     documents(tmp_path, *["The currency of Arvad is the Tirel. In Arvad the winters are long since 1950."] * 6)
@@ -131,21 +125,20 @@ def test_all_blocks_identical(tmp_path: Path, write_tiny: Write) -> None:
     context = context_of(tmp_path / "run")
     task = PretrainTask(context, load_stage(context, "pretrain"))
     task.generation = open_generation(context.paths, context.inputs)
-    result = task.step(0)
-    result.loss.backward()
+    task.step(0).loss.backward()
     assert all(float(p.grad.abs().max()) == 0 for p in task.model.embedder.parameters() if p.grad is not None)
     assert any(float(p.grad.abs().max()) > 0 for p in task.model.encoder.parameters() if p.grad is not None)
 
 
 @pytest.mark.parametrize("choices", [{}, {"marginal": "joint"}])
 @pytest.mark.parametrize("null", [True, False])
-def test_every_candidate_excluded(run: Path, null: bool, choices: dict[str, Any]) -> None:
+def test_every_candidate_excluded(run, null, choices):
     """With the null document the encoder still learns; without it the step is invalid, exactly 0 and changes nothing."""
     context = context_of(run, null=null, **choices)
     task = PretrainTask(context, load_stage(context, "ict").with_parts(encoder=load_stage(context, "warm").encoder))
     task.generation = task.source.between(0, task.model)
     every = np.asarray(context.store.block_ids)
-    task.queries.sentences.exclusion.blocks = lambda row, sentence_hash: every  # type: ignore[method-assign]
+    task.queries.sentences.exclusion.blocks = lambda row, sentence_hash: every
     result = task.step(0)
     result.loss.backward()
     gradients = [p.grad for p in task.model.parameters() if p.grad is not None]
@@ -156,7 +149,7 @@ def test_every_candidate_excluded(run: Path, null: bool, choices: dict[str, Any]
 
 
 @pytest.mark.slow
-def test_nothing_left_to_learn_from_ends_the_stage(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_left_to_learn_from_ends_the_stage(run, monkeypatch):
     """No null document and every block excluded for as long as the loop's patience lasts."""
     monkeypatch.setattr(Exclusion, "blocks", lambda self, row, sentence_hash: np.asarray(self._blocks.block_ids))
     with pytest.raises(TrainingError, match="pretrain: no valid example in 60 steps"):
@@ -165,7 +158,7 @@ def test_nothing_left_to_learn_from_ends_the_stage(run: Path, monkeypatch: pytes
 
 @pytest.mark.parametrize(("stage", "part"), [("ict", "embedder"), ("warm", "encoder")])
 @pytest.mark.parametrize("separate", [False, True])
-def test_nan_in_weights(run: Path, stage: str, part: str, separate: bool) -> None:
+def test_nan_in_weights(run, stage, part, separate):
     """One line that says what is damaged; nothing is published."""
     damage(run, stage, part)
     with pytest.raises((SnapshotError, TrainingError), match=r"not finite|non-finite") as caught:
@@ -174,11 +167,10 @@ def test_nan_in_weights(run: Path, stage: str, part: str, separate: bool) -> Non
     assert not (run / "stages" / "pretrain").exists()
 
 
-def test_nan_in_one_of_two_embedders(run: Path) -> None:
+def test_nan_in_one_of_two_embedders(run):
     """The index is sound, but nothing can be searched with such queries."""
     context = context_of(run, separate_embedders=True)
-    ict = load_stage(context, "ict").fork_document_embedder()
-    model = ict.with_parts(encoder=load_stage(context, "warm").encoder)
+    model = load_stage(context, "ict").fork_document_embedder().with_parts(encoder=load_stage(context, "warm").encoder)
     with torch.no_grad():
         for parameter in model.embedder.parameters():
             parameter.fill_(torch.nan)
@@ -188,7 +180,7 @@ def test_nan_in_one_of_two_embedders(run: Path) -> None:
 
 
 @pytest.mark.parametrize("form", [losses.marginal_nll_per_token, losses.marginal_nll_joint])
-def test_nan_is_never_taken_for_an_example_left_out(form: Callable[..., losses.Loss]) -> None:
+def test_nan_is_never_taken_for_an_example_left_out(form):
     """Damaged scores or likelihoods end in a loss that is no number, which the loop counts and stops at."""
     slots = torch.ones(1, 1, dtype=torch.bool)
     sound, broken = torch.zeros(1, 2), torch.tensor([[0.0, torch.nan]])
@@ -198,7 +190,7 @@ def test_nan_is_never_taken_for_an_example_left_out(form: Callable[..., losses.L
         assert torch.isnan(loss).all() and learnt.all()
 
 
-def rebuild(corpus: Path, root: Path, **options: Any) -> None:
+def rebuild(corpus, root, **options):
     """Another corpus in the same place."""
     documents(root, *[f"The currency of Zomor{n} is the Pavel. In Zomor{n} the winters are long since 1960." for n in range(12)])
     shutil.rmtree(corpus)
@@ -206,12 +198,12 @@ def rebuild(corpus: Path, root: Path, **options: Any) -> None:
 
 
 @pytest.mark.parametrize("vocab_size", [300, 0])
-def test_a_corpus_rebuilt_under_a_running_training(run: Path, tmp_path: Path, vocab_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_corpus_rebuilt_under_a_running_training(run, tmp_path, vocab_size, monkeypatch):
     """With other wordpieces or with the same: the next swap ends the stage, and nothing is published."""
     tokenizer = BlockStore.open(run / "corpus").tokenizer
     step = PretrainTask.step
 
-    def interrupted(self: PretrainTask, number: int, share: Share) -> Any:
+    def interrupted(self, number, share):
         if number == 1:
             rebuild(run / "corpus", tmp_path, **({"vocab_size": vocab_size} if vocab_size else {"tokenizer": tokenizer}))
         return step(self, number, share)
@@ -226,7 +218,7 @@ def test_a_corpus_rebuilt_under_a_running_training(run: Path, tmp_path: Path, vo
     assert "\n" not in str(caught.value) and caught.value.cure
 
 
-def test_a_corpus_rebuilt_and_changed_under_an_open_index(run: Path, tmp_path: Path) -> None:
+def test_a_corpus_rebuilt_and_changed_under_an_open_index(run, tmp_path):
     """Another version number in the same place: the search itself sees that it is another corpus."""
     context = context_of(run)
     task = PretrainTask(context, load_stage(context, "ict").with_parts(encoder=load_stage(context, "warm").encoder))
@@ -239,7 +231,7 @@ def test_a_corpus_rebuilt_and_changed_under_an_open_index(run: Path, tmp_path: P
         task.view.retrieve([query])
 
 
-def test_an_index_of_other_dimensions(run: Path, tmp_path: Path, write_tiny: Write) -> None:
+def test_an_index_of_other_dimensions(run, tmp_path, write_tiny):
     """An index copied from a run with another projection is refused before anything is searched."""
     recipe = load_recipe(write_tiny(tmp_path / "wide"), {"model": {"projection": 24}, "pretrain": {"steps": 1}})
     run_recipe(recipe, tmp_path / "wide" / "run", stages=TRAIN, progress=QUIET)

@@ -2,9 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,12 +17,12 @@ from realm.training.context import open_context
 from realm.training.finetune.task import ReadingTask, training_questions
 
 
-def rows(path: Path) -> list[dict[str, Any]]:
+def rows(path):
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
 @pytest.fixture
-def half(tiny_run: Path, tmp_path: Path) -> Path:
+def half(tiny_run, tmp_path):
     """Six dev questions: three of their own, then one of the evaluation's in other spelling, one under its id, one under a mere number."""
     own, asked = rows(tiny_run.parent / "qa_dev.jsonl"), rows(tiny_run.parent / "qa.jsonl")
     same_text = asked[3] | {"id": "another", "question": "what is the  CURRENCY of the Dulwen"}
@@ -35,14 +32,14 @@ def half(tiny_run: Path, tmp_path: Path) -> Path:
     return path
 
 
-def test_shared_questions_are_found_by_words_and_by_ids(tiny_run: Path, half: Path) -> None:
+def test_shared_questions_are_found_by_words_and_by_ids(tiny_run, half):
     asked = [*load_questions(tiny_run.parent / "qa.jsonl"), Question("6", "Who?", ("x",))]
     assert [question.id for question in shared(load_questions(half), asked)] == ["another", "Estrag"]
     assert shared(load_questions(tiny_run.parent / "qa_dev.jsonl"), asked) == []
 
 
-def test_the_warning_counts_them(tiny_run: Path, half: Path) -> None:
-    def said(dev: Path) -> str:
+def test_the_warning_counts_them(tiny_run, half):
+    def said(dev):
         return shared_questions(load_recipe(tiny_run / "config.toml", {"finetune": {"dev": str(dev)}}))
 
     assert said(tiny_run.parent / "qa_dev.jsonl") == ""
@@ -51,7 +48,7 @@ def test_the_warning_counts_them(tiny_run: Path, half: Path) -> None:
     assert "\n" not in said(half)
 
 
-def test_a_run_says_it_once(tiny_run: Path, tmp_path: Path, write_tiny: Callable[[Path], Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_says_it_once(tiny_run, tmp_path, write_tiny, capsys):
     recipe = write_tiny(tmp_path)
     for dev, times in (("qa.jsonl", 1), ("qa_dev.jsonl", 0)):
         loaded = load_recipe(recipe, {"finetune": {"dev": str(tmp_path / dev)}, "ict": {"steps": 1}})
@@ -60,9 +57,7 @@ def test_a_run_says_it_once(tiny_run: Path, tmp_path: Path, write_tiny: Callable
 
 
 @pytest.mark.parametrize(("dev", "fitted"), [("half", 4), ("qa_dev", 6), ("qa", 0)])
-def test_nothing_is_fitted_to_what_is_measured(
-    tiny_run: Path, half: Path, tmp_path: Path, dev: str, fitted: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_fitted_to_what_is_measured(tiny_run, half, tmp_path, dev, fitted, monkeypatch):
     """Neither the temperature nor the weight of hybrid search looks at a question of the evaluation."""
     run = shutil.copytree(tiny_run, tmp_path / "run")
     path = half if dev == "half" else tiny_run.parent / f"{dev}.jsonl"
@@ -70,10 +65,10 @@ def test_nothing_is_fitted_to_what_is_measured(
     context, opened = open_context(RunPaths(run), recipe, lambda *_: None), open_run(run)
     assert opened.tuned is not None
     task = ReadingTask("finetune", context, opened.source, opened.tuned.reader, *training_questions(context))
-    looked: list[set[str]] = []
+    looked = []
 
-    def watched(work: Callable[..., dict[str, Any]], place: int) -> Callable[..., dict[str, Any]]:
-        def watching(*arguments: Any) -> dict[str, Any]:
+    def watched(work, place):
+        def watching(*arguments):
             looked.append({question.text for question in arguments[place]})
             return work(*arguments)
 

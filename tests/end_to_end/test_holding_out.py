@@ -3,8 +3,6 @@
 import dataclasses
 import json
 import shutil
-from collections.abc import Callable
-from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
@@ -13,7 +11,6 @@ import torch
 
 from realm.errors import ConfigError
 from realm.models.model import RealmModel, state_sha256
-from realm.models.types import MaskedQuery
 from realm.progress import Progress
 from realm.recipe import dump_recipe, load_recipe
 from realm.report import write_report
@@ -22,17 +19,16 @@ from realm.search.publishing.generation import open_generation
 from realm.storage.metrics import MetricsLog
 from realm.storage.paths import RunPaths
 from realm.training.baselines.closed_book import SentencesTask
-from realm.training.context import StageContext, load_stage, open_context, stage_facts
+from realm.training.context import load_stage, open_context, stage_facts
 from realm.training.order import hold_out
 from realm.training.pretrain.monitor import held_out_recall, utility_gain
-from realm.training.pretrain.retrieve import PretrainView
 from realm.training.pretrain.score import evaluate_held_out
 from realm.training.pretrain.task import PretrainTask
 from realm.training.starting import new_model
 from realm.training.warm import WarmTask
 
 
-def opened(run: Path) -> StageContext:
+def opened(run):
     recipe = load_recipe(run / "config.toml")
     recipe = dataclasses.replace(recipe, pretrain=dataclasses.replace(recipe.pretrain, held_out=5))
     return open_context(RunPaths(run), recipe, lambda *_: None)
@@ -41,29 +37,29 @@ def opened(run: Path) -> StageContext:
 KINDS = ("salient", "recurring", "spans", "tokens", "pmi")
 
 
-def keys_of(blocks: int) -> np.ndarray:
+def keys_of(blocks):
     """Three sentences in each of so many blocks."""
     return np.stack([np.repeat(np.arange(blocks), 3), np.tile(np.arange(3), blocks)], 1)
 
 
 @pytest.mark.parametrize("held", [1, 40, 10**6])
-def test_a_tenth_is_set_aside(held: int) -> None:
+def test_a_tenth_is_set_aside(held):
     out, training = hold_out(keys_of(3000), held)
     assert len(training) == pytest.approx(8100, abs=90) and training == sorted(training)
     assert len(out) == min(held, 9000 - len(training)) and not set(out) & set(training)
 
 
-def test_none_are_held_out_if_none_are_wanted() -> None:
+def test_none_are_held_out_if_none_are_wanted():
     assert hold_out(keys_of(100), 0) == ([], list(range(300)))
 
 
-def test_fewer_are_the_first_of_more() -> None:
+def test_fewer_are_the_first_of_more():
     """So that what pre-training holds out, the warm stage has not seen either."""
     out, training = hold_out(keys_of(300), 60)
     assert hold_out(keys_of(300), 30) == (out[:30], training)
 
 
-def test_a_sentence_stays_on_its_side_whatever_else_is_drawn() -> None:
+def test_a_sentence_stays_on_its_side_whatever_else_is_drawn():
     keys = keys_of(900)
     out = set(hold_out(keys, 10**6)[0])
     for some in (np.arange(0, 2700, 7), np.arange(1000), np.arange(2699, 0, -2)):
@@ -71,7 +67,7 @@ def test_a_sentence_stays_on_its_side_whatever_else_is_drawn() -> None:
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
-def test_the_fewest_sentences_are_trained_on_and_tested(number: int) -> None:
+def test_the_fewest_sentences_are_trained_on_and_tested(number):
     """The warm stage always ends by its test; of a single sentence, by one on that."""
     for keys in np.split(keys_of(40)[: 120 // number * number], 120 // number):
         out, training = hold_out(keys, 200, least=1)
@@ -79,7 +75,7 @@ def test_the_fewest_sentences_are_trained_on_and_tested(number: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def corpus_run(tmp_path_factory: pytest.TempPathFactory, write_tiny: Callable[[Path], Path]) -> Path:
+def corpus_run(tmp_path_factory, write_tiny):
     """A run with a corpus of several hundred sentences, in which a third of the spans is stated twice."""
     root = tmp_path_factory.mktemp("many")
     recipe = write_tiny(root)
@@ -98,21 +94,21 @@ def corpus_run(tmp_path_factory: pytest.TempPathFactory, write_tiny: Callable[[P
     return root / "run"
 
 
-def masked_as(run: Path, masking: str) -> StageContext:
+def masked_as(run, masking):
     context = opened(run)
     pretrain = dataclasses.replace(context.recipe.pretrain, masking=masking, held_out=100)
     return dataclasses.replace(context, recipe=dataclasses.replace(context.recipe, pretrain=pretrain))
 
 
-def places(keys: np.ndarray, items: list[int]) -> set[tuple[int, int]]:
+def places(keys, items):
     return {(block, sentence) for block, sentence in keys[items].tolist()}
 
 
-def test_no_stage_trains_on_what_another_holds_out(corpus_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_stage_trains_on_what_another_holds_out(corpus_run, monkeypatch):
     """Whatever is hidden in it: by their numbers alone, the sentences held out for one kind of mask were others than for the next."""
     model = new_model(masked_as(corpus_run, "salient"))
-    held: dict[str, set[tuple[int, int]]] = {}
-    trained: dict[str, set[tuple[int, int]]] = {}
+    held = {}
+    trained = {}
     for masking in KINDS:
         context = masked_as(corpus_run, masking)
         task, closed = PretrainTask(context, model), SentencesTask(context, model)
@@ -131,7 +127,7 @@ def test_no_stage_trains_on_what_another_holds_out(corpus_run: Path, monkeypatch
     assert [(a, b) for a in held for b in trained if held[a] & trained[b]] == []
 
 
-def test_training_never_sees_them(tiny_run: Path) -> None:
+def test_training_never_sees_them(tiny_run):
     context = opened(tiny_run)
     task = PretrainTask(context, load_stage(context, "pretrain"))
     assert task.queries.held_out
@@ -143,7 +139,7 @@ def test_training_never_sees_them(tiny_run: Path) -> None:
     assert row == {"item": task.queries.training[item], "block": query.origin, "sentence": query.sentence}
 
 
-def test_evaluation_equals_one_sentence_after_the_other(tiny_run: Path) -> None:
+def test_evaluation_equals_one_sentence_after_the_other(tiny_run):
     context = opened(tiny_run)
     task = PretrainTask(context, load_stage(context, "pretrain"))
     task.generation = open_generation(context.paths, context.inputs, stage_facts(context.paths, "pretrain")["generation"])
@@ -163,8 +159,7 @@ def test_evaluation_equals_one_sentence_after_the_other(tiny_run: Path) -> None:
             scores = torch.stack([model.documents(inputs.blocks([row]))[0] @ query_emb for row in rows])
             where = torch.tensor([[position + 1 for position in query.positions]])
             p_y = torch.stack([model.encoder.log_probs([inputs.joint(query.ids, row)], where)[0].exp() for row in rows])
-        p_z = torch.softmax(scores, 0)
-        mixed = (p_z[:, None, None] * p_y).sum(0)
+        mixed = (torch.softmax(scores, 0)[:, None, None] * p_y).sum(0)
         for slot, target in enumerate(query.targets):
             sums["held_out_loss"] -= float(mixed[slot, target].log())
             sums["held_out_utility"] += float((mixed[slot, target] / p_y[0, slot, target]).log())
@@ -174,7 +169,7 @@ def test_evaluation_equals_one_sentence_after_the_other(tiny_run: Path) -> None:
     assert fast == {name: pytest.approx(value / tokens, abs=1e-4) for name, value in sums.items()}
 
 
-def test_utility_is_gained_by_learning_alone(tiny_run: Path, tmp_path: Path) -> None:
+def test_utility_is_gained_by_learning_alone(tiny_run, tmp_path):
     """What learning tests assert must not hold without learning: at a rate of nearly 0 there is a level, and no gain."""
     gains = {}
     for rate in (1e-12, 3e-2):
@@ -194,14 +189,14 @@ def test_utility_is_gained_by_learning_alone(tiny_run: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("publish", ["last", "best"])
-def test_which_weights_are_published(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, publish: str) -> None:
+def test_which_weights_are_published(tiny_run, tmp_path, monkeypatch, publish):
     run = shutil.copytree(tiny_run, tmp_path / "run")
     for name in ("stages/pretrain", "stages/finetune", "index", "params"):
         shutil.rmtree(run / name)
-    weights: dict[int, str] = {}
+    weights = {}
     utilities = iter([0.1, 0.7, 0.2])
 
-    def evaluate(view: PretrainView, queries: list[MaskedQuery], size: int) -> dict[str, float]:
+    def evaluate(view, queries, size):
         weights[len(weights) * 2] = state_sha256(view.model)
         return {"held_out_utility": next(utilities)}
 
@@ -222,20 +217,18 @@ def test_which_weights_are_published(tiny_run: Path, tmp_path: Path, monkeypatch
 
 @pytest.mark.parametrize("recall_after", [0.2, 0.6])
 @pytest.mark.parametrize("utility_after", [-0.5, 0.5])
-def test_what_got_worse_goes_back(
-    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recall_after: float, utility_after: float
-) -> None:
+def test_what_got_worse_goes_back(tiny_run, tmp_path, monkeypatch, recall_after, utility_after):
     """Network by network: the retriever by recall, with an index of its own again, then the encoder by utility."""
     run = shutil.copytree(tiny_run, tmp_path / "run")
     for name in ("stages/pretrain", "stages/finetune", "index", "params"):
         shutil.rmtree(run / name)
     recalls, weights = iter([0.4, 0.0, recall_after]), list[dict[str, str]]()
 
-    def recall(view: PretrainView, queries: list[MaskedQuery], size: int) -> float:
+    def recall(view, queries, size):
         weights.append({"embedder": state_sha256(view.model.embedder), "encoder": state_sha256(view.model.encoder)})
         return next(recalls)
 
-    def utility(view: PretrainView, queries: list[MaskedQuery], size: int) -> dict[str, float]:
+    def utility(view, queries, size):
         began = not weights or state_sha256(view.model.encoder) == weights[0]["encoder"]
         return {"held_out_utility": 0.1 if began else utility_after}
 
@@ -263,7 +256,7 @@ def test_what_got_worse_goes_back(
     assert "what went back" in page and gate["encoder"]["measure"] in page
 
 
-def test_without_held_out_sentences_nothing_says_what_got_worse(tiny_run: Path, tmp_path: Path) -> None:
+def test_without_held_out_sentences_nothing_says_what_got_worse(tiny_run, tmp_path):
     run = shutil.copytree(tiny_run, tmp_path / "run")
     for name in ("stages/pretrain", "stages/finetune", "index", "params"):
         shutil.rmtree(run / name)
@@ -273,7 +266,7 @@ def test_without_held_out_sentences_nothing_says_what_got_worse(tiny_run: Path, 
     assert facts["published"] == "last" and "gate" not in facts
 
 
-def test_held_out_recall_is_counted_over_the_embedder_alone(tiny_run: Path) -> None:
+def test_held_out_recall_is_counted_over_the_embedder_alone(tiny_run):
     context = opened(tiny_run)
     task = PretrainTask(context, load_stage(context, "pretrain"))
     task.generation = open_generation(context.paths, context.inputs, stage_facts(context.paths, "pretrain")["generation"])
@@ -285,7 +278,7 @@ def test_held_out_recall_is_counted_over_the_embedder_alone(tiny_run: Path) -> N
     assert queries and held_out_recall(task.view, queries, 2) == found / len(queries)
 
 
-def test_the_best_needs_held_out_sentences(write_tiny: Callable[[Path], Path], tmp_path: Path) -> None:
+def test_the_best_needs_held_out_sentences(write_tiny, tmp_path):
     recipe = write_tiny(tmp_path)
     with pytest.raises(ConfigError, match=r"recipe.toml: 'pretrain.publish' is 'best' and 'pretrain.held_out' is 0"):
         load_recipe(recipe, {"pretrain": {"publish": "best", "held_out": 0}})

@@ -3,12 +3,10 @@
 import json
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from realm.answering.opening import open_run
-from realm.answering.records import Answer
 from realm.progress import Progress
 from realm.recipe import build_recipe, dump_recipe
 from realm.runs.evaluate_run import Wanted, evaluate_run
@@ -26,7 +24,7 @@ SMALL = {
 }
 
 
-def documents() -> list[dict[str, str]]:
+def documents():
     rows = []
     for (chinese, korean, year), (river, stream) in zip(CITIES, RIVERS, strict=True):
         text = f"{chinese}市位于{river}河边。{chinese}市在{year}年建立。{river}河流过{chinese}市，{chinese}市的人口是{year}人。"
@@ -37,7 +35,7 @@ def documents() -> list[dict[str, str]]:
     return rows
 
 
-def questions(language: str) -> list[dict[str, Any]]:
+def questions(language):
     rows = []
     for chinese, korean, year in CITIES:
         name, asked = (chinese, f"{chinese}市在哪一年建立？") if language == "zh" else (korean, f"{korean}시는 언제 세워졌는가?")
@@ -46,13 +44,13 @@ def questions(language: str) -> list[dict[str, Any]]:
     return rows
 
 
-def write(path: Path, rows: list[dict[str, Any]]) -> str:
+def write(path, rows):
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
     return str(path)
 
 
 @pytest.fixture(scope="module", params=[("chinese", "zh"), ("korean", "ko")], ids=["chinese", "korean"])
-def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+def run(request, tmp_path_factory):
     name, language = request.param
     root = tmp_path_factory.mktemp(name)
     values = tomllib.loads((RECIPES / f"{name}.toml").read_text("utf-8"))
@@ -67,7 +65,7 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     return language, root
 
 
-def test_the_recipe_runs_and_its_words_find(run: tuple[str, Path]) -> None:
+def test_the_recipe_runs_and_its_words_find(run):
     _, root = run
     found = json.loads((root / "run" / "results" / "finetune.json").read_text("utf-8"))
     assert found["retrieval"]["kind"] == "sparse" and found["recall_gold"]["5"] >= 0.9, found["recall_gold"]
@@ -79,23 +77,20 @@ def test_the_recipe_runs_and_its_words_find(run: tuple[str, Path]) -> None:
     assert store.tokenizer.cuts_characters
 
 
-def test_recall_by_language(run: tuple[str, Path]) -> None:
+def test_recall_by_language(run):
     language, root = run
-    mine = evaluate_run(root / "run", Wanted((root / "qa.jsonl",), depths=(1, 5)))
-    assert mine["languages"] == {}, "one language is the whole"
+    assert evaluate_run(root / "run", Wanted((root / "qa.jsonl",), depths=(1, 5)))["languages"] == {}, "one language is the whole"
     both = evaluate_run(root / "run", Wanted((root / "qa.jsonl", root / "other.jsonl"), depths=(1, 5)))
     assert list(both["languages"]) == ["ko", "zh"] and all(rates["n"] == 5 for rates in both["languages"].values())
     assert both["languages"][language] == both["datasets"]["qa"]
-    shown = [both["languages"][name]["recall"]["5"] for name in ("ko", "zh")]
-    assert sum(shown) / 2 == pytest.approx(both["recall"]["5"])
+    assert sum([both["languages"][name]["recall"]["5"] for name in ("ko", "zh")]) / 2 == pytest.approx(both["recall"]["5"])
 
 
-def test_answers_are_whole_characters_of_a_document(run: tuple[str, Path]) -> None:
+def test_answers_are_whole_characters_of_a_document(run):
     language, root = run
     opened, texts = open_run(root / "run"), {row["id"]: row["text"] for row in documents()}
     assert {opened.inputs.store.language(row) for row in range(len(opened.inputs.store))} >= {"zh", "ko"}
-    answers: list[Answer] = opened.answerer.answer([row["question"] for row in questions(language)], k=2)
-    for answer in answers:
+    for answer in opened.answerer.answer([row["question"] for row in questions(language)], k=2):
         for evidence in answer.evidence:
             begin = evidence.doc_start + evidence.start
             assert texts[evidence.doc_id][begin : begin + len(evidence.answer)] == evidence.answer

@@ -18,7 +18,7 @@ RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "linked.toml"
 LAKES = [("Atitlan", "Guatemala", "quetzal"), ("Balaton", "Hungary", "forint"), ("Inari", "Finland", "euro"), ("Tana", "Ethiopia", "birr")]
 
 
-def dump(path: Path) -> str:
+def dump(path):
     pages = []
     for lake, land, money in LAKES:
         pages.append(
@@ -35,7 +35,7 @@ def dump(path: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(tmp_path_factory):
     root = tmp_path_factory.mktemp("linked-recipe")
     values = tomllib.loads(RECIPE.read_text("utf-8"))
     assert values["model"].pop("body") == "realm-minilm-en" and values["retrieval"] == {"kind": "hybrid", "hops": 1}
@@ -52,7 +52,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root / "run"
 
 
-def test_a_lake_leads_to_its_country(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_lake_leads_to_its_country(run, capsys):
     opened = open_run(run)
     assert opened.source.hops == 1 and len(opened.inputs.store) == 8
     answer = opened.answerer.answer(["Where is the deep Lake Balaton, cold in winter?"], k=6)[0]
@@ -65,8 +65,7 @@ def test_a_lake_leads_to_its_country(run: Path, capsys: pytest.CaptureFixture[st
     assert [tuple(evidence["path"]) for evidence in found["evidence"]] == [evidence.path for evidence in answer.evidence]
 
 
-def test_evaluation_follows_links_and_search_does_not(run: Path) -> None:
-    found = json.loads((run / "results" / "pretrain.json").read_text("utf-8"))
-    assert found["recall"]["4"] > 0
+def test_evaluation_follows_links_and_search_does_not(run):
+    assert json.loads((run / "results" / "pretrain.json").read_text("utf-8"))["recall"]["4"] > 0
     hits = open_run(run).search("Lake Tana", 3)
     assert hits[0].title == "Lake Tana" and len(hits) == 3

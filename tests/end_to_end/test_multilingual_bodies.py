@@ -2,9 +2,6 @@
 with a tokenizer of its kind. What the tokenizer makes of text without spaces must lead back to the characters of the document."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -27,12 +24,12 @@ NAMES = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "max_position_embeddings": 514}
 
 
-def wordpieces() -> TextTokenizer:
+def wordpieces():
     """Multilingual BERT's kind: cased, a Han character a word, Hangul by words."""
     return train_wordpiece(TEXTS.values(), 300, lowercase=False)
 
 
-def sentence_pieces() -> TextTokenizer:
+def sentence_pieces():
     """XLM-R's and multilingual E5's kind: runs of characters, spaces written as ▁."""
     backend = Tokenizer(models.Unigram())
     backend.normalizer, backend.pre_tokenizer, backend.decoder = normalizers.NFKC(), pre_tokenizers.Metaspace(), decoders.Metaspace()
@@ -41,7 +38,7 @@ def sentence_pieces() -> TextTokenizer:
     return TextTokenizer(backend)
 
 
-def byte_pieces() -> TextTokenizer:
+def byte_pieces():
     """ModernBERT's kind: a character may be several pieces."""
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer, backend.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
@@ -51,7 +48,7 @@ def byte_pieces() -> TextTokenizer:
     return TextTokenizer(backend)
 
 
-FAMILIES: dict[str, tuple[Callable[[], TextTokenizer], dict[str, Any]]] = {
+FAMILIES = {
     "mbert": (wordpieces, {"model_type": "bert"}),
     "e5": (sentence_pieces, {"model_type": "bert"}),
     "xlm-roberta": (sentence_pieces, {"model_type": "xlm-roberta", "type_vocab_size": 1, "pad_token_id": 1}),
@@ -64,14 +61,13 @@ FAMILIES: dict[str, tuple[Callable[[], TextTokenizer], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_answers_from_a_body_of_each_family(family: str, tmp_path: Path) -> None:
+def test_answers_from_a_body_of_each_family(family, tmp_path):
     from transformers import AutoConfig, AutoModel
 
     make, values = FAMILIES[family]
     tokenizer, body = make(), tmp_path / "body"
     torch.manual_seed(0)
-    config = AutoConfig.for_model(**{**values, **SIZES, "vocab_size": tokenizer.vocab_size})
-    AutoModel.from_config(config).save_pretrained(body)
+    AutoModel.from_config(AutoConfig.for_model(**{**values, **SIZES, "vocab_size": tokenizer.vocab_size})).save_pretrained(body)
     tokenizer.save(body)
     rows = [{"id": name, "title": name, "text": text} for name, text in TEXTS.items()]
     (tmp_path / "docs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")

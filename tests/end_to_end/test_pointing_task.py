@@ -1,8 +1,6 @@
 """A pre-training step that points: whole documents excluded, spans shown or not, questions in place of sentences, evidence put in."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +8,6 @@ import torch
 
 from realm.models.featurize import searched_ids
 from realm.progress import Progress
-from realm.recipe import Recipe
 from realm.runs.run import run_recipe
 from realm.storage.paths import RunPaths
 from realm.training.context import open_context
@@ -22,24 +19,21 @@ from realm.training.pretrain.task import PretrainTask
 
 
 @pytest.fixture(scope="module")
-def task(tmp_path_factory: pytest.TempPathFactory, towns: Callable[..., Recipe]) -> PretrainTask:
+def task(tmp_path_factory, towns):
     """Before its first step. Each fact stands in two documents, and each document has a second block's worth of other sentences."""
     root = tmp_path_factory.mktemp("pointing")
     recipe = towns(root)
     run_recipe(recipe, root / "run", stages=("corpus", "warm", "ict", "pretrain"), progress=Progress(quiet=True))
-    paths = RunPaths(root / "run")
-    context = open_context(paths, recipe, lambda *_: None)
+    context = open_context(RunPaths(root / "run"), recipe, lambda *_: None)
     task = PretrainTask(context, starting_model(context))
     task.between(0)
     return task
 
 
-def test_questions_take_the_place_of_sentences_that_something_states(task: PretrainTask) -> None:
+def test_questions_take_the_place_of_sentences_that_something_states(task):
     view, store = task.view, task.context.store
-    drawn = task.queries.order.batch(0, 8)
-    queries = [task.queries.query(at, task.queries.training[item]) for at, item in drawn]
-    rngs = {i: np.random.default_rng(i) for i in range(8)}
-    found = asked_instead(view, task.queries.statements, queries, rngs)
+    queries = [task.queries.query(at, task.queries.training[item]) for at, item in task.queries.order.batch(0, 8)]
+    found = asked_instead(view, task.queries.statements, queries, {i: np.random.default_rng(i) for i in range(8)})
     asked = [i for i in range(8) if not found[i].positions]
     assert asked and asked_instead(view, task.queries.statements, queries, {}) == queries
     for i in asked:
@@ -52,7 +46,7 @@ def test_questions_take_the_place_of_sentences_that_something_states(task: Pretr
     assert [query.ids for query in again] == [query.ids for query in found]
 
 
-def test_sentences_are_asked_of_their_own_blocks(task: PretrainTask) -> None:
+def test_sentences_are_asked_of_their_own_blocks(task):
     """What is asked so has lost words, never says what is hidden, and its own block may be read: search finds it, and it holds the span."""
     view, store, mask = task.view, task.context.store, task.context.inputs.featurizer.mask
     queries = [task.queries.query(at, task.queries.training[item]) for at, item in task.queries.order.batch(0, 8)]
@@ -64,7 +58,7 @@ def test_sentences_are_asked_of_their_own_blocks(task: PretrainTask) -> None:
         assert store.tokenizer.decode(query.targets).lower() not in said
         assert len(set(asked.ids) & set(query.ids)) > len(asked.ids) // 2
     assert any(mask in asked.ids for asked in found[1:]) and any(mask not in asked.ids for asked in found[1:]), "sentences and questions"
-    kind: Any = task.queries.sentences.kind
+    kind = task.queries.sentences.kind
     read = with_evidence(view, found[1:], view.retrieve(found[1:]), kind.evidence)
     own = [query.origin in read.block_ids[i][read.real[i]] for i, query in enumerate(found[1:])]
     assert holding(view, found[1:], read).any(1).all() and sum(own) >= len(own) // 2
@@ -73,22 +67,21 @@ def test_sentences_are_asked_of_their_own_blocks(task: PretrainTask) -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 1.0])
-def test_own_blocks_are_read_while_only_the_reader_learns(task: PretrainTask, monkeypatch: pytest.MonkeyPatch, share: float) -> None:
+def test_own_blocks_are_read_while_only_the_reader_learns(task, monkeypatch, share):
     monkeypatch.setattr(task.queries, "section", replace(task.section, own_block=share))
     queries, positions = [task.queries.query(at, task.queries.training[at]) for at in range(4)], list(range(4))
     alone, joint = (task.queries.varied(task.view, queries, positions, reader_only=only) for only in (True, False))
     assert sum(not len(query.excluded) for query in alone) == 4 * share and all(len(query.excluded) for query in joint)
 
 
-def test_a_step_reads_what_holds_the_span_while_only_the_reader_learns(task: PretrainTask) -> None:
+def test_a_step_reads_what_holds_the_span_while_only_the_reader_learns(task):
     """Over the sentences and the questions of both steps, with evidence where retrieval gave none."""
     view = task.view
     drawn = [pair for step in (0, 1) for pair in task.queries.order.batch(step, 8)]
     queries = [task.queries.query(at, task.queries.training[item]) for at, item in drawn]
     asked = asked_instead(view, task.queries.statements, queries, {i: np.random.default_rng(i) for i in range(0, 16, 2)})
     retrieved = view.retrieve(asked)
-    kind: Any = task.queries.sentences.kind
-    given = with_evidence(view, asked, retrieved, kind.evidence)
+    given = with_evidence(view, asked, retrieved, task.queries.sentences.kind.evidence)
     assert (
         holding(view, asked, given).any(1).all()
         and holding(view, asked, given).any(1).sum() >= holding(view, asked, retrieved).any(1).sum()
@@ -97,11 +90,10 @@ def test_a_step_reads_what_holds_the_span_while_only_the_reader_learns(task: Pre
         assert not np.isin(given.block_ids[i][given.real[i]], query.excluded).any()
 
 
-def test_the_retriever_sees_the_span_or_one_mask(task: PretrainTask) -> None:
+def test_the_retriever_sees_the_span_or_one_mask(task):
     mask = task.context.inputs.featurizer.mask
     queries = [task.queries.query(at, task.queries.training[at % len(task.queries.training)]) for at in range(64)]
-    shown = [query for query in queries if query.shown]
-    assert 16 < len(shown) < 48
+    assert 16 < len([query for query in queries if query.shown]) < 48
     for query in queries:
         seen = searched_ids(query, pointer=True)
         assert seen.count(mask) == (0 if query.shown else 1) and query.pointed.count(mask) == 1
@@ -109,9 +101,8 @@ def test_the_retriever_sees_the_span_or_one_mask(task: PretrainTask) -> None:
     assert not any(query.shown for query in task.queries.held_out_queries())
 
 
-def test_what_the_search_found_weighs_as_the_live_embedder_does_before_it_learns(task: PretrainTask) -> None:
-    drawn = task.queries.order.batch(0, 8)
-    queries = [task.queries.query(at, task.queries.training[item]) for at, item in drawn]
+def test_what_the_search_found_weighs_as_the_live_embedder_does_before_it_learns(task):
+    queries = [task.queries.query(at, task.queries.training[item]) for at, item in task.queries.order.batch(0, 8)]
     retrieved = task.view.retrieve(queries)
     task.model.eval()
     with torch.no_grad():
@@ -120,7 +111,7 @@ def test_what_the_search_found_weighs_as_the_live_embedder_does_before_it_learns
     assert found.tokens < live.tokens and torch.allclose(found.log_p_z, live.log_p_z, atol=1e-4)
 
 
-def test_a_step_learns_and_is_the_same_again(task: PretrainTask) -> None:
+def test_a_step_learns_and_is_the_same_again(task):
     task.model.train()
     losses = []
     for _ in range(2):

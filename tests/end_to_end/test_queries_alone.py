@@ -1,18 +1,15 @@
 """The retriever learns after the reader, by what a reader that stays makes of documents that stay: queries alone change."""
 
 import dataclasses
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from realm.answering.opening import open_run
 from realm.errors import ConfigError
-from realm.models.model import RealmModel, state_sha256
+from realm.models.model import state_sha256
 from realm.progress import Progress
-from realm.recipe import Recipe, build_recipe
+from realm.recipe import build_recipe
 from realm.runs.run import run_recipe
 from realm.storage.generations import published_generations
 from realm.storage.paths import RunPaths
@@ -26,24 +23,24 @@ from realm.training.pretrain.task import PretrainTask
 FROZEN = {"documents": "frozen", "reader_first": 4, "steps": 8, "held_out": 4, "eval_every": 4}
 
 
-def pretrained(recipe: Recipe, run: Path) -> RealmModel:
+def pretrained(recipe, run):
     run_recipe(recipe, run, stages=("corpus", "warm", "ict", "pretrain"), progress=Progress(quiet=True))
     return load_stage(open_context(RunPaths(run), recipe, lambda *_: None), "pretrain")
 
 
 @pytest.fixture(scope="module")
-def recipe(tmp_path_factory: pytest.TempPathFactory, towns: Callable[..., Recipe]) -> Recipe:
+def recipe(tmp_path_factory, towns):
     return towns(tmp_path_factory.mktemp("towns"), **FROZEN)
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory, recipe: Recipe) -> Path:
+def run(tmp_path_factory, recipe):
     run = tmp_path_factory.mktemp("frozen") / "run"
     pretrained(recipe, run)
     return run
 
 
-def test_documents_stay_and_queries_learn(recipe: Recipe, run: Path) -> None:
+def test_documents_stay_and_queries_learn(recipe, run):
     """One index, made by the start's embedder; another embedder for queries; and whoever opens the run searches with that."""
     paths = RunPaths(run)
     context = open_context(paths, recipe, lambda *_: None)
@@ -60,7 +57,7 @@ def test_documents_stay_and_queries_learn(recipe: Recipe, run: Path) -> None:
     torch.testing.assert_close(found.scores.detach(), asked @ blocks.T, rtol=1e-4, atol=1e-4)
 
 
-def test_the_reader_stays_as_it_was_when_the_retriever_began(towns: Callable[..., Recipe], tmp_path: Path) -> None:
+def test_the_reader_stays_as_it_was_when_the_retriever_began(towns, tmp_path):
     """The weights of the reader after all steps are those after reader_first; and these do not depend on what comes then."""
     whole = pretrained(towns(tmp_path, **FROZEN), tmp_path / "whole")
     shorter = pretrained(towns(tmp_path, **(FROZEN | {"steps": 6})), tmp_path / "shorter")
@@ -68,7 +65,7 @@ def test_the_reader_stays_as_it_was_when_the_retriever_began(towns: Callable[...
     assert state_sha256(whole.embedder) != state_sha256(shorter.embedder)
 
 
-def test_each_phase_has_its_own_rate(recipe: Recipe, run: Path) -> None:
+def test_each_phase_has_its_own_rate(recipe, run):
     """The rate of the retriever's first step is that of a stage that begins: warm-up, then down to nothing at the end."""
     context = open_context(RunPaths(run), recipe, lambda *_: None)
     task = PretrainTask(context, starting_model(context))
@@ -83,27 +80,24 @@ def test_each_phase_has_its_own_rate(recipe: Recipe, run: Path) -> None:
     assert rates[:4] == rates[4:] and rates[0] > rates[3] > 0
 
 
-def test_a_killed_stage_goes_on_as_if_nothing_had_been(
-    recipe: Recipe, run: Path, towns: Callable[..., Recipe], tmp_path: Path, interrupt_each: Callable[[set[str]], None]
-) -> None:
+def test_a_killed_stage_goes_on_as_if_nothing_had_been(recipe, run, towns, tmp_path, interrupt_each):
     again = towns(tmp_path, **FROZEN)
     interrupt_each({"pretrain"})
     with pytest.raises(KeyboardInterrupt):
         pretrained(again, tmp_path / "run")
     ended = pretrained(again, tmp_path / "run")
-    whole = load_stage(open_context(RunPaths(run), recipe, lambda *_: None), "pretrain")
-    for name, value in whole.state_dict().items():
+    for name, value in load_stage(open_context(RunPaths(run), recipe, lambda *_: None), "pretrain").state_dict().items():
         assert torch.equal(value, ended.state_dict()[name]), name
 
 
-def test_documents_that_stay_are_looked_up_and_not_embedded_again(recipe: Recipe, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_documents_that_stay_are_looked_up_and_not_embedded_again(recipe, run, monkeypatch):
     """The retriever's step weighs with the vectors of the index: what embedding each document anew gives, with the same gradient."""
     context = open_context(RunPaths(run), recipe, lambda *_: None)
     task = PretrainTask(context, starting_model(context))
     task.between(0)
     queries = [task.queries.query(at, item) for at, item in task.queries.order.batch(0, 6)]
     retrieved, embedder = task.view.retrieve(queries), task.model.embedder
-    read: list[int] = []
+    read = []
     forward = task.model.documents.forward
     monkeypatch.setattr(task.model.documents, "forward", lambda sequences: (read.append(len(sequences)), forward(sequences))[1])
     found = []
@@ -111,8 +105,7 @@ def test_documents_that_stay_are_looked_up_and_not_embedded_again(recipe: Recipe
         embedder.zero_grad()
         weighed = weigh_candidates(task.model, context, queries, retrieved, known=known)
         (weighed.log_p_z.masked_fill(torch.isinf(weighed.log_p_z), 0.0).square().sum()).backward()
-        grads = [weight.grad.clone() for weight in embedder.parameters() if weight.grad is not None]
-        found.append((weighed.log_p_z, *grads))
+        found.append((weighed.log_p_z, *[weight.grad.clone() for weight in embedder.parameters() if weight.grad is not None]))
     assert len(found[0]) == len(found[1]) > 2
     for anew, looked_up in zip(*found, strict=True):
         torch.testing.assert_close(looked_up, anew, atol=1e-5, rtol=1e-4)
@@ -121,7 +114,7 @@ def test_documents_that_stay_are_looked_up_and_not_embedded_again(recipe: Recipe
     assert read[2:] == [1]
 
 
-def test_the_gate_takes_the_queries_back(towns: Callable[..., Recipe], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gate_takes_the_queries_back(towns, tmp_path, monkeypatch):
     """A retriever that got worse goes back without an index being made again."""
     monkeypatch.setattr("realm.training.pretrain.stage.held_out_recall", lambda *_: -1.0)
     model = pretrained(towns(tmp_path, **FROZEN, publish="better"), tmp_path / "run")
@@ -131,27 +124,20 @@ def test_the_gate_takes_the_queries_back(towns: Callable[..., Recipe], tmp_path:
     assert published_generations(RunPaths(tmp_path / "run").index) == [1]
 
 
-def test_without_a_reader_that_learnt_first_both_learn() -> None:
+def test_without_a_reader_that_learnt_first_both_learn():
     section = build_recipe({"pretrain": {"fill": "pointer", "masking": "recurring", "documents": "frozen"}}).pretrain
     assert not any(map(section.reader_stays, range(section.steps)))
 
 
-def test_the_retriever_learns_by_the_reader_of_another_run(recipe: Recipe, run: Path, towns: Callable[..., Recipe], tmp_path: Path) -> None:
+def test_the_retriever_learns_by_the_reader_of_another_run(recipe, run, towns, tmp_path):
     """Which stays as that run left it, from the first step; and a run without a step publishes both as they are, with an index."""
     left = load_stage(open_context(RunPaths(run), recipe, lambda *_: None), "pretrain")
-    values: dict[str, Any] = {
-        "documents": "frozen",
-        "reader": "frozen",
-        "reader_first": 0,
-        "from_ict": False,
-        "from_warm": False,
-        "held_out": 4,
-    }
+    values = {"documents": "frozen", "reader": "frozen", "reader_first": 0, "from_ict": False, "from_warm": False, "held_out": 4}
 
-    def of(root: Path, **more: Any) -> Recipe:
+    def of(root, **more):
         root.mkdir()
         whole = towns(root, **values, **more)
-        files: dict[str, Any] = {"corpus": {"sources": list(whole.corpus.sources), "tokenizer": str(run / "corpus")}}
+        files = {"corpus": {"sources": list(whole.corpus.sources), "tokenizer": str(run / "corpus")}}
         return build_recipe(dataclasses.asdict(whole), overrides={"model": {"body": str(run / "stages" / "pretrain")}, **files})
 
     learnt = pretrained(of(tmp_path / "two", steps=2), tmp_path / "learnt")
@@ -162,7 +148,7 @@ def test_the_retriever_learns_by_the_reader_of_another_run(recipe: Recipe, run: 
     assert published_generations(RunPaths(tmp_path / "untaught").index) == [1] and open_run(tmp_path / "untaught").answerer.reader
 
 
-def test_a_reader_that_stays_must_be_there(towns: Callable[..., Recipe], tmp_path: Path) -> None:
+def test_a_reader_that_stays_must_be_there(towns, tmp_path):
     with pytest.raises(ConfigError, match="no reader"):
         pretrained(towns(tmp_path, **(FROZEN | {"reader": "frozen", "reader_first": 0})), tmp_path / "run")
     for wrong in ({"fill": "mlm"}, {"reader_first": 4}, {"retriever_rate": 0.0}):

@@ -1,8 +1,6 @@
 """Removed documents are never returned once the command has ended, however long a run, an answerer or an index has been open."""
 
 import shutil
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,25 +21,24 @@ QUESTION = "What is the currency of Arvad?"
 
 
 @pytest.fixture
-def run(tiny_run: Path, tmp_path: Path) -> Path:
+def run(tiny_run, tmp_path):
     return shutil.copytree(tiny_run, tmp_path / "run")
 
 
-def without_arvad(corpus: Path) -> None:
+def without_arvad(corpus):
     assert main(["corpus", "remove", str(corpus), "Arvad/0", "Arvad/1"]) == 0
 
 
-def purged(corpus: Path) -> None:
+def purged(corpus):
     without_arvad(corpus)
     compact_corpus(corpus, purge=True)
 
 
 @pytest.mark.parametrize("remove", [without_arvad, purged])
-def test_open_objects_notice(run: Path, remove: Callable[[Path], None]) -> None:
+def test_open_objects_notice(run, remove):
     realm, opened = Realm.open(run), open_run(run)
     answerer, explained = opened.answerer, Retriever(opened.generation.embedder, opened.generation.index)
-    everything = explained.retrieve(opened.inputs.blocks([0]), 13, null=True)
-    assert everything.valid.sum() == 13
+    assert explained.retrieve(opened.inputs.blocks([0]), 13, null=True).valid.sum() == 13
     assert {e.doc_id for e in answerer.answer([QUESTION], k=12)[0].evidence} >= {"Arvad/0", "Arvad/1"}
     remove(run / "corpus")
     for evidence in (answerer.answer([QUESTION], k=12)[0].evidence, realm.ask(QUESTION, k=10).evidence):
@@ -51,7 +48,7 @@ def test_open_objects_notice(run: Path, remove: Callable[[Path], None]) -> None:
     assert Realm.open(run).unsearchable == 0
 
 
-def test_an_updated_document_is_not_found_in_its_old_form(run: Path, tmp_path: Path) -> None:
+def test_an_updated_document_is_not_found_in_its_old_form(run, tmp_path):
     opened = open_run(run)
     (tmp_path / "new.jsonl").write_text('{"id": "Arvad/0", "title": "Arvad", "text": "The currency of Arvad is the Osten now."}\n')
     update_documents(run / "corpus", [tmp_path / "new.jsonl"])
@@ -62,7 +59,7 @@ def test_an_updated_document_is_not_found_in_its_old_form(run: Path, tmp_path: P
     assert "Osten now" in next(hit.text for hit in again.search(QUESTION, 12) if hit.doc_id == "Arvad/0")
 
 
-def test_bm25_notices(run: Path) -> None:
+def test_bm25_notices(run):
     pytest.importorskip("bm25s")
     inputs = open_run(run).inputs
     bm25 = Bm25Candidates(inputs, np.arange(len(inputs.store)))
@@ -75,13 +72,13 @@ def test_bm25_notices(run: Path) -> None:
     assert (after.scores[torch.from_numpy(after.rows < 0)] == 0).all()
 
 
-def test_live_index_against_a_new_one(run: Path) -> None:
+def test_live_index_against_a_new_one(run):
     """After every kind of change it returns what an index made anew of the live blocks returns."""
     corpus = run / "corpus"
     store = BlockStore.open(corpus)
     vectors = np.random.default_rng(0).normal(size=(len(store), 8)).astype(np.float32)
     index, queries = LiveIndex(vectors, store.block_ids, store), torch.randn(5, 8, generator=torch.Generator().manual_seed(0))
-    changes: list[Callable[[], object]] = [
+    changes = [
         lambda: remove_documents(corpus, ["Arvad/0", "Belmor/1"]),
         lambda: add_documents(corpus, [run.parent / "more.jsonl"]),
         lambda: compact_corpus(corpus, purge=True),

@@ -1,31 +1,27 @@
 """Two embedders in pre-training: each side searches, scores, learns, is published and goes on into fine-tuning as itself."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 
 from realm.answering.explain import explain
-from realm.answering.opening import OpenRun, open_run
+from realm.answering.opening import open_run
 from realm.documents.store.blocks import NULL_BLOCK
 from realm.models import losses
-from realm.models.embedder import Embedder
-from realm.models.model import RealmModel, state_sha256
+from realm.models.model import state_sha256
 from realm.progress import Progress
 from realm.recipe import load_recipe
 from realm.runs.run import run_recipe
 from realm.search.blocks import NULL_ROW
-from realm.search.publishing.generation import Generation, open_generation
+from realm.search.publishing.generation import open_generation
 from realm.storage.paths import RunPaths
-from realm.training.context import StageContext, load_stage, open_context
+from realm.training.context import load_stage, open_context
 from realm.training.pretrain.score import score_candidates
 from realm.training.pretrain.task import PretrainTask
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory, write_tiny: Callable[[Path], Path]) -> Path:
+def run(tmp_path_factory, write_tiny):
     root = tmp_path_factory.mktemp("separate")
     recipe = write_tiny(root)
     recipe.write_text(recipe.read_text("utf-8").replace("[pretrain]", "[pretrain]\nseparate_embedders = true"), "utf-8")
@@ -34,26 +30,26 @@ def run(tmp_path_factory: pytest.TempPathFactory, write_tiny: Callable[[Path], P
 
 
 @pytest.fixture(scope="module")
-def context(run: Path) -> StageContext:
+def context(run):
     return open_context(RunPaths(run), load_recipe(run / "config.toml"), lambda *row: None)
 
 
-def sides(model: RealmModel) -> tuple[Embedder, Embedder]:
+def sides(model):
     return model.embedder.eval(), model.document_embedder.eval()
 
 
 @pytest.fixture(scope="module")
-def generation(context: StageContext) -> Generation:
+def generation(context):
     return open_generation(context.paths, context.inputs)
 
 
-def test_both_sides_leave_their_common_start_on_their_own_ways(context: StageContext) -> None:
+def test_both_sides_leave_their_common_start_on_their_own_ways(context):
     start = state_sha256(load_stage(context, "ict").documents)
     query, document = (state_sha256(side) for side in sides(load_stage(context, "pretrain")))
     assert len({start, query, document}) == 3
 
 
-def test_a_generation_searches_with_one_and_was_made_by_the_other(context: StageContext, generation: Generation) -> None:
+def test_a_generation_searches_with_one_and_was_made_by_the_other(context, generation):
     query, document = sides(load_stage(context, "pretrain"))
     assert state_sha256(generation.queries) == state_sha256(query)
     assert state_sha256(generation.embedder) == state_sha256(document) == generation.snapshot.manifest.document_embedder_sha256
@@ -63,7 +59,7 @@ def test_a_generation_searches_with_one_and_was_made_by_the_other(context: Stage
     np.testing.assert_allclose(generation.snapshot.vectors, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_a_step_scores_with_both_and_both_learn(context: StageContext, generation: Generation) -> None:
+def test_a_step_scores_with_both_and_both_learn(context, generation):
     model = load_stage(context, "pretrain")
     query, document = sides(model)
     document.requires_grad_(True)
@@ -73,8 +69,7 @@ def test_a_step_scores_with_both_and_both_learn(context: StageContext, generatio
     found = task.view.retrieve(queries)
     vectors = query([context.inputs.featurizer.query(q.ids) for q in queries])
     blocks = torch.stack([document(context.inputs.blocks(context.inputs.rows(ids).tolist())) for ids in found.block_ids])
-    null = torch.from_numpy(found.block_ids == NULL_BLOCK)
-    scores = losses.relevance_scores(vectors, blocks, null, query.null_offset)
+    scores = losses.relevance_scores(vectors, blocks, torch.from_numpy(found.block_ids == NULL_BLOCK), query.null_offset)
     expected = losses.candidate_log_probs(scores, torch.from_numpy(found.valid))
     model.eval()
     scored = score_candidates(model, context, queries, found)
@@ -89,14 +84,14 @@ def test_a_step_scores_with_both_and_both_learn(context: StageContext, generatio
         assert side.dense.weight.grad is not None and side.dense.weight.grad.abs().max() > 0
 
 
-def test_fine_tuning_moves_the_question_side_alone(context: StageContext) -> None:
+def test_fine_tuning_moves_the_question_side_alone(context):
     before, after = load_stage(context, "pretrain"), load_stage(context, "finetune")
     assert state_sha256(after.documents) == state_sha256(before.documents)
     assert state_sha256(sides(after)[0]) != state_sha256(sides(before)[0])
 
 
-def test_the_run_answers_and_explains(run: Path) -> None:
-    opened: OpenRun = open_run(run)
+def test_the_run_answers_and_explains(run):
+    opened = open_run(run)
     (answer,) = opened.answerer.answer(["What is the currency of Arvad?"], k=3)
     assert answer.answer and len(answer.evidence) == 3
     text = "People in Arvad pay with the [MASK]."
@@ -107,7 +102,7 @@ def test_the_run_answers_and_explains(run: Path) -> None:
         assert not torch.allclose(opened.generation.queries([query]), opened.generation.embedder([query]))
 
 
-def test_titles_and_the_null_document_reach_the_document_side(context: StageContext) -> None:
+def test_titles_and_the_null_document_reach_the_document_side(context):
     """The published open-QA class embeds blocks without titles; here, as in the original, the title is part of the input."""
     _, document = sides(load_stage(context, "pretrain"))
     features, store = context.inputs.featurizer, context.store

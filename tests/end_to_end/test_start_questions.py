@@ -2,15 +2,11 @@
 
 import dataclasses
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 
 from realm.progress import Progress
-from realm.recipe import Recipe
 from realm.runs.run import run_recipe
 from realm.storage.paths import RunPaths
 from realm.training.context import load_stage, open_context, stage_facts
@@ -18,7 +14,7 @@ from realm.training.finetune.training import start_share
 
 
 @pytest.fixture(scope="module")
-def recipe(tmp_path_factory: pytest.TempPathFactory, towns: Callable[..., Recipe]) -> Recipe:
+def recipe(tmp_path_factory, towns):
     """Three questions over a reader that learnt two steps."""
     root = tmp_path_factory.mktemp("few")
     asked = [("Oslo", "Karel Brandt"), ("Lima", "Ilse Kolm"), ("Cairo", "Omar Vesse")]
@@ -29,7 +25,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory, towns: Callable[..., Recipe
     return dataclasses.replace(recipe, finetune=section)
 
 
-def readers(recipe: Recipe, run: Path, worth: int) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, object]]:
+def readers(recipe, run, worth):
     """The start, what is published, and the stage's facts."""
     recipe = dataclasses.replace(recipe, finetune=dataclasses.replace(recipe.finetune, start_questions=worth))
     run_recipe(recipe, run, stages=("corpus", "warm", "ict", "pretrain", "finetune"), progress=Progress(quiet=True))
@@ -38,7 +34,7 @@ def readers(recipe: Recipe, run: Path, worth: int) -> tuple[dict[str, Tensor], d
     return start, end, stage_facts(context.paths, "finetune")
 
 
-def test_the_published_reader_is_between_the_start_and_the_trained_one(recipe: Recipe, tmp_path: Path) -> None:
+def test_the_published_reader_is_between_the_start_and_the_trained_one(recipe, tmp_path):
     start, trained, facts = readers(recipe, tmp_path / "trained", 0)
     assert "start_share" not in facts and any(not torch.equal(start[name], trained[name]) for name in start)
     again, blended, facts = readers(recipe, tmp_path / "blended", 9)
@@ -48,9 +44,8 @@ def test_the_published_reader_is_between_the_start_and_the_trained_one(recipe: R
         torch.testing.assert_close(value, 0.75 * start[name] + 0.25 * trained[name], rtol=1e-5, atol=1e-6)
 
 
-def test_a_new_reader_keeps_nothing_of_its_beginning(recipe: Recipe, tmp_path: Path) -> None:
-    section = dataclasses.replace(recipe.finetune, start_questions=16)
-    pointed = dataclasses.replace(recipe, finetune=section)
+def test_a_new_reader_keeps_nothing_of_its_beginning(recipe, tmp_path):
+    pointed = dataclasses.replace(recipe, finetune=dataclasses.replace(recipe.finetune, start_questions=16))
     run_recipe(pointed, tmp_path / "run", stages=("corpus",), progress=Progress(quiet=True))
     context = open_context(RunPaths(tmp_path / "run"), pointed, lambda *_: None)
     assert [start_share(context, n) for n in (16, 48)] == [0.5, 0.25]

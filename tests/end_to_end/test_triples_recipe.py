@@ -24,7 +24,7 @@ LANDS = [
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(tmp_path_factory):
     root = tmp_path_factory.mktemp("triples-recipe")
     rows = [f"{land},currency,{money}\n{city},country,{land}\n{land},city,{city}\n" for land, money, city in LANDS]
     (root / "facts.csv").write_text("subject,relation,object\n" + "".join(rows), "utf-8")
@@ -49,10 +49,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root / "run"
 
 
-def test_facts_are_found(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_facts_are_found(run, capsys):
     assert main(["index", "search", str(run), "What do people pay with in Hungary?", "--k", "8", "--explain", "--json"]) == 0
-    results = json.loads(capsys.readouterr().out)["results"]
-    hungary = next(hit for hit in results if hit["title"] == "Hungary")
+    hungary = next(hit for hit in json.loads(capsys.readouterr().out)["results"] if hit["title"] == "Hungary")
     assert hungary["text"] == "The people of Hungary pay with the forint.\nHungary city Budapest."
     assert main(["ask", str(run), "What do people pay with in Hungary?", "--json"]) == 0
     assert any(one["doc_id"] == "facts.csv#Hungary" for one in json.loads(capsys.readouterr().out)["evidence"])
@@ -60,7 +59,7 @@ def test_facts_are_found(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert facts["retrieval"] == {"kind": "hybrid", "weight": 1.0} and facts["recall"]["4"] > 0
 
 
-def test_explain_and_align_read_facts(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_and_align_read_facts(run, capsys):
     sentence = "They say that in Hungary people pay with the [MASK]."
     assert main(["explain", str(run), sentence, "--target", "forint", "--json"]) == 0
     assert "Hungary" in {one["title"] for one in json.loads(capsys.readouterr().out)["candidates"]}

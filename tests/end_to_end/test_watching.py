@@ -1,8 +1,6 @@
 """What pre-training shows: each number against the slow obvious way, the rows of a real run, and nothing that changes training."""
 
 import shutil
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,12 +18,12 @@ from realm.training.pretrain.score import ScoredCandidates, score_candidates
 from realm.training.pretrain.task import PretrainTask
 
 
-def silent(*_: Any) -> None:
+def silent(*_):
     """A report that says nothing."""
 
 
 @pytest.fixture
-def task(tiny_run: Path, tmp_path: Path) -> PretrainTask:
+def task(tiny_run, tmp_path):
     """A pre-training task before its first step."""
     paths = RunPaths(shutil.copytree(tiny_run, tmp_path / "run"))
     context = open_context(paths, read_run_recipe(paths), silent)
@@ -35,17 +33,16 @@ def task(tiny_run: Path, tmp_path: Path) -> PretrainTask:
     return task
 
 
-def test_the_marginal_is_the_mixture() -> None:
+def test_the_marginal_is_the_mixture():
     torch.manual_seed(0)
     probs, weight = torch.rand(5, 2, 7).softmax(-1), torch.rand(5)
     example = torch.tensor([0, 0, 1, 1, 1])
     found = marginal_probs(probs, weight, example, 2)
     for i in range(2):
-        slow = sum(weight[n] * probs[n] for n in range(5) if example[n] == i)
-        torch.testing.assert_close(found[i], slow)
+        torch.testing.assert_close(found[i], sum(weight[n] * probs[n] for n in range(5) if example[n] == i))
 
 
-def test_utility_by_rank_leaves_out_what_is_no_document() -> None:
+def test_utility_by_rank_leaves_out_what_is_no_document():
     log_probs = torch.tensor([[[-4.0], [-1.0], [-2.0]], [[-3.0], [-6.0], [0.0]]])
     scored = ScoredCandidates(torch.zeros(2, 3), log_probs, torch.ones(2, 1, dtype=torch.bool), 0)
     valid = np.array([[True, True, True], [True, True, False]])
@@ -55,7 +52,7 @@ def test_utility_by_rank_leaves_out_what_is_no_document() -> None:
     assert utility_by_rank(scored, without_null) == {}
 
 
-def test_accuracy_and_excluded_hits_are_those_of_the_slow_way(task: PretrainTask) -> None:
+def test_accuracy_and_excluded_hits_are_those_of_the_slow_way(task):
     queries = [task.queries.query(at, item) for at, item in task.queries.order.batch(0, 6)]
     # Targets that the encoder would fill in with nothing to read: some are right, so that the share says something.
     retrieved = task.view.retrieve(queries)
@@ -68,22 +65,21 @@ def test_accuracy_and_excluded_hits_are_those_of_the_slow_way(task: PretrainTask
             where = torch.tensor([query.positions]) + 1
             each = [task.model.encoder.log_probs([inputs.joint(query.ids, int(row))], where)[0].exp() for row in rows[i]]
             mixed = sum(float(scored.log_p_z[i, j].exp()) * each[j] for j in range(len(each)))
-            query.targets[:] = each[0].argmax(-1).tolist() if i % 2 else mixed.argmax(-1).tolist()  # type: ignore[union-attr]
-            right += int((mixed.argmax(-1) == torch.tensor(query.targets)).sum())  # type: ignore[union-attr]
+            query.targets[:] = each[0].argmax(-1).tolist() if i % 2 else mixed.argmax(-1).tolist()
+            right += int((mixed.argmax(-1) == torch.tensor(query.targets)).sum())
             right_null += int((each[0].argmax(-1) == torch.tensor(query.targets)).sum())
             slots += len(query.targets)
     task.model.train()
     found = accuracy(task.view, queries, retrieved, scored)
     assert found == pytest.approx({"token_accuracy": right / slots, "token_accuracy_null": right_null / slots})
     assert right >= slots / 3 and task.model.encoder.training
-
     everything = task.generation.index.search(task.generation.queries([inputs.featurizer.query(q.ids) for q in queries]), 3, None)
     forbidden = [block_id in query.excluded for ids, query in zip(everything.ids.tolist(), queries, strict=True) for block_id in ids]
     assert excluded_share(task.view, queries) == {"excluded_share": pytest.approx(np.mean(forbidden))}
 
 
-def test_watching_changes_no_gradient(task: PretrainTask, monkeypatch: pytest.MonkeyPatch) -> None:
-    def gradients() -> dict[str, torch.Tensor]:
+def test_watching_changes_no_gradient(task, monkeypatch):
+    def gradients():
         torch.manual_seed(5)
         task.model.zero_grad()
         task.step(EVERY).loss.backward()
@@ -95,7 +91,7 @@ def test_watching_changes_no_gradient(task: PretrainTask, monkeypatch: pytest.Mo
         assert torch.equal(gradient, watched[name]), name
 
 
-def test_distinct_documents_come_back_with_a_checkpoint(task: PretrainTask, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_distinct_documents_come_back_with_a_checkpoint(task, monkeypatch):
     monkeypatch.setattr(monitor, "RECENT", 10)
     watcher = monitor.Watcher()
     for _ in range(2):
@@ -108,7 +104,7 @@ def test_distinct_documents_come_back_with_a_checkpoint(task: PretrainTask, monk
     assert RECENT == 1000
 
 
-def test_rows_of_a_run_say_everything(tiny_run: Path) -> None:
+def test_rows_of_a_run_say_everything(tiny_run):
     rows = [row for row in MetricsLog(tiny_run / "metrics.jsonl").rows() if row["stage"] == "pretrain"]
     window = next(row for row in rows if "loss" in row)
     names = ("marginal_utility", "p_null", "entropy", "staleness_steps", "token_accuracy", "token_accuracy_null", "excluded_share")

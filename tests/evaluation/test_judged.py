@@ -1,7 +1,6 @@
 """Collections with judgements: BEIR's folders, TREC's columns, JSON lines with Cranfield's codes; broken ones are named by line."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -11,19 +10,19 @@ from realm.evaluation.judged import load_judged
 QUERIES = "".join(json.dumps({"_id": f"q{n}", "text": f"query {n}"}) + "\n" for n in (1, 2, 3))
 
 
-def folder(root: Path, qrels: str, name: str = "qrels/test.tsv", queries: str = QUERIES) -> Path:
+def folder(root, qrels, name="qrels/test.tsv", queries=QUERIES):
     (root / name).parent.mkdir(parents=True, exist_ok=True)
     (root / "queries.jsonl").write_text(queries, "utf-8")
     (root / name).write_text(qrels, "utf-8")
     return root
 
 
-def test_beir(tmp_path: Path) -> None:
+def test_beir(tmp_path):
     found = load_judged(folder(tmp_path, "query-id\tcorpus-id\tscore\nq1\td 1\t2\nq1\td2\t0\nq2\td1\t0\nq9\td1\t1\n"))
     assert found.queries == {"q1": "query 1"} and found.grades == {"q1": {"d 1": 2, "d2": 0}}
 
 
-def test_trec_and_json(tmp_path: Path) -> None:
+def test_trec_and_json(tmp_path):
     assert load_judged(folder(tmp_path / "trec", "q2 0 d1 1\n", "a.qrels.txt")).grades == {"q2": {"d1": 1}}
     rows = [{"qid": "q1", "did": 7, "code": 1}, {"qid": "q1", "did": 8, "code": -1}, {"qid": "q3", "did": 9, "score": 1}]
     text = "".join(json.dumps(row) + "\n" for row in rows)
@@ -40,13 +39,13 @@ def test_trec_and_json(tmp_path: Path) -> None:
         ("q1\td1\t1\n", "{\n", "queries.jsonl:1: not JSON"),
     ],
 )
-def test_broken(tmp_path: Path, qrels: str, queries: str, where: str) -> None:
+def test_broken(tmp_path, qrels, queries, where):
     with pytest.raises(DataError) as caught:
         load_judged(folder(tmp_path, qrels, queries=queries))
     assert where in str(caught.value) and caught.value.cure
 
 
-def test_files_that_are_missing(tmp_path: Path) -> None:
+def test_files_that_are_missing(tmp_path):
     with pytest.raises(DataError, match="0 files"):
         load_judged(tmp_path)
     (tmp_path / "queries.jsonl").write_text(QUERIES, "utf-8")
@@ -54,7 +53,7 @@ def test_files_that_are_missing(tmp_path: Path) -> None:
         load_judged(tmp_path)
 
 
-def test_cranfield(data_dir: Path) -> None:
+def test_cranfield(data_dir):
     found = load_judged(data_dir / "ir")
     assert len(found.queries) == len(found.grades) == 225
     assert {grade for grades in found.grades.values() for grade in grades.values()} == {1, 2, 3, 4}

@@ -2,14 +2,11 @@
 
 import gzip
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from realm.documents.store.blocks import BlockStore
 from realm.errors import DataError
 from realm.evaluation.matching import locate_answers
 from realm.evaluation.places import InvertedList, answer_wordpieces
@@ -19,19 +16,19 @@ from realm.models.types import Question
 GOOD = {"id": "q1", "question": " Who? ", "answers": ["A", "B b"]}
 
 
-def write(directory: Path, *lines: Any) -> Path:
+def write(directory, *lines):
     path = directory / "qa.jsonl"
     path.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines), "utf-8")
     return path
 
 
-def test_all_fields(tmp_path: Path) -> None:
+def test_all_fields(tmp_path):
     more = {"question": "How old?", "answers": ["1[0-9]"], "answer_type": "regex", "positive_ids": ["d1", 7], "note": "kept out"}
     questions = load_questions(write(tmp_path, GOOD, "", more))
     assert questions == [Question("q1", "Who?", ("A", "B b")), Question("3", "How old?", ("1[0-9]",), ("d1", "7"), "regex")]
 
 
-def test_compressed_files_and_a_byte_order_mark(tmp_path: Path) -> None:
+def test_compressed_files_and_a_byte_order_mark(tmp_path):
     text = "\ufeff" + json.dumps({**GOOD, "question": "Où?"}, ensure_ascii=False)
     (tmp_path / "qa.jsonl.gz").write_bytes(gzip.compress(text.encode()))
     assert load_questions(tmp_path / "qa.jsonl.gz")[0].text == "Où?"
@@ -56,7 +53,7 @@ def test_compressed_files_and_a_byte_order_mark(tmp_path: Path) -> None:
         (GOOD, "the id 'q1' occurs twice"),
     ],
 )
-def test_errors_name_file_and_line(tmp_path: Path, line: Any, problem: str) -> None:
+def test_errors_name_file_and_line(tmp_path, line, problem):
     path = write(tmp_path, GOOD, "", line)
     with pytest.raises(DataError) as caught:
         load_questions(path)
@@ -64,7 +61,7 @@ def test_errors_name_file_and_line(tmp_path: Path, line: Any, problem: str) -> N
     assert str(error).startswith(f"{path}:3: {problem}") and error.line == 3 and error.cure and "\n" not in str(error)
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+def test_files_that_cannot_be_read(tmp_path):
     compressed = gzip.compress(b"\n".join(json.dumps({**GOOD, "id": i}).encode() for i in range(2000)))
     files = {
         "empty.jsonl": b"\n\n",
@@ -87,7 +84,7 @@ ROWS = st.lists(st.lists(st.integers(0, 5), max_size=12), min_size=1, max_size=6
 
 
 @given(ROWS, st.lists(st.integers(0, 9), min_size=1, max_size=4))
-def test_occurrences_equal_a_naive_search(rows: list[list[int]], ids: list[int]) -> None:
+def test_occurrences_equal_a_naive_search(rows, ids):
     starts = np.cumsum([0, *map(len, rows)])
     found = InvertedList(np.array([one for row in rows for one in row], np.uint16), starts, 8).occurrences(ids)
     naive = [(r, starts[r] + at) for r, row in enumerate(rows) for at in range(len(row)) if row[at : at + len(ids)] == ids]
@@ -95,7 +92,7 @@ def test_occurrences_equal_a_naive_search(rows: list[list[int]], ids: list[int])
     assert found[0].dtype == found[1].dtype == np.int64
 
 
-def test_answers_in_a_real_corpus(store: BlockStore) -> None:
+def test_answers_in_a_real_corpus(store):
     question = Question("q", "What is the money of the United Kingdom?", ("Pound Sterling", "the pound sterling"))
     (spans,) = locate_answers(store, [question])
     assert {store.block(row).doc_id for row in spans} == {"uk", "pound"}

@@ -36,7 +36,7 @@ QUESTIONS = [
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> BlockStore:
+def store(tmp_path_factory):
     root = tmp_path_factory.mktemp("scripts")
     rows = [{"id": name, "title": title, "text": text} for name, title, text in DOCUMENTS]
     (root / "docs.jsonl").write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
@@ -44,20 +44,20 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> BlockStore:
     return BlockStore.open(root / "corpus")
 
 
-def marked(store: BlockStore, row: int, spans: list[tuple[int, int]]) -> list[str]:
+def marked(store, row, spans):
     text = store.block(row).text
     (pieces,) = characters_of_wordpieces(store, {row: text})
     return [text[pieces[start][0] : pieces[end - 1][1]] for start, end in spans]
 
 
-def test_answers_are_found_character_by_character(store: BlockStore) -> None:
+def test_answers_are_found_character_by_character(store):
     texts = {row: store.block(row).text for row in range(len(store))}
     for question, found in zip(QUESTIONS, locate_answers(store, QUESTIONS), strict=True):
         wanted = {row: [text[a:b] for a, b in normalised_ranges(text, question.answers)] for row, text in texts.items()}
         assert {row: marked(store, row, spans) for row, spans in found.items()} == {row: there for row, there in wanted.items() if there}
 
 
-def test_what_is_found_where(store: BlockStore) -> None:
+def test_what_is_found_where(store):
     found = dict(zip((q.id for q in QUESTIONS), locate_answers(store, QUESTIONS), strict=True))
     where = {name: {store.doc_id(row) for row in spans} for name, spans in found.items()}
     assert where["company"] == {"广茂", "三茂"} and where["day"] == {"广茂"} and where["title"] == {"三茂"}
@@ -68,20 +68,20 @@ def test_what_is_found_where(store: BlockStore) -> None:
     assert marked(store, row, found["person"][row]) == ["임종석"], "without the particle glued to it"
 
 
-def test_recall_looks_where_training_does(store: BlockStore) -> None:
+def test_recall_looks_where_training_does(store):
     relevance, rows = Relevance(store), np.arange(len(store))
     for question, found in zip(QUESTIONS, locate_answers(store, QUESTIONS), strict=True):
         assert rows[relevance.by_answer(question, rows)].tolist() == sorted(found)
 
 
-def test_answers_are_scored_as_their_question_is_written() -> None:
+def test_answers_are_scored_as_their_question_is_written():
     question = QUESTIONS[2]
     assert is_correct("广东三茂", question) and not is_correct("广东", question)
     assert f1_of("广东", question) == pytest.approx(2 * 2 / (2 + 4))
     assert f1_of("임종석은", QUESTIONS[4]) == pytest.approx(2 * 3 / (4 + 3))
 
 
-def test_runs_of_characters_recur(store: BlockStore) -> None:
+def test_runs_of_characters_recur(store):
     """What two documents share is hidden as a run of characters, never as a single one."""
     spans = RecurringSpans(store, store, shown=60, unsalient=1.0)
     hidden = set()

@@ -3,9 +3,6 @@
 import csv
 import json
 import shutil
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -30,10 +27,9 @@ from realm.training.context import load_stage, open_context, stage_facts
 QUIET = Progress(quiet=True)
 NAMES = [contender.name for contender in CONTENDERS if contender.name != "published"]
 """Rows of a recipe that starts from nothing."""
-Write = Callable[[Path], Path]
 
 
-def write_both(root: Path, write_tiny: Write) -> Path:
+def write_both(root, write_tiny):
     """The tiny recipe, which learns from and is asked two files: one with strings, one with patterns."""
     path, text = write_tiny(root), (root / "recipe.toml").read_text()
     for key, file in (("qa", "qa.jsonl"), ("train", "qa_train.jsonl")):
@@ -45,21 +41,20 @@ def write_both(root: Path, write_tiny: Write) -> Path:
 
 
 @pytest.fixture(scope="module")
-def compared(tmp_path_factory: pytest.TempPathFactory, write_tiny: Write) -> tuple[Path, dict[str, Any]]:
+def compared(tmp_path_factory, write_tiny):
     """All rows on the tiny run, two seeds and two files of questions: the directory and what was returned."""
     root = tmp_path_factory.mktemp("compared")
-    path = write_both(root, write_tiny)
-    recipe = load_recipe(path, {"eval": {"closed_book_epochs": 2}})
+    recipe = load_recipe(write_both(root, write_tiny), {"eval": {"closed_book_epochs": 2}})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("realm.training.baselines.closed_book.BATCH", 8)
         return root / "out", compare(recipe, root / "out", seeds=2, progress=QUIET)
 
 
-def tree(root: Path) -> dict[str, str]:
+def tree(root):
     return {str(path.relative_to(root)): sha256_file(path) for path in sorted(root.rglob("*")) if path.is_file() and path.name != "log"}
 
 
-def test_two_comparisons_do_not_train_in_one_directory(tmp_path: Path, write_tiny: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_comparisons_do_not_train_in_one_directory(tmp_path, write_tiny, monkeypatch):
     recipe = load_recipe(write_both(tmp_path, write_tiny))
     monkeypatch.setattr(locking, "WAIT_SECONDS", 0.0)
     (tmp_path / "out").mkdir()
@@ -71,7 +66,7 @@ def test_two_comparisons_do_not_train_in_one_directory(tmp_path: Path, write_tin
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["LOCK"]
 
 
-def test_every_row_has_every_column(compared: tuple[Path, dict[str, Any]]) -> None:
+def test_every_row_has_every_column(compared):
     _, found = compared
     assert [row["name"] for row in found["rows"]] == NAMES and found["n"] == 9
     for row in found["rows"]:
@@ -87,7 +82,7 @@ def test_every_row_has_every_column(compared: tuple[Path, dict[str, Any]]) -> No
     assert {(gap["of"], gap["minus"]) for gap in found["differences"]} == {("finetune", "orqa"), ("finetune", "closed_book")}
 
 
-def test_datasets_are_pooled_and_told_apart(compared: tuple[Path, dict[str, Any]]) -> None:
+def test_datasets_are_pooled_and_told_apart(compared):
     root, found = compared
     assert {name: apart["n"] for name, apart in found["datasets"].items()} == {"qa": 6, "patterns": 3}
     for at, row in enumerate(found["rows"]):
@@ -109,7 +104,7 @@ def test_datasets_are_pooled_and_told_apart(compared: tuple[Path, dict[str, Any]
     assert [row["dataset"] for row in rows] == [name for name in ("", "qa", "patterns") for _ in NAMES]
 
 
-def test_rows_are_what_their_networks_answer(compared: tuple[Path, dict[str, Any]]) -> None:
+def test_rows_are_what_their_networks_answer(compared):
     root, _ = compared
     run = open_run(root / "seed-0")
     questions = pooled(load_datasets(run.recipe.eval_files))
@@ -120,7 +115,7 @@ def test_rows_are_what_their_networks_answer(compared: tuple[Path, dict[str, Any
     assert len(row["risk_coverage"]["curve"]) == 20 and 0 <= row["calibration_error"] <= 1
 
 
-def test_rows_learn_the_same_way(compared: tuple[Path, dict[str, Any]]) -> None:
+def test_rows_learn_the_same_way(compared):
     """The same steps; ORQA's encoder is the continued one; the seeds share one corpus and nothing else."""
     root, _ = compared
     paths = RunPaths(root / "seed-0")
@@ -133,18 +128,17 @@ def test_rows_learn_the_same_way(compared: tuple[Path, dict[str, Any]]) -> None:
         assert weights[0] != weights[1]
 
 
-def test_nothing_is_done_twice(compared: tuple[Path, dict[str, Any]], write_tiny: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_done_twice(compared, write_tiny, monkeypatch):
     root, found = compared
     recipe = load_recipe(root.parent / "recipe.toml", {"eval": {"closed_book_epochs": 2}})
 
-    def never(*_: Any, **__: Any) -> None:
+    def never(*_, **__):
         raise AssertionError("trained or measured again")
 
     monkeypatch.setattr("realm.training.baselines.closed_book.BATCH", 8)
     monkeypatch.setattr("realm.training.context.fit", never)
     monkeypatch.setattr("realm.training.baselines.rows.measured", never)
-    again = compare(recipe, root, seeds=2, progress=QUIET)
-    assert again == found
+    assert compare(recipe, root, seeds=2, progress=QUIET) == found
     # A row that was lost is measured anew, by itself and without training.
     monkeypatch.undo()
     monkeypatch.setattr("realm.training.baselines.closed_book.BATCH", 8)
@@ -153,11 +147,10 @@ def test_nothing_is_done_twice(compared: tuple[Path, dict[str, Any]], write_tiny
     before = read_note(row)
     row.write_text("{half")
     compare(recipe, root, seeds=2, progress=QUIET)
-    after = read_note(row)
-    assert {**after, "ms_per_question": 0} == {**before, "ms_per_question": 0}
+    assert {**read_note(row), "ms_per_question": 0} == {**before, "ms_per_question": 0}
 
 
-def test_killed_and_started_again(tmp_path: Path, write_tiny: Write, interrupt_each: Any, compared: tuple[Path, dict[str, Any]]) -> None:
+def test_killed_and_started_again(tmp_path, write_tiny, interrupt_each, compared):
     recipe = load_recipe(write_both(tmp_path, write_tiny))
     interrupt_each({"tfidf", "orqa"})
     for _ in range(2):
@@ -169,13 +162,13 @@ def test_killed_and_started_again(tmp_path: Path, write_tiny: Write, interrupt_e
         assert weights[0] == weights[1]
 
 
-def fake(name: str, seed: int, hits: list[int], **more: Any) -> dict[str, Any]:
+def fake(name, seed, hits, **more):
     facts = {"name": name, "title": f"{name} & co", "seed": seed, "n": len(hits), "hits": hits, "em": sum(hits) / len(hits), "f1": 0.5}
     facts |= {"recall": {"1": 0.25, "5": 1.0}, "recall_gold": None, "encoded": 1_200_000, "parameters": 10, "index_bytes": 0}
     return facts | {"ms_per_question": 1.5} | more
 
 
-def test_means_and_paired_differences() -> None:
+def test_means_and_paired_differences():
     ours = [fake("finetune", 0, [1, 1, 1, 0]), fake("finetune", 1, [1, 1, 0, 0])]
     theirs = [fake("orqa", 0, [1, 0, 1, 0]), fake("orqa", 1, [1, 0, 0, 0])]
     found = comparison({"orqa": theirs, "finetune": ours, "closed_book": []})
@@ -186,7 +179,7 @@ def test_means_and_paired_differences() -> None:
     assert interval(np.ones(7)) == (1.0, 1.0)
 
 
-def test_the_table_in_every_form(compared: tuple[Path, dict[str, Any]]) -> None:
+def test_the_table_in_every_form(compared):
     root, _ = compared
     found = comparison({"orqa": [fake("orqa", 0, [1, 0])], "finetune": [fake("finetune", 0, [1, 1], recall=None)]})
     assert found["datasets"] == {}
@@ -200,11 +193,10 @@ def test_the_table_in_every_form(compared: tuple[Path, dict[str, Any]]) -> None:
     real = json.loads((root / "compare.json").read_text())
     assert [row["name"] for row in real["rows"]] == NAMES and (root / "compare.txt").read_text() == as_text(real)
     assert (root / "compare.csv").read_text() == as_csv(real) and (root / "compare.tex").read_text() == as_latex(real)
-    svg = ElementTree.parse(root / "compare.svg").getroot()
-    assert len(svg.findall("{http://www.w3.org/2000/svg}rect")) == len(NAMES)
+    assert len(ElementTree.parse(root / "compare.svg").getroot().findall("{http://www.w3.org/2000/svg}rect")) == len(NAMES)
 
 
-def test_what_is_refused(tmp_path: Path, write_tiny: Write, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_refused(tmp_path, write_tiny, capsys):
     recipe = write_tiny(tmp_path)
     known = load_recipe(recipe)
     with pytest.raises(ConfigError, match=r"no row 'gpt' in a comparison.*tfidf, bm25, published, orqa, realm"):
@@ -226,7 +218,7 @@ def test_what_is_refused(tmp_path: Path, write_tiny: Write, capsys: pytest.Captu
     assert "needs training questions and evaluation questions" in capsys.readouterr().err
 
 
-def test_the_command(compared: tuple[Path, dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(compared, tmp_path, capsys):
     """One row of a copy, through the command line."""
     root, _ = compared
     out = shutil.copytree(root, tmp_path / "out", symlinks=True)

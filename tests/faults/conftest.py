@@ -8,11 +8,11 @@ import pytest
 from realm.cli import main
 from realm.documents.change.updates import add_documents, remove_documents
 
-from .examples import Example, corpus_of, examples
+from .examples import corpus_of, examples
 
 
 @pytest.fixture(scope="session")
-def published(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Example]:
+def published(tiny_run, tmp_path_factory):
     """What is published, by its name."""
     run = Path(shutil.copytree(tiny_run, tmp_path_factory.mktemp("changed") / "run"))
     add_documents(run / "corpus", [tiny_run.parent / "more.jsonl"])
@@ -22,7 +22,7 @@ def published(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
 
 
 @pytest.fixture
-def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def notes(tmp_path, monkeypatch):
     """A folder of two notes; what is indexed of it is kept below ``tmp_path``."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     folder = tmp_path / "notes"

@@ -26,20 +26,18 @@ from realm.training.loop.checkpoint import CheckpointDirectory
 from realm.training.refresh.async_refresh import AsyncRefresh
 from realm.training.refresh.index_source import RefreshContext
 
-from .examples import Example
-
 QUESTION = "What is the currency of Arvad?"
 DAY = 86_400
 
 
 @pytest.fixture
-def backwards(monkeypatch: pytest.MonkeyPatch) -> None:
+def backwards(monkeypatch):
     """Each look at the clock is an hour before the last one. What measures how long something takes is another clock."""
     now = itertools.count(time.time(), -3600)
     monkeypatch.setattr(time, "time", lambda: next(now))
 
 
-def written_tomorrow(root: Path) -> Path:
+def written_tomorrow(root):
     """Everything below as it is when the clock is set back by a day after it was written."""
     later = time.time_ns() + DAY * 10**9
     for path in (root, *root.rglob("*")):
@@ -48,7 +46,7 @@ def written_tomorrow(root: Path) -> Path:
 
 
 @pytest.mark.usefixtures("backwards")
-def test_a_run_goes_on(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_goes_on(tiny_run, tmp_path, capsys):
     run = written_tomorrow(Path(shutil.copytree(tiny_run, tmp_path / "run")))
     expected = open_run(tiny_run).answerer.answer([QUESTION])[0]
     found = open_run(run).answerer.answer([QUESTION])[0]
@@ -61,7 +59,7 @@ def test_a_run_goes_on(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFix
 
 
 @pytest.mark.usefixtures("backwards")
-def test_what_is_kept_goes_by_number(published: dict[str, Example], tmp_path: Path) -> None:
+def test_what_is_kept_goes_by_number(published, tmp_path):
     index, checkpoints = published["index prune"], published["checkpoint"]
     for root in (tmp_path / "index", tmp_path / "checkpoint"):
         root.mkdir()
@@ -78,10 +76,10 @@ def test_what_is_kept_goes_by_number(published: dict[str, Example], tmp_path: Pa
 
 
 @pytest.mark.usefixtures("backwards")
-def test_a_lock_is_waited_for_and_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_is_waited_for_and_given_up(tmp_path, monkeypatch):
     monkeypatch.setattr(locks, "WAIT_SECONDS", 0.3)
 
-    def busy(named: str) -> RealmError:
+    def busy(named):
         return RealmError("busy")
 
     with locks.held(tmp_path, busy), pytest.raises(RealmError, match="busy"), locks.held(tmp_path, busy):
@@ -89,7 +87,7 @@ def test_a_lock_is_waited_for_and_given_up(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(locks, "WAIT_SECONDS", 60.0)
     entered = threading.Event()
 
-    def hold() -> None:
+    def hold():
         with locks.held(tmp_path, busy):
             entered.set()
             time.sleep(0.3)
@@ -101,7 +99,7 @@ def test_a_lock_is_waited_for_and_given_up(tmp_path: Path, monkeypatch: pytest.M
         thread.join()
 
 
-def test_a_digest_is_not_kept_for_a_file_from_the_future(tmp_path: Path) -> None:
+def test_a_digest_is_not_kept_for_a_file_from_the_future(tmp_path):
     weights = tmp_path / "model.safetensors"
     later = time.time_ns() + DAY * 10**9
     found = []
@@ -112,13 +110,13 @@ def test_a_digest_is_not_kept_for_a_file_from_the_future(tmp_path: Path) -> None
     assert found[0] != found[1]
 
 
-def test_a_new_generation_is_seen_whatever_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_generation_is_seen_whatever_its_time(tmp_path, monkeypatch):
     """CURRENT is older than the one before it."""
     for number in (1, 2):
         generations.generation_path(tmp_path, number).mkdir()
     context = SimpleNamespace(paths=SimpleNamespace(index=tmp_path, params=tmp_path), open=lambda number: number)
     source = AsyncRefresh(cast(RefreshContext, cast(Any, context)), None)
-    opened: list[int] = []
+    opened = []
     monkeypatch.setattr(context, "open", lambda number: opened.append(number) or (_ for _ in ()).throw(known(number)))
     for number, seconds in ((1, DAY), (2, -DAY)):
         advance_current(tmp_path, number)
@@ -128,12 +126,12 @@ def test_a_new_generation_is_seen_whatever_its_time(tmp_path: Path, monkeypatch:
     assert opened == [1, 2], "each was looked at once"
 
 
-def known(number: int) -> Exception:
+def known(number):
     return SnapshotError(f"generation {number} is none")
 
 
 @pytest.mark.usefixtures("backwards")
-def test_documents_in_the_cache_are_followed(notes: Path, tiny_run: Path) -> None:
+def test_documents_in_the_cache_are_followed(notes, tiny_run):
     body, quiet = str(tiny_run / "stages" / "pretrain"), Progress(quiet=True)
     written_tomorrow(notes)
     run = open_cached([notes], body, quiet).paths.root
@@ -146,7 +144,7 @@ def test_documents_in_the_cache_are_followed(notes: Path, tiny_run: Path) -> Non
     assert clear_cache()["removed"] == 2
 
 
-def test_a_log_that_goes_back_in_time_is_shown(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_log_that_goes_back_in_time_is_shown(tiny_run, tmp_path, monkeypatch):
     run = RunPaths(Path(shutil.copytree(tiny_run, tmp_path / "run")))
     monkeypatch.setattr(time, "time", lambda: 1.0)
     MetricsLog(run.metrics).write("pretrain", 6, loss=1.0)

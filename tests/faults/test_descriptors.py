@@ -6,7 +6,6 @@ import resource
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -24,10 +23,10 @@ TIMED = (
 )  # fmt: skip
 
 
-def with_few(count: int, says: Path, *command: object) -> int:
+def with_few(count, says, *command):
     """A command in a process that may open so many files more than are open; its exit code."""
 
-    def work() -> int:
+    def work():
         with open(says, "wb", buffering=0) as file:
             os.dup2(file.fileno(), 1)
             os.dup2(file.fileno(), 2)
@@ -44,7 +43,7 @@ def with_few(count: int, says: Path, *command: object) -> int:
     return ended(forked(work))
 
 
-def all_taken() -> list[int]:
+def all_taken():
     """Every descriptor that is left, opened."""
     taken = []
     with contextlib.suppress(OSError):
@@ -54,13 +53,13 @@ def all_taken() -> list[int]:
 
 
 @pytest.fixture
-def run(tiny_run: Path, tmp_path: Path) -> Path:
+def run(tiny_run, tmp_path):
     run = Path(shutil.copytree(tiny_run, tmp_path / "run"))
     assert main(["ask", str(run), QUESTION, "--json"]) == 0  # loads what later commands need
     return run
 
 
-COMMANDS: dict[str, tuple[str, ...]] = {
+COMMANDS = {
     "ask": ("ask", "{run}", QUESTION, "--json"),
     "add": ("corpus", "add", "{run}/corpus", "{more}"),
     "sync": ("corpus", "sync", "{run}/corpus", "{docs}"),
@@ -72,13 +71,13 @@ COMMANDS: dict[str, tuple[str, ...]] = {
 }
 
 
-def one_line(said: str) -> bool:
+def one_line(said):
     return "Traceback" not in said and "error: " in (said.strip().splitlines() or [""])[-1]
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc")
 @pytest.mark.parametrize("name", COMMANDS)
-def test_too_few_descriptors(name: str, run: Path, tiny_run: Path, tmp_path: Path) -> None:
+def test_too_few_descriptors(name, run, tiny_run, tmp_path):
     if name == "index build":
         assert main(["corpus", "add", str(run / "corpus"), str(tiny_run.parent / "more.jsonl")]) == 0
     if name == "finetune":
@@ -106,15 +105,15 @@ def test_too_few_descriptors(name: str, run: Path, tiny_run: Path, tmp_path: Pat
     assert (failed, code) != (0, 0) and code == 0
 
 
-def needed(path: str) -> bool:
+def needed(path):
     """Files that are not rewritten by work which goes on where it was."""
     return path.endswith((".safetensors", ".arrow", ".npy", "CURRENT", "tokenizer.json")) and "checkpoints" not in path
 
 
-def same(found: dict[str, bytes], expected: dict[str, bytes]) -> bool:
+def same(found, expected):
     """The same files of the same bytes, but for times that somebody measured."""
 
-    def kept(files: dict[str, bytes]) -> dict[str, Any]:
+    def kept(files):
         """Without what the next command deletes where there were too few descriptors to delete it."""
         passing = [path for path in files if ".staging/" in path or "sparse" in path or path.startswith(("checkpoints/", "results"))]
         return {path: data for path, data in files.items() if path not in passing and not path.endswith(TIMED)}
@@ -122,7 +121,7 @@ def same(found: dict[str, bytes], expected: dict[str, bytes]) -> bool:
     return kept(found) == kept(expected)
 
 
-def restore(run: Path, files: dict[str, bytes]) -> None:
+def restore(run, files):
     """The files as they were, and no others."""
     shutil.rmtree(run)
     for path, data in files.items():

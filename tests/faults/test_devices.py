@@ -4,41 +4,36 @@ import errno
 import os
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pytest
 
 from realm.cli import main
 from realm.documents.store.blocks import BlockStore
 from realm.search.sparse import open_sparse
 
 
-def far(*arguments: Any, **options: Any) -> None:
+def far(*arguments, **options):
     raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), str(arguments[0]))
 
 
-def test_sparse_search_is_made_anew_where_it_cannot_be_linked(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sparse_search_is_made_anew_where_it_cannot_be_linked(tiny_run, tmp_path, monkeypatch):
     store = BlockStore.open(tiny_run / "corpus")
     ids = np.asarray(store.block_ids)
     for number in (1, 2):
         (tmp_path / f"{number:06d}").mkdir()
     first = open_sparse(tmp_path, 1, ids, store)
     monkeypatch.setattr(os, "link", far)
-    second = open_sparse(tmp_path, 2, ids, store)
-    found = [index.search(["the currency of Arvad"], 3) for index in (first, second)]
+    found = [index.search(["the currency of Arvad"], 3) for index in (first, open_sparse(tmp_path, 2, ids, store))]
     assert all(np.array_equal(a, b) for a, b in zip(*found, strict=True))
     assert not list(tmp_path.rglob("*.staging"))
 
 
-def test_a_corpus_over_two_devices_is_refused_in_one_line(
-    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_corpus_over_two_devices_is_refused_in_one_line(tiny_run, tmp_path, monkeypatch, capsys):
     """segments/ is a link to another disk: nothing is published, and the line says what to do."""
     run = Path(shutil.copytree(tiny_run, tmp_path / "run"))
     before, plain = (run / "corpus" / "CURRENT").read_bytes(), os.replace
 
-    def replace(source: Any, target: Any) -> None:
+    def replace(source, target):
         return far(source) if Path(target).parent.name == "segments" else plain(source, target)
 
     with monkeypatch.context() as patch:

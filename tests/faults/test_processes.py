@@ -11,9 +11,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -31,7 +29,7 @@ REFUSED = 77
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-def forked(work: Callable[[], int | None]) -> int:
+def forked(work):
     """``work`` in a process of its own, which ends with the code that it returns; 1 where it raises. Its number."""
     pid = os.fork()
     if pid == 0:
@@ -45,22 +43,22 @@ def forked(work: Callable[[], int | None]) -> int:
     return pid
 
 
-def ended(pid: int) -> int:
+def ended(pid):
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 @pytest.mark.parametrize("kills", [10, pytest.param(300, marks=pytest.mark.slow)])
-def test_killed_at_random_moments(tmp_path: Path, kills: int) -> None:
+def test_killed_at_random_moments(tmp_path, kills):
     """A writer and a reader are killed; then the writer comes through, beside a reader whose results are never mixed."""
     root, told, stop, rng = tmp_path / "run", tmp_path / "told", tmp_path / "stop", random.Random(7)
     round_of(root)
 
-    def write(rounds: int = 1 << 30) -> None:
+    def write(rounds=1 << 30):
         for _ in range(rounds):
             round_of(root)
             files.write_atomic(told, str(read_current(root / "index")))
 
-    def read() -> None:
+    def read():
         while not stop.exists():
             read_round(root)
 
@@ -82,11 +80,11 @@ def test_killed_at_random_moments(tmp_path: Path, kills: int) -> None:
     assert ended(reader) == 0 and not left_over(root) and read_current(root / "index") == before + 20
 
 
-def on_a_small_disk(place: Path, pages: int, work: Callable[[], None]) -> None:
+def on_a_small_disk(place, pages, work):
     """Run ``work`` in a process that sees a tmpfs of so many pages at ``place``, in a mount namespace that ends with it."""
     place.mkdir()
 
-    def mounted() -> int:
+    def mounted():
         libc = ctypes.CDLL(None, use_errno=True)
         private = libc.unshare(CLONE_NEWNS) == 0 and libc.mount(None, b"/", None, MS_REC | MS_PRIVATE, None) == 0
         if not private or libc.mount(b"tmpfs", bytes(place), b"tmpfs", 0, f"size={pages * PAGE}".encode()) != 0:
@@ -101,7 +99,7 @@ def on_a_small_disk(place: Path, pages: int, work: Callable[[], None]) -> None:
 
 
 @contextlib.contextmanager
-def left_free(disk: Path, pages: int) -> Iterator[None]:
+def left_free(disk, pages):
     """The disk filled up to so many free pages."""
     filler = disk / "filler"
     filler.write_bytes(bytes(max(0, os.statvfs(disk).f_bavail - pages) * PAGE))
@@ -111,10 +109,10 @@ def left_free(disk: Path, pages: int) -> Iterator[None]:
         filler.unlink()
 
 
-def test_whatever_does_not_fit_leaves_what_was_published(tmp_path: Path) -> None:
+def test_whatever_does_not_fit_leaves_what_was_published(tmp_path):
     disk = tmp_path / "disk"
 
-    def fill_up() -> None:
+    def fill_up():
         root = disk / "run"
         round_of(root)
         failures = pages = 0
@@ -135,13 +133,11 @@ def test_whatever_does_not_fit_leaves_what_was_published(tmp_path: Path) -> None
     on_a_small_disk(disk, 1024, fill_up)
 
 
-def test_a_command_on_a_full_disk(
-    tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_on_a_full_disk(tiny_run, tmp_path, capsys, monkeypatch):
     run = Path(shutil.copytree(tiny_run, tmp_path / "run"))
     add_documents(run / "corpus", [tiny_run.parent / "more.jsonl"])
 
-    def full(point: str, path: Path) -> None:
+    def full(point, path):
         if point == "array: staged":
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -154,7 +150,7 @@ def test_a_command_on_a_full_disk(
         assert main(["index", command, str(run)]) == 0
 
 
-def _limited(index: Path) -> Any:
+def _limited(index):
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))
 
@@ -170,10 +166,10 @@ def _limited(index: Path) -> Any:
         ),
     ],
 )
-def test_what_the_system_refuses(tmp_path: Path, refuse: Callable[[Path], None], said: str) -> None:
+def test_what_the_system_refuses(tmp_path, refuse, said):
     round_of(tmp_path)
 
-    def refused() -> None:
+    def refused():
         refuse(tmp_path / "index")
         with pytest.raises(SnapshotError, match=said):
             next_generation_of(tmp_path)

@@ -11,9 +11,7 @@ import random
 import resource
 import shutil
 import textwrap
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,7 +23,7 @@ from realm.search.publishing.writing import Building
 from realm.storage import arrays, files, generations, tails
 from realm.storage.metrics import MetricsLog
 
-from .examples import Example, left_over
+from .examples import left_over
 from .failing import ANYWHERE, KINDS, failing_at
 from .power import PowerCuts
 
@@ -44,7 +42,7 @@ GOES_ON = 6
 
 
 @pytest.fixture(autouse=True)
-def many_descriptors(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def many_descriptors(monkeypatch):
     """The harness holds one for each file that it has seen. No power is really cut, so hundreds of waits for a disk are saved."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -54,7 +52,7 @@ def many_descriptors(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def found_in(example: Example, root: Path) -> Any:
+def found_in(example, root):
     """What a reader finds; an error is told as one."""
     try:
         return example.read(root)
@@ -62,7 +60,7 @@ def found_in(example: Example, root: Path) -> Any:
         return f"{type(error).__name__}: {error}"
 
 
-def losses(example: Example, place: Path, fault: str, most: int, *, goes_on: int = GOES_ON) -> list[str]:
+def losses(example, place, fault, most, *, goes_on=GOES_ON):
     """What is lost in which states."""
     start = place / "start"
     start.mkdir(parents=True)
@@ -71,7 +69,7 @@ def losses(example: Example, place: Path, fault: str, most: int, *, goes_on: int
     return _after_power(example, place, old, most, goes_on) if fault == POWER else _after_errors(example, place, old, fault, most)
 
 
-def _after_power(example: Example, place: Path, old: Any, most: int, goes_on: int) -> list[str]:
+def _after_power(example, place, old, most, goes_on):
     with pytest.MonkeyPatch.context() as patch, PowerCuts(place / "start", patch) as cuts:
         example.change(place / "start")
     new, wrong = found_in(example, place / "start"), []
@@ -88,7 +86,7 @@ def _after_power(example: Example, place: Path, old: Any, most: int, goes_on: in
     return wrong
 
 
-def _after_errors(example: Example, place: Path, old: Any, kind: str, most: int) -> list[str]:
+def _after_errors(example, place, old, kind, most):
     warm = Path(shutil.copytree(place / "start", place / "warm"))
     example.change(warm)  # what is loaded once is not counted
     new, wrong = found_in(example, warm), []
@@ -113,7 +111,7 @@ def _after_errors(example: Example, place: Path, old: Any, kind: str, most: int)
     return wrong
 
 
-def wrong_with(error: BaseException | None) -> str | None:
+def wrong_with(error):
     """What is wrong with an error that comes out of a publishing call."""
     if error is None or isinstance(error, MemoryError):
         return None
@@ -121,7 +119,7 @@ def wrong_with(error: BaseException | None) -> str | None:
     return f"a traceback: {error!r}" if line is None else "more than one line" if "\n" in line else None
 
 
-def stuck(example: Example, root: Path, *, again: bool, new: Any) -> list[str]:
+def stuck(example, root, *, again, new):
     """What goes wrong afterwards: done again, it must end as planned, and what comes next must leave nothing half-written."""
     try:
         if again:
@@ -137,12 +135,12 @@ def stuck(example: Example, root: Path, *, again: bool, new: Any) -> list[str]:
     return []
 
 
-def test_all_are_looked_at(published: dict[str, Example]) -> None:
+def test_all_are_looked_at(published):
     assert sorted(NAMES) == sorted(published)
 
 
 @pytest.mark.parametrize(("name", "fault"), CASES)
-def test_old_or_new_and_it_goes_on(name: str, fault: str, published: dict[str, Example], tmp_path: Path) -> None:
+def test_old_or_new_and_it_goes_on(name, fault, published, tmp_path):
     most = 4 if name == "repair" else FEW.get(fault, 6)
     assert losses(published[name], tmp_path, fault, most) == []
 
@@ -150,7 +148,7 @@ def test_old_or_new_and_it_goes_on(name: str, fault: str, published: dict[str, E
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize(("name", "fault"), CASES)
-def test_every_state_and_every_call(name: str, fault: str, published: dict[str, Example], tmp_path: Path) -> None:
+def test_every_state_and_every_call(name, fault, published, tmp_path):
     assert losses(published[name], tmp_path, fault, MOST.get(fault, 1 << 30), goes_on=100) == []
 
 
@@ -173,9 +171,7 @@ def test_every_state_and_every_call(name: str, fault: str, published: dict[str, 
         ("first checkpoint", MetricsLog.sync, "fsync_directory(self.path.parent)"),
     ],
 )  # fmt: skip
-def test_each_sync_is_needed(
-    name: str, function: Callable[..., Any], call: str, published: dict[str, Example], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_sync_is_needed(name, function, call, published, tmp_path, monkeypatch):
     """Each of them deleted from the code by itself is a loss: so a missing one is found."""
     with_it, plain = textwrap.dedent(inspect.getsource(function)), inspect.unwrap(function)
     assert with_it.count(call) == 1
@@ -186,7 +182,7 @@ def test_each_sync_is_needed(
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.EXDEV])
-def test_what_a_user_can_cure_is_one_line(code: int) -> None:
-    line: Any = refusal(OSError(code, "said so", "/a/file"))
+def test_what_a_user_can_cure_is_one_line(code):
+    line = refusal(OSError(code, "said so", "/a/file"))
     assert line.startswith("/a/file: said so. ") and line.endswith(".") and "\n" not in line
     assert refusal(OSError(errno.EBADF, os.strerror(errno.EBADF))) is None, "nobody can cure it: a traceback"

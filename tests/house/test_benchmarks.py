@@ -13,25 +13,25 @@ PAGES = [path for path in (BENCHMARKS / "results").glob("*.md") if path.name != 
 
 
 @pytest.mark.parametrize("script", [path for path in SCRIPTS if path.stem != "step_peer"], ids=lambda path: path.stem)
-def test_a_benchmark_finds_what_it_calls(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_benchmark_finds_what_it_calls(script, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT))
     module = importlib.import_module(".".join(script.with_suffix("").parts))
     assert hasattr(module, "main") or not script.stem.startswith("bench_")
 
 
-def test_benchmarks_stay_few() -> None:
+def test_benchmarks_stay_few():
     assert len(SCRIPTS) <= 30
     assert sum(len((ROOT / script).read_text("utf-8").splitlines()) for script in SCRIPTS) <= 6_000
 
 
-def test_each_script_that_a_page_names_is_there_or_listed_as_gone() -> None:
+def test_each_script_that_a_page_names_is_there_or_listed_as_gone():
     _, _, listed = (BENCHMARKS / "results" / "README.md").read_text("utf-8").partition("## Scripts")
     gone, there = set(re.findall(r"`(\w+)`", listed)), {script.stem for script in SCRIPTS}
     named = {name for page in PAGES for name in re.findall(r"\b(?:benchmarks/|(?=bench_))(\w+)\.py", page.read_text("utf-8"))}
     assert len(named) > 50 and named <= there | gone and not there & gone, named - there - gone
 
 
-def test_exponents_of_known_costs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exponents_of_known_costs(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT))
     from benchmarks.documents.bench_scale import fits
 

@@ -8,7 +8,6 @@ import subprocess
 import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -27,7 +26,7 @@ class Step:
     rest: str
 
 
-def steps_of(path: Path) -> list[Step]:
+def steps_of(path):
     """The instructions of a Dockerfile, lines put together, comments left out."""
     lines = [line for line in path.read_text("utf-8").splitlines() if not line.lstrip().startswith("#")]
     found = []
@@ -40,8 +39,8 @@ def steps_of(path: Path) -> list[Step]:
     return found
 
 
-def stages_of(path: Path) -> list[list[Step]]:
-    stages: list[list[Step]] = []
+def stages_of(path):
+    stages = []
     for step in steps_of(path):
         if step.word == "FROM":
             stages.append([])
@@ -49,14 +48,14 @@ def stages_of(path: Path) -> list[list[Step]]:
     return stages
 
 
-def words(step: Step) -> list[str]:
+def words(step):
     """The list of an instruction in exec form, which needs no shell and passes signals on."""
     parts = json.loads(step.rest)
     assert isinstance(parts, list) and all(isinstance(part, str) for part in parts)
     return parts
 
 
-def is_sent(path: str) -> bool:
+def is_sent(path):
     """Whether the builder gets a file, by .dockerignore: the last line that fits decides."""
     sent = True
     for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines():
@@ -68,7 +67,7 @@ def is_sent(path: str) -> bool:
     return sent
 
 
-def test_instructions() -> None:
+def test_instructions():
     steps = steps_of(DOCKERFILE)
     assert {step.word for step in steps} <= KNOWN
     bases = [step.rest for step in steps if step.word == "FROM"]
@@ -82,7 +81,7 @@ def test_instructions() -> None:
             assert subprocess.run(["sh", "-n", "-c", step.rest], capture_output=True).returncode == 0, step.rest
 
 
-def test_the_last_stage_is_a_service_of_nobody_special() -> None:
+def test_the_last_stage_is_a_service_of_nobody_special():
     last = {step.word: step for step in stages_of(DOCKERFILE)[-1]}
     assert re.fullmatch(r"[1-9]\d{3,}:[1-9]\d{3,}", last["USER"].rest), "a number above 0: orchestrators can check it"
     uid, gid = last["USER"].rest.split(":")
@@ -94,7 +93,7 @@ def test_the_last_stage_is_a_service_of_nobody_special() -> None:
     assert {flag.split("=")[0] for flag in last["HEALTHCHECK"].flags} == {"--interval", "--timeout", "--start-period", "--retries"}
 
 
-def test_the_health_check_is_python_that_asks_for_health() -> None:
+def test_the_health_check_is_python_that_asks_for_health():
     (check,) = (step for step in steps_of(DOCKERFILE) if step.word == "HEALTHCHECK")
     word, _, command = check.rest.partition(" ")
     program, option, code = json.loads(command)
@@ -102,9 +101,8 @@ def test_the_health_check_is_python_that_asks_for_health() -> None:
     compile(code, "health", "exec")
 
 
-def test_what_is_copied_is_there_and_is_sent() -> None:
-    stages = stages_of(DOCKERFILE)
-    names = [stage[0].rest.partition(" AS ")[2] for stage in stages]
+def test_what_is_copied_is_there_and_is_sent():
+    names = [stage[0].rest.partition(" AS ")[2] for stage in stages_of(DOCKERFILE)]
     copied = []
     for step in steps_of(DOCKERFILE):
         if step.word == "COPY" and step.flags:
@@ -116,7 +114,7 @@ def test_what_is_copied_is_there_and_is_sent() -> None:
     assert not any(map(is_sent, ("runs", "token", ".git", ".venv", "tests", "src/realm/search/index/native/kernel-1.so")))
 
 
-def test_the_server_accepts_what_the_image_says(tmp_path: Path) -> None:
+def test_the_server_accepts_what_the_image_says(tmp_path):
     """The options of CMD, of the compose file and of the unit are options that there are; the address asks for a token."""
     from realm.cli import verbs
     from realm.errors import ConfigError
@@ -125,8 +123,7 @@ def test_the_server_accepts_what_the_image_says(tmp_path: Path) -> None:
     yaml = pytest.importorskip("yaml")
     options = _options(verbs.serve)
     service = yaml.safe_load((ROOT / "compose.yaml").read_text("utf-8"))["services"]["realm"]
-    commands = [service["command"], *(words(step) for step in steps_of(DOCKERFILE) if step.word == "CMD")]
-    for command in commands:
+    for command in [service["command"], *(words(step) for step in steps_of(DOCKERFILE) if step.word == "CMD")]:
         assert {part for part in command if part.startswith("--")} <= options
         assert command[command.index("--token-file") + 1] == "/run/secrets/realm_token"
     (tmp_path / "token").write_text("a" * 64)
@@ -135,15 +132,14 @@ def test_the_server_accepts_what_the_image_says(tmp_path: Path) -> None:
         rules_of("0.0.0.0", None, ("localhost",), False)
 
 
-def _options(verb: Any) -> set[str]:
+def _options(verb):
     import inspect
 
     return {f"--{name.replace('_', '-')}" for name in inspect.signature(verb).parameters}
 
 
-def test_compose() -> None:
-    yaml = pytest.importorskip("yaml")
-    found = yaml.safe_load((ROOT / "compose.yaml").read_text("utf-8"))
+def test_compose():
+    found = pytest.importorskip("yaml").safe_load((ROOT / "compose.yaml").read_text("utf-8"))
     service = found["services"]["realm"]
     assert (ROOT / service["build"]["context"] / service["build"]["dockerfile"]).is_file()
     assert set(service["secrets"]) == set(found["secrets"]) == {"realm_token"}
@@ -153,7 +149,7 @@ def test_compose() -> None:
     assert service["read_only"] and service["cap_drop"] == ["ALL"] and "privileged" not in service
 
 
-def test_the_unit_in_the_documentation() -> None:
+def test_the_unit_in_the_documentation():
     """Every option of the unit is one, what is written to may be written, and there is time to drain."""
     from realm.cli import verbs
     from realm.serve.shapes import LIMITS
@@ -172,7 +168,7 @@ def test_the_unit_in_the_documentation() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_the_steps_of_the_image_in_a_new_environment(tiny_run: Path, tmp_path: Path) -> None:
+def test_the_steps_of_the_image_in_a_new_environment(tiny_run, tmp_path):
     """What the build stage runs, then what the container runs: a wheel installed elsewhere serves a run and says that it is well."""
     python = tmp_path / "realm" / "bin" / "python"
     subprocess.run(["sh", str(ROOT / "docker" / "install.sh"), str(tmp_path / "realm")], check=True, cwd=tmp_path, timeout=1500)

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def rows_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+def rows_of(monkeypatch, tmp_path):
     """Opens the rows of a part: rows_of(seconds, device)."""
     monkeypatch.syspath_prepend(str(ROOT))
     from benchmarks.training.gpu_parts import Rows
@@ -21,10 +20,10 @@ def rows_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     return lambda seconds=60.0, device="cpu": Rows(tmp_path / "part.json", "part", device, seconds)
 
 
-def test_a_row_is_asked_for_once_and_kept_on_disk(rows_of: Any, tmp_path: Path) -> None:
-    asked: list[str] = []
+def test_a_row_is_asked_for_once_and_kept_on_disk(rows_of, tmp_path):
+    asked = []
 
-    def row(name: str) -> dict[str, str]:
+    def row(name):
         asked.append(name)
         return {"asked": name}
 
@@ -39,8 +38,8 @@ def test_a_row_is_asked_for_once_and_kept_on_disk(rows_of: Any, tmp_path: Path) 
     assert asked[-1] == "a again", "another device's numbers are not ours"
 
 
-def test_a_failed_row_is_noted_and_tried_again(rows_of: Any, tmp_path: Path) -> None:
-    def fail() -> dict[str, int]:
+def test_a_failed_row_is_noted_and_tried_again(rows_of, tmp_path):
+    def fail():
         raise MemoryError("no memory\nand more")
 
     rows = rows_of()
@@ -55,7 +54,7 @@ def test_a_failed_row_is_noted_and_tried_again(rows_of: Any, tmp_path: Path) -> 
     assert json.loads((tmp_path / "part.json").read_text())["done"]
 
 
-def test_nothing_is_begun_when_the_time_is_over(rows_of: Any, tmp_path: Path) -> None:
+def test_nothing_is_begun_when_the_time_is_over(rows_of, tmp_path):
     from benchmarks.training.gpu_parts import OutOfTime
 
     rows_of().measure("a", lambda: {"value": 1})
@@ -67,23 +66,22 @@ def test_nothing_is_begun_when_the_time_is_over(rows_of: Any, tmp_path: Path) ->
     assert written["rows"] == {"a": {"value": 1}} and not written["done"]
 
 
-def suite(out: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def suite(out, *arguments):
     command = [sys.executable, "-m", "benchmarks.training.gpu_suite", "--out", str(out), "--toy", "--threads", "1", *arguments]
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=1500, cwd=ROOT)
 
 
-def test_an_unknown_part_is_named(tmp_path: Path) -> None:
+def test_an_unknown_part_is_named(tmp_path):
     done = suite(tmp_path, "--parts", "parity,teleport")
     assert done.returncode == 2 and "teleport" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_every_part_at_toy_size(tmp_path: Path) -> None:
+def test_every_part_at_toy_size(tmp_path):
     out = tmp_path / "suite"
-    cut = suite(out, "--parts", "parity", "--minutes", "0")
-    assert cut.returncode == 1 and not (out / "parity.json").exists()
+    assert suite(out, "--parts", "parity", "--minutes", "0").returncode == 1 and not (out / "parity.json").exists()
     done = suite(out)
     assert done.returncode == 0, done.stderr[-2000:]
     found = json.loads(done.stdout.splitlines()[-1])

@@ -3,7 +3,6 @@
 import importlib.util
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,7 +11,7 @@ LEAST = 40
 
 
 @pytest.fixture(scope="module")
-def check() -> Any:
+def check():
     spec = importlib.util.spec_from_file_location("mutation_check", ROOT / "benchmarks" / "reliability" / "mutation_check.py")
     assert spec is not None and spec.loader is not None
     module = sys.modules["mutation_check"] = importlib.util.module_from_spec(spec)
@@ -20,7 +19,7 @@ def check() -> Any:
     return module
 
 
-def test_every_guard_stands_where_the_table_says(check: Any) -> None:
+def test_every_guard_stands_where_the_table_says(check):
     guards = check.read_guards()
     assert len({guard.name for guard in guards}) == len(guards) >= LEAST
     for guard in guards:
@@ -30,7 +29,7 @@ def test_every_guard_stands_where_the_table_says(check: Any) -> None:
         assert any((ROOT / test.partition("::")[0]).exists() for test in guard.tests), guard.name
 
 
-def test_a_guard_that_moved_is_one_line(check: Any) -> None:
+def test_a_guard_that_moved_is_one_line(check):
     guard = check.read_guards()[0]
     with pytest.raises(ValueError, match=r"storage/files\.py: the text of .* 0 times, not once") as error:
         guard.mutated("nothing")

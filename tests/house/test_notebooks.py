@@ -4,7 +4,6 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,23 +15,23 @@ LARGEST = 150_000
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
-def cells(path: Path, kind: str) -> list[dict[str, Any]]:
+def cells(path, kind):
     return [cell for cell in json.loads(path.read_text("utf-8"))["cells"] if cell["cell_type"] == kind]
 
 
-def test_both_are_there() -> None:
+def test_both_are_there():
     assert [path.stem for path in NOTEBOOKS] == ["one-step", "own-documents"]
 
 
 @each_notebook
-def test_small_outputs_and_none_of_a_failure(path: Path) -> None:
+def test_small_outputs_and_none_of_a_failure(path):
     assert path.stat().st_size < LARGEST
     outputs = [output for cell in cells(path, "code") for output in cell["outputs"]]
     assert outputs and not [found for found in outputs if found["output_type"] == "error" or found.get("name") == "stderr"]
 
 
 @each_notebook
-def test_it_begins_with_words_and_explains_each_part(path: Path) -> None:
+def test_it_begins_with_words_and_explains_each_part(path):
     kinds = [cell["cell_type"] for cell in json.loads(path.read_text("utf-8"))["cells"]]
     assert kinds[0] == kinds[-1] == "markdown" and kinds.count("markdown") >= 6
     assert cells(path, "markdown")[0]["source"][0].startswith("# ")
@@ -41,7 +40,7 @@ def test_it_begins_with_words_and_explains_each_part(path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(5400)  # trains on sixteen questions: minutes alone on a machine, an hour beside other training
 @each_notebook
-def test_it_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_runs(path, tmp_path, monkeypatch):
     """In a process of its own, as for a reader: every cell ends, and the claims that cells assert hold."""
     nbformat = pytest.importorskip("nbformat")
     client = pytest.importorskip("nbclient")
@@ -52,5 +51,4 @@ def test_it_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     notebook = nbformat.read(path, as_version=4)
     client.NotebookClient(notebook, timeout=4800, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}).execute()
     said = "".join(str(out.get("text", "")) for cell in notebook.cells if cell.cell_type == "code" for out in cell.outputs)
-    wanted = {"own-documents": "Ellen Marsh", "one-step": "p(y|x)"}[path.stem]
-    assert wanted in said
+    assert {"own-documents": "Ellen Marsh", "one-step": "p(y|x)"}[path.stem] in said

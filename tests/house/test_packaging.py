@@ -18,7 +18,7 @@ PACKAGE = ROOT / "src" / "realm"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
 
-def canonical(requirement: str) -> str:
+def canonical(requirement):
     """A requirement's name as the package index compares it."""
     name = re.match(r"[A-Za-z0-9._-]+", requirement)
     assert name, requirement
@@ -26,41 +26,41 @@ def canonical(requirement: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def pins() -> dict[str, str]:
+def pins():
     lines = [line for line in (ROOT / "constraints.txt").read_text("utf-8").splitlines() if line and not line.startswith("#")]
     return {canonical(line): line for line in lines}
 
 
-def test_typed() -> None:
+def test_typed():
     assert Path(realm.__file__).with_name("py.typed").is_file()
 
 
-def test_version_has_one_source() -> None:
+def test_version_has_one_source():
     assert realm.__version__ == importlib.metadata.version(PROJECT["name"])
     assert "version" not in PROJECT
     others = [path for path in PACKAGE.rglob("*.py") if re.search(r"^__version__\b", path.read_text("utf-8"), re.M)]
     assert others == [PACKAGE / "__init__.py"]
 
 
-def test_the_readme_is_the_index_page() -> None:
+def test_the_readme_is_the_index_page():
     if (ROOT / "README.md").is_file():
         assert PROJECT.get("readme") == "README.md", "add readme = 'README.md' to [project]"
 
 
-def test_every_dependency_is_pinned_exactly(pins: dict[str, str]) -> None:
+def test_every_dependency_is_pinned_exactly(pins):
     wanted = PROJECT["dependencies"] + PROJECT["optional-dependencies"]["dev"] + PROJECT["optional-dependencies"]["bm25"]
     assert {canonical(requirement) for requirement in wanted} <= pins.keys()
     assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.]*", pin) for pin in pins.values())  # and no local version such as +cpu
 
 
-def test_every_dependency_is_justified() -> None:
+def test_every_dependency_is_justified():
     text = (ROOT / "docs" / "dependencies.md").read_text("utf-8")
     rows = {canonical(name) for name in re.findall(r"^\| `([^`]+)`", text, re.M)}
     extras = [requirement for extra in PROJECT["optional-dependencies"].values() for requirement in extra]
     assert rows == {canonical(requirement) for requirement in PROJECT["dependencies"] + extras}
 
 
-def test_the_wheel_holds_every_file_of_the_package(tmp_path: Path) -> None:
+def test_the_wheel_holds_every_file_of_the_package(tmp_path):
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120, env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
     with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
@@ -71,7 +71,7 @@ def test_the_wheel_holds_every_file_of_the_package(tmp_path: Path) -> None:
     assert packed == ours
 
 
-def test_a_pure_wheel_fits_every_platform(tmp_path: Path) -> None:
+def test_a_pure_wheel_fits_every_platform(tmp_path):
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120, env={**os.environ, "REALM_NO_KERNEL": "1"})
     (wheel,) = tmp_path.glob("*.whl")
@@ -80,6 +80,6 @@ def test_a_pure_wheel_fits_every_platform(tmp_path: Path) -> None:
         assert not [name for name in packed.namelist() if name.endswith(".so")]
 
 
-def test_the_citation_names_this_version() -> None:
+def test_the_citation_names_this_version():
     citation = (ROOT / "CITATION.cff").read_text("utf-8")
     assert f"\nversion: {realm.__version__}\n" in citation and "\nlicense: Apache-2.0\n" in citation

@@ -7,10 +7,8 @@ import re
 import shlex
 import shutil
 import tomllib
-from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -29,15 +27,15 @@ SPELLED = {**verbs.VERBS, **{f"{group} {name}": verb for group, members in group
 each_document = pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 
 
-def fenced(path: Path, language: str) -> list[str]:
+def fenced(path, language):
     return [body for kind, body in FENCE.findall(path.read_text("utf-8")) if kind == language]
 
 
-def inline(path: Path) -> list[str]:
+def inline(path):
     return re.findall(r"`([^`\n]+)`", FENCE.sub("", path.read_text("utf-8")))
 
 
-def lines_of(path: Path, word: str) -> Iterator[str]:
+def lines_of(path, word):
     """Whole command lines that begin with ``word``: in fenced blocks of a document, in the comments of a recipe."""
     if path.suffix == ".md":
         text = "\n".join(fenced(path, "") + fenced(path, "sh"))
@@ -49,13 +47,13 @@ def lines_of(path: Path, word: str) -> Iterator[str]:
 
 
 @pytest.fixture
-def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def parsed(monkeypatch):
     """The verbs that the real parser would have called, none of which runs."""
-    called: list[str] = []
+    called = []
 
-    def stub(name: str, verb: Callable[..., Any]) -> Callable[..., None]:
+    def stub(name, verb):
         @functools.wraps(verb)
-        def instead(*_: Any, **__: Any) -> None:
+        def instead(*_, **__):
             called.append(name)
 
         return instead
@@ -67,7 +65,7 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize("path", DOCUMENTS + RECIPES, ids=lambda path: path.name)
-def test_every_command_line_parses(path: Path, parsed: list[str]) -> None:
+def test_every_command_line_parses(path, parsed):
     for line in lines_of(path, "realm"):
         arguments = shlex.split(line)[1:]
         try:
@@ -75,11 +73,10 @@ def test_every_command_line_parses(path: Path, parsed: list[str]) -> None:
         except SystemExit as end:
             pytest.fail(f"{line}: does not parse ({end.code})")
         assert parsed and " ".join(arguments).startswith(parsed[-1])
-        settings = [value for option, value in pairwise(arguments) if option == "--set"]
-        build_recipe({}, overrides=overrides(tuple(settings)))
+        build_recipe({}, overrides=overrides(tuple([value for option, value in pairwise(arguments) if option == "--set"])))
 
 
-def test_the_check_of_command_lines_bites(parsed: list[str]) -> None:
+def test_the_check_of_command_lines_bites(parsed):
     assert any(lines_of(ROOT / "README.md", "realm"))
     for wrong in (["server", "runs/mine"], ["eval", "runs/mine"], ["ask", "runs/mine", "x", "--depth", "3"], ["corpus", "shuffle", "c"]):
         with pytest.raises(SystemExit):
@@ -88,7 +85,7 @@ def test_the_check_of_command_lines_bites(parsed: list[str]) -> None:
 
 
 @each_document
-def test_every_verb_and_option_in_a_sentence_exists(path: Path) -> None:
+def test_every_verb_and_option_in_a_sentence_exists(path):
     """A command that is named in running text may lack its arguments; its verb and options are there."""
     for words in (text.split() for text in inline(path) if text.startswith("realm ")):
         verb = SPELLED.get(" ".join(words[1:3])) or SPELLED.get(words[1])
@@ -98,14 +95,14 @@ def test_every_verb_and_option_in_a_sentence_exists(path: Path) -> None:
 
 
 @each_document
-def test_every_make_target_exists(path: Path) -> None:
+def test_every_make_target_exists(path):
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.M))
     named = [*lines_of(path, "make"), *(text for text in inline(path) if text.startswith("make "))]
     assert {line.split()[1] for line in named} <= targets
 
 
 @each_document
-def test_every_recipe_key_exists(path: Path) -> None:
+def test_every_recipe_key_exists(path):
     sections = {field.name: {key.name for key in dataclasses.fields(getattr(Recipe(), field.name))} for field in dataclasses.fields(Recipe)}
     for text in inline(path):
         found = re.fullmatch(r"([a-z]+)\.([a-z_]+)(?: = .+)?", text)
@@ -115,12 +112,12 @@ def test_every_recipe_key_exists(path: Path) -> None:
         build_recipe(tomllib.loads(block))
 
 
-def defines(source: str, name: str) -> bool:
+def defines(source, name):
     """Whether a module has a function, a class or a constant of this name."""
     return re.search(rf"\b(def|class) {name}\b|^{name}\b.* = ", source, re.M) is not None
 
 
-def rows_of_the_table() -> list[tuple[str, list[str]]]:
+def rows_of_the_table():
     """What one may want to change, and the places that the architecture names for it."""
     table = (ROOT / "docs" / "architecture.md").read_text("utf-8").partition("| to change | open |")[2].partition("\n\n")[0]
     rows = [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
@@ -128,7 +125,7 @@ def rows_of_the_table() -> list[tuple[str, list[str]]]:
 
 
 @pytest.mark.parametrize(("wish", "places"), rows_of_the_table(), ids=lambda value: value if isinstance(value, str) else "")
-def test_what_to_open_is_there(wish: str, places: list[str]) -> None:
+def test_what_to_open_is_there(wish, places):
     """Each place is a file or a folder; ``file: name`` is defined in that very file."""
     assert places
     for place in places:
@@ -138,12 +135,12 @@ def test_what_to_open_is_there(wish: str, places: list[str]) -> None:
         assert not name or defines(found[0].read_text("utf-8"), name), place
 
 
-def test_the_table_of_what_to_open_is_read() -> None:
+def test_the_table_of_what_to_open_is_read():
     assert len(rows_of_the_table()) >= 15
 
 
 @each_document
-def test_every_module_and_name_exists(path: Path) -> None:
+def test_every_module_and_name_exists(path):
     """`module.py: name` is defined there; any other `CamelCase` or `snake_case` word stands somewhere in the source."""
     source = {file.as_posix(): file.read_text("utf-8") for file in (ROOT / "src" / "realm").rglob("*.py")}
     tables = [file.read_text("utf-8") for file in (ROOT / "src" / "realm").rglob("*.toml")]
@@ -161,13 +158,13 @@ def test_every_module_and_name_exists(path: Path) -> None:
 
 
 @each_document
-def test_every_link_leads_somewhere(path: Path) -> None:
+def test_every_link_leads_somewhere(path):
     links = re.findall(r"\]\(([^)#]+)\)|<img src=\"([^\"]+)\"", path.read_text("utf-8"))
     links = [link or picture for link, picture in links]
     assert all((path.parent / link).exists() for link in links if "://" not in link), links
 
 
-def test_every_result_page_is_in_the_index_newest_first() -> None:
+def test_every_result_page_is_in_the_index_newest_first():
     results = ROOT / "benchmarks" / "results"
     listed = re.findall(r"\]\(([^)]+)\)", (results / "README.md").read_text("utf-8"))
     assert sorted(listed) == sorted(page.name for page in results.glob("*.md") if page.name != "README.md")
@@ -176,7 +173,7 @@ def test_every_result_page_is_in_the_index_newest_first() -> None:
 
 
 @pytest.fixture
-def beside_the_run(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def beside_the_run(tiny_run, tmp_path, monkeypatch):
     """The directory that the examples stand in: ``runs/mine``, documents and questions, under the names that the pages use."""
     shutil.copytree(tiny_run, tmp_path / "runs" / "mine")
     for source, name in (("more", "more"), ("docs", "docs"), ("qa_train", "qa_train"), ("qa", "qa_test")):
@@ -188,26 +185,26 @@ def beside_the_run(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 NEEDS_MORE = {"serving.md", "knn.md"}  # a server, a language model: tests/serve and tests/knn run the same calls
 
 
-def python_examples() -> list[tuple[Path, str]]:
+def python_examples():
     return [(path, example) for path in DOCUMENTS if path.name not in NEEDS_MORE for example in fenced(path, "python")]
 
 
 @pytest.mark.parametrize(("path", "example"), python_examples(), ids=lambda value: value.name if isinstance(value, Path) else "")
-def test_every_python_example_runs(path: Path, example: str, beside_the_run: Path) -> None:
-    names: dict[str, Any] = {}
+def test_every_python_example_runs(path, example, beside_the_run):
+    names = {}
     exec(compile(example, path.name, "exec"), names)
     if "answer" in names:
         assert names["answer"].evidence
 
 
 @pytest.mark.parametrize("name", sorted(NEEDS_MORE))
-def test_examples_that_need_more_import_what_is_there(name: str) -> None:
+def test_examples_that_need_more_import_what_is_there(name):
     for example in fenced(ROOT / "docs" / name, "python"):
         compile(example, name, "exec")
         exec("\n".join(line for line in example.splitlines() if line.startswith(("import ", "from "))), {})
 
 
-def test_the_commands_of_two_tutorials_run(beside_the_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_commands_of_two_tutorials_run(beside_the_run, capsys):
     """What one does with a run that is there: evaluate it, and change its documents. Training has tests of its own."""
     ran = 0
     for name in ("evaluate.md", "serve-and-update.md"):
@@ -219,11 +216,11 @@ def test_the_commands_of_two_tutorials_run(beside_the_run: Path, capsys: pytest.
     assert len((beside_the_run / "answers.jsonl").read_text("utf-8").splitlines()) >= 2
 
 
-def test_the_pages_are_no_longer_than_agreed() -> None:
+def test_the_pages_are_no_longer_than_agreed():
     """Prose of all pages together, code blocks not counted: what only repeats the code goes."""
     pages = [FENCE.sub("", page.read_text("utf-8")) for page in (ROOT / "docs").rglob("*.md")]
     assert sum(len(re.findall(r"\S*\w\S*", page)) for page in pages) <= 17_800
 
 
-def test_the_changelog_is_one_page() -> None:
+def test_the_changelog_is_one_page():
     assert len((ROOT / "CHANGELOG.md").read_bytes()) <= 6_000

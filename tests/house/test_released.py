@@ -2,10 +2,7 @@
 
 import importlib.util
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
 
@@ -23,7 +20,7 @@ SHIPPED = [known for known in KNOWN_BODIES if known.base]
 MEGABYTES = 16
 
 
-def script(name: str) -> ModuleType:
+def script(name):
     """A module of released/, which is no package."""
     spec = importlib.util.spec_from_file_location(name, ROOT / "released" / f"{name}.py")
     assert spec is not None and spec.loader is not None
@@ -32,11 +29,11 @@ def script(name: str) -> ModuleType:
     return module
 
 
-def folder(name: str) -> Path:
+def folder(name):
     return ROOT / "src" / "realm" / "released" / name
 
 
-def prepared(name: str, data_dir: Path, out: Path) -> Path:
+def prepared(name, data_dir, out):
     """What a script of released/ chooses of the data, in ``out``."""
     module = script(name)
     with pytest.MonkeyPatch.context() as patch:
@@ -46,22 +43,22 @@ def prepared(name: str, data_dir: Path, out: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
+def data(tmp_path_factory, data_dir):
     """What the released model learns from, chosen once more."""
     return prepared("prepare", data_dir, tmp_path_factory.mktemp("data"))
 
 
-def in_a_row(text: str, count: int = 8) -> Iterator[str]:
+def in_a_row(text, count=8):
     """Each ``count`` words in a row, and a shorter text as a whole."""
     words = normalize_answer(text).split()
     yield from (" ".join(words[at : at + count]) for at in range(max(1, len(words) - count + 1)))
 
 
-def asked_of_the_demo() -> list[str]:
+def asked_of_the_demo():
     return [str(question["question"]) for part in build_atlas().questions.values() for question in part]
 
 
-def test_it_learnt_nothing_that_it_is_tested_on(data: Path, data_dir: Path) -> None:
+def test_it_learnt_nothing_that_it_is_tested_on(data, data_dir):
     """No test or dev question, no question of the demo, and no paragraph that a SQuAD dev question was asked about."""
     prepare = script("prepare")
     tests = [
@@ -82,12 +79,12 @@ def test_it_learnt_nothing_that_it_is_tested_on(data: Path, data_dir: Path) -> N
 
 
 @pytest.fixture(scope="module")
-def given(tmp_path_factory: pytest.TempPathFactory, data_dir: Path) -> Path:
+def given(tmp_path_factory, data_dir):
     """The data of the next reader: all of SQuAD's training questions with their paragraphs, and other sets."""
     return prepared("prepare_reader", data_dir, tmp_path_factory.mktemp("given"))
 
 
-def test_the_next_reader_learns_nothing_that_it_is_tested_on(given: Path, data_dir: Path) -> None:
+def test_the_next_reader_learns_nothing_that_it_is_tested_on(given, data_dir):
     """All of SQuAD dev, its 2.0 form, its shifts, TyDi dev, NQ's gold passages and covidqa are tests; dev shares no article with train."""
     prepare = script("prepare_reader")
     keep = QuestionOptions(id_column="no column", unanswerable=True)
@@ -110,16 +107,15 @@ def test_the_next_reader_learns_nothing_that_it_is_tested_on(given: Path, data_d
     }
 
 
-def test_the_demos_documents_are_in_none_of_what_it_read(data: Path, data_dir: Path) -> None:
+def test_the_demos_documents_are_in_none_of_what_it_read(data, data_dir):
     """Its sentences are made by a grammar of our own: eight of their words in a row stand nowhere else."""
     sentences = {mark for document in build_atlas().documents for mark in in_a_row(str(document["text"]))}
     for path in (data / "paragraphs.jsonl", data_dir / "corpus" / "2wiki_paragraphs.jsonl.xz"):
-        shared = [mark for _, row in json_lines(path, "") for mark in in_a_row(str(row["text"])) if mark in sentences]
-        assert not shared
+        assert not [mark for _, row in json_lines(path, "") for mark in in_a_row(str(row["text"])) if mark in sentences]
 
 
 @pytest.mark.parametrize("known", SHIPPED, ids=lambda known: known.name)
-def test_what_the_card_names_is_what_was_read(known: Any, data: Path) -> None:
+def test_what_the_card_names_is_what_was_read(known, data):
     stated, found = (json.loads((where / "data.json").read_text("utf-8")) for where in (folder(known.name), data))
     more, runs = stated.pop("more"), stated.pop("runs")
     assert stated == found and len(runs) == 3
@@ -129,9 +125,7 @@ def test_what_the_card_names_is_what_was_read(known: Any, data: Path) -> None:
 
 
 @pytest.mark.parametrize("known", SHIPPED, ids=lambda known: known.name)
-def test_the_questions_of_its_second_run_are_tested_nowhere_either(
-    known: Any, data: Path, data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_questions_of_its_second_run_are_tested_nowhere_either(known, data, data_dir, tmp_path, monkeypatch):
     """The pairs of questions and sentences, chosen once more: the documents made of them are those that the card's digest names."""
     monkeypatch.syspath_prepend(ROOT / "released")
     label = script("label")
@@ -146,9 +140,8 @@ def test_the_questions_of_its_second_run_are_tested_nowhere_either(
 
 
 @pytest.mark.parametrize("known", SHIPPED, ids=lambda known: known.name)
-def test_what_is_shipped_is_small_and_is_what_the_table_names(known: Any) -> None:
-    files = list(folder(known.name).iterdir())
-    assert sum(file.stat().st_size for file in files) < MEGABYTES * 1e6
+def test_what_is_shipped_is_small_and_is_what_the_table_names(known):
+    assert sum(file.stat().st_size for file in list(folder(known.name).iterdir())) < MEGABYTES * 1e6
     assert sha256_file(folder(known.name) / DIFFERENCE) == known.sha256
     if local_directory(known) is None:
         pytest.skip(f"the base {known.base} is not installed")

@@ -9,18 +9,18 @@ PAGE = (ROOT / "docs" / "reliability.md").read_text("utf-8")
 FAULTS = 25
 
 
-def names_in(path: Path) -> set[str]:
+def names_in(path):
     """Names of the tests in a file, nothing of it run."""
     found = {node.name for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
     return {name for name in found if name.startswith("test_")}
 
 
-def fault_rows() -> list[list[str]]:
+def fault_rows():
     section = PAGE.partition("## The 25 faults")[2].partition("\n## ")[0]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if re.match(r"\| \d+ \|", line)]
 
 
-def test_the_faults_are_all_there() -> None:
+def test_the_faults_are_all_there():
     rows = fault_rows()
     assert [int(row[0]) for row in rows] == list(range(1, FAULTS + 1))
     for _, fault, outcome, tests in rows:
@@ -31,7 +31,7 @@ def test_the_faults_are_all_there() -> None:
     assert len({name for row in rows for name in re.findall(r"::(test_\w+)", row[3])}) >= FAULTS
 
 
-def test_every_test_that_the_page_names_exists() -> None:
+def test_every_test_that_the_page_names_exists():
     files = set(re.findall(r"`((?:tests|benchmarks)/[\w/]+\.py)", PAGE))
     assert files and all((ROOT / file).exists() for file in files), [file for file in files if not (ROOT / file).exists()]
     known = {name for path in (ROOT / "tests").rglob("test_*.py") for name in names_in(path)}

@@ -1,21 +1,19 @@
 """The site without building it (`make docs` does that, and needs its own packages): every page has its place, and links hold."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-SITE: dict[str, Any] = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
+SITE = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
 WITHOUT_EXAMPLE = {"glossary.md"}  # a table
 PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
 
 
-def named(entry: Any) -> Iterator[str]:
+def named(entry):
     """Pages of a part of the navigation, in order."""
     if isinstance(entry, str):
         yield entry
@@ -24,20 +22,20 @@ def named(entry: Any) -> Iterator[str]:
             yield from named(part)
 
 
-def anchors(page: Path) -> set[str]:
+def anchors(page):
     """The anchors of a page's headings, where GitHub and MkDocs make the same."""
     headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.M | re.S), re.M)
     words = [re.sub(r"[^\w\s-]", "", heading.lower()).strip() for heading in headings]
     return {re.sub(r"\s", "-", text) for text in words} & {re.sub(r"[-\s]+", "-", text) for text in words}
 
 
-def test_the_navigation_names_every_page_once() -> None:
+def test_the_navigation_names_every_page_once():
     notebooks = [f"examples/{path.stem}.md" for path in (ROOT / "examples").glob("*.ipynb")]
     assert sorted(named(SITE["nav"])) == sorted([*PAGES, *notebooks])
     assert SITE["strict"] is True and all(value == "warn" for value in SITE["validation"].values())
 
 
-def test_tutorials_come_in_their_order_and_lead_to_the_next() -> None:
+def test_tutorials_come_in_their_order_and_lead_to_the_next():
     tutorials = [page for page in named(SITE["nav"]) if page.startswith("tutorials/")]
     assert len(tutorials) == 8 and tutorials[0].endswith("ask-my-notes.md") and tutorials[-1].endswith("extend.md")
     for number, (page, following) in enumerate(zip(tutorials, [*tutorials[1:], ""], strict=True), start=1):
@@ -45,26 +43,25 @@ def test_tutorials_come_in_their_order_and_lead_to_the_next() -> None:
         assert text.startswith(f"# {number}. ") and (not following or f"({Path(following).name})" in text)
 
 
-def test_no_page_is_an_orphan() -> None:
+def test_no_page_is_an_orphan():
     """The first page links every other one, in running text and not only in the navigation."""
     linked = set(re.findall(r"\]\(([^)#:]+\.md)\)", (DOCS / "index.md").read_text("utf-8")))
     assert linked >= set(PAGES) - {"index.md"}
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_links_to_headings_hold(page: str) -> None:
-    text = (DOCS / page).read_text("utf-8")
-    for target, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", text):
+def test_links_to_headings_hold(page):
+    for target, anchor in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", (DOCS / page).read_text("utf-8")):
         where = (DOCS / page).parent / target if target else DOCS / page
         assert anchor in anchors(where), f"{page}: {target}#{anchor}"
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page not in WITHOUT_EXAMPLE])
-def test_every_page_has_an_example(page: str) -> None:
+def test_every_page_has_an_example(page):
     assert re.search(r"^```|^    \S", (DOCS / page).read_text("utf-8"), re.M)
 
 
-def test_every_object_of_the_reference_is_there() -> None:
+def test_every_object_of_the_reference_is_there():
     from importlib import import_module
 
     names = re.findall(r"^::: ([\w.]+)$", (DOCS / "api.md").read_text("utf-8"), re.M)

@@ -9,7 +9,6 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,11 +28,11 @@ SHORT = "--set pretrain.steps=6 --set pretrain.reader_first=4 --set pretrain.hel
 """Of the half hour that a tutorial trains, so many steps."""
 
 
-def blocks(name: str, language: str) -> list[str]:
+def blocks(name, language):
     return [body for kind, body in FENCE.findall((TUTORIALS / name).read_text("utf-8")) if kind == language]
 
 
-def commands(name: str) -> Iterator[list[str]]:
+def commands(name):
     """The arguments of each `realm` line of a tutorial that ends by itself."""
     for line in "".join(blocks(name, "")).splitlines():
         if line.startswith("realm ") and not line.startswith("realm serve"):
@@ -41,7 +40,7 @@ def commands(name: str) -> Iterator[list[str]]:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def desk(tmp_path, monkeypatch):
     """A directory with the files of the tutorials, a cache of its own, and nothing on standard input."""
     known = known_body("realm-minilm-en")
     assert known is not None
@@ -57,7 +56,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_ask_my_notes(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ask_my_notes(desk, capsys):
     """It prints what the tutorial and README show: the answer, and the evidence with the answer marked."""
     done = [words for words in commands("ask-my-notes.md") if not any(word.startswith("runs/") for word in words)]
     for words in done:
@@ -74,7 +73,7 @@ def test_ask_my_notes(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_adapt_and_teach(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_adapt_and_teach(desk, capsys):
     """Both recipes of `mine.toml`, one after the other in one run, with few steps."""
     rivers = {"Nile": "Cairo", "Seine": "Paris", "Danube": "Vienna", "Vltava": "Prague", "Tiber": "Rome", "Spree": "Berlin"}
     texts = [f"The {river} flows through {city}. Ships reach {city} from the sea." for river, city in rivers.items()]
@@ -88,8 +87,7 @@ def test_adapt_and_teach(desk: Path, capsys: pytest.CaptureFixture[str]) -> None
     for name in ("adapt-without-questions.md", "teach-with-questions.md"):
         recipe.write_text((recipe.read_text("utf-8") if recipe.exists() else "") + blocks(name, "toml")[0], "utf-8")
         for words in commands(name):
-            extra = [word for word in shlex.split(SHORT) if words[0] == "run"]
-            assert main([*words, *extra]) == 0, words
+            assert main([*words, *[word for word in shlex.split(SHORT) if words[0] == "run"]]) == 0, words
             if words[-1] == "--json":
                 assert json.loads(capsys.readouterr().out.splitlines()[-1])["question"] == "Who repaired the bridge?"
     assert (desk / "runs" / "mine" / "stages" / "finetune" / "stage.json").is_file()

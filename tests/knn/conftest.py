@@ -1,16 +1,14 @@
 """Models of seconds: a causal and an encoder-decoder transformer with a word vocabulary, their text, and a datastore of each."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import GPT2Config, GPT2LMHeadModel, MarianConfig, MarianMTModel, PreTrainedTokenizerFast
 
-from realm.knn.datastore import Datastore, build_from_texts
-from realm.knn.network import HubNetwork, load_network
+from realm.knn.datastore import build_from_texts
+from realm.knn.network import load_network
 from realm.knn.windows import TextOptions
 
 ENGLISH = "the a cat dog bird sat ran flew on under over mat hill tree and then again slowly"
@@ -18,7 +16,7 @@ WORDS = f"{ENGLISH} der die katze hund vogel sass lief flog".split(" ")
 OPTIONS = TextOptions(context=16, stride=8, source_column="en", target_column="de")
 
 
-def tokenizer_of(words: list[str]) -> PreTrainedTokenizerFast:
+def tokenizer_of(words):
     vocabulary = {token: number for number, token in enumerate(["<pad>", "<unk>", "<s>", "</s>", *words])}
     backend = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -27,12 +25,12 @@ def tokenizer_of(words: list[str]) -> PreTrainedTokenizerFast:
 
 
 @pytest.fixture(scope="session")
-def text_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def text_files(tmp_path_factory):
     """Documents, other documents, and pairs of sentences."""
     root = tmp_path_factory.mktemp("knn-texts")
     draw = torch.Generator().manual_seed(5)
 
-    def sentence(length: int) -> str:
+    def sentence(length):
         return " ".join(WORDS[int(i)] for i in torch.randint(len(WORDS), (length,), generator=draw))
 
     for name, count in (("docs", 30), ("held_out", 6)):
@@ -44,7 +42,7 @@ def text_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def model_directories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def model_directories(tmp_path_factory):
     """Kind -> directory of a model with random weights."""
     root = tmp_path_factory.mktemp("knn-models")
     tokenizer = tokenizer_of(WORDS)
@@ -62,34 +60,32 @@ def model_directories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pat
 
 
 @pytest.fixture(params=["causal", "translation"])
-def kind(request: pytest.FixtureRequest) -> str:
+def kind(request):
     return str(request.param)
 
 
 @pytest.fixture(scope="session")
-def networks(model_directories: dict[str, Path]) -> dict[str, HubNetwork]:
+def networks(model_directories):
     return {kind: load_network(directory) for kind, directory in model_directories.items()}
 
 
 @pytest.fixture(scope="session")
-def source_of(text_files: Path) -> dict[str, Path]:
+def source_of(text_files):
     return {"causal": text_files / "docs.jsonl", "translation": text_files / "pairs.jsonl"}
 
 
 @pytest.fixture(scope="session")
-def built(
-    tmp_path_factory: pytest.TempPathFactory, networks: dict[str, HubNetwork], source_of: dict[str, Path]
-) -> Callable[..., Datastore]:
+def built(tmp_path_factory, networks, source_of):
     """A finished datastore of each kind and dtype; nobody changes it."""
     root = tmp_path_factory.mktemp("knn-built")
 
-    def build(kind: str, dtype: str = "float32") -> Datastore:
+    def build(kind, dtype="float32"):
         return build_from_texts(root / f"{kind}-{dtype}", networks[kind], [source_of[kind]], OPTIONS, dtype=dtype)
 
     return build
 
 
 @pytest.fixture
-def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_parts(monkeypatch):
     """Parts of a few windows, so that a small build has several."""
     monkeypatch.setattr("realm.knn.windows.PART_ROWS", 100)

@@ -2,9 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,16 +18,16 @@ from realm.knn.windows import TextOptions
 
 
 @pytest.fixture
-def network(tiny_run: Path) -> MaskedNetwork:
+def network(tiny_run):
     return MaskedNetwork.open(tiny_run)
 
 
 @pytest.fixture
-def datastore(tmp_path: Path, network: MaskedNetwork) -> Datastore:
+def datastore(tmp_path, network):
     return build_from_run(tmp_path / "d", network)
 
 
-def test_windows_hide_whole_spans(network: MaskedNetwork) -> None:
+def test_windows_hide_whole_spans(network):
     inputs, tokenizer = network.inputs, network.inputs.store.tokenizer
     found = [(row, window) for row, window in span_windows(inputs)]
     assert len(found) > 12 and {row for row, _ in found} == set(range(12))
@@ -40,7 +38,7 @@ def test_windows_hide_whole_spans(network: MaskedNetwork) -> None:
         assert tokenizer.decode(filled.tolist()) in tokenizer.decode(inputs.store.token_ids(row).tolist())
 
 
-def test_keys_and_log_probs_are_the_encoder_s(network: MaskedNetwork) -> None:
+def test_keys_and_log_probs_are_the_encoder_s(network):
     """Read together or alone, and with the encoder's own call: the same log-probabilities at the masks."""
     windows = [window for _, window in span_windows(network.inputs)][:6]
     together = network.read(windows, log_probs=True)
@@ -55,7 +53,7 @@ def test_keys_and_log_probs_are_the_encoder_s(network: MaskedNetwork) -> None:
         torch.testing.assert_close(together.keys[rows], network.read([window], log_probs=False).keys, atol=1e-5, rtol=1e-5)
 
 
-def test_filling_is_its_definition(network: MaskedNetwork, datastore: Datastore) -> None:
+def test_filling_is_its_definition(network, datastore):
     index, window = datastore.index("exact"), next(w for _, w in span_windows(network.inputs))
     states = network.read([window], log_probs=True)
     assert states.log_probs is not None
@@ -71,12 +69,11 @@ def test_filling_is_its_definition(network: MaskedNetwork, datastore: Datastore)
     np.testing.assert_allclose([plain, mixed], expected, atol=1e-4)
 
 
-def test_the_verbs_know_a_run(tmp_path: Path, tiny_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def say(*arguments: object) -> dict[str, Any]:
+def test_the_verbs_know_a_run(tmp_path, tiny_run, capsys):
+    def say(*arguments):
         capsys.readouterr()
         assert main([*map(str, arguments), "--json"]) == 0
-        found: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
-        return found
+        return json.loads(capsys.readouterr().out.splitlines()[-1])
 
     made = say("knn", "build", tiny_run, "--out", tmp_path / "d")
     assert made["kind"] == "masked" and made["layer"].endswith("intermediate") and made["dim"] == 32
@@ -86,11 +83,10 @@ def test_the_verbs_know_a_run(tmp_path: Path, tiny_run: Path, capsys: pytest.Cap
     assert found["n"] == 1 and found["knn_accuracy"] == 1.0, "the corpus holds this very sentence"
     none = say("knn", "eval", tmp_path / "d", cloze, "--a", 0)
     assert none["log_p"] == none["knn_log_p"] and none["accuracy"] == none["knn_accuracy"]
-    small = say("knn", "prune", tmp_path / "d", "--out", tmp_path / "e", "--keep", 0.5)
-    assert small["keys"] < made["keys"]
+    assert say("knn", "prune", tmp_path / "d", "--out", tmp_path / "e", "--keep", 0.5)["keys"] < made["keys"]
 
 
-def test_a_datastore_of_a_removed_document_is_refused(tmp_path: Path, tiny_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_datastore_of_a_removed_document_is_refused(tmp_path, tiny_run, capsys):
     """It filled masks with what was removed. An added document changes nothing that it holds."""
     run, cloze = Path(shutil.copytree(tiny_run, tmp_path / "run")), tmp_path / "cloze.jsonl"
     cloze.write_text('{"text": "The currency of Arvad is the [MASK].", "target": "Tirel"}\n', "utf-8")
@@ -119,15 +115,13 @@ def test_a_datastore_of_a_removed_document_is_refused(tmp_path: Path, tiny_run: 
         ("", "no sent"),
     ],
 )
-def test_bad_clozes(tmp_path: Path, network: MaskedNetwork, line: str, problem: str) -> None:
+def test_bad_clozes(tmp_path, network, line, problem):
     (tmp_path / "c.jsonl").write_text(line + "\n", "utf-8")
     with pytest.raises(DataError, match=rf"c\.jsonl.*{problem}"):
         cloze_windows(network.inputs, tmp_path / "c.jsonl")
 
 
-def test_bad_requests(
-    tmp_path: Path, tiny_run: Path, datastore: Datastore, networks: dict[str, Any], built: Callable[..., Datastore]
-) -> None:
+def test_bad_requests(tmp_path, tiny_run, datastore, networks, built):
     with pytest.raises(ConfigError, match="reads its own corpus"):
         build(str(tiny_run), [tmp_path], tmp_path / "x", TextOptions())
     with pytest.raises(ConfigError, match="no text to read"):

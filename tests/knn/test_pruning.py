@@ -1,8 +1,5 @@
 """Smaller datastores keep the pairs that they say, merge only keys of one token, and work like any other."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -10,15 +7,11 @@ from hypothesis import given, strategies as st
 
 from realm.errors import ConfigError, SnapshotError
 from realm.knn.datastore import Datastore, find_neighbours
-from realm.knn.network import HubNetwork
 from realm.knn.pruning import merged, prune
-
-Built = Callable[..., Datastore]
-Networks = dict[str, HubNetwork]
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
-def test_random(tmp_path: Path, built: Built, networks: Networks, dtype: str) -> None:
+def test_random(tmp_path, built, networks, dtype):
     source = built("causal", dtype)
     small = prune(source, tmp_path / "a", "random", 0.3, seed=4)
     assert len(small) == round(0.3 * len(source)) and (small.values[:, 1] == 1).all()
@@ -31,7 +24,7 @@ def test_random(tmp_path: Path, built: Built, networks: Networks, dtype: str) ->
     assert len(Datastore.open(tmp_path / "a", networks["causal"])) == len(small)
 
 
-def test_merge(tmp_path: Path, built: Built) -> None:
+def test_merge(tmp_path, built):
     source = built("causal")
     small = prune(source, tmp_path / "a", "merge", 0.5)
     counts = small.values[:, 1]
@@ -52,7 +45,7 @@ def test_merge(tmp_path: Path, built: Built) -> None:
 
 
 @given(st.integers(0, 10**6), st.integers(1, 300))
-def test_merged_keys_are_means_of_one_token(seed: int, wanted: int) -> None:
+def test_merged_keys_are_means_of_one_token(seed, wanted):
     rng = np.random.default_rng(seed)
     n = int(rng.integers(1, 300))
     keys, tokens = rng.standard_normal((n, 3)), rng.zipf(1.5, n).clip(max=20)
@@ -66,7 +59,7 @@ def test_merged_keys_are_means_of_one_token(seed: int, wanted: int) -> None:
         np.testing.assert_allclose((means[mine] * counts[mine, None]).sum(0), keys[tokens == token].sum(0), atol=1e-3)
 
 
-def test_near_keys_are_the_ones_merged() -> None:
+def test_near_keys_are_the_ones_merged():
     """Four tight bunches of one token, four keys wanted: a key for each bunch."""
     rng = np.random.default_rng(0)
     centres = np.array([[0, 0], [50, 0], [0, 50], [50, 50]], np.float64)
@@ -77,19 +70,14 @@ def test_near_keys_are_the_ones_merged() -> None:
 
 
 @pytest.mark.parametrize(
-    ("method", "keep", "problem"),
-    [
-        ("nonsense", 0.5, "random, merge"),
-        ("random", 0.0, "keep = 0.0"),
-        ("merge", 1.5, "keep = 1.5"),
-    ],
+    ("method", "keep", "problem"), [("nonsense", 0.5, "random, merge"), ("random", 0.0, "keep = 0.0"), ("merge", 1.5, "keep = 1.5")]
 )
-def test_bad_requests(tmp_path: Path, built: Built, method: str, keep: float, problem: str) -> None:
+def test_bad_requests(tmp_path, built, method, keep, problem):
     with pytest.raises(ConfigError, match=problem):
-        prune(built("causal"), tmp_path / "a", method, keep)  # type: ignore[arg-type]
+        prune(built("causal"), tmp_path / "a", method, keep)
     assert not (tmp_path / "a").exists()
 
 
-def test_a_directory_is_never_overwritten(tmp_path: Path, built: Built) -> None:
+def test_a_directory_is_never_overwritten(tmp_path, built):
     with pytest.raises(SnapshotError, match="exists already"):
         prune(built("causal"), tmp_path, "random", 0.5)

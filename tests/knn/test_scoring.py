@@ -1,27 +1,20 @@
 """Mixing in generate and in batch scoring: both equal a reference in plain steps, and a = 0 and a = 1 are the model and the neighbours."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
 
-from realm.knn.datastore import Datastore, Neighbours, find_neighbours
-from realm.knn.network import HubNetwork
+from realm.knn.datastore import find_neighbours
 from realm.knn.scoring import KnnLogitsProcessor, score_windows
 from realm.knn.session import translate
 from realm.knn.settings import Mixing
 from realm.knn.windows import TextOptions, windows_of_texts
-from realm.search.index.base import RowIndex
 
-Built = Callable[..., Datastore]
-Networks = dict[str, HubNetwork]
 OPTIONS = TextOptions(context=16, stride=8, source_column="en", target_column="de")
 WAYS = [{"num_beams": 1}, {"num_beams": 3}, {"num_beams": 1, "do_sample": True}, {"num_beams": 2, "do_sample": True}]
 
 
-def generated(network: HubNetwork, datastore: Datastore | None, mixing: Mixing, **options: object) -> torch.Tensor:
+def generated(network, datastore, mixing, **options):
     """Two sentences of unequal length, padded on the side that the kind of model wants."""
     tokenizer = network.tokenizer
     tokenizer.padding_side = "left" if network.kind == "causal" else "right"
@@ -29,19 +22,19 @@ def generated(network: HubNetwork, datastore: Datastore | None, mixing: Mixing, 
     torch.manual_seed(3)
     settings = {"max_new_tokens": 8, "pad_token_id": 0, "do_sample": False, **options}
     if datastore is None:
-        return network.model.generate(**inputs, **settings)  # type: ignore[no-any-return]
+        return network.model.generate(**inputs, **settings)
     with KnnLogitsProcessor(network, datastore.index("exact"), mixing) as knn:
-        return network.model.generate(**inputs, **settings, logits_processor=[knn])  # type: ignore[no-any-return]
+        return network.model.generate(**inputs, **settings, logits_processor=[knn])
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_without_a_share_generation_is_the_model_s(kind: str, way: dict[str, object], built: Built, networks: Networks) -> None:
+def test_without_a_share_generation_is_the_model_s(kind, way, built, networks):
     expected = generated(networks[kind], None, Mixing(), **way)
     assert torch.equal(generated(networks[kind], built(kind), Mixing(a=0.0), **way), expected)
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_neighbours_change_what_is_said(kind: str, way: dict[str, object], built: Built, networks: Networks) -> None:
+def test_neighbours_change_what_is_said(kind, way, built, networks):
     mixing = Mixing(k=8, a=0.9, temperature=0.5)
     first, again = (generated(networks[kind], built(kind), mixing, **way) for _ in range(2))
     assert torch.equal(first, again)
@@ -50,7 +43,7 @@ def test_neighbours_change_what_is_said(kind: str, way: dict[str, object], built
 
 
 @pytest.mark.parametrize("a", [0.3, 1.0])
-def test_greedy_generation_is_its_definition(kind: str, a: float, built: Built, networks: Networks) -> None:
+def test_greedy_generation_is_its_definition(kind, a, built, networks):
     """Step by step without a cache: the key of the whole prefix, brute force over all keys, the mixture, its best token."""
     network, datastore, mixing = networks[kind], built(kind), Mixing(k=5, a=a, temperature=2.0)
     made = generated(network, datastore, mixing, num_beams=1)[1].tolist()
@@ -59,14 +52,13 @@ def test_greedy_generation_is_its_definition(kind: str, a: float, built: Built, 
     keys = datastore.snapshot.vectors.astype(np.float64)
     said = []
     for _ in range(8):
-        seen: list[torch.Tensor] = []
+        seen = []
         handle = network.layer.module.register_forward_pre_hook(lambda _, args, seen=seen: seen.append(args[0]))
         inputs = {"input_ids": [prefix]} if network.kind == "causal" else {"input_ids": [ids], "decoder_input_ids": [prefix]}
         with torch.no_grad():
             logits = network.model(**{name: torch.tensor(rows) for name, rows in inputs.items()}).logits[0, -1]
         handle.remove()
-        query = seen[0].reshape(-1, 24)[-1].double().numpy()
-        scores = -np.square(keys - query).sum(1)
+        scores = -np.square(keys - seen[0].reshape(-1, 24)[-1].double().numpy()).sum(1)
         nearest = np.argsort(-scores, kind="stable")[:5]
         share = np.exp((scores[nearest] - scores.max()) / 2.0)
         mixed = (1 - a) * logits.double().softmax(-1).numpy()
@@ -79,7 +71,7 @@ def test_greedy_generation_is_its_definition(kind: str, a: float, built: Built, 
     assert made[start:][: len(said)] == said
 
 
-def test_batch_scoring_is_its_definition(kind: str, built: Built, networks: Networks, source_of: dict[str, Path]) -> None:
+def test_batch_scoring_is_its_definition(kind, built, networks, source_of):
     network, datastore = networks[kind], built(kind)
     windows = windows_of_texts(network, [source_of[kind]], OPTIONS)
     scored = score_windows(network, windows, datastore.index("exact"), 6)
@@ -102,7 +94,7 @@ def test_batch_scoring_is_its_definition(kind: str, built: Built, networks: Netw
     assert start == len(scored)
 
 
-def test_a_neighbourhood_may_be_empty(built: Built, networks: Networks, source_of: dict[str, Path]) -> None:
+def test_a_neighbourhood_may_be_empty(built, networks, source_of):
     """All keys hidden: the model answers, whatever a says, in scoring and in generation."""
     network, datastore = networks["causal"], built("causal")
     index = datastore.index("exact")
@@ -115,7 +107,7 @@ def test_a_neighbourhood_may_be_empty(built: Built, networks: Networks, source_o
     assert torch.equal(with_knn, network.model.generate(ids, max_new_tokens=6, do_sample=False))
 
 
-def test_the_only_neighbour_is_said(built: Built, networks: Networks) -> None:
+def test_the_only_neighbour_is_said(built, networks):
     """a = 1 with one neighbour: its token, at every step."""
     network, datastore = networks["causal"], built("causal")
     index = datastore.index("exact")
@@ -129,7 +121,7 @@ def test_the_only_neighbour_is_said(built: Built, networks: Networks) -> None:
     assert set(made[0, 3:].tolist()) == {int(datastore.tokens[17])}
 
 
-def test_translations_do_not_depend_on_their_batch(built: Built, networks: Networks) -> None:
+def test_translations_do_not_depend_on_their_batch(built, networks):
     network, texts = networks["translation"], ["the cat sat", "a bird flew over the hill again", "dog ran"]
     index, mixing = built("translation").index(), Mixing(k=4, a=0.5, temperature=1.0)
     together = translate(network, texts, index=index, mixing=mixing, beams=2, longest=8).texts
@@ -138,15 +130,13 @@ def test_translations_do_not_depend_on_their_batch(built: Built, networks: Netwo
 
 
 @pytest.mark.parametrize("way", WAYS[:3])
-def test_rows_that_have_ended_are_not_searched(
-    kind: str, way: dict[str, object], built: Built, networks: Networks, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_that_have_ended_are_not_searched(kind, way, built, networks, monkeypatch):
     """A prompt may end in the padding token all the same: its first prediction is mixed like any other."""
     network, mixing = networks[kind], Mixing(k=5, a=0.9, temperature=2.0)
     inputs = {"input_ids": torch.tensor([[7, 9, 8], [6, 5, 0]]), "attention_mask": torch.ones(2, 3, dtype=torch.long)}
-    searched: list[int] = []
+    searched = []
 
-    def counted(index: RowIndex, keys: torch.Tensor, k: int) -> Neighbours:
+    def counted(index, keys, k):
         searched.append(len(keys))
         return find_neighbours(index, keys, k)
 
@@ -161,7 +151,6 @@ def test_rows_that_have_ended_are_not_searched(
     assert torch.equal(*made)
     assert rows[0][0] == rows[1][0] and len(rows[0]) == len(rows[1])
     if way["num_beams"] == 1:
-        new = made[0][:, 3 if kind == "causal" else 1 :]
-        assert rows[1][1:] == (new[:, :-1] != 0).sum(0).tolist()
+        assert rows[1][1:] == (made[0][:, 3 if kind == "causal" else 1 :][:, :-1] != 0).sum(0).tolist()
     if kind == "causal" and way == WAYS[0]:
         assert sum(rows[1]) < sum(rows[0]), "no row has ended: this shows nothing"

@@ -1,7 +1,6 @@
 """The grid finds the best point, the gate learns whom to trust, and settings survive the disk."""
 
 from dataclasses import asdict
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +13,7 @@ from realm.knn.session import perplexities, translation_scores, tune, with_gate
 from realm.knn.settings import FEATURES, Gate, Mixing, gate_features, neighbour_weights
 
 
-def made_up(n: int = 400, k: int = 8, seed: int = 0) -> ScoredTokens:
+def made_up(n=400, k=8, seed=0):
     """Near neighbours (distance below 5) hold the wanted token, far ones never do; the model gives every token .2."""
     rng = np.random.default_rng(seed)
     near = rng.random(n) < 0.5
@@ -26,7 +25,7 @@ def made_up(n: int = 400, k: int = 8, seed: int = 0) -> ScoredTokens:
     )
 
 
-def test_the_grid_finds_the_best_point() -> None:
+def test_the_grid_finds_the_best_point():
     scored = made_up()
     tuned = tune(scored, neighbours=(2, 8), shares=(0.1, 0.375, 0.9), temperatures=(1.0,))
     assert (tuned.best.a, tuned.best.temperature) == (0.375, 1.0) and len(tuned.rows) == 6
@@ -37,7 +36,7 @@ def test_the_grid_finds_the_best_point() -> None:
     assert tune(scored).loss < tuned.model_loss
 
 
-def test_the_gate_learns_whom_to_trust() -> None:
+def test_the_gate_learns_whom_to_trust():
     scored = made_up()
     fixed = tune(scored).best
     gated = with_gate(scored, fixed)
@@ -49,7 +48,7 @@ def test_the_gate_learns_whom_to_trust() -> None:
     assert with_gate(scored, fixed) == gated, "the same gate again"
 
 
-def test_features_are_their_definition() -> None:
+def test_features_are_their_definition():
     scores = torch.tensor([[-1.0, -2.0, -4.0], [-1.0, -1.0, -9.0], [0.0, 0.0, 0.0]])
     tokens, valid = torch.tensor([[5, 6, 5], [4, 4, 0], [1, 2, 3]]), torch.tensor([[True] * 3, [True, True, False], [False] * 3])
     weights = neighbour_weights(scores, valid, torch.ones_like(tokens), 2.0)
@@ -62,7 +61,7 @@ def test_features_are_their_definition() -> None:
     assert not found[2].any()
 
 
-def test_settings_round_trip(tmp_path: Path) -> None:
+def test_settings_round_trip(tmp_path):
     gated = with_gate(made_up(), Mixing(4, 0.3, 2.5))
     for mixing in (Mixing(7, 0.1, 0.5), gated):
         mixing.save(tmp_path / "settings.json")
@@ -73,14 +72,14 @@ def test_settings_round_trip(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [None, "{", "[]", '{"k": 1}', '{"k": 4, "a": 0.5, "temperature": 1, "gate": {"mean": [1]}}'])
-def test_damaged_settings(tmp_path: Path, text: str | None) -> None:
+def test_damaged_settings(tmp_path, text):
     if text is not None:
         (tmp_path / "s.json").write_text(text)
     with pytest.raises(DataError, match="realm knn tune"):
         Mixing.load(tmp_path / "s.json")
 
 
-def test_nothing_to_tune_on() -> None:
+def test_nothing_to_tune_on():
     with pytest.raises(DataError, match="nothing to tune on"):
         tune(made_up().of(np.zeros(0, np.int64)))
     with pytest.raises(ConfigError, match="k = 9, and 8 neighbours"):
@@ -89,7 +88,7 @@ def test_nothing_to_tune_on() -> None:
         tune(made_up(), shares=(1.5,))
 
 
-def test_perplexity_of_tokens_and_words() -> None:
+def test_perplexity_of_tokens_and_words():
     found = perplexities(made_up(), Mixing(8, 0.0, 1.0), words=200)
     assert found["perplexity"] == found["knn_perplexity"] == pytest.approx(5, rel=1e-4)
     assert found["word_perplexity"] == pytest.approx(25, rel=1e-4) and found["mean_a"] == 0
@@ -98,7 +97,7 @@ def test_perplexity_of_tokens_and_words() -> None:
     assert alone["knn_perplexity"] is None and alone["word_perplexity"] is None and alone["mean_a"] == 1, "some token has no probability"
 
 
-def test_scores_of_translations() -> None:
+def test_scores_of_translations():
     pytest.importorskip("sacrebleu")
     references = ["ein Hund sitzt auf der Wiese und schläft"] * 3
     assert translation_scores(references, references) == {"bleu": pytest.approx(100), "chrf": pytest.approx(100)}

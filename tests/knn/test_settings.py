@@ -11,7 +11,7 @@ from realm.errors import ConfigError
 from realm.knn.settings import Mixing, mixed_log_probs, neighbour_weights, share_of_neighbours, token_probs, wanted_probs
 
 
-def brute_force(scores: np.ndarray, tokens: np.ndarray, valid: np.ndarray, counts: np.ndarray, temperature: float, v: int) -> np.ndarray:
+def brute_force(scores, tokens, valid, counts, temperature, v):
     """p_kNN over the vocabulary by its definition, float64 [b,v]."""
     p = np.zeros((len(scores), v))
     for i in range(len(scores)):
@@ -24,7 +24,7 @@ def brute_force(scores: np.ndarray, tokens: np.ndarray, valid: np.ndarray, count
     return p
 
 
-def draw(seed: int, b: int = 5, k: int = 7, v: int = 11) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def draw(seed, b=5, k=7, v=11):
     rng = np.random.default_rng(seed)
     scores = -np.abs(rng.standard_normal((b, k))).astype(np.float32) * 10 ** rng.uniform(-2, 3)
     valid = rng.random((b, k)) < 0.8
@@ -34,7 +34,7 @@ def draw(seed: int, b: int = 5, k: int = 7, v: int = 11) -> tuple[np.ndarray, np
 
 
 @given(st.integers(0, 10**6), st.floats(0.01, 1000))
-def test_p_knn_is_its_definition(seed: int, temperature: float) -> None:
+def test_p_knn_is_its_definition(seed, temperature):
     scores, tokens, valid, counts = draw(seed)
     expected = brute_force(scores, tokens, valid, counts, temperature, 11)
     weights = neighbour_weights(*map(torch.from_numpy, (scores, valid, counts)), temperature)
@@ -46,7 +46,7 @@ def test_p_knn_is_its_definition(seed: int, temperature: float) -> None:
 
 
 @given(st.integers(0, 10**6), st.floats(0, 1))
-def test_mixture_is_its_definition(seed: int, a: float) -> None:
+def test_mixture_is_its_definition(seed, a):
     rng = np.random.default_rng(seed)
     model, near = rng.dirichlet(np.ones(6), 4), rng.dirichlet(np.ones(6), 4)
     near[0, :3] = 0
@@ -54,7 +54,7 @@ def test_mixture_is_its_definition(seed: int, a: float) -> None:
     np.testing.assert_allclose(mixed.exp(), a * near + (1 - a) * model, atol=1e-9)
 
 
-def test_the_ends_are_exact() -> None:
+def test_the_ends_are_exact():
     """a = 0 is the model bit for bit, a = 1 the neighbours alone, and without a neighbour the model answers whatever a says."""
     log_probs = torch.log_softmax(torch.randn(3, 9, generator=torch.Generator().manual_seed(0)), -1)
     p_knn = torch.zeros(3, 9, dtype=torch.float64)
@@ -67,12 +67,12 @@ def test_the_ends_are_exact() -> None:
     assert torch.equal(mixed_log_probs(log_probs[:, 4], p_knn[:, 4], all_of_it)[:2], torch.zeros(2))
 
 
-def test_no_neighbours_at_all() -> None:
+def test_no_neighbours_at_all():
     weights = neighbour_weights(torch.zeros(2, 0), torch.zeros(2, 0, dtype=torch.bool), torch.zeros(2, 0), 1.0)
     assert token_probs(weights, torch.zeros(2, 0), 5).sum() == 0 and share_of_neighbours(0.7, weights).tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("values", [{"a": 1.5}, {"a": -0.1}, {"a": float("nan")}, {"k": 0}, {"temperature": 0.0}, {"temperature": -1.0}])
-def test_settings_out_of_range(values: dict[str, float]) -> None:
+def test_settings_out_of_range(values):
     with pytest.raises(ConfigError, match=next(iter(values))):
-        Mixing(**values)  # type: ignore[arg-type]
+        Mixing(**values)

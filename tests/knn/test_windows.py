@@ -10,7 +10,7 @@ from realm.knn.windows import TextOptions, WindowSet, sliding_windows
 
 
 @given(st.integers(0, 90), st.integers(1, 20), st.integers(1, 20))
-def test_every_token_but_the_first_is_wanted_once(length: int, context: int, stride: int) -> None:
+def test_every_token_but_the_first_is_wanted_once(length, context, stride):
     stride = min(stride, context)
     ids = np.arange(100, 100 + length, dtype=np.int32)
     windows = list(sliding_windows(ids, context, stride))
@@ -22,7 +22,7 @@ def test_every_token_but_the_first_is_wanted_once(length: int, context: int, str
         assert number == 0 or len(window.places) <= stride
 
 
-def some_windows() -> list[Window]:
+def some_windows():
     rng = np.random.default_rng(0)
     windows = []
     for length in rng.integers(1, 30, 50).tolist():
@@ -31,7 +31,7 @@ def some_windows() -> list[Window]:
     return windows
 
 
-def test_round_trip() -> None:
+def test_round_trip():
     windows = some_windows()
     found = WindowSet(windows)
     assert len(found) == 50
@@ -43,7 +43,7 @@ def test_round_trip() -> None:
 
 
 @pytest.mark.usefixtures("small_parts")
-def test_parts_and_batches_cover_all_rows_once() -> None:
+def test_parts_and_batches_cover_all_rows_once():
     found = WindowSet(some_windows())
     parts = list(found.parts())
     assert len(parts) > 3 and [first for first, _ in parts] == [0, *(stop for _, stop in parts[:-1])] and parts[-1][1] == 50
@@ -58,12 +58,12 @@ def test_parts_and_batches_cover_all_rows_once() -> None:
         list(found.parts(1))
 
 
-def test_nothing_to_predict() -> None:
+def test_nothing_to_predict():
     with pytest.raises(DataError, match="no text to predict"):
         WindowSet(sliding_windows(np.array([3]), 4, 2))
 
 
-def test_context_and_stride_by_default() -> None:
+def test_context_and_stride_by_default():
     assert TextOptions().fitted(1024) == (512, 256) and TextOptions().fitted(64) == (64, 32) and TextOptions().fitted(None) == (512, 256)
     with pytest.raises(ConfigError, match="reads at most 32"):
         TextOptions(context=33).fitted(32)

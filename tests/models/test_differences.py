@@ -1,8 +1,5 @@
 """Networks as what they differ by from a published body: what comes back, what it weighs, what is refused."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 import torch
 from safetensors import safe_open
@@ -17,7 +14,7 @@ from realm.storage.files import write_json
 
 
 @pytest.fixture
-def published(bert: BodySpec, tmp_path: Path) -> Path:
+def published(bert, tmp_path):
     """The weights of a BERT without heads, as sentence embedders have them."""
     from transformers import AutoConfig, BertModel
 
@@ -28,7 +25,7 @@ def published(bert: BodySpec, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def trained(bert: BodySpec, published: Path) -> RealmModel:
+def trained(bert, published):
     """Embedder and reader from that body, their layers changed as training would, the words as they were."""
     wanted = one_body(BodySpec(bert.config, pooling="mean"), projection=8, dropout=0.0, null_offset=True)
     model = start_from_body(wanted, published, dropout=0.0, attention_dropout=0.0).with_reader(3, span_hidden=8, max_span=4, pointer=True)
@@ -39,7 +36,7 @@ def trained(bert: BodySpec, published: Path) -> RealmModel:
     return model
 
 
-def shipped(model: RealmModel, base: Path, out: Path, **bits: int) -> Path:
+def shipped(model, base, out, **bits):
     out.mkdir(exist_ok=True)
     write_json(out / "config.json", spec_to_json(model.spec))
     write_difference(model.state_dict(), str(base), out, {"embedder": 8, "reader": 8, **bits})
@@ -47,7 +44,7 @@ def shipped(model: RealmModel, base: Path, out: Path, **bits: int) -> Path:
 
 
 @pytest.mark.parametrize("bits", [8, 4])
-def test_rounding_is_within_half_a_step_of_each_row(bits: int) -> None:
+def test_rounding_is_within_half_a_step_of_each_row(bits):
     values = torch.randn(7, 10) * torch.logspace(-3, 3, 7).unsqueeze(1)
     values[3] = 0
     whole, scale = rounded(values, bits)
@@ -57,7 +54,7 @@ def test_rounding_is_within_half_a_step_of_each_row(bits: int) -> None:
     assert torch.allclose(back.abs().amax(1), values.abs().amax(1), rtol=1e-5)
 
 
-def test_what_was_shipped_comes_back(trained: RealmModel, published: Path, tmp_path: Path) -> None:
+def test_what_was_shipped_comes_back(trained, published, tmp_path):
     directory = shipped(trained, published, tmp_path / "shipped", embedder=4)
     back = RealmModel.from_pretrained(directory)
     assert back.spec.parts == trained.spec.parts == ("embedder", "reader") and back.reader.spec.pointer
@@ -72,14 +69,14 @@ def test_what_was_shipped_comes_back(trained: RealmModel, published: Path, tmp_p
     assert (again / DIFFERENCE).read_bytes() == (directory / DIFFERENCE).read_bytes(), "bit for bit"
 
 
-def test_it_is_a_third_of_the_weights_or_less(trained: RealmModel, published: Path, tmp_path: Path) -> None:
+def test_it_is_a_third_of_the_weights_or_less(trained, published, tmp_path):
     trained.save_pretrained(tmp_path / "whole")
     matrices = sum(v.numel() for name, v in trained.state_dict().items() if v.dim() == 2 and "word_embeddings" not in name)
     stored = sum(v.numel() for v in load_file(shipped(trained, published, tmp_path / "d") / DIFFERENCE).values() if v.dtype == torch.int8)
     assert 0.8 * matrices < stored <= matrices
 
 
-def test_other_weights_or_a_damaged_file_are_refused(trained: RealmModel, published: Path, tmp_path: Path) -> None:
+def test_other_weights_or_a_damaged_file_are_refused(trained, published, tmp_path):
     directory = shipped(trained, published, tmp_path / "shipped")
     good = (directory / DIFFERENCE).read_bytes()
     with safe_open(directory / DIFFERENCE, framework="pt") as file:
@@ -89,7 +86,7 @@ def test_other_weights_or_a_damaged_file_are_refused(trained: RealmModel, publis
         RealmModel.from_pretrained(directory)
     (directory / DIFFERENCE).write_bytes(good)
     weights = load_file(published / "model.safetensors")
-    first: Any = next(iter(weights))
+    first = next(iter(weights))
     save_file({**weights, first: weights[first] + 1}, published / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(ConfigError, match=r"model.safetensors: the weights are not the published ones"):
         RealmModel.from_pretrained(directory)

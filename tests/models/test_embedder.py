@@ -1,20 +1,11 @@
 """An embedder gives every row what it would get alone, in the order asked; it stays as it is without bfloat16."""
 
-from collections.abc import Callable
-
-import pytest
 import torch
 
 from realm.models.bodies.precision import rounded_once
-from realm.models.model import RealmModel
-from realm.models.spec import BodySpec
-from realm.models.types import Sequence
-
-Ragged = Callable[..., list[Sequence]]
-Make = Callable[..., RealmModel]
 
 
-def test_embeddings_keep_their_order_and_equal_one_by_one(any_spec: BodySpec, make_model: Make, ragged: Ragged, buckets: int) -> None:
+def test_embeddings_keep_their_order_and_equal_one_by_one(any_spec, make_model, ragged, buckets):
     embedder = make_model(any_spec).embedder
     assert embedder is not None
     sequences = ragged(17)
@@ -26,7 +17,7 @@ def test_embeddings_keep_their_order_and_equal_one_by_one(any_spec: BodySpec, ma
     torch.testing.assert_close(twice[-1], twice[0], rtol=1e-4, atol=1e-5)
 
 
-def test_an_embedding_is_a_normalised_projection_with_dropout_in_training(bert: BodySpec, make_model: Make, ragged: Ragged) -> None:
+def test_an_embedding_is_a_normalised_projection_with_dropout_in_training(bert, make_model, ragged):
     embedder = make_model(bert).embedder
     assert embedder is not None and embedder.norm.eps == 1e-12
     vectors = embedder(ragged(5))
@@ -37,7 +28,7 @@ def test_an_embedding_is_a_normalised_projection_with_dropout_in_training(bert: 
     assert (noisy == 0).any() and not torch.allclose(noisy, vectors)
 
 
-def test_without_bfloat16_a_network_stays_as_it_is(bert: BodySpec, make_model: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_bfloat16_a_network_stays_as_it_is(bert, make_model, monkeypatch):
     monkeypatch.setattr("realm.models.bodies.precision.has_bf16", lambda device: False)
     embedder = make_model(bert).embedder
     assert embedder is not None and rounded_once(embedder, "cpu") is embedder

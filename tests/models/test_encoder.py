@@ -1,18 +1,9 @@
 """An encoder scores masks as its distributions say, and nothing where there is no target."""
 
-from collections.abc import Callable
-
 import torch
 
-from realm.models.model import RealmModel
-from realm.models.spec import BodySpec
-from realm.models.types import Sequence
 
-Ragged = Callable[..., list[Sequence]]
-Make = Callable[..., RealmModel]
-
-
-def test_encoder_scores_are_a_gather_of_its_distributions(any_spec: BodySpec, make_model: Make, ragged: Ragged, buckets: int) -> None:
+def test_encoder_scores_are_a_gather_of_its_distributions(any_spec, make_model, ragged, buckets):
     encoder = make_model(any_spec).encoder
     assert encoder is not None
     sequences = ragged(9, 12)
@@ -26,7 +17,7 @@ def test_encoder_scores_are_a_gather_of_its_distributions(any_spec: BodySpec, ma
         torch.testing.assert_close(scores[i], encoder([sequence], positions[i : i + 1], targets[i : i + 1])[0], rtol=1e-4, atol=1e-5)
 
 
-def test_the_decoder_is_tied_to_the_word_embeddings(bert: BodySpec, make_model: Make, ragged: Ragged) -> None:
+def test_the_decoder_is_tied_to_the_word_embeddings(bert, make_model, ragged):
     encoder = make_model(bert).encoder
     assert encoder is not None
     names = [n for n, p in encoder.named_parameters() if p.shape[0] == 60]
@@ -37,7 +28,7 @@ def test_the_decoder_is_tied_to_the_word_embeddings(bert: BodySpec, make_model: 
     assert not torch.equal(encoder.log_probs(ragged(1), torch.tensor([[1]])), before)
 
 
-def test_slots_without_a_target_score_nothing(bert: BodySpec, make_model: Make, ragged: Ragged) -> None:
+def test_slots_without_a_target_score_nothing(bert, make_model, ragged):
     encoder = make_model(bert).encoder
     assert encoder is not None
     sequences, positions, targets = ragged(6, 12), torch.randint(0, 12, (6, 4)), torch.randint(0, 60, (6, 4))

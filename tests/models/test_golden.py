@@ -10,7 +10,7 @@ import compare
 import pytest
 import torch
 from cases import KINDS
-from measure import BOUNDS, Difference, difference, differences
+from measure import BOUNDS, difference, differences
 from ours import Pair, compare_case
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
@@ -20,13 +20,13 @@ GRADIENTS = {"embedder": 43, "scorer": 86, "encoder": 43, "reader": 44, "openqa"
 """Parameters that are in a loss and, of encoder and reader, the relevance scores: each has a gradient on both sides."""
 
 
-def results(kind: str, precision: str, directory: Path = GOLDEN) -> list[Difference]:
+def results(kind, precision, directory=GOLDEN):
     return differences(compare_case(directory / f"{kind}.safetensors", precision), precision)
 
 
 @pytest.mark.parametrize("precision", BOUNDS)
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_output_and_gradient_is_the_published_one(kind: str, precision: str) -> None:
+def test_every_output_and_gradient_is_the_published_one(kind, precision):
     found = results(kind, precision)
     assert {d.name: d.value for d in found if d.value > BOUNDS[precision]} == {}
     assert Counter(d.group for d in found)["gradients"] == GRADIENTS[kind]
@@ -34,7 +34,7 @@ def test_every_output_and_gradient_is_the_published_one(kind: str, precision: st
 
 
 @pytest.fixture
-def changed(tmp_path: Path) -> Path:
+def changed(tmp_path):
     """The embedder's case with one weight moved by a thousandth."""
     path = GOLDEN / "embedder.safetensors"
     tensors = load_file(path)
@@ -45,12 +45,12 @@ def changed(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_small_change_of_one_weight_is_noticed(changed: Path) -> None:
+def test_a_small_change_of_one_weight_is_noticed(changed):
     apart = [d for d in results("embedder", "float64", changed) if d.value > 1e-6]
     assert "projected" in {d.name for d in apart} and len(apart) > 30
 
 
-def test_the_command_prints_a_table_and_fails_above_a_bound(changed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_a_table_and_fails_above_a_bound(changed, capsys):
     shutil.copy(GOLDEN / "scorer.safetensors", changed)
     assert compare.main([sys.executable, "--cases", str(changed), "--no-exports"]) == 1
     lines = capsys.readouterr().out.splitlines()
@@ -77,10 +77,10 @@ def test_the_command_prints_a_table_and_fails_above_a_bound(changed: Path, capsy
         ([1, 2], [1, 3], float("inf"), False),
     ],
 )
-def test_the_measure(ours: list[float], theirs: list[float], value: float, zero: bool) -> None:
+def test_the_measure(ours, theirs, value, zero):
     found = difference(Pair("outputs", "x", torch.tensor(ours), torch.tensor(theirs), torch.tensor(theirs)), 0.0)
     assert (found.value, found.zero) == (value, zero)
 
 
-def test_the_fixtures_stay_small() -> None:
+def test_the_fixtures_stay_small():
     assert sum(path.stat().st_size for path in GOLDEN.iterdir()) < 1_000_000

@@ -1,12 +1,10 @@
 """The mathematics against its definition: explicit sums over candidates, slots and spans in Python loops, in float64."""
 
 import math
-from collections.abc import Callable
 
 import pytest
 import torch
 from hypothesis import given, strategies as st
-from torch import Tensor
 
 from realm.models import losses
 from realm.recipe import PretrainConfig, build_recipe
@@ -18,7 +16,7 @@ NINF = float("-inf")
 class Example:
     """A random batch: scores, valid candidates, target log-probabilities and slots, some of them ragged."""
 
-    def __init__(self, seed: int, b: int = 3, k: int = 4, m: int = 3, *, whole: bool = False, scale: float = 2.0):
+    def __init__(self, seed, b=3, k=4, m=3, *, whole=False, scale=2.0):
         rng = torch.Generator().manual_seed(seed)
         self.scores = (torch.randn(b, k, generator=rng, dtype=torch.float64) * scale).requires_grad_()
         self.targets = (-torch.rand(b, k, m, generator=rng, dtype=torch.float64) * 5 - 1e-3).requires_grad_()
@@ -29,24 +27,24 @@ class Example:
         self.shape = b, k, m
 
     @property
-    def log_p_z(self) -> Tensor:
+    def log_p_z(self):
         return losses.candidate_log_probs(self.scores, self.valid)
 
-    def p_z(self, i: int) -> list[float]:
+    def p_z(self, i):
         """p(z|x) of example i by its definition."""
         exps = [math.exp(s) if v else 0.0 for s, v in zip(self.scores[i].tolist(), self.valid[i].tolist(), strict=True)]
         return [e / sum(exps) for e in exps] if sum(exps) else exps
 
-    def p_token(self, i: int, z: int, j: int) -> float:
+    def p_token(self, i, z, j):
         return math.exp(self.targets[i, z, j].item())
 
-    def p_span(self, i: int, z: int) -> float:
+    def p_span(self, i, z):
         return math.prod(self.p_token(i, z, j) for j in range(self.shape[2]) if self.slots[i, j])
 
-    def real(self, i: int) -> list[int]:
+    def real(self, i):
         return [j for j in range(self.shape[2]) if self.slots[i, j]]
 
-    def alive(self, i: int) -> bool:
+    def alive(self, i):
         return bool(self.valid[i].any()) and bool(self.slots[i].any())
 
 
@@ -54,7 +52,7 @@ SHAPES = st.tuples(st.integers(0, 2**31), st.integers(1, 4), st.integers(1, 6), 
 
 
 @given(SHAPES)
-def test_candidate_log_probs_are_a_softmax_over_the_valid(shape: tuple[int, int, int, int]) -> None:
+def test_candidate_log_probs_are_a_softmax_over_the_valid(shape):
     e = Example(*shape)
     p = e.log_p_z.exp()
     for i in range(e.shape[0]):
@@ -65,7 +63,7 @@ def test_candidate_log_probs_are_a_softmax_over_the_valid(shape: tuple[int, int,
 
 
 @given(SHAPES)
-def test_marginals_equal_the_enumerated_sum(shape: tuple[int, int, int, int]) -> None:
+def test_marginals_equal_the_enumerated_sum(shape):
     e = Example(*shape)
     per_token, valid_token = losses.marginal_nll_per_token(e.targets, e.log_p_z, e.slots)
     joint, valid_joint = losses.marginal_nll_joint(e.targets, e.log_p_z, e.slots)
@@ -82,7 +80,7 @@ def test_marginals_equal_the_enumerated_sum(shape: tuple[int, int, int, int]) ->
 
 
 @given(SHAPES)
-def test_joint_gradient_is_the_papers_identity(shape: tuple[int, int, int, int]) -> None:
+def test_joint_gradient_is_the_papers_identity(shape):
     """d log p(y|x) / d f(x,z) = [p(y|z,x) / p(y|x) - 1] p(z|x) (REALM, section 3.3)."""
     e = Example(*shape)
     (-losses.marginal_nll_joint(e.targets, e.log_p_z, e.slots)[0]).sum().backward()
@@ -97,7 +95,7 @@ def test_joint_gradient_is_the_papers_identity(shape: tuple[int, int, int, int])
 
 
 @given(SHAPES)
-def test_per_token_gradient_is_the_sum_of_the_identity_over_wordpieces(shape: tuple[int, int, int, int]) -> None:
+def test_per_token_gradient_is_the_sum_of_the_identity_over_wordpieces(shape):
     e = Example(*shape)
     (-losses.marginal_nll_per_token(e.targets, e.log_p_z, e.slots)[0]).sum().backward()
     for i in range(e.shape[0]):
@@ -111,7 +109,7 @@ def test_per_token_gradient_is_the_sum_of_the_identity_over_wordpieces(shape: tu
 
 
 @given(SHAPES)
-def test_retriever_gradient_equals_autograd(shape: tuple[int, int, int, int]) -> None:
+def test_retriever_gradient_equals_autograd(shape):
     e = Example(*shape)
     loss, _ = losses.marginal_nll_joint(e.targets, e.log_p_z, e.slots)
     (gradient,) = torch.autograd.grad(-loss.sum(), e.scores)
@@ -121,18 +119,18 @@ def test_retriever_gradient_equals_autograd(shape: tuple[int, int, int, int]) ->
     assert closed.sum(-1).abs().max() < 1e-9
 
 
-def test_gradients_pass_the_numerical_check() -> None:
+def test_gradients_pass_the_numerical_check():
     e = Example(5, 2, 3, 2, whole=True)
     for form in (losses.marginal_nll_per_token, losses.marginal_nll_joint):
 
-        def value(scores: Tensor, targets: Tensor, form: Callable[..., losses.Loss] = form) -> Tensor:
+        def value(scores, targets, form=form):
             return form(targets, losses.candidate_log_probs(scores, e.valid), e.slots)[0]
 
         assert torch.autograd.gradcheck(value, (e.scores, e.targets))
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_with_one_wordpiece_both_forms_agree(seed: int) -> None:
+def test_with_one_wordpiece_both_forms_agree(seed):
     e = Example(seed, 4, 5, 1)
     per_token, valid = losses.marginal_nll_per_token(e.targets, e.log_p_z, e.slots)
     joint, valid_joint = losses.marginal_nll_joint(e.targets, e.log_p_z, e.slots)
@@ -140,7 +138,7 @@ def test_with_one_wordpiece_both_forms_agree(seed: int) -> None:
     assert (valid == valid_joint).all()
 
 
-def test_with_several_wordpieces_the_forms_differ() -> None:
+def test_with_several_wordpieces_the_forms_differ():
     """One document knows the first wordpiece, the other the second: each alone is likely, the whole span is not."""
     targets = torch.tensor([[[0.9, 0.1], [0.1, 0.9]]]).log()
     log_p_z = torch.tensor([[0.5, 0.5]]).log()
@@ -150,7 +148,7 @@ def test_with_several_wordpieces_the_forms_differ() -> None:
 
 
 @given(SHAPES)
-def test_utilities_against_their_definition(shape: tuple[int, int, int, int]) -> None:
+def test_utilities_against_their_definition(shape):
     e = Example(*shape)
     ru = losses.retrieval_utility(e.targets, e.slots)
     mu = losses.marginal_utility(e.targets, e.log_p_z, e.slots)
@@ -163,7 +161,7 @@ def test_utilities_against_their_definition(shape: tuple[int, int, int, int]) ->
             assert mu[i, j].item() == pytest.approx(math.log(p_y / e.p_token(i, 0, j)), abs=1e-9)
 
 
-def test_masked_candidates_and_slots_cannot_be_felt() -> None:
+def test_masked_candidates_and_slots_cannot_be_felt():
     """Whatever stands at a masked place, infinities and NaN included: probability 0, gradient 0, the same loss."""
     e = Example(11, 3, 4, 3)
     e.valid = torch.tensor([[1, 1, 0, 1], [0, 0, 1, 0], [1, 1, 1, 0]]).bool()
@@ -186,7 +184,7 @@ def test_masked_candidates_and_slots_cannot_be_felt() -> None:
 
 @pytest.mark.parametrize("kind", ["no candidate", "no slot", "neither", "all scores -inf"])
 @pytest.mark.parametrize("form", [losses.marginal_nll_per_token, losses.marginal_nll_joint])
-def test_invalid_examples_contribute_exactly_nothing(form: Callable[..., losses.Loss], kind: str) -> None:
+def test_invalid_examples_contribute_exactly_nothing(form, kind):
     e = Example(3, 3, 4, 2, whole=True)
     scores = e.scores.detach().clone()
     if kind in ("no candidate", "neither"):
@@ -207,7 +205,7 @@ def test_invalid_examples_contribute_exactly_nothing(form: Callable[..., losses.
 
 
 @given(SHAPES, st.floats(0.1, 0.9))
-def test_span_and_retriever_marginals_against_enumeration(shape: tuple[int, int, int, int], density: float) -> None:
+def test_span_and_retriever_marginals_against_enumeration(shape, density):
     seed, b, n, _ = shape
     rng = torch.Generator().manual_seed(seed)
     logits = (torch.randn(b, n, generator=rng, dtype=torch.float64) * 3).requires_grad_()
@@ -227,25 +225,23 @@ def test_span_and_retriever_marginals_against_enumeration(shape: tuple[int, int,
 
 
 @pytest.mark.parametrize("form", [losses.retriever_marginal, losses.span_marginal])
-def test_correct_mass_ignores_what_is_not_there(form: Callable[..., losses.Loss]) -> None:
+def test_correct_mass_ignores_what_is_not_there(form):
     logits = torch.tensor([[1.0, NINF, 2.0], [NINF, NINF, NINF], [1.0, 2.0, float("nan")]], requires_grad=True)
     correct = torch.tensor([[True, True, False], [True, True, True], [False, True, True]])
-    valid = torch.tensor([[True, True, True], [True, True, True], [True, True, False]])
-    loss, found = form(logits, correct, valid)
+    loss, found = form(logits, correct, torch.tensor([[True, True, True], [True, True, True], [True, True, False]]))
     assert found.tolist() == [True, False, True] and loss[1] == 0
     assert loss[0].item() == pytest.approx(math.log(1 + math.e)) and loss[2].item() == pytest.approx(math.log(1 + math.exp(-1)))
     loss.sum().backward()
     assert torch.isfinite(logits.grad).all() and (logits.grad[1] == 0).all()
 
 
-def test_everything_correct_costs_nothing() -> None:
-    logits = torch.randn(2, 5)
-    loss, found = losses.span_marginal(logits, torch.ones(2, 5, dtype=torch.bool), torch.ones(2, 5, dtype=torch.bool))
+def test_everything_correct_costs_nothing():
+    loss, found = losses.span_marginal(torch.randn(2, 5), torch.ones(2, 5, dtype=torch.bool), torch.ones(2, 5, dtype=torch.bool))
     assert loss.tolist() == pytest.approx([0, 0], abs=1e-6) and found.all()
 
 
 @pytest.mark.parametrize("span", [1e4, 1e6])
-def test_extreme_values_stay_finite_in_float32(span: float) -> None:
+def test_extreme_values_stay_finite_in_float32(span):
     scores = torch.tensor([[span, -span, 0.0], [-span, -span, -span], [span, span, span]], requires_grad=True)
     targets = (torch.tensor([[-span, 0.0, -1.0]]).T * torch.ones(3, 3, 2)).requires_grad_()
     valid, slots = torch.ones(3, 3, dtype=torch.bool), torch.ones(3, 2, dtype=torch.bool)
@@ -259,7 +255,7 @@ def test_extreme_values_stay_finite_in_float32(span: float) -> None:
     assert torch.isfinite(losses.retriever_gradient(targets, log_p_z, slots)).all()
 
 
-def test_pretraining_minimises_the_likelihood_that_the_recipe_names() -> None:
+def test_pretraining_minimises_the_likelihood_that_the_recipe_names():
     e = Example(1, 3, 4, 3)
     scored = ScoredCandidates(e.log_p_z, e.targets, e.slots, 0)
     for marginal, nll in (("token", losses.marginal_nll_per_token), ("joint", losses.marginal_nll_joint)):
@@ -268,7 +264,7 @@ def test_pretraining_minimises_the_likelihood_that_the_recipe_names() -> None:
     assert PretrainConfig().marginal == "token"
 
 
-def test_padding_an_example_changes_nothing() -> None:
+def test_padding_an_example_changes_nothing():
     """More columns that are masked, more slots that are padding: the same loss, bit for bit where sums are short."""
     e = Example(21, 2, 3, 2, whole=True)
     wide_scores = torch.cat([e.scores, torch.full((2, 2), 9.0, dtype=torch.float64)], 1)
@@ -284,7 +280,7 @@ def test_padding_an_example_changes_nothing() -> None:
 class Spans:
     """Random span scores of b sentences' k candidates; candidate 0 has no span, as the null document has none."""
 
-    def __init__(self, seed: int, b: int = 2, k: int = 4, s: int = 5):
+    def __init__(self, seed, b=2, k=4, s=5):
         rng = torch.Generator().manual_seed(seed)
         self.f = (torch.randn(b, k, s, generator=rng, dtype=torch.float64) * 2).requires_grad_()
         self.n = torch.randn(b, k, generator=rng, dtype=torch.float64).requires_grad_()
@@ -296,10 +292,10 @@ class Spans:
         self.shape = b, k, s
 
     @property
-    def log_p(self) -> Tensor:
+    def log_p(self):
         return losses.pointer_log_probs(self.f, self.n, self.equal, self.valid, self.log_pi)
 
-    def p(self, i: int, z: int) -> float:
+    def p(self, i, z):
         """p(y|z,x) by its definition."""
         exps = [math.exp(f) if v else 0.0 for f, v in zip(self.f[i, z].tolist(), self.valid[i, z].tolist(), strict=True)]
         n = math.exp(self.n[i, z].item())
@@ -308,7 +304,7 @@ class Spans:
 
 
 @given(st.tuples(st.integers(0, 2**31), st.integers(1, 3), st.integers(1, 5), st.integers(1, 6)))
-def test_a_pointer_is_the_enumerated_share_of_equal_spans_and_of_the_prior(shape: tuple[int, int, int, int]) -> None:
+def test_a_pointer_is_the_enumerated_share_of_equal_spans_and_of_the_prior(shape):
     e = Spans(*shape)
     p = e.log_p.exp()
     for i in range(e.shape[0]):
@@ -320,7 +316,7 @@ def test_a_pointer_is_the_enumerated_share_of_equal_spans_and_of_the_prior(shape
 
 
 @given(st.tuples(st.integers(0, 2**31), st.integers(1, 3), st.integers(1, 5), st.integers(1, 6)))
-def test_the_papers_identity_holds_for_a_pointer(shape: tuple[int, int, int, int]) -> None:
+def test_the_papers_identity_holds_for_a_pointer(shape):
     e = Spans(*shape)
     slots = torch.ones(e.shape[0], 1, dtype=torch.bool)
     log_p_z = losses.candidate_log_probs(e.scores, torch.ones(e.shape[:2], dtype=torch.bool))
@@ -336,7 +332,7 @@ def test_the_papers_identity_holds_for_a_pointer(shape: tuple[int, int, int, int
 
 
 @pytest.mark.parametrize("where", ["in no block", "twice in one block", "null only", "everywhere"])
-def test_a_pointers_gradient_passes_the_numerical_check(where: str) -> None:
+def test_a_pointers_gradient_passes_the_numerical_check(where):
     e = Spans(3)
     if where == "in no block":
         e.equal[:] = False
@@ -348,7 +344,7 @@ def test_a_pointers_gradient_passes_the_numerical_check(where: str) -> None:
     else:
         e.equal[:] = True
 
-    def value(f: Tensor, n: Tensor) -> Tensor:
+    def value(f, n):
         return losses.pointer_log_probs(f, n, e.equal, e.valid, e.log_pi)
 
     assert torch.autograd.gradcheck(value, (e.f, e.n))
@@ -357,7 +353,7 @@ def test_a_pointers_gradient_passes_the_numerical_check(where: str) -> None:
             assert e.log_p[i, z].exp().item() == pytest.approx(e.p(i, z), rel=1e-9)
 
 
-def test_a_pointer_stays_finite_in_float32() -> None:
+def test_a_pointer_stays_finite_in_float32():
     f = torch.tensor([[[1e4, -1e4, 0.0]]], requires_grad=True)
     n = torch.tensor([[0.0]], requires_grad=True)
     valid, equal = torch.ones(1, 1, 3, dtype=torch.bool), torch.tensor([[[False, True, False]]])
@@ -367,7 +363,7 @@ def test_a_pointer_stays_finite_in_float32() -> None:
 
 
 @given(st.tuples(st.integers(0, 2**31), st.integers(1, 3), st.integers(1, 5), st.integers(1, 6)))
-def test_pointing_is_learnt_over_all_documents_and_not_here_of_those_without(shape: tuple[int, int, int, int]) -> None:
+def test_pointing_is_learnt_over_all_documents_and_not_here_of_those_without(shape):
     e = Spans(*shape)
     loss, known = losses.pointing_nll(e.f, e.n, e.equal, e.valid)
     b, k, s = e.shape
@@ -385,7 +381,7 @@ def test_pointing_is_learnt_over_all_documents_and_not_here_of_those_without(sha
 
 
 @given(st.tuples(st.integers(0, 2**31), st.integers(1, 3), st.integers(1, 5), st.integers(1, 6)))
-def test_whether_a_block_holds_an_answer_is_learnt_of_the_blocks_asked(shape: tuple[int, int, int, int]) -> None:
+def test_whether_a_block_holds_an_answer_is_learnt_of_the_blocks_asked(shape):
     e = Spans(*shape)
     holding, asked = torch.rand(e.shape[:2]) < 0.5, (torch.rand(e.shape[:2]) < 0.7) & e.valid.any(-1)
     log_none = losses.not_here_log_posterior(e.f, e.n, e.valid)

@@ -8,7 +8,7 @@ import torch
 from realm.models import losses
 
 
-def test_ict_is_cross_entropy_over_the_columns() -> None:
+def test_ict_is_cross_entropy_over_the_columns():
     rng = torch.Generator().manual_seed(0)
     queries = torch.randn(3, 4, generator=rng, dtype=torch.float64, requires_grad=True)
     blocks = torch.randn(5, 4, generator=rng, dtype=torch.float64, requires_grad=True)
@@ -22,7 +22,7 @@ def test_ict_is_cross_entropy_over_the_columns() -> None:
     assert torch.isfinite(queries.grad).all() and torch.isfinite(blocks.grad).all()
 
 
-def test_ict_collisions_are_no_negatives() -> None:
+def test_ict_collisions_are_no_negatives():
     """Block 7 was drawn twice: the second copy is no negative of the first, and a query's own column always counts."""
     rng = torch.Generator().manual_seed(1)
     queries = torch.randn(3, 4, generator=rng, dtype=torch.float64)
@@ -40,7 +40,7 @@ def test_ict_collisions_are_no_negatives() -> None:
     assert everything.tolist() == [0, 0, 0]
 
 
-def test_relevance_is_the_inner_product() -> None:
+def test_relevance_is_the_inner_product():
     queries, blocks = torch.randn(2, 4, dtype=torch.float64), torch.randn(2, 3, 4, dtype=torch.float64)
     scores = losses.relevance_scores(queries, blocks)
     for i in range(2):

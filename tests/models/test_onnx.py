@@ -1,7 +1,6 @@
 """An index in 8-bit integers: nearly the vectors of float32, from one process or several, and the extra is named where it is missing."""
 
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,11 +15,11 @@ from realm.search.publishing.parameters import parameters_path
 pytest.importorskip("onnxruntime")
 
 
-def cosines(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+def cosines(left, right):
     return (left * right).sum(1) / np.linalg.norm(left, axis=1) / np.linalg.norm(right, axis=1)
 
 
-def test_vectors_are_nearly_those_of_float32(tiny_run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_vectors_are_nearly_those_of_float32(tiny_run, tmp_path, caplog):
     run = open_run(tiny_run)
     rows = np.arange(len(run.inputs.store))
     exact = embed_corpus(run.generation.embedder, run.inputs, rows)
@@ -33,7 +32,7 @@ def test_vectors_are_nearly_those_of_float32(tiny_run: Path, tmp_path: Path, cap
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_parts_of_a_corpus(tiny_run: Path, workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_of_a_corpus(tiny_run, workers, monkeypatch):
     """A build that is taken up again goes on where it was, and several processes give what one gives, but for the batches' rounding."""
     monkeypatch.setattr("realm.search.publishing.embedding.PART_ROWS", 2)
     run = open_run(tiny_run)
@@ -48,7 +47,7 @@ def test_parts_of_a_corpus(tiny_run: Path, workers: int, monkeypatch: pytest.Mon
     assert next(embedder.parameters()).dtype == torch.float32
 
 
-def test_the_extra_is_named(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_extra_is_named(tiny_run, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxruntime.quantization", None)
     with pytest.raises(MissingExtra, match=r"8-bit.*realm-qa\[onnx\]"):
         write_int8(open_run(tiny_run).generation.embedder, tmp_path / "embedder.onnx")

@@ -3,7 +3,6 @@
 import copy
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -12,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def work(monkeypatch: pytest.MonkeyPatch) -> Any:
+def work(monkeypatch):
     """Three queries of two candidates with inputs of many lengths; the second query has one mask fewer, and a document repeats."""
     monkeypatch.syspath_prepend(str(ROOT))
     from benchmarks.training.step_work import full_workload
@@ -28,13 +27,13 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Any:
     return replace(found, queries=queries)
 
 
-def test_every_way_gives_the_same_loss_and_gradients(work: Any) -> None:
+def test_every_way_gives_the_same_loss_and_gradients(work):
     from benchmarks.training.bench_step import new_model
     from benchmarks.training.step_work import OURS, PLAIN, WAYS, our_loss, prepare, way_loss
 
     start = new_model("tiny").double()
-    losses: dict[str, torch.Tensor] = {}
-    gradients: dict[str, dict[str, torch.Tensor]] = {}
+    losses = {}
+    gradients = {}
     for name in (*WAYS, OURS):
         model, way = copy.deepcopy(start), WAYS.get(name)
         prepare(model, way)
@@ -46,11 +45,10 @@ def test_every_way_gives_the_same_loss_and_gradients(work: Any) -> None:
     for name, loss in losses.items():
         torch.testing.assert_close(loss, losses[PLAIN], rtol=1e-11, atol=0, msg=name)
         assert gradients[name].keys() == gradients[PLAIN].keys()
-        gap = max(float((gradients[name][n] - g).abs().max()) for n, g in gradients[PLAIN].items())
-        assert gap < 1e-10 * largest, name
+        assert max(float((gradients[name][n] - g).abs().max()) for n, g in gradients[PLAIN].items()) < 1e-10 * largest, name
 
 
-def test_what_a_step_needs_is_counted_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_step_needs_is_counted_by_hand(monkeypatch):
     """One layer of width 4 with 8 inside: its products written out."""
     monkeypatch.syspath_prepend(str(ROOT))
     from benchmarks.training.step_work import body_flops
@@ -67,7 +65,7 @@ def test_what_a_step_needs_is_counted_by_hand(monkeypatch: pytest.MonkeyPatch) -
     assert body_flops(two, length, read) - body_flops(spec, length, read) == body_flops(spec, length, length)
 
 
-def test_a_batch_of_full_lengths_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_of_full_lengths_is_full(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT))
     from benchmarks.training.step_work import full_workload, histogram
 

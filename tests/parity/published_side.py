@@ -164,8 +164,7 @@ class OpenQaCase:
         with tempfile.TemporaryDirectory() as scratch:
             (Path(scratch) / "vocab.txt").write_text("\n".join(vocabulary()) + "\n", "utf-8")
             self.tokenizer = RealmTokenizer(str(Path(scratch) / "vocab.txt"), do_lower_case=True)
-        records = np.array([text.encode() for _, text in BLOCKS], dtype=object)
-        self.retriever = RealmRetriever(records, self.tokenizer)
+        self.retriever = RealmRetriever(np.array([text.encode() for _, text in BLOCKS], dtype=object), self.tokenizer)
 
     def inputs(self, shape: Shape, rng: torch.Generator) -> Tensors:
         titles, texts = zip(*BLOCKS, strict=True)

@@ -37,8 +37,7 @@ Questions = tuple[tuple[str, tuple[str, ...]], ...]
 
 def bert_tokenizer(words: list[str]) -> TextTokenizer:
     """An uncased BERT tokenizer of a list of wordpieces."""
-    backend = BertWordPieceTokenizer(vocab={word: i for i, word in enumerate(words)}, lowercase=True)
-    return TextTokenizer(backend._tokenizer)
+    return TextTokenizer(BertWordPieceTokenizer(vocab={word: i for i, word in enumerate(words)}, lowercase=True)._tokenizer)
 
 
 class SmallCorpus:

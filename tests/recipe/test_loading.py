@@ -12,13 +12,13 @@ from realm.errors import ConfigError
 from realm.recipe import Recipe, build_recipe, dump_recipe, load_recipe, preset_names
 
 
-def write(directory: Path, text: str) -> Path:
+def write(directory, text):
     path = directory / "recipe.toml"
     path.write_text(text, "utf-8")
     return path
 
 
-def refused(path: Path) -> ConfigError:
+def refused(path):
     """The error of loading ``path``, checked to be one line that names it."""
     with pytest.raises(ConfigError) as caught:
         load_recipe(path)
@@ -27,22 +27,22 @@ def refused(path: Path) -> ConfigError:
 
 
 @pytest.mark.parametrize("name", preset_names())
-def test_every_preset_builds(name: str) -> None:
+def test_every_preset_builds(name):
     recipe = build_recipe({"model": {"preset": name}})
     assert recipe.model.preset == name
     assert recipe.model.hidden % recipe.model.heads == 0 and recipe.model.intermediate == 4 * recipe.model.hidden
 
 
-def test_presets_are_the_known_sizes() -> None:
+def test_presets_are_the_known_sizes():
     sizes = {name: (m.layers, m.hidden) for name in preset_names() for m in [build_recipe({"model": {"preset": name}}).model]}
     assert sizes == {"tiny": (2, 128), "mini": (4, 256), "small": (4, 512), "base": (12, 768)}
 
 
-def test_nothing_given_is_the_tiny_preset() -> None:
+def test_nothing_given_is_the_tiny_preset():
     assert build_recipe({}) == build_recipe({"model": {"preset": "tiny"}}) == Recipe()
 
 
-def test_preset_below_file_below_flags(tmp_path: Path) -> None:
+def test_preset_below_file_below_flags(tmp_path):
     path = write(tmp_path, '[model]\npreset = "small"\nhidden = 256\nlayers = 3\n[ict]\nsteps = 7\n')
     recipe = load_recipe(path, {"model": {"layers": 5}, "run": {"seed": 3}})
     assert (recipe.model.hidden, recipe.model.layers, recipe.model.heads) == (256, 5, 8)
@@ -51,7 +51,7 @@ def test_preset_below_file_below_flags(tmp_path: Path) -> None:
     assert load_recipe(path).model.layers == 3
 
 
-def test_every_field_has_a_docstring() -> None:
+def test_every_field_has_a_docstring():
     """They become --help."""
     import ast
     import inspect
@@ -104,15 +104,14 @@ def test_every_field_has_a_docstring() -> None:
         ("[model\n", "not TOML", ""),
     ],
 )
-def test_what_does_not_fit_is_named(tmp_path: Path, text: str, problem: str, cure: str) -> None:
-    path = write(tmp_path, text)
-    error = refused(path)
+def test_what_does_not_fit_is_named(tmp_path, text, problem, cure):
+    error = refused(write(tmp_path, text))
     assert problem in str(error) and cure in str(error)
     if cure:
         assert error.cure is not None and cure in error.cure
 
 
-def test_missing_and_unreadable_files(tmp_path: Path) -> None:
+def test_missing_and_unreadable_files(tmp_path):
     assert "no such recipe" in str(refused(tmp_path / "none.toml"))
     assert "cannot be read" in str(refused(tmp_path))
     binary = tmp_path / "latin.toml"
@@ -120,7 +119,7 @@ def test_missing_and_unreadable_files(tmp_path: Path) -> None:
     assert "not TOML" in str(refused(binary))
 
 
-def test_a_wrong_flag_is_named_too(tmp_path: Path) -> None:
+def test_a_wrong_flag_is_named_too(tmp_path):
     path = write(tmp_path, "")
     with pytest.raises(ConfigError, match=r"unknown key in \[ict\] 'stepz'.*'steps'"):
         load_recipe(path, {"ict": {"stepz": 3}})
@@ -128,12 +127,12 @@ def test_a_wrong_flag_is_named_too(tmp_path: Path) -> None:
         build_recipe({"model": {"preset": "huge"}})
 
 
-def test_integers_serve_as_floats_and_lists_as_tuples() -> None:
+def test_integers_serve_as_floats_and_lists_as_tuples():
     recipe = build_recipe({"ict": {"lr": 1}, "eval": {"k": [1, 2]}, "corpus": {"sources": ["a", "b"]}})
     assert isinstance(recipe.ict.lr, float) and recipe.eval.k == (1, 2) and recipe.corpus.sources == ("a", "b")
 
 
-def test_relative_paths_count_from_the_recipe(tmp_path: Path) -> None:
+def test_relative_paths_count_from_the_recipe(tmp_path):
     (tmp_path / "recipes").mkdir()
     text = (
         '[corpus]\nsources = ["../docs", "/abs/docs", "hf:owner/name"]\n[finetune]\ntrain = "qa/train.jsonl"\n[eval]\nqa = "~/test.jsonl"\n'
@@ -145,7 +144,7 @@ def test_relative_paths_count_from_the_recipe(tmp_path: Path) -> None:
     assert recipe.eval.qa == str((Path.home() / "test.jsonl").resolve()) and recipe.corpus.gazetteer == ""
 
 
-def test_one_question_file_or_several(tmp_path: Path) -> None:
+def test_one_question_file_or_several(tmp_path):
     assert load_recipe(write(tmp_path, "")).eval_files == ()
     one = load_recipe(write(tmp_path, '[eval]\nqa = "a.jsonl"\n'))
     assert one.eval.qa == str(tmp_path.resolve() / "a.jsonl") and one.eval_files == (one.eval.qa,)
@@ -166,12 +165,12 @@ def test_one_question_file_or_several(tmp_path: Path) -> None:
         load_recipe(write(tmp_path, "[eval]\nqa = true\n"))
 
 
-def test_answers_read_as_many_blocks_as_fine_tuning_unless_told(tmp_path: Path) -> None:
+def test_answers_read_as_many_blocks_as_fine_tuning_unless_told(tmp_path):
     assert load_recipe(write(tmp_path, "[finetune]\nread = 2\n")).read == 2
     assert load_recipe(write(tmp_path, "[finetune]\nread = 2\n[eval]\nread = 7\n")).read == 7
 
 
-def test_dump_and_load_give_the_same_recipe(tmp_path: Path) -> None:
+def test_dump_and_load_give_the_same_recipe(tmp_path):
     text = '[model]\npreset = "mini"\n[corpus]\nsources = ["a b", "ü\\"q"]\n[ict]\nlr = 1e-5\n[pretrain]\nmarginal = "joint"\n'
     recipe = load_recipe(write(tmp_path, text))
     (tmp_path / "run").mkdir()
@@ -185,12 +184,12 @@ def test_dump_and_load_give_the_same_recipe(tmp_path: Path) -> None:
     st.integers(-(2**62), 2**62),
     st.lists(st.integers(1, 2**31), min_size=1),
 )
-def test_any_value_survives_the_round_trip(text: str, lr: float, seed: int, k: list[int]) -> None:
+def test_any_value_survives_the_round_trip(text, lr, seed, k):
     recipe = build_recipe({"corpus": {"tokenizer": text}, "ict": {"lr": lr}, "run": {"seed": seed}, "eval": {"k": k}})
     assert build_recipe(tomllib.loads(dump_recipe(recipe))) == recipe
 
 
-def test_what_presets_learn_later_changes_no_run(tmp_path: Path) -> None:
+def test_what_presets_learn_later_changes_no_run(tmp_path):
     """A run's own config.toml states all keys of its time: one that is missing had its default then, whatever a preset says of it today."""
     recipe = build_recipe({"model": {"body": "minilm"}, "pretrain": {"fill": "pointer", "steps": 1000}})
     stated = tomllib.loads(dump_recipe(recipe))

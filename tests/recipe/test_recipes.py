@@ -13,14 +13,14 @@ RECIPES = sorted((Path(__file__).resolve().parents[2] / "recipes").glob("*.toml"
 BUNDLED = sorted(path.name for path in (files("realm.experiments") / "world").iterdir() if path.name.startswith("recipe"))
 
 
-def test_there_are_recipes() -> None:
+def test_there_are_recipes():
     known = {"own-documents.toml", "from-nothing.toml", "squad-small.toml", "squad-compare.toml", "simplewiki-compare.toml"}
     assert known <= {path.name for path in RECIPES}
     assert BUNDLED == ["recipe-long.toml", "recipe.toml"]
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.name)
-def test_every_recipe_parses(path: Path) -> None:
+def test_every_recipe_parses(path):
     recipe = load_recipe(path)
     assert recipe.corpus.sources and ((recipe.finetune.train and recipe.eval_files) or recipe.pretrain.steps == 0)
     named = (*recipe.corpus.sources, recipe.finetune.train, recipe.finetune.dev, *recipe.eval_files)
@@ -29,13 +29,13 @@ def test_every_recipe_parses(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.name)
-def test_what_is_fitted_is_not_measured_on_the_same_questions(path: Path) -> None:
+def test_what_is_fitted_is_not_measured_on_the_same_questions(path):
     recipe = load_recipe(path)
     assert not set(recipe.dev_files) & {*recipe.train_files, *recipe.eval_files} and not set(recipe.train_files) & set(recipe.eval_files)
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.name)
-def test_the_commented_keys_exist(path: Path) -> None:
+def test_the_commented_keys_exist(path):
     """`# key = value` in a recipe is an offer: taking it must not end in an error."""
     lines = path.read_text("utf-8").splitlines()
     offered = [line.removeprefix("# ") if line.startswith("# ") and line[2:].split(" = ")[0].isidentifier() else line for line in lines]
@@ -45,6 +45,6 @@ def test_the_commented_keys_exist(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", BUNDLED)
-def test_every_bundled_recipe_parses(name: str, tmp_path: Path) -> None:
+def test_every_bundled_recipe_parses(name, tmp_path):
     recipe = demo.demo_recipe(tmp_path, long="long" in name)
     assert all(Path(source).is_relative_to(tmp_path.resolve()) for source in recipe.corpus.sources)

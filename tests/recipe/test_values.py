@@ -4,7 +4,7 @@ import dataclasses
 import subprocess
 import sys
 import tomllib
-from typing import Any, get_args, get_type_hints
+from typing import get_args, get_type_hints
 
 import pytest
 
@@ -16,7 +16,7 @@ from realm.training.pretrain.score import LIKELIHOODS
 
 
 @pytest.mark.parametrize("section", [field.name for field in dataclasses.fields(Recipe)])
-def test_every_default_is_allowed(section: str) -> None:
+def test_every_default_is_allowed(section):
     values = getattr(Recipe(), section)
     for key, hint in get_type_hints(type(values), include_extras=True).items():
         value = getattr(values, key)
@@ -24,13 +24,9 @@ def test_every_default_is_allowed(section: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("section", "key", "known"),
-    [
-        (PretrainConfig, "marginal", set(LIKELIHOODS)),
-        (FinetuneConfig, "objective", set(SPAN_LOSSES)),
-    ],
+    ("section", "key", "known"), [(PretrainConfig, "marginal", set(LIKELIHOODS)), (FinetuneConfig, "objective", set(SPAN_LOSSES))]
 )
-def test_choices_are_those_that_the_code_knows(section: Any, key: str, known: set[str]) -> None:
+def test_choices_are_those_that_the_code_knows(section, key, known):
     assert set(get_args(get_type_hints(section)[key])) == known
 
 
@@ -48,12 +44,12 @@ def test_choices_are_those_that_the_code_knows(section: Any, key: str, known: se
         ("[corpus]\nsources = 1979-05-27", "'corpus.sources' cannot be datetime.date(1979, 5, 27). It is a list."),
     ],
 )
-def test_what_does_not_fit_has_its_cure(text: str, message: str) -> None:
+def test_what_does_not_fit_has_its_cure(text, message):
     with pytest.raises(ConfigError) as caught:
         build_recipe(tomllib.loads(text))
     assert str(caught.value) == message
 
 
-def test_recipes_can_be_named_without_loading_what_checks_them() -> None:
+def test_recipes_can_be_named_without_loading_what_checks_them():
     """pydantic takes a tenth of a second: it is loaded by the first recipe that is read, not by `import realm.recipe`."""
     subprocess.run([sys.executable, "-c", "import sys, realm.recipe; assert 'pydantic' not in sys.modules"], check=True, timeout=60)

@@ -1,46 +1,42 @@
 """Alarms: each has a name, speaks once for each trouble, is a row of the log, and rings in a resumed run as in an uninterrupted one."""
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from realm.recipe import build_recipe
-from realm.report.diagnoses import Diagnosis, attainable_share, diagnoses
+from realm.report.diagnoses import attainable_share, diagnoses
 from realm.runs.run import Alarms, alarms_of
 from realm.storage.metrics import MetricsLog
 
 HEALTHY = {"marginal_utility": 0.1, "distinct": 0.8, "staleness_highest": 10.0}
-Row = tuple[str, int, dict[str, float]]
 
 
 class Run:
     """A log and its alarms, fed as the loop does it."""
 
-    def __init__(self, path: Path, alarms: tuple[Diagnosis, ...]):
+    def __init__(self, path, alarms):
         self.log = MetricsLog(path / "metrics.jsonl")
-        self.said: list[str] = []
+        self.said = []
         self.reported = 0
         self.alarms = Alarms(self.count, self.said.append, self.log, alarms)
 
-    def count(self, *_: Any) -> None:
+    def count(self, *_):
         self.reported += 1
 
-    def feed(self, *rows: Row) -> None:
+    def feed(self, *rows):
         for stage, step, values in rows:
             self.log.write(stage, step, **values)
             self.alarms(stage, step, 1000, values)
 
     @property
-    def rung(self) -> list[tuple[int, str]]:
+    def rung(self):
         return [(row["step"], row["alarm"]) for row in self.log.rows() if "alarm" in row]
 
 
-def rows(steps: range, **values: float) -> list[Row]:
+def rows(steps, **values):
     return [("pretrain", step, {**HEALTHY, **values}) for step in steps]
 
 
-def test_each_speaks_once_and_again_after_it_had_gone(tmp_path: Path) -> None:
+def test_each_speaks_once_and_again_after_it_had_gone(tmp_path):
     run = Run(tmp_path, diagnoses(attainable=attainable_share(28, 16, 8), staleness_limit=100))
     run.feed(*rows(range(20, 120, 20), marginal_utility=-0.1, distinct=0.2))  # an ordinary start; 28 blocks cannot be more distinct
     assert run.said == [] == run.rung
@@ -55,13 +51,13 @@ def test_each_speaks_once_and_again_after_it_had_gone(tmp_path: Path) -> None:
     assert set(row) == {"stage", "step", "alarm", "problem", "cure", "time"} and row["cure"] in run.said[0]
 
 
-def test_other_stages_ring_nothing_and_every_call_is_handed_on(tmp_path: Path) -> None:
+def test_other_stages_ring_nothing_and_every_call_is_handed_on(tmp_path):
     run = Run(tmp_path, diagnoses())
     run.feed(*(("ict", step, {"distinct": 0.0, "marginal_utility": -1.0}) for step in range(900, 1000, 10)))
     assert run.rung == [] and run.reported == 10
 
 
-def test_fine_tuning_that_loses_recall_rings_in_its_own_stage(tmp_path: Path) -> None:
+def test_fine_tuning_that_loses_recall_rings_in_its_own_stage(tmp_path):
     run = Run(tmp_path, diagnoses())
     lost = {"dev_recall": 0.2, "dev_recall_gain": -0.06}
     run.feed(("finetune", 0, {"dev_recall": 0.26}), ("pretrain", 50, lost), ("finetune", 50, {**lost, "dev_recall_gain": -0.05}))
@@ -79,9 +75,9 @@ STEADY = ([0.5, 0.5, 0.47, 0.46, 0.56, 0.59, 0.58], [1.33, 1.23, 1.38], [1.33, 1
 
 @pytest.mark.parametrize("values", [*FALLING, *STEADY])
 @pytest.mark.parametrize("cut", range(8))
-def test_help_that_held_out_sentences_lose_is_told_once(tmp_path: Path, values: list[float], cut: int) -> None:
+def test_help_that_held_out_sentences_lose_is_told_once(tmp_path, values, cut):
     """Also by a run that was interrupted anywhere; rows between evaluations do not have the number."""
-    feed: list[Row] = []
+    feed = []
     for at, value in enumerate(values):
         feed += [("pretrain", 20 * at, {"held_out_utility": value}), *rows(range(20 * at + 10, 20 * at + 20, 10))]
     run = Run(tmp_path, diagnoses())
@@ -94,7 +90,7 @@ def test_help_that_held_out_sentences_lose_is_told_once(tmp_path: Path, values: 
 
 
 @pytest.mark.parametrize("cut", range(1, 12))
-def test_a_resumed_run_rings_as_the_whole_one(tmp_path: Path, cut: int) -> None:
+def test_a_resumed_run_rings_as_the_whole_one(tmp_path, cut):
     feed = [*rows(range(300, 400, 20), marginal_utility=-2e-7), *rows(range(400, 460, 20)), *rows(range(460, 560, 20), distinct=0.01)]
     whole, killed = Run(tmp_path / "whole", diagnoses()), Run(tmp_path / "killed", diagnoses())
     whole.feed(*feed)
@@ -104,8 +100,8 @@ def test_a_resumed_run_rings_as_the_whole_one(tmp_path: Path, cut: int) -> None:
     assert resumed.rung == whole.rung == [(340, "utility"), (500, "distinct")]
 
 
-def test_limits_are_those_of_the_recipe(tmp_path: Path) -> None:
-    def rings(values: dict[str, dict[str, Any]], highest: float) -> bool:
+def test_limits_are_those_of_the_recipe(tmp_path):
+    def rings(values, highest):
         run = Run(tmp_path / str(len(list(tmp_path.iterdir()))), alarms_of(build_recipe(values), 1000))
         run.feed(*rows(range(20, 40, 20), staleness_highest=highest))
         return bool(run.rung)

@@ -12,7 +12,7 @@ from realm.storage.paths import RunPaths
 ROOT = Path(__file__).parents[2]
 
 
-def table(page: str, head: str) -> list[list[str]]:
+def table(page, head):
     """The rows of a table of a document, as text without code marks."""
     lines = (ROOT / "docs" / page).read_text("utf-8").splitlines()
     start = lines.index(head) + 2
@@ -20,18 +20,18 @@ def table(page: str, head: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.replace("`", "").strip("|").split(" | ")] for line in lines[start:end]]
 
 
-def test_the_documents_have_the_table() -> None:
+def test_the_documents_have_the_table():
     assert table("watching.md", "| `alarm` | when |") == [[d.name, d.when] for d in diagnoses() if d.told]
     assert table("troubleshooting.md", "| sign | what it means | try |") == [[d.sign, d.problem, d.cure] for d in diagnoses()]
 
 
-def test_names_and_signs_are_told_apart() -> None:
+def test_names_and_signs_are_told_apart():
     known = diagnoses()
     assert len({d.name for d in known}) == len({d.sign for d in known}) == len(known)
 
 
 @pytest.mark.parametrize(("recall", "collapsed", "seen"), [((0.5, 0.49, 0.48), 0.0, 0), ((0.5, 0.2, 0.2), 1.0, 1)])
-def test_the_report_calls_collapse_what_the_alarm_calls_so(tmp_path: Path, recall: tuple[float, ...], collapsed: float, seen: int) -> None:
+def test_the_report_calls_collapse_what_the_alarm_calls_so(tmp_path, recall, collapsed, seen):
     """A recall below its first value by less than chance is no collapse."""
     rows = [{"stage": "pretrain", "step": i, "probe_recall": value, "collapsed": 0.0, "time": i} for i, value in enumerate(recall)]
     rows[-1]["collapsed"] = collapsed
@@ -39,7 +39,7 @@ def test_the_report_calls_collapse_what_the_alarm_calls_so(tmp_path: Path, recal
     assert write_report(RunPaths(tmp_path)).read_text("utf-8").count("seen in this run") == seen
 
 
-def test_a_utility_around_nothing_is_an_ordinary_start(tmp_path: Path) -> None:
+def test_a_utility_around_nothing_is_an_ordinary_start(tmp_path):
     (tmp_path / "config.toml").write_text("[pretrain]\nsteps = 1000\n")
     for step, seen in ((100, 0), (400, 1)):
         rows = [{"stage": "pretrain", "step": step + i, "marginal_utility": -0.1, "time": i} for i in range(3)]

@@ -2,8 +2,6 @@
 
 import dataclasses
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
@@ -12,7 +10,6 @@ import torch
 
 from realm.answering.answerer import Answerer
 from realm.answering.opening import open_run
-from realm.answering.records import Answer
 from realm.search.blocks import NULL_ROW
 
 ROOT = Path(__file__).parents[2]
@@ -20,7 +17,7 @@ ASKED = ["What is the currency of Arvad?", "What do people in Belmor pay with?",
 
 
 @pytest.fixture(scope="module")
-def evidence() -> Any:
+def evidence():
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(ROOT))
         from benchmarks.evidence import evidence
@@ -28,11 +25,11 @@ def evidence() -> Any:
         yield evidence
 
 
-def strings(answers: list[Answer]) -> list[tuple[str, float]]:
+def strings(answers):
     return [(answer.answer, pytest.approx(answer.p, rel=1e-4)) for answer in answers]
 
 
-def test_what_was_read_before_is_answered_the_same(evidence: ModuleType, tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_read_before_is_answered_the_same(evidence, tiny_run, monkeypatch):
     run = open_run(tiny_run)
     reader = run.answerer.reader
     slow = Answerer(run.inputs, run.source, reader, versions={})
@@ -45,14 +42,14 @@ def test_what_was_read_before_is_answered_the_same(evidence: ModuleType, tiny_ru
     read = len(quick.memory)
     assert quick.answer(ASKED, k=4) and len(quick.memory) == read + len(ASKED), "one block more each"
 
-    def never(*_: Any) -> None:
+    def never(*_):
         raise AssertionError("read again")
 
     monkeypatch.setattr(evidence, "read_candidates", never)
     assert [(a.answer, a.p) for a in quick.answer(ASKED[:2], k=3)] == strings(expected[:2])
 
 
-def test_documents_that_stay_are_looked_up(evidence: ModuleType, tiny_run: Path) -> None:
+def test_documents_that_stay_are_looked_up(evidence, tiny_run):
     run = open_run(tiny_run)
     blocks = run.inputs.blocks([3, NULL_ROW, 0, 3])
     with torch.no_grad():
@@ -60,7 +57,7 @@ def test_documents_that_stay_are_looked_up(evidence: ModuleType, tiny_run: Path)
     torch.testing.assert_close(evidence.StandingDocuments(run.generation, run.inputs)(blocks), expected, rtol=1e-4, atol=1e-5)
 
 
-def test_differences_are_paired_by_question(evidence: ModuleType) -> None:
+def test_differences_are_paired_by_question(evidence):
     ours, theirs = np.array([[1, 1, 0, 1], [1, 0, 0, 1]]), np.array([[1, 0, 0, 1], [1, 0, 0, 0]])
     found = evidence.paired(ours, theirs)
     assert found["value"] == 0.25 and found["by_seed"] == [0.25, 0.25]
@@ -78,11 +75,11 @@ def test_differences_are_paired_by_question(evidence: ModuleType) -> None:
         (-0.1, 0.1, [0.0], "open"),
     ],
 )
-def test_as_registered(evidence: ModuleType, low: float, high: float, by_seed: list[float], expected: str) -> None:
+def test_as_registered(evidence, low, high, by_seed, expected):
     assert evidence.decision(low, high, by_seed) == expected
 
 
-def test_figures_are_those_of_the_results(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_figures_are_those_of_the_results(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(str(ROOT))
     from benchmarks.evidence import evidence_figures
 
@@ -95,7 +92,7 @@ def test_figures_are_those_of_the_results(monkeypatch: pytest.MonkeyPatch, tmp_p
         assert path.read_text("utf-8") == (ROOT / "docs" / "images" / path.name).read_text("utf-8"), "draw them again"
 
 
-def test_rows_of_an_ablation_beside_realm(evidence: ModuleType) -> None:
+def test_rows_of_an_ablation_beside_realm(evidence):
     assert {row.name for row in evidence.retriever_rows("no_null,salient,ict")} == {"no_null", "salient", "ict"}
     for name in ("stale", "frozen", "orqa", "two_embedders", "no_warm"):
         with pytest.raises(SystemExit, match=name):
@@ -107,7 +104,7 @@ def test_rows_of_an_ablation_beside_realm(evidence: ModuleType) -> None:
     assert found == [("REALM", "off the shelf", 0.5), ("REALM, ict", "off the shelf", 1.0), ("REALM, ict", "REALM", 0.5)]
 
 
-def test_the_retrievers_steps_are_a_stage_of_their_own(evidence: ModuleType, tiny_run: Path) -> None:
+def test_the_retrievers_steps_are_a_stage_of_their_own(evidence, tiny_run):
     context = evidence.seed_context(tiny_run, 1, tiny_run.with_name("beside"))
     section = evidence.retriever_context(context, 3, {"null": False}).recipe.pretrain
     assert (section.steps, section.reader_first, section.null, section.publish) == (3, 0, False, "last") and context.seed == 1
@@ -117,7 +114,7 @@ def test_the_retrievers_steps_are_a_stage_of_their_own(evidence: ModuleType, tin
         evidence.retriever_context(dataclasses.replace(context, recipe=none))
 
 
-def test_rows_and_differences(evidence: ModuleType) -> None:
+def test_rows_and_differences(evidence):
     measured = evidence.Evidence()
     for hits in ([1, 1], [1, 0]):
         for retriever, values in (("off the shelf", [1, 0]), ("ORQA", [0, 0]), ("REALM", hits)):

@@ -3,9 +3,6 @@
 import json
 import os
 import shutil
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,17 +18,16 @@ from realm.search.publishing import embedding
 from realm.storage.paths import RunPaths
 
 QUIET = Progress(quiet=True)
-Say = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def body(tiny_run: Path) -> str:
+def body(tiny_run):
     """Networks that know a vocabulary: any saved model can be a body."""
     return str(tiny_run / "stages" / "pretrain")
 
 
 @pytest.fixture
-def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def notes(tmp_path, monkeypatch):
     """A folder of notes, and a cache of its own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     folder = tmp_path / "notes"
@@ -42,11 +38,11 @@ def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def embedded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def embedded(monkeypatch):
     """How many blocks each embedding of a corpus was asked for."""
     plain, counts = embedding.embed_corpus, []
 
-    def count(embedder: Any, inputs: Any, rows: Any, *rest: Any, **named: Any) -> Any:
+    def count(embedder, inputs, rows, *rest, **named):
         counts.append(len(rows))
         return plain(embedder, inputs, rows, *rest, **named)
 
@@ -54,21 +50,21 @@ def embedded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
-def cached_run(sources: list[Path], body: str, progress: Progress) -> Path:
+def cached_run(sources, body, progress):
     return open_cached(sources, body, progress).paths.root
 
 
-def ids(run: Path) -> set[str]:
+def ids(run):
     return set(open_run(run).inputs.store.documents())
 
 
-def touch(path: Path, text: str) -> None:
+def touch(path, text):
     """Write a file whose time is another than before, however fast that was."""
     path.write_text(text)
     os.utime(path, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns + 10**9))
 
 
-def test_documents_are_indexed_once_and_followed(notes: Path, body: str, embedded: list[int]) -> None:
+def test_documents_are_indexed_once_and_followed(notes, body, embedded):
     run = cached_run([notes], body, QUIET)
     assert ids(run) == {"arvad.txt", "sub/belmor.md"} and sum(embedded) == 2
     assert cached_run([notes], body, QUIET) == run and sum(embedded) == 2 and run.name.startswith("notes-")
@@ -84,7 +80,7 @@ def test_documents_are_indexed_once_and_followed(notes: Path, body: str, embedde
     assert sum(embedded) == 4
 
 
-def test_each_set_of_documents_and_each_body_has_its_own(notes: Path, body: str, tmp_path: Path) -> None:
+def test_each_set_of_documents_and_each_body_has_its_own(notes, body, tmp_path):
     other = tmp_path / "other.txt"
     other.write_text("Nobody lives in Novaria.")
     both = cached_run([notes, other], body, QUIET)
@@ -98,7 +94,7 @@ def test_each_set_of_documents_and_each_body_has_its_own(notes: Path, body: str,
 
 
 @pytest.mark.parametrize("changed", [False, True])
-def test_what_was_killed_half_way_is_gone_on_with(notes: Path, body: str, monkeypatch: pytest.MonkeyPatch, changed: bool) -> None:
+def test_what_was_killed_half_way_is_gone_on_with(notes, body, monkeypatch, changed):
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(cached, "publish_index", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         cached_run([notes], body, QUIET)
@@ -110,7 +106,7 @@ def test_what_was_killed_half_way_is_gone_on_with(notes: Path, body: str, monkey
     assert ids(run) == {"arvad.txt", "sub/belmor.md"} and ("no more" in hit.text or hit.doc_id != "arvad.txt" or not changed)
 
 
-def test_killed_between_corpus_and_index(notes: Path, body: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_between_corpus_and_index(notes, body, monkeypatch):
     run = cached_run([notes], body, QUIET)
     before = json.loads(RunPaths(run).wrapped.read_text())["state"]
     (notes / "new.txt").write_text("Novaria has no currency at all.")
@@ -128,7 +124,7 @@ def test_killed_between_corpus_and_index(notes: Path, body: str, monkeypatch: py
     assert open_run(run).unsearchable == 0 and "new.txt" in ids(run)
 
 
-def test_what_is_left_out_is_said_once(notes: Path, body: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_left_out_is_said_once(notes, body, capsys):
     (notes / "other").mkdir()
     (notes / "other" / "arvad.txt").write_text("Another Arvad.")
     for said in (True, False):
@@ -137,13 +133,13 @@ def test_what_is_left_out_is_said_once(notes: Path, body: str, capsys: pytest.Ca
         assert ("note: left out of the documents: 1 identical" in err or "note: left out of the documents: 1 duplicate id" in err) is said
 
 
-def test_no_weights_are_copied(notes: Path, body: str) -> None:
+def test_no_weights_are_copied(notes, body):
     run = cached_run([notes], body, QUIET)
     assert not list(run.rglob("*.safetensors")) and not (run / "stages").exists() and not (run / "report.html").exists()
     assert main(["verify", str(run)]) == 0 and open_run(run).search("Arvad", 1)
 
 
-def test_asked_by_name(notes: Path, body: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_asked_by_name(notes, body, capsys):
     """What has no reader shows the nearest blocks; fewer blocks than are read by default are no error."""
     assert main(["ask", str(notes), "Who pays with the Tirel?", "--body", body, "--json"]) == 0
     said = capsys.readouterr()
@@ -154,7 +150,7 @@ def test_asked_by_name(notes: Path, body: str, capsys: pytest.CaptureFixture[str
     assert "1. arvad (arvad.txt)" in capsys.readouterr().out
 
 
-def test_a_fine_tuned_model_answers_from_other_documents(notes: Path, tiny_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_fine_tuned_model_answers_from_other_documents(notes, tiny_run, capsys):
     assert main(["ask", str(notes), "Who pays with the Tirel?", "--body", str(tiny_run / "stages" / "finetune"), "--json"]) == 0
     said = capsys.readouterr()
     found = json.loads(said.out.splitlines()[-1])
@@ -172,9 +168,7 @@ def test_a_fine_tuned_model_answers_from_other_documents(notes: Path, tiny_run: 
         (["{empty}", "Who?"], r"no \.txt, .* file, .*in this folder"),
     ],
 )
-def test_what_cannot_be_asked(
-    notes: Path, tiny_run: Path, tmp_path: Path, asked: list[str], problem: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_asked(notes, tiny_run, tmp_path, asked, problem, capsys):
     import re
 
     (tmp_path / "empty").mkdir()
@@ -185,13 +179,13 @@ def test_what_cannot_be_asked(
     assert cached_runs() == []
 
 
-def test_the_question_is_the_last_word_unless_it_is_a_file(notes: Path) -> None:
+def test_the_question_is_the_last_word_unless_it_is_a_file(notes):
     assert parted((str(notes), "Who?")) == ([notes], "Who?")
     assert parted((str(notes),)) == ([notes], None)
     assert parted((str(notes), str(notes / "arvad.txt"))) == ([notes, notes / "arvad.txt"], None)
 
 
-def test_the_cache_is_shown_and_emptied(notes: Path, body: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_cache_is_shown_and_emptied(notes, body, capsys):
     first, second = cached_run([notes], body, QUIET), cached_run([notes / "arvad.txt"], body, QUIET)
     assert main(["cache", "info", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out.splitlines()[-1])
@@ -202,7 +196,7 @@ def test_the_cache_is_shown_and_emptied(notes: Path, body: str, capsys: pytest.C
     assert main(["cache", "clear"]) == 0 and not second.exists() and cached_runs() == []
 
 
-def test_a_damaged_cached_run_names_its_cure(notes: Path, body: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_cached_run_names_its_cure(notes, body, capsys):
     """All of it is derived: cleared, it is made again."""
     run = cached_run([notes], body, QUIET)
     vectors = run / "index" / "000001" / "vectors-00000.npy"
@@ -215,7 +209,7 @@ def test_a_damaged_cached_run_names_its_cure(notes: Path, body: str, capsys: pyt
     assert main(["verify", str(again)]) == 0 and ids(again) == {"arvad.txt", "sub/belmor.md"}
 
 
-def test_documents_from_python(notes: Path, body: str, embedded: list[int]) -> None:
+def test_documents_from_python(notes, body, embedded):
     realm = open_documents(notes, body=body)
     assert [hit.doc_id for hit in realm.search("the currency of Belmor", k=2)] != [] and embedded == [2]
     (notes / "novaria.txt").write_text("The currency of Novaria is the Belmor crown.")
@@ -227,9 +221,7 @@ def test_documents_from_python(notes: Path, body: str, embedded: list[int]) -> N
         open_documents()
 
 
-def test_a_folder_with_pictures_works_from_the_first_command(
-    notes: Path, body: str, embedded: list[int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_with_pictures_works_from_the_first_command(notes, body, embedded, monkeypatch, capsys):
     """A page shows a picture, and its caption answers; a picture that changed is embedded anew; what the extra would bring is said once."""
     image = pytest.importorskip("PIL.Image")
     monkeypatch.setattr("realm.documents.pages.pictures.recognises", lambda: False)

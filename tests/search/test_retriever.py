@@ -10,12 +10,12 @@ from realm.search.retriever import NULL_INDEX, Retriever
 
 
 @pytest.fixture
-def vectors() -> np.ndarray:
+def vectors():
     return np.random.default_rng(0).standard_normal((30, 8)).astype(np.float32)
 
 
 @pytest.fixture
-def retriever(vectors: np.ndarray) -> Retriever[list[int]]:
+def retriever(vectors):
     """Queries are block ids 100..129; a query's embedding points to its own block."""
     weights = torch.from_numpy(vectors).requires_grad_()
     return Retriever(lambda queries: 9 * weights[[q - 100 for q in queries]], ExactIndex(vectors, np.arange(100, 130, dtype=np.int64)))
@@ -23,7 +23,7 @@ def retriever(vectors: np.ndarray) -> Retriever[list[int]]:
 
 @pytest.mark.parametrize("null", [True, False])
 @pytest.mark.parametrize("k", [1, 2, 8, 30, 31, 40])
-def test_origin_is_never_returned_and_k_is_stable(retriever: Retriever[list[int]], k: int, null: bool) -> None:
+def test_origin_is_never_returned_and_k_is_stable(retriever, k, null):
     queries = [100, 107, 129]
     found = retriever.retrieve(queries, k, null=null, exclude=[np.array([q], np.int64) for q in queries])
     assert found.block_ids.shape == found.valid.shape == found.scores.shape == (3, k)
@@ -38,18 +38,18 @@ def test_origin_is_never_returned_and_k_is_stable(retriever: Retriever[list[int]
         assert np.isnan(found.scores[:, NULL_INDEX]).all()
 
 
-def test_without_exclusion_the_best_block_comes_first(retriever: Retriever[list[int]], vectors: np.ndarray) -> None:
+def test_without_exclusion_the_best_block_comes_first(retriever, vectors):
     found = retriever.retrieve([105], 30, null=False)
     assert found.block_ids[0].tolist() == (100 + np.argsort(-(vectors @ vectors[5]), kind="stable")).tolist()
     np.testing.assert_allclose(found.scores[0], 9 * np.sort(vectors @ vectors[5])[::-1], rtol=1e-5, atol=1e-5)
 
 
-def test_everything_excluded_leaves_the_null_document(retriever: Retriever[list[int]]) -> None:
+def test_everything_excluded_leaves_the_null_document(retriever):
     found = retriever.retrieve([100], 5, null=True, exclude=[np.arange(100, 130)])
     assert found.valid.tolist() == [[True, False, False, False, False]] and (found.block_ids == NULL_BLOCK).all()
 
 
-def test_bad_calls(retriever: Retriever[list[int]]) -> None:
+def test_bad_calls(retriever):
     with pytest.raises(ValueError, match="k must be"):
         retriever.retrieve([100], 0, null=True)
     with pytest.raises(ValueError, match="exclusion lists"):

@@ -3,7 +3,6 @@
 import json
 import lzma
 from itertools import islice
-from pathlib import Path
 
 import bm25s
 import numpy as np
@@ -14,7 +13,7 @@ from realm.documents.ingest.builder import BuildOptions, build_corpus
 from realm.documents.store.blocks import BlockStore
 from realm.errors import SnapshotError
 from realm.search import sparse
-from realm.search.sparse import SparseIndex, open_sparse, verify_sparse
+from realm.search.sparse import open_sparse, verify_sparse
 from realm.text.words import words
 
 WORDS = [
@@ -37,7 +36,7 @@ WORDS = [
 QUERIES = ["the river and the bridge", "coin coin market", "queen of the winter harbour", "nothing known zzz"]
 
 
-def write(path: Path, first: int, count: int) -> Path:
+def write(path, first, count):
     """Documents of random words, common ones often."""
     rng = np.random.default_rng(first)
     rows = []
@@ -49,16 +48,16 @@ def write(path: Path, first: int, count: int) -> Path:
 
 
 @pytest.fixture
-def corpus(tmp_path: Path) -> Path:
+def corpus(tmp_path):
     build_corpus([write(tmp_path / "docs.jsonl", 0, 60)], tmp_path / "corpus", vocab_size=300)
     return tmp_path / "corpus"
 
 
-def live_ids(store: BlockStore) -> np.ndarray:
+def live_ids(store):
     return np.asarray(store.block_ids)[store.live]
 
 
-def opened(corpus: Path, generation: int = 1) -> SparseIndex:
+def opened(corpus, generation=1):
     """The sparse index of all live blocks; the generation's directory is there, as it is when one is published."""
     store = BlockStore.open(corpus)
     directory = corpus.parent / "index"
@@ -66,13 +65,13 @@ def opened(corpus: Path, generation: int = 1) -> SparseIndex:
     return open_sparse(directory, generation, live_ids(store), store)
 
 
-def slowly(corpus: Path, queries: list[str]) -> list[dict[int, float]]:
+def slowly(corpus, queries):
     """BM25 of every block for each query by bm25s, built in memory over the live blocks."""
     store = BlockStore.open(corpus)
     rows = np.flatnonzero(store.live).tolist()
     texts = [f"{store.block(row).title} {store.block(row).text}" for row in rows]
 
-    def tokens(texts: list[str]) -> list[list[str]]:
+    def tokens(texts):
         return bm25s.tokenize(texts, stopwords="en", return_ids=False, show_progress=False)
 
     index = bm25s.BM25(k1=0.9, b=0.4)
@@ -81,7 +80,7 @@ def slowly(corpus: Path, queries: list[str]) -> list[dict[int, float]]:
     return [dict(zip(ids, index.get_scores(tokens([query])[0]).tolist(), strict=True)) for query in queries]
 
 
-def check(found: SparseIndex, corpus: Path, k: int = 1000) -> None:
+def check(found, corpus, k=1000):
     """The whole ranking of every query is that of bm25s."""
     ids, scores = found.search(QUERIES, k)
     for i, every in enumerate(slowly(corpus, QUERIES)):
@@ -93,7 +92,7 @@ def check(found: SparseIndex, corpus: Path, k: int = 1000) -> None:
         assert ties == sorted(ties), "of equal ones the older first"
 
 
-def test_the_words_are_those_of_bm25s() -> None:
+def test_the_words_are_those_of_bm25s():
     text = "The Queen's 3rd voyage: it IS a 1st-class trip, not U.K. re-entry; Ärger über naïve café_2 x y zz."
     assert words(text) == bm25s.tokenize(text, stopwords="en", return_ids=False, show_progress=False)[0]
 
@@ -108,28 +107,26 @@ def test_the_words_are_those_of_bm25s() -> None:
         ("BM25在这里", ["bm25", "在这", "这里"]),
     ],
 )
-def test_scripts_without_spaces_give_pairs_of_characters(text: str, expected: list[str]) -> None:
+def test_scripts_without_spaces_give_pairs_of_characters(text, expected):
     assert words(text) == expected
 
 
-def test_scores_are_those_of_bm25s(corpus: Path) -> None:
+def test_scores_are_those_of_bm25s(corpus):
     found = opened(corpus)
     assert len(found) == 60 and len(found.parts) == 1
     check(found, corpus)
-    best = found.search(QUERIES, 7)
-    for part, whole in zip(best, found.search(QUERIES, 1000), strict=True):
+    for part, whole in zip(found.search(QUERIES, 7), found.search(QUERIES, 1000), strict=True):
         assert np.array_equal(part, whole[:, :7])
 
 
-def test_excluded_blocks_are_not_found(corpus: Path) -> None:
+def test_excluded_blocks_are_not_found(corpus):
     found = opened(corpus)
     ids, scores = found.search(QUERIES, 60)
-    exclude = [row[:2] for row in ids]
-    without, less = found.search(QUERIES, 58, exclude)
+    without, less = found.search(QUERIES, 58, [row[:2] for row in ids])
     assert np.array_equal(without, ids[:, 2:]) and np.array_equal(less, scores[:, 2:])
 
 
-def test_added_blocks_are_scored_with_all_others_and_removed_ones_vanish(corpus: Path, tmp_path: Path) -> None:
+def test_added_blocks_are_scored_with_all_others_and_removed_ones_vanish(corpus, tmp_path):
     before = opened(corpus)
     add_documents(corpus, [write(tmp_path / "more.jsonl", 60, 5)])
     assert len(before.search(["number61"], 3)[0][0]) == 3 and before.search(["number61"], 3)[0][0, 0] == -1, "not in this index yet"
@@ -142,7 +139,7 @@ def test_added_blocks_are_scored_with_all_others_and_removed_ones_vanish(corpus:
     assert ids[0, 0] == -1 and ids[1, 0] >= 0 and first not in added.search(QUERIES, 100)[0], "at once, though it has long been open"
 
 
-def test_small_parts_are_merged(corpus: Path, tmp_path: Path) -> None:
+def test_small_parts_are_merged(corpus, tmp_path):
     opened(corpus)
     for number in range(40):
         add_documents(corpus, [write(tmp_path / "more.jsonl", 100 + number, 1)])
@@ -153,17 +150,17 @@ def test_small_parts_are_merged(corpus: Path, tmp_path: Path) -> None:
     assert sum(path.name.isdigit() for path in root.iterdir()) == len(found.parts), "and their files are gone"
 
 
-def test_many_blocks_are_several_parts_with_the_same_scores(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_blocks_are_several_parts_with_the_same_scores(corpus, monkeypatch):
     monkeypatch.setattr(sparse, "PART_BLOCKS", 25)
     found = opened(corpus)
     assert [len(part.block_ids) for part in found.parts] == [25, 25, 10]
     check(found, corpus)
 
 
-def test_generations_share_their_words(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_generations_share_their_words(corpus, tmp_path, monkeypatch):
     opened(corpus)
 
-    def refuse(*_: object) -> None:
+    def refuse(*_):
         raise AssertionError("the words are counted already")
 
     monkeypatch.setattr(sparse, "count_words", refuse)
@@ -174,7 +171,7 @@ def test_generations_share_their_words(corpus: Path, tmp_path: Path, monkeypatch
     check(opened(corpus, 2), corpus)
 
 
-def test_words_of_many_removed_documents_are_counted_again(corpus: Path) -> None:
+def test_words_of_many_removed_documents_are_counted_again(corpus):
     opened(corpus)
     remove_documents(corpus, [f"d{number}" for number in range(20)])
     found = opened(corpus, 2)
@@ -182,7 +179,7 @@ def test_words_of_many_removed_documents_are_counted_again(corpus: Path) -> None
     check(found, corpus)
 
 
-def test_a_flipped_byte_is_found_and_the_part_is_made_again(corpus: Path, tmp_path: Path) -> None:
+def test_a_flipped_byte_is_found_and_the_part_is_made_again(corpus, tmp_path):
     opened(corpus)
     verify_sparse(tmp_path / "index", 1)
     file = tmp_path / "index" / "000001" / "sparse" / "00000" / "rows.npy"
@@ -195,8 +192,8 @@ def test_a_flipped_byte_is_found_and_the_part_is_made_again(corpus: Path, tmp_pa
     verify_sparse(tmp_path / "index", 1)
 
 
-def test_where_nothing_can_be_written_it_is_made_in_memory(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
+def test_where_nothing_can_be_written_it_is_made_in_memory(corpus, tmp_path, monkeypatch):
+    def refuse(*_):
         raise OSError(30, "Read-only file system")
 
     monkeypatch.setattr(sparse, "publish_directory", refuse)
@@ -204,7 +201,7 @@ def test_where_nothing_can_be_written_it_is_made_in_memory(corpus: Path, tmp_pat
     assert not (tmp_path / "index" / "000001" / "sparse" / "sparse.json").exists()
 
 
-def test_mixed_scripts_are_found(tmp_path: Path) -> None:
+def test_mixed_scripts_are_found(tmp_path):
     rows = [
         {"id": "zh", "title": "北京", "text": "北京是中国的首都。"},
         {"id": "th", "title": "กรุงเทพ", "text": "กรุงเทพเป็นเมืองหลวงของไทย"},
@@ -217,7 +214,7 @@ def test_mixed_scripts_are_found(tmp_path: Path) -> None:
     assert [store.doc_id(int(row)) for row in store.rows_of(ids[:, 0])] == ["zh", "th", "en"]
 
 
-def test_real_paragraphs_are_ranked_as_bm25s_ranks_them(tmp_path: Path, data_dir: Path) -> None:
+def test_real_paragraphs_are_ranked_as_bm25s_ranks_them(tmp_path, data_dir):
     paragraphs, asked = data_dir / "squad" / "corpus_squad_dev.jsonl.xz", data_dir / "squad" / "qa_dev.jsonl.xz"
     if not (paragraphs.exists() and asked.exists()):
         pytest.skip(f"no SQuAD in {data_dir}")

@@ -2,9 +2,6 @@
 
 import importlib.util
 import shutil
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,12 +10,12 @@ if importlib.util.find_spec("fastapi") is None:  # the extra 'serve' is not inst
 
 
 @pytest.fixture
-def run_copy(tiny_run: Path, tmp_path: Path) -> Path:
+def run_copy(tiny_run, tmp_path):
     return shutil.copytree(tiny_run, tmp_path / "run")
 
 
 @pytest.fixture(scope="module")
-def client(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def client(tiny_run, tmp_path_factory):
     """One server for tests that leave its documents as they were."""
     from .tools import served
 
@@ -27,13 +24,13 @@ def client(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 @pytest.fixture
-def start() -> Iterator[Callable[..., Any]]:
+def start():
     """Starts servers; those that are left are killed."""
     from .tools import Process
 
-    started: list[Any] = []
+    started = []
 
-    def begin(run: Path, *options: str) -> Any:
+    def begin(run, *options):
         started.append(Process(run, *options))
         return started[-1]
 

@@ -3,15 +3,12 @@
 import dataclasses
 import json
 import shutil
-from pathlib import Path
-from typing import Any, get_type_hints
+from typing import get_type_hints
 
 import pytest
 from pydantic import TypeAdapter
-from starlette.testclient import TestClient
 
 from realm.answering import records
-from realm.answering.answerer import Answerer
 from realm.answering.explain import explain
 from realm.answering.opening import open_run
 from realm.answering.records import (
@@ -30,20 +27,19 @@ SENTENCE = "The currency of Arvad is the [MASK]."
 RECORDS = [kind for kind in vars(records).values() if dataclasses.is_dataclass(kind) and kind is not records.Explanation]
 
 
-def test_answers_are_those_of_the_answerer(client: TestClient, tiny_run: Path) -> None:
+def test_answers_are_those_of_the_answerer(client, tiny_run):
     found = client.post("/v1/answer", json={"questions": QUESTIONS, "k": 3})
     assert found.status_code == 200
     answers = TypeAdapter(AnswerResponse).validate_python(found.json()).answers
     opened = open_run(tiny_run)
-    answerer: Answerer = opened.answerer
-    for got, wanted in zip(answers, answerer.answer(QUESTIONS, k=3), strict=True):
+    for got, wanted in zip(answers, opened.answerer.answer(QUESTIONS, k=3), strict=True):
         assert (got.question, got.answer) == (wanted.question, wanted.answer) and got.p == pytest.approx(wanted.p, abs=1e-5)
         assert [e.block_id for e in got.evidence] == [e.block_id for e in wanted.evidence]
         assert [(e.start, e.end, e.answer) for e in got.evidence] == [(e.start, e.end, e.answer) for e in wanted.evidence]
     assert found.json()["versions"] == opened.versions
 
 
-def test_answers_that_are_not_sure_enough_are_marked(client: TestClient) -> None:
+def test_answers_that_are_not_sure_enough_are_marked(client):
     """The best guess stays, ``abstained`` says that nobody should rely on it; a threshold between two answers parts them."""
     body = {"questions": QUESTIONS, "k": 3}
     sure = [row["confidence"] for row in client.post("/v1/answer", json=body).json()["answers"]]
@@ -53,7 +49,7 @@ def test_answers_that_are_not_sure_enough_are_marked(client: TestClient) -> None
         assert [row["abstained"] for row in rows] == [value < below for value in sure] and all(row["answer"] for row in rows)
 
 
-def test_documents_that_are_left_out(client: TestClient, tiny_run: Path, tmp_path: Path) -> None:
+def test_documents_that_are_left_out(client, tiny_run, tmp_path):
     """As if they had been removed, for these questions alone."""
     body = {"questions": QUESTIONS, "k": 4}
     everything = client.post("/v1/answer", json=body).json()["answers"]
@@ -72,10 +68,10 @@ def test_documents_that_are_left_out(client: TestClient, tiny_run: Path, tmp_pat
         assert refused.status_code == 422 and word in refused.json()["error"]["message"]
 
 
-def test_the_records_are_the_documents(client: TestClient) -> None:
+def test_the_records_are_the_documents(client):
     """The OpenAPI document describes each record, field for field and kind for kind; an explanation with its versions."""
     schemas = client.get("/openapi.json").json()["components"]["schemas"]
-    plain: dict[Any, Any] = {str: "string", int: "integer", float: "number", bool: "boolean", float | None: ["number", "null"]}
+    plain = {str: "string", int: "integer", float: "number", bool: "boolean", float | None: ["number", "null"]}
     for record in RECORDS:
         hints, described = get_type_hints(record), schemas[record.__name__]["properties"]
         assert set(hints) == set(described), record
@@ -84,7 +80,7 @@ def test_the_records_are_the_documents(client: TestClient) -> None:
             assert hint not in plain or kinds == ([plain[hint]] if isinstance(plain[hint], str) else plain[hint]), (record, field)
 
 
-def test_a_record_is_read_as_it_was_written() -> None:
+def test_a_record_is_read_as_it_was_written():
     """Nested records are records again; a field that is not known here is left out."""
     evidence = records.Evidence("arvad", 1, "Arvad", "The Tirel", 0.5, 0.25, "Tirel", 4, 9, 0, ("Belmor", "Arvad"))
     answer = records.Answer("Which?", "Tirel", 0.5, (evidence,), {"params": 1, "index": 1, "corpus": 2}, {"read": 1.5})
@@ -94,7 +90,7 @@ def test_a_record_is_read_as_it_was_written() -> None:
     assert records.AnswerResponse.from_dict({**text, "later": 1}) == response
 
 
-def test_search(client: TestClient, tiny_run: Path) -> None:
+def test_search(client, tiny_run):
     found = TypeAdapter(SearchResponse).validate_python(client.post("/v1/search", json={"texts": QUESTIONS, "k": 4}).json())
     opened = open_run(tiny_run)
     for hits, text in zip(found.results, QUESTIONS, strict=True):
@@ -103,7 +99,7 @@ def test_search(client: TestClient, tiny_run: Path) -> None:
         assert [hit.score for hit in hits] == pytest.approx([hit.score for hit in wanted], abs=1e-4)
 
 
-def test_explain(client: TestClient, tiny_run: Path) -> None:
+def test_explain(client, tiny_run):
     body = {"text": SENTENCE, "targets": ["Tirel"], "k": 4, "exclude_documents": ["Belmor/0"]}
     found = client.post("/v1/explain", json=body).json()
     TypeAdapter(ExplainResponse).validate_python(found)
@@ -116,7 +112,7 @@ def test_explain(client: TestClient, tiny_run: Path) -> None:
     assert [c["block_id"] for c in found["candidates"]] == [c["block_id"] for c in wanted["candidates"]]
 
 
-def test_embeddings_are_those_of_the_index(client: TestClient, tiny_run: Path) -> None:
+def test_embeddings_are_those_of_the_index(client, tiny_run):
     """A document's vector is the one that is searched, and a question's inner product with it is the search's score."""
     opened = open_run(tiny_run)
     (hit,) = opened.search(QUESTIONS[0], 1)
@@ -131,7 +127,7 @@ def test_embeddings_are_those_of_the_index(client: TestClient, tiny_run: Path) -
     assert long["truncated"] == [True] and long["dim"] == len(long["embeddings"][0])
 
 
-def test_state(client: TestClient) -> None:
+def test_state(client):
     assert client.get("/healthz").json() == {"status": "ok"} and client.get("/readyz").json() == {"status": "ready"}
     run = TypeAdapter(RunResponse).validate_python(client.get("/v1/run").json())
     assert run.reader and not run.without_questions and run.corpus == {"documents": 12, "blocks": 12, "unsearchable": 0}
@@ -145,7 +141,7 @@ def test_state(client: TestClient) -> None:
         assert wanted in text
 
 
-def test_documents_are_listed_and_shown(client: TestClient) -> None:
+def test_documents_are_listed_and_shown(client):
     first = TypeAdapter(ListResponse).validate_python(client.get("/v1/documents", params={"limit": 5}).json())
     assert (first.total, first.next, len(first.documents)) == (12, 5, 5)
     last = client.get("/v1/documents", params={"start": 10, "limit": 5}).json()
@@ -158,7 +154,7 @@ def test_documents_are_listed_and_shown(client: TestClient) -> None:
     assert client.get("/v1/documents?id=").status_code == 422
 
 
-def test_openapi_names_every_endpoint(client: TestClient) -> None:
+def test_openapi_names_every_endpoint(client):
     paths = client.get("/openapi.json").json()["paths"]
     assert set(paths) == {
         "/v1/answer",

@@ -2,8 +2,6 @@
 
 import asyncio
 import threading
-from collections.abc import Hashable
-from typing import Any
 
 import pytest
 
@@ -14,11 +12,11 @@ from realm.serve.refusals import Refusal
 class Model:
     """Doubles numbers; keeps its batches, and waits until it is let go."""
 
-    def __init__(self) -> None:
-        self.batches: list[tuple[Hashable, list[Any]]] = []
+    def __init__(self):
+        self.batches = []
         self.go = threading.Event()
 
-    def __call__(self, key: Hashable, payloads: list[Any]) -> list[Any]:
+    def __call__(self, key, payloads):
         self.go.wait(10)
         self.batches.append((key, payloads))
         if "bad" in payloads:
@@ -26,7 +24,7 @@ class Model:
         return [2 * payload for payload in payloads]
 
 
-async def _gathered(batcher: Batcher, model: Model) -> list[Any]:
+async def _gathered(batcher, model):
     first = asyncio.create_task(batcher.submit("a", [0], 10))
     await asyncio.sleep(0.05)  # the first is being computed: what comes now waits for it
     rest = [
@@ -37,7 +35,7 @@ async def _gathered(batcher: Batcher, model: Model) -> list[Any]:
     return await asyncio.gather(first, *rest)
 
 
-def test_one_key_is_computed_together_in_order() -> None:
+def test_one_key_is_computed_together_in_order():
     model = Model()
     batcher = Batcher(model, waiting=10, most=4)
     assert asyncio.run(_gathered(batcher, model)) == [[0], [2, 4], [6], [8], [10, 12]]
@@ -48,11 +46,11 @@ def test_one_key_is_computed_together_in_order() -> None:
     assert refused.value.status == 503 and refused.value.retry_after and not batcher.alive
 
 
-def test_a_full_queue_and_a_deadline() -> None:
+def test_a_full_queue_and_a_deadline():
     model = Model()
     batcher = Batcher(model, waiting=3, most=4)
 
-    async def ask() -> None:
+    async def ask():
         first = asyncio.create_task(batcher.submit("a", [0], 10))
         await asyncio.sleep(0.05)
         with pytest.raises(Refusal) as late:
@@ -73,11 +71,11 @@ def test_a_full_queue_and_a_deadline() -> None:
     assert model.batches == [("a", [0]), ("a", [9, 1, 2])]  # nobody computes what nobody waits for
 
 
-def test_one_bad_payload_spoils_no_other() -> None:
+def test_one_bad_payload_spoils_no_other():
     model = Model()
     batcher = Batcher(model, waiting=10, most=4)
 
-    async def ask() -> list[Any]:
+    async def ask():
         first = asyncio.create_task(batcher.submit("a", [0], 10))
         await asyncio.sleep(0.05)
         rest = [asyncio.create_task(batcher.submit("a", [payload], 10)) for payload in (1, "bad", 2)]
@@ -90,21 +88,21 @@ def test_one_bad_payload_spoils_no_other() -> None:
     batcher.close()
 
 
-def test_between_two_batches() -> None:
+def test_between_two_batches():
     """An action runs while nothing is computed, however much waits."""
     model = Model()
     model.go.set()
     batcher = Batcher(model, waiting=1000, most=1)
 
-    async def ask() -> list[Any]:
+    async def ask():
         tasks = [asyncio.create_task(batcher.submit("a", [number], 10)) for number in range(200)]
         await asyncio.sleep(0)
-        seen: list[int] = []
+        seen = []
         await asyncio.to_thread(batcher.between, lambda: seen.append(len(model.batches)))
         assert len(seen) == 1
         return await asyncio.gather(*tasks)
 
     assert asyncio.run(ask()) == [[2 * number] for number in range(200)]
     with pytest.raises(ZeroDivisionError):
-        batcher.between(lambda: 1 / 0)  # type: ignore[arg-type,return-value]
+        batcher.between(lambda: 1 / 0)
     batcher.close()

@@ -2,9 +2,6 @@
 
 import sys
 import threading
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -28,10 +25,10 @@ NOVARIA = document("Novaria/0", "The currency of Novaria is the Belmor crown. No
 
 
 @pytest.fixture
-def all_beside(monkeypatch: pytest.MonkeyPatch) -> None:
+def all_beside(monkeypatch):
     """Every change counts as large, and nothing in this process may read or embed documents."""
 
-    def here(*_: object, **__: object) -> None:
+    def here(*_, **__):
         raise AssertionError("done in the server's own process")
 
     monkeypatch.setattr(beside, "BESIDE_BYTES", 0)
@@ -39,16 +36,14 @@ def all_beside(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("realm.search.publishing.refresher.embed_parts", here)
 
 
-def in_thread(call: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]:
-    answers: list[Any] = []
+def in_thread(call):
+    answers = []
     thread = threading.Thread(target=lambda: answers.append(call()))
     thread.start()
     return thread, answers
 
 
-def test_questions_are_answered_while_documents_are_taken_in(
-    run_copy: Path, tmp_path: Path, all_beside: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_questions_are_answered_while_documents_are_taken_in(run_copy, tmp_path, all_beside, monkeypatch):
     gate, begun = tmp_path / "gate", tmp_path / "begun"
     monkeypatch.setattr(beside, "python", lambda module, *words: [sys.executable, "-P", "-c", WAITING, str(gate), *words])
     with served(run_copy) as client:
@@ -65,14 +60,14 @@ def test_questions_are_answered_while_documents_are_taken_in(
         assert "Novaria/0" in {hit["doc_id"] for hit in hits}
 
 
-def test_documents_are_replaced_beside_the_answers(run_copy: Path, all_beside: None) -> None:
+def test_documents_are_replaced_beside_the_answers(run_copy, all_beside):
     changed = document("Arvad/0", "People in Arvad pay with the dollar now.", "Arvad")
     with served(run_copy) as client:
         assert client.put("/v1/documents", json={"documents": [changed]}).status_code == 200
         assert client.get("/v1/documents/Arvad/0").json()["blocks"][0]["text"] == changed["text"]
 
 
-def test_what_is_wrong_with_them_comes_back(run_copy: Path, all_beside: None) -> None:
+def test_what_is_wrong_with_them_comes_back(run_copy, all_beside):
     before = current_version(RunPaths(run_copy).corpus)
     with served(run_copy) as client:
         again = client.post("/v1/documents", json={"documents": [{**NOVARIA, "id": "new", "text": "\u0001"}]})
@@ -80,7 +75,7 @@ def test_what_is_wrong_with_them_comes_back(run_copy: Path, all_beside: None) ->
     assert current_version(RunPaths(run_copy).corpus) == before
 
 
-def test_a_killed_change_is_told_and_changes_nothing(run_copy: Path, all_beside: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_change_is_told_and_changes_nothing(run_copy, all_beside, monkeypatch):
     dying = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
     monkeypatch.setattr(beside, "python", lambda module, *words: [sys.executable, "-c", dying])
     before = current_version(RunPaths(run_copy).corpus)
@@ -91,8 +86,8 @@ def test_a_killed_change_is_told_and_changes_nothing(run_copy: Path, all_beside:
     assert current_version(RunPaths(run_copy).corpus) == before and not list((run_copy / "uploads").glob("*.jsonl"))
 
 
-def test_small_changes_wait_for_no_process(run_copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def started(*_: object) -> list[str]:
+def test_small_changes_wait_for_no_process(run_copy, monkeypatch):
+    def started(*_):
         raise AssertionError("a process for one small document")
 
     monkeypatch.setattr(beside, "python", started)

@@ -5,11 +5,8 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any
 
-import pytest
 import uvicorn
 
 from realm.serve.connections import BoundedProtocol
@@ -21,29 +18,29 @@ REQUEST = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
 LARGE = 16 * 2**20
 
 
-async def answering(scope: Any, receive: Any, send: Any) -> None:
+async def answering(scope, receive, send):
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % LARGE)]})
     for _ in range(LARGE // 65536):
         await send({"type": "http.response.body", "body": b"a" * 65536, "more_body": True})
     await send({"type": "http.response.body"})
 
 
-async def computing(scope: Any, receive: Any, send: Any) -> None:
+async def computing(scope, receive, send):
     await asyncio.sleep(1000)
 
 
 @contextmanager
-def listening(app: Any, drain: float = 60, **bounds: float) -> Iterator[tuple[uvicorn.Server, int, Callable[[], float]]]:
+def listening(app, drain=60, **bounds):
     """A server of this application behind the guard: itself, its port, and what ends it and says how long that took."""
     protocol = type("Bounded", (BoundedProtocol,), {**bounds, "_unread": {}})
     guarded = Guard(app, Rules(), Meter())
     with _listen("127.0.0.1", 0) as where:
-        options: Any = {"http": protocol, "ws": "none", "lifespan": "off", "log_config": None, "timeout_graceful_shutdown": drain}
+        options = {"http": protocol, "ws": "none", "lifespan": "off", "log_config": None, "timeout_graceful_shutdown": drain}
         server = uvicorn.Server(uvicorn.Config(guarded, **options))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [where]})
         thread.start()
 
-        def end() -> float:
+        def end():
             began = time.monotonic()
             server.should_exit = True
             thread.join(120)
@@ -56,7 +53,7 @@ def listening(app: Any, drain: float = 60, **bounds: float) -> Iterator[tuple[uv
             end()
 
 
-def unread(stack: ExitStack, port: int) -> socket.socket:
+def unread(stack, port):
     """A connection that has asked and does not read."""
     client = stack.enter_context(socket.socket())
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -65,14 +62,14 @@ def unread(stack: ExitStack, port: int) -> socket.socket:
     return client
 
 
-def wait(until: Callable[[], bool], seconds: float = 60) -> bool:
+def wait(until, seconds=60):
     end = time.monotonic() + seconds
     while not until() and time.monotonic() < end:
         time.sleep(0.05)
     return until()
 
 
-def test_who_does_not_read_is_let_go() -> None:
+def test_who_does_not_read_is_let_go():
     with ExitStack() as stack, listening(answering, unread_seconds=1.0) as (server, port, _):
         clients = [unread(stack, port) for _ in range(5)]
         assert wait(lambda: len(server.server_state.connections) == 5)
@@ -84,7 +81,7 @@ def test_who_does_not_read_is_let_go() -> None:
         assert found < LARGE
 
 
-def test_who_reads_gets_everything() -> None:
+def test_who_reads_gets_everything():
     with ExitStack() as stack, listening(answering, unread_seconds=60.0) as (_, port, _):
         client, found = unread(stack, port), 0
         time.sleep(1.5)
@@ -94,7 +91,7 @@ def test_who_reads_gets_everything() -> None:
             found += len(part)
 
 
-def test_only_so_many_do_not_read_at_once() -> None:
+def test_only_so_many_do_not_read_at_once():
     """The oldest go; whoever reads is served meanwhile."""
     with ExitStack() as stack, listening(answering, unread_seconds=1000.0, most_unread=2, leaving_seconds=0.5) as (server, port, _):
         for _ in range(6):
@@ -105,7 +102,7 @@ def test_only_so_many_do_not_read_at_once() -> None:
         assert len(server.server_state.connections) == 2
 
 
-def test_the_end_does_not_wait_for_them(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_end_does_not_wait_for_them(caplog):
     with ExitStack() as stack, listening(answering, drain=60, leaving_seconds=1.0) as (server, port, end):
         for _ in range(20):
             unread(stack, port)
@@ -114,7 +111,7 @@ def test_the_end_does_not_wait_for_them(caplog: pytest.LogCaptureFixture) -> Non
     assert not [record for record in caplog.records if record.exc_info or record.levelno >= logging.ERROR]
 
 
-def test_what_is_computed_too_long_is_refused_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_computed_too_long_is_refused_at_the_end(caplog):
     with ExitStack() as stack, listening(computing, drain=1) as (server, port, end):
         client = unread(stack, port)
         assert wait(lambda: len(server.server_state.tasks) == 1)

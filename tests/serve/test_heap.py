@@ -8,13 +8,13 @@ import pytest
 from realm.serve import serving
 
 
-def test_free_memory_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_free_memory_goes_back(monkeypatch):
     library = ctypes.CDLL(None)
     if not hasattr(library, "malloc_trim"):
         pytest.skip("another C library than glibc")
     pieces = [np.ones(1000) for _ in range(1000)]
     del pieces
-    said: list[int] = []
+    said = []
     trim = library.malloc_trim
     library.malloc_trim = lambda keep: said.append(trim(keep))
     monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
@@ -23,10 +23,10 @@ def test_free_memory_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("error", [OSError, TypeError, AttributeError])
-def test_another_c_library(monkeypatch: pytest.MonkeyPatch, error: type[Exception]) -> None:
-    asked: list[None] = []
+def test_another_c_library(monkeypatch, error):
+    asked = []
 
-    def refuse(name: None) -> None:
+    def refuse(name):
         asked.append(name)
         raise error("no malloc_trim here")
 

@@ -3,11 +3,8 @@
 import asyncio
 import gzip
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
-from starlette.testclient import TestClient
 
 from realm.errors import ConfigError
 from realm.serve.guard import Guard, Rules
@@ -21,7 +18,7 @@ JSON = {"content-type": "application/json"}
 DEEP = b'{"questions": ' + b"[" * 200_000 + b"]" * 200_000 + b"}"
 
 
-def ask(client: TestClient, body: Any) -> int:
+def ask(client, body):
     return client.post("/v1/answer", json=body).status_code
 
 
@@ -47,7 +44,7 @@ def ask(client: TestClient, body: Any) -> int:
     ],
     ids=lambda body: str(body)[:40],
 )
-def test_bad_values(client: TestClient, body: Any) -> None:
+def test_bad_values(client, body):
     found = client.post("/v1/answer", json=body)
     assert found.status_code == 422 and set(found.json()["error"]) == {"code", "message"} and len(found.text) < 2000
 
@@ -68,17 +65,17 @@ def test_bad_values(client: TestClient, body: Any) -> None:
     ],
     ids=lambda data: repr(data[:30]),
 )
-def test_bad_json(client: TestClient, data: bytes) -> None:
+def test_bad_json(client, data):
     found = client.post("/v1/answer", content=data, headers=JSON)
     assert found.status_code in (400, 422) and found.json()["error"]["message"]
 
 
-def test_odd_questions_are_answered(client: TestClient) -> None:
+def test_odd_questions_are_answered(client):
     odd = ["\x00", "\u202e\u200b\U0001f600", "<script>alert(1)</script>", "a" * LIMITS.text_chars, "[MASK] [CLS] [SEP]"]
     assert ask(client, {"questions": odd, "k": 2}) == 200
 
 
-def test_bad_sentences(client: TestClient) -> None:
+def test_bad_sentences(client):
     for body in (
         {"text": "no mask"},
         {"text": "[MASK]", "targets": ["a", "b"]},
@@ -88,11 +85,10 @@ def test_bad_sentences(client: TestClient) -> None:
     ):
         found = client.post("/v1/explain", json=body)
         assert found.status_code == 422, (body, found.text)
-    bad = {"side": "question", "texts": ["a"], "titles": ["b"]}
-    assert client.post("/v1/embeddings", json=bad).status_code == 422
+    assert client.post("/v1/embeddings", json={"side": "question", "texts": ["a"], "titles": ["b"]}).status_code == 422
 
 
-def test_bodies(client: TestClient) -> None:
+def test_bodies(client):
     large = json.dumps({"questions": ["Who?"], "pad": "x" * LIMITS.body_bytes}).encode()
     assert client.post("/v1/answer", content=large, headers=JSON).status_code == 413
     assert client.post("/v1/answer", content=iter([large]), headers=JSON).status_code == 413  # nobody said how long it is
@@ -103,28 +99,27 @@ def test_bodies(client: TestClient) -> None:
     assert client.request("GET", "/v1/run", content=b"{}").status_code == 400
 
 
-def test_a_body_that_does_not_come() -> None:
+def test_a_body_that_does_not_come():
     """A byte at a time, without end: the time counts from the first."""
-    said: list[Any] = []
+    said = []
 
-    async def answers(scope: Any, receive: Any, send: Any) -> None:
+    async def answers(scope, receive, send):
         raise AssertionError("the body was not whole")
 
-    async def trickles() -> Any:
+    async def trickles():
         await asyncio.sleep(0.01)
         return {"type": "http.request", "body": b"x", "more_body": True}
 
-    async def hears(message: Any) -> None:
+    async def hears(message):
         said.append(message)
 
     headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]
     scope = {"type": "http", "method": "POST", "path": "/v1/answer", "headers": headers}
-    guard = Guard(answers, Rules(), Meter(), Limits(body_seconds=0.1))
-    asyncio.run(asyncio.wait_for(guard(scope, trickles, hears), 60))
+    asyncio.run(asyncio.wait_for(Guard(answers, Rules(), Meter(), Limits(body_seconds=0.1))(scope, trickles, hears), 60))
     assert said[0]["status"] == 408 and b"did not come within" in said[1]["body"]
 
 
-def test_headers(client: TestClient) -> None:
+def test_headers(client):
     """However many bytes of them come at once."""
     for size, status in ((LIMITS.header_bytes // 2, 200), (2 * LIMITS.header_bytes, 400), (100_000, 400)):
         assert client.get("/healthz", headers={"x-a": "a" * size}).status_code == status
@@ -137,7 +132,7 @@ def test_headers(client: TestClient) -> None:
     assert found.status_code == 400 and "not both" in found.text and found.headers["connection"] == "close"
 
 
-def test_foreign_pages_and_names(client: TestClient) -> None:
+def test_foreign_pages_and_names(client):
     """What a browser sends for another site's page, and for a name that an attacker lets point here."""
     body = {"questions": ["Who?"], "k": 1}
     for headers in (
@@ -160,7 +155,7 @@ def test_foreign_pages_and_names(client: TestClient) -> None:
     assert client.get("/healthz", headers={"host": "LOCALHOST:8000"}).is_success
 
 
-def test_security_headers_are_everywhere(client: TestClient) -> None:
+def test_security_headers_are_everywhere(client):
     for found in (client.get("/healthz"), client.get("/nothing"), client.get("/healthz", headers={"host": "evil.example"})):
         assert "default-src 'none'" in found.headers["content-security-policy"] and "unsafe" not in found.headers["content-security-policy"]
         assert found.headers["x-content-type-options"] == "nosniff" and found.headers["x-frame-options"] == "DENY"
@@ -168,7 +163,7 @@ def test_security_headers_are_everywhere(client: TestClient) -> None:
         assert found.headers["content-type"] == "application/json"
 
 
-def test_paths(client: TestClient) -> None:
+def test_paths(client):
     for path in ("/v1/documents/..%2f..%2fetc%2fpasswd", "/v1/documents/%00", "/../../etc/passwd", "/v1/../config.toml", "/docs"):
         assert client.get(path).status_code == 404, path
     assert client.get("/v1/answer").status_code == 405
@@ -177,7 +172,7 @@ def test_paths(client: TestClient) -> None:
     assert client.get(f"/v1/documents?start={2**53}").json()["documents"] == []
 
 
-def test_text_stays_text_and_out_of_the_log(run_copy: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_text_stays_text_and_out_of_the_log(run_copy, caplog):
     hostile = "<script>alert('Zwieback')</script> is the currency of Zwieback."
     caplog.set_level(0)
     with served(run_copy) as client:
@@ -187,14 +182,14 @@ def test_text_stays_text_and_out_of_the_log(run_copy: Path, caplog: pytest.LogCa
         assert found.json()["blocks"][0]["text"] == hostile and found.headers["content-type"] == "application/json"
         client.post("/v1/answer", json={"questions": ["What is Zwieback?"], "k": 2})
         client.post("/v1/answer", json={"questions": ["What is Zwieback?"], "k": 2, "Zwieback": 1})
-        client.serving.current = None  # type: ignore[attr-defined]
+        client.serving.current = None
         assert client.post("/v1/answer", json={"questions": ["What is Zwieback?"], "k": 2}).status_code == 500
     ours = [record.getMessage() for record in caplog.records if record.name.startswith(("realm", "uvicorn"))]
     assert any("/v1/answer 200" in line for line in ours) and any("AttributeError" in line for line in ours)
     assert not [line for line in ours if "Zwieback" in line or "img" in line]
 
 
-def test_token(run_copy: Path) -> None:
+def test_token(run_copy):
     token = "0123456789abcdef"
     with served(run_copy, Rules(token=token)) as client:
         assert client.get("/v1/run").status_code == 401
@@ -205,7 +200,7 @@ def test_token(run_copy: Path) -> None:
         assert client.get("/healthz").status_code == 200 and client.get("/metrics").status_code == 401
 
 
-def test_addresses(tmp_path: Path) -> None:
+def test_addresses(tmp_path):
     token = tmp_path / "token"
     token.write_text("0123456789abcdef\n")
     assert all(map(is_loopback, ("127.0.0.1", "127.8.8.8", "::1", "localhost", "LOCALHOST")))

@@ -6,7 +6,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from starlette.testclient import TestClient
 
 from realm.serve import pages
 from realm.serve.guard import CSP, HEADERS, Rules
@@ -21,12 +20,12 @@ ADDRESSES = [pages.FOLDER + path.name for path in FILES if path.name != pages.ST
 class Links(HTMLParser):
     """What a page of HTML loads, and what of it a strict policy would stop."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
-        self.loaded: list[str] = []
-        self.inline: list[str] = []
+        self.loaded = []
+        self.inline = []
 
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attributes):
         given = dict(attributes)
         if tag in ("script", "img", "link"):
             self.loaded.append(given.get("src") or given.get("href") or "")
@@ -34,7 +33,7 @@ class Links(HTMLParser):
             self.inline.append(tag)
 
 
-def test_every_file_has_its_type_and_is_whole(client: TestClient) -> None:
+def test_every_file_has_its_type_and_is_whole(client):
     assert {path.suffix for path in FILES} <= set(pages.KINDS)
     for path in FILES:
         found = client.get("/" if path.name == pages.START else pages.FOLDER + path.name)
@@ -43,7 +42,7 @@ def test_every_file_has_its_type_and_is_whole(client: TestClient) -> None:
         assert client.head(found.request.url.path).headers["content-length"] == str(path.stat().st_size)
 
 
-def test_the_policy_has_no_exception(client: TestClient) -> None:
+def test_the_policy_has_no_exception(client):
     for address in ("/", *ADDRESSES, "/v1/run", "/page/nothing.js"):
         headers = client.get(address).headers
         assert headers.get_list("content-security-policy") == [CSP]
@@ -55,7 +54,7 @@ def test_the_policy_has_no_exception(client: TestClient) -> None:
     assert "unsafe" not in CSP and "http" not in CSP and "data:" not in CSP
 
 
-def test_a_browser_that_has_a_file_is_told_so(client: TestClient) -> None:
+def test_a_browser_that_has_a_file_is_told_so(client):
     first = client.get("/page/app.js")
     tag = first.headers["etag"]
     assert first.headers["cache-control"] == "no-cache" and re.fullmatch(r'"[0-9a-f]{32}"', tag)
@@ -70,13 +69,13 @@ def test_a_browser_that_has_a_file_is_told_so(client: TestClient) -> None:
 @pytest.mark.parametrize(
     "path", ["/page", "/page/", "/page/index.html", "/page/nothing.js", "/page/../guard.py", "/page/%2e%2e/guard.py", "/page/..%2fguard.py"]
 )
-def test_nothing_else_is_there(client: TestClient, path: str) -> None:
+def test_nothing_else_is_there(client, path):
     found = client.get(path)
     assert found.status_code == 404 and found.json()["error"]["code"] == "not_found"
     assert client.post("/", json={}).status_code == 405
 
 
-def test_the_page_needs_no_token_and_everything_else_does(tiny_run: Path, tmp_path: Path) -> None:
+def test_the_page_needs_no_token_and_everything_else_does(tiny_run, tmp_path):
     with served(shutil.copytree(tiny_run, tmp_path / "run"), Rules(token="a-long-enough-token")) as client:
         assert all(client.get(address).status_code == 200 for address in ("/", *ADDRESSES))
         for address in ("/v1/run", "/openapi.json", "/metrics", "/v1/documents", "/page/../v1/run", "/pages"):
@@ -86,7 +85,7 @@ def test_the_page_needs_no_token_and_everything_else_does(tiny_run: Path, tmp_pa
         assert client.get("/", headers={"sec-fetch-site": "cross-site"}).status_code == 200  # somebody follows a link
 
 
-def test_the_page_loads_its_own_files_and_no_others(client: TestClient) -> None:
+def test_the_page_loads_its_own_files_and_no_others(client):
     links = Links()
     links.feed(client.get("/").text)
     assert links.loaded and not links.inline and all(client.get(f"/{link}").status_code == 200 for link in links.loaded)
@@ -98,7 +97,7 @@ def test_the_page_loads_its_own_files_and_no_others(client: TestClient) -> None:
         assert not addresses and "@import" not in text and "url(" not in text, name
 
 
-def test_no_text_becomes_html() -> None:
+def test_no_text_becomes_html():
     """The browser would stop it, too; nothing of the kind is even written."""
     ways = (
         r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|DOMParser|eval\(|new Function|createContextualFragment|srcdoc|javascript:"
@@ -106,5 +105,5 @@ def test_no_text_becomes_html() -> None:
     assert not [path.name for path in FILES if re.search(ways, path.read_text("utf-8"))]
 
 
-def test_files_keep_the_house_rules() -> None:
+def test_files_keep_the_house_rules():
     assert not [path.name for path in FILES if len(path.read_text("utf-8").splitlines()) >= 300]

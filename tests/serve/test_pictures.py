@@ -1,11 +1,8 @@
 """Pictures over HTTP: only what the corpus names, only as it was read, never by a path."""
 
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from starlette.testclient import TestClient
 
 from realm.documents.change.updates import add_documents
 from realm.serve.guard import Rules
@@ -18,7 +15,7 @@ PNG = bytes.fromhex(
 
 
 @pytest.fixture
-def pictures(tmp_path: Path) -> Path:
+def pictures(tmp_path):
     folder = tmp_path / "pictures"
     folder.mkdir()
     for name in ("a harbour.png", "the castle.tif", "old bridge.png"):
@@ -28,19 +25,18 @@ def pictures(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def client(run_copy: Path, pictures: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
+def client(run_copy, pictures, monkeypatch):
     monkeypatch.setattr("realm.documents.pages.pictures.recognised", lambda data, seconds: "")
     add_documents(run_copy / "corpus", [pictures], workers=1)
     with served(run_copy) as found:
         yield found
 
 
-def block(client: TestClient, doc_id: str) -> dict[str, object]:
-    found: dict[str, object] = client.get("/v1/documents", params={"id": doc_id}).json()["blocks"][0]
-    return found
+def block(client, doc_id):
+    return client.get("/v1/documents", params={"id": doc_id}).json()["blocks"][0]
 
 
-def test_a_picture_is_sent_as_it_was_read(client: TestClient, pictures: Path) -> None:
+def test_a_picture_is_sent_as_it_was_read(client, pictures):
     harbour = block(client, "a harbour.png")
     assert harbour["media"] == str(pictures / "a harbour.png")
     answer = client.get(f"/v1/pictures/{harbour['block_id']}")
@@ -53,7 +49,7 @@ def test_a_picture_is_sent_as_it_was_read(client: TestClient, pictures: Path) ->
     assert {hit["media"] for hit in hits} >= {"", str(pictures / "a harbour.png")}
 
 
-def test_a_picture_that_changed_is_not_sent(client: TestClient, pictures: Path, tmp_path: Path) -> None:
+def test_a_picture_that_changed_is_not_sent(client, pictures, tmp_path):
     at = f"/v1/pictures/{block(client, 'a harbour.png')['block_id']}"
     secret = tmp_path / "secret.png"
     secret.write_bytes(PNG + b"secret")
@@ -70,7 +66,7 @@ def test_a_picture_that_changed_is_not_sent(client: TestClient, pictures: Path, 
         assert answer.status_code == 404 and answer.json()["error"]["code"] == "gone" and str(tmp_path) not in answer.text
 
 
-def test_no_request_names_a_file(client: TestClient, pictures: Path) -> None:
+def test_no_request_names_a_file(client, pictures):
     for at in (
         "../../etc/passwd",
         "..%2f..%2fetc%2fpasswd",
@@ -86,7 +82,7 @@ def test_no_request_names_a_file(client: TestClient, pictures: Path) -> None:
     assert castle.status_code == 415 and castle.json()["error"]["code"] == "not_shown"
 
 
-def test_a_document_added_over_http_names_no_picture(client: TestClient, pictures: Path) -> None:
+def test_a_document_added_over_http_names_no_picture(client, pictures):
     given = document("Novaria/9", f"![](file://{pictures}/a harbour.png) Novaria has a harbour.", "Novaria")
     lying = {**given, "media": str(pictures / "a harbour.png"), "media_sum": "0" * 32}
     assert client.post("/v1/documents", json={"documents": [lying]}).status_code == 422
@@ -102,7 +98,7 @@ def test_a_document_added_over_http_names_no_picture(client: TestClient, picture
     assert client.get(f"/v1/pictures/{block(client, 'a harbour.png')['block_id']}").status_code == 404
 
 
-def test_pictures_take_the_token(run_copy: Path) -> None:
+def test_pictures_take_the_token(run_copy):
     with served(run_copy, Rules(token="a-token-of-enough-letters")) as client:
         assert client.get("/v1/pictures/0").status_code == 401
         assert client.get("/v1/pictures/0", headers={"authorization": "Bearer a-token-of-enough-letters"}).status_code == 404

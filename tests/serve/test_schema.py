@@ -4,10 +4,7 @@ Answers must fit the document, too; which codes a refusal may have is looked at 
 """
 
 import shutil
-from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,7 +22,7 @@ from realm.serve.shapes import LIMITS
 
 
 @pytest.fixture(scope="module")
-def described(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def described(tiny_run, tmp_path_factory):
     """The application, as schemathesis calls it."""
     serving = Serving(shutil.copytree(tiny_run, tmp_path_factory.mktemp("schema") / "run"))
     app = make_app(serving, Rules(hosts=frozenset({"testserver", "localhost", "127.0.0.1"})))
@@ -35,14 +32,14 @@ def described(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 @asynccontextmanager
-async def _goes_on(app: Any) -> AsyncIterator[None]:
+async def _goes_on(app):
     """schemathesis ends an application with each of its sessions; here it outlives them."""
     yield
 
 
 @pytest.mark.parametrize("examples", [4, pytest.param(40, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])])
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=lambda mode: mode.value)
-def test_nothing_fails(described: Any, mode: GenerationMode, examples: int) -> None:
+def test_nothing_fails(described, mode, examples):
     """What the document allows, and what it does not allow, endpoint by endpoint."""
     asked = []
     for found in described.get_all_operations():
@@ -52,7 +49,7 @@ def test_nothing_fails(described: Any, mode: GenerationMode, examples: int) -> N
 
         @given(case=operation.as_strategy(generation_mode=mode))
         @settings(max_examples=examples, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-        def check(case: Any) -> None:
+        def check(case):
             answer = case.call()
             asked.append(answer.status_code)
             late = answer.status_code == 504 and case.body.get("timeout_ms", LIMITS.timeout_ms) < LIMITS.timeout_ms  # its own wish

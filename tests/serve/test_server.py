@@ -10,9 +10,6 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 import uvicorn
@@ -23,17 +20,13 @@ from realm.serve.client import Client, ServiceError
 from realm.serve.connections import BoundedProtocol
 from realm.serve.server import _listen, serve
 
-from .tools import Process
-
 HEAD = b"POST /v1/answer HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
 CHUNK = b"10000\r\n" + b"a" * 65536 + b"\r\n"
 MOST = 64 * 2**20
 """Bytes that hostile requests may take, one after the other: the largest body with what JSON makes of it, several times."""
-Start = Callable[..., Process]
-Begin = Callable[[Path], tuple[Any, str]]
 
 
-def raw(port: int, data: bytes, seconds: float = 20.0) -> bytes:
+def raw(port, data, seconds=20.0):
     """What a server says to these bytes until it closes the connection, or says nothing for a while."""
     with socket.create_connection(("127.0.0.1", port), timeout=seconds) as connection:
         found = b""
@@ -45,7 +38,7 @@ def raw(port: int, data: bytes, seconds: float = 20.0) -> bytes:
         return found
 
 
-def test_a_server_from_start_to_end(start: Start, run_copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_server_from_start_to_end(start, run_copy, capsys):
     """One process for many looks: starting it takes longer than all of them."""
     server = start(run_copy)
     with server.client() as client:
@@ -55,9 +48,9 @@ def test_a_server_from_start_to_end(start: Start, run_copy: Path, capsys: pytest
     assert "cannot listen" in capsys.readouterr().err
     assert main(["serve", str(run_copy), "--port", "0"]) == 2
     assert "another process" in capsys.readouterr().err
-    answers: list[int] = []
+    answers = []
 
-    def ask() -> None:
+    def ask():
         connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
         body = json.dumps({"questions": ["What is the currency of Arvad?"] * 64, "k": 12, "timeout_ms": 60_000})
         connection.request("POST", "/v1/answer", body, {"content-type": "application/json"})
@@ -75,7 +68,7 @@ def test_a_server_from_start_to_end(start: Start, run_copy: Path, capsys: pytest
     assert "Traceback" not in said and "currency" not in said and "POST /v1/answer 200" in said
 
 
-def _all_have_come(port: int) -> bool:
+def _all_have_come(port):
     """Whether all three requests have come: more than two of them wait, or all are answered."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     connection.request("GET", "/metrics")
@@ -83,12 +76,12 @@ def _all_have_come(port: int) -> bool:
     return any(line.startswith("realm_waiting") and float(line.split()[1]) > 128 for line in lines) or _answered(lines) >= 3
 
 
-def _answered(lines: list[str]) -> float:
+def _answered(lines):
     counted = (line for line in lines if line.startswith("realm_requests_total") and 'route="/v1/answer",status="200"' in line)
     return sum(float(line.split()[1]) for line in counted)
 
 
-def _the_client(client: Client) -> None:
+def _the_client(client):
     assert client.ready() and client.run().corpus["documents"] == 12
     assert client.answer(["What is the currency of Arvad?"], k=3)[0].evidence[0].title
     assert len(client.search(["Arvad", "Belmor"], k=2)) == 2
@@ -104,13 +97,13 @@ def _the_client(client: Client) -> None:
     assert (refused.value.status, refused.value.code) == (404, "unknown")
 
 
-def _sent(port: int, body: bytes, *headers: bytes) -> bytes:
+def _sent(port, body, *headers):
     """What the server says to a whole request with this body."""
     lines = [HEAD[:-2], *headers, b"Content-Length: %d" % len(body), b"Connection: close"]
     return raw(port, b"\r\n".join(lines) + b"\r\n\r\n" + body)
 
 
-def _floods(port: int) -> None:
+def _floods(port):
     """Requests that are not honest: a 4xx answer or a closed connection, at once."""
     assert b" 422 " in _sent(port, json.dumps({"questions": ["word " * 1_000_000]}).encode())
     assert b" 422 " in _sent(port, b'{"questions": ["Who?"], "k": 1000000000}')
@@ -137,16 +130,16 @@ def _floods(port: int) -> None:
     assert b" 200 " in raw(port, b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
 
 
-def test_an_answer_does_not_wait_for_an_acknowledgement() -> None:
+def test_an_answer_does_not_wait_for_an_acknowledgement():
     """The two parts of an answer, headers and body, are sent at once, on the very socket that ``serve`` listens on."""
-    options: list[int] = []
+    options = []
 
     class Looking(BoundedProtocol):
-        def connection_made(self, transport: Any) -> None:
+        def connection_made(self, transport):
             super().connection_made(transport)
             options.append(transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
 
-    async def app(scope: Any, receive: Any, send: Any) -> None:
+    async def app(scope, receive, send):
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"ok"})
 
@@ -161,7 +154,7 @@ def test_an_answer_does_not_wait_for_an_acknowledgement() -> None:
 
 
 @pytest.mark.slow
-def test_slow_senders_are_let_go(start: Start, run_copy: Path) -> None:
+def test_slow_senders_are_let_go(start, run_copy):
     """Headers that never end, and a body that never ends, each a byte at a time."""
     server = start(run_copy)
     head = b"POST /v1/answer HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 100\r\n"
@@ -181,13 +174,13 @@ PRELOADED = ["realm.serve.server", "transformers.models.bert.modeling_bert"]
 
 
 @pytest.fixture
-def begin() -> Iterator[Begin]:
+def begin():
     """Starts servers quickly, as children of a process that has imported everything."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
     started = []
 
-    def start(run: Path) -> tuple[Any, str]:
+    def start(run):
         reader, writer = context.Pipe(duplex=False)
         options = {"host": "127.0.0.1", "port": 0, "token_file": None, "allow_hosts": (), "without_token": False, "say": writer.send}
         started.append(context.Process(target=serve, args=(run,), kwargs=options))
@@ -206,11 +199,11 @@ TWO_HUNDRED = [pytest.param(seed, 20, marks=[pytest.mark.slow, pytest.mark.timeo
 
 
 @pytest.mark.parametrize(("seed", "kills"), [(0, 4), *TWO_HUNDRED])
-def test_kill_9_under_writes(begin: Begin, run_copy: Path, seed: int, kills: int) -> None:
+def test_kill_9_under_writes(begin, run_copy, seed, kills):
     """Every acknowledged document is there after a restart, and no removed one comes back. Whatever was not acknowledged may be either."""
     chance = random.Random(seed)
-    here: dict[str, str] = {}
-    gone: set[str] = set()
+    here = {}
+    gone = set()
     number = 0
     for _ in range(kills):
         process, url = begin(run_copy)
@@ -234,11 +227,11 @@ def test_kill_9_under_writes(begin: Begin, run_copy: Path, seed: int, kills: int
         process.join()
 
 
-def _document(number: int) -> tuple[str, str]:
+def _document(number):
     return f"new/{number}", f"Crown number {number} is the money of country {number}."
 
 
-def _change_until_the_end(client: Client, chance: random.Random, here: dict[str, str], gone: set[str], number: int) -> int:
+def _change_until_the_end(client, chance, here, gone, number):
     """Add and remove until the server is dead; keeps what was acknowledged. Returns the last number given to a document."""
     while True:
         number += 1

@@ -21,8 +21,7 @@ HERE = "http://127.0.0.1"
 def served(run: Path, rules: Rules | None = None, **options: Any) -> Iterator[TestClient]:
     """A server in this process, without a socket; ``served.serving`` of the client is what answers."""
     serving = Serving(run, **options)
-    app = make_app(serving, rules or Rules())
-    with TestClient(app, base_url=HERE, raise_server_exceptions=False) as client:
+    with TestClient(make_app(serving, rules or Rules()), base_url=HERE, raise_server_exceptions=False) as client:
         client.serving = serving  # type: ignore[attr-defined]
         yield client
 

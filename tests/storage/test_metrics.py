@@ -1,7 +1,6 @@
 """metrics.jsonl survives a killed writer, and no damaged number of it is shown."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -9,7 +8,7 @@ from realm.storage.metrics import MetricsLog
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> MetricsLog:
+def log(tmp_path):
     log = MetricsLog(tmp_path / "run" / "metrics.jsonl")
     for step in (1, 2, 3):
         log.write("ict", step, loss=1 / step)
@@ -17,11 +16,11 @@ def log(tmp_path: Path) -> MetricsLog:
     return log
 
 
-def steps(log: MetricsLog) -> list[tuple[str, int]]:
+def steps(log):
     return [(row["stage"], row["step"]) for row in log.rows()]
 
 
-def test_rows_are_plain_json(log: MetricsLog) -> None:
+def test_rows_are_plain_json(log):
     log.write("eval", 4, em=float("nan"), f1=float("inf"), n=3, name="caf\u00e9 \u2028 x", ok=True)
     row = list(log.rows())[-1]
     assert row["em"] is None and row["f1"] is None and row["n"] == 3 and row["ok"] is True and row["name"] == "café \u2028 x"
@@ -29,7 +28,7 @@ def test_rows_are_plain_json(log: MetricsLog) -> None:
     assert len(log.path.read_bytes().split(b"\n")) == 6
 
 
-def test_small_numbers_keep_their_digits(log: MetricsLog) -> None:
+def test_small_numbers_keep_their_digits(log):
     log.write(
         "ict", 4, lr=1.23456789e-7, loss=2.123456789, down=-4.2e-9, none=0.0, deep={"p": [1.23456e-12, float("nan")], "q": (0.5, "x")}
     )
@@ -38,13 +37,13 @@ def test_small_numbers_keep_their_digits(log: MetricsLog) -> None:
     assert row["deep"] == {"p": [1.235e-12, None], "q": [0.5, "x"]}
 
 
-def test_nothing_there_is_no_row(tmp_path: Path) -> None:
+def test_nothing_there_is_no_row(tmp_path):
     log = MetricsLog(tmp_path / "none.jsonl")
     log.rewind("ict", 0)
     assert list(log.rows()) == [] and log.count("ict") == 0 and not log.path.exists()
 
 
-def test_rewind_keeps_the_first_rows_of_one_stage(log: MetricsLog) -> None:
+def test_rewind_keeps_the_first_rows_of_one_stage(log):
     log.rewind("ict", 2)
     assert steps(log) == [("ict", 1), ("ict", 2), ("warm", 1)] and log.count("ict") == 2
     before = log.path.stat().st_mtime_ns
@@ -53,7 +52,7 @@ def test_rewind_keeps_the_first_rows_of_one_stage(log: MetricsLog) -> None:
 
 
 @pytest.mark.parametrize("cut", range(1, 40, 3))
-def test_half_a_row_is_passed_over_and_never_glued_to_the_next(log: MetricsLog, cut: int) -> None:
+def test_half_a_row_is_passed_over_and_never_glued_to_the_next(log, cut):
     half = json.dumps({"stage": "ict", "step": 4, "é": 1}, ensure_ascii=False).encode()[:-1]
     with open(log.path, "ab") as file:
         file.write(half[:cut])
@@ -65,7 +64,7 @@ def test_half_a_row_is_passed_over_and_never_glued_to_the_next(log: MetricsLog, 
     assert steps(log) == whole and log.path.read_bytes().endswith(b"}\n") and log.path.read_bytes().count(b"\n") == 4
 
 
-def test_no_damaged_row_is_shown(log: MetricsLog, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_damaged_row_is_shown(log, caplog):
     """Every bit once: the rows that are left are as they were written, and a warning says that one is missing."""
     whole, rows = log.path.read_bytes(), list(log.rows())
     assert not caplog.records

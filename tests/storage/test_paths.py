@@ -2,8 +2,6 @@
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,12 +9,12 @@ import pytest
 from realm.storage.arrays import load_array
 
 
-def test_threads_load_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_load_one_after_the_other(tmp_path, monkeypatch):
     path = tmp_path / "array.npy"
     np.save(path, np.arange(6).reshape(2, 3))
     load, inside, most = np.load, 0, 0
 
-    def watched(*given: Any, **named: Any) -> Any:
+    def watched(*given, **named):
         nonlocal inside, most
         inside += 1
         most = max(most, inside)
@@ -33,7 +31,7 @@ def test_threads_load_one_after_the_other(tmp_path: Path, monkeypatch: pytest.Mo
     assert [isinstance(array, np.memmap) for array in found] == [False, True] * 6
 
 
-def test_pickles_are_not_read(tmp_path: Path) -> None:
+def test_pickles_are_not_read(tmp_path):
     path = tmp_path / "objects.npy"
     np.save(path, np.array([{}], dtype=object), allow_pickle=True)
     with pytest.raises(ValueError, match="allow_pickle=False"):

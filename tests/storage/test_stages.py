@@ -17,18 +17,18 @@ QUESTION = "What is the currency of Arvad?"
 
 
 @pytest.fixture
-def run(tiny_run: Path, tmp_path: Path) -> Path:
+def run(tiny_run, tmp_path):
     return Path(shutil.copytree(tiny_run, tmp_path / "run"))
 
 
-def flip(path: Path, at: int, bit: int = 6) -> None:
+def flip(path, at, bit=6):
     """Change one bit of a file."""
     data = bytearray(path.read_bytes())
     data[at] ^= 1 << bit
     path.write_bytes(data)
 
 
-def in_span_score(weights: Path) -> int:
+def in_span_score(weights):
     """A byte in the middle of the tensor that scores spans: the exponent of a number of it."""
     import json
 
@@ -39,7 +39,7 @@ def in_span_score(weights: Path) -> int:
     return 8 + size + int(header[name]["data_offsets"][0]) + 3
 
 
-def test_a_flipped_bit_in_the_span_score_is_one_line(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_flipped_bit_in_the_span_score_is_one_line(run, capsys):
     weights = run / "stages" / "finetune" / "model.safetensors"
     flip(weights, in_span_score(weights))
     assert main(["ask", str(run), QUESTION]) == 2
@@ -48,7 +48,7 @@ def test_a_flipped_bit_in_the_span_score_is_one_line(run: Path, capsys: pytest.C
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json", "stage.json", "tokenizer.json", "tokenizer_config.json", SUMS])
-def test_every_file_of_a_stage_is_checked(run: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_file_of_a_stage_is_checked(run, name, capsys):
     stage = run / "stages" / "finetune"
     flip(stage / name, (stage / name).stat().st_size // 2, bit=1)
     if name.startswith("tokenizer"):  # read where a stage is exported or used as a body
@@ -60,7 +60,7 @@ def test_every_file_of_a_stage_is_checked(run: Path, name: str, capsys: pytest.C
     assert err.count("\n") == 1 and str(stage / name) in err
 
 
-def test_a_missing_and_a_shorter_file_are_named(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_and_a_shorter_file_are_named(run, capsys):
     weights = run / "stages" / "finetune" / "model.safetensors"
     os.truncate(weights, weights.stat().st_size - 4)
     assert main(["ask", str(run), QUESTION]) == 2
@@ -70,21 +70,21 @@ def test_a_missing_and_a_shorter_file_are_named(run: Path, capsys: pytest.Captur
     assert f"{weights}: damaged: missing" in capsys.readouterr().err
 
 
-def test_the_list_of_checksums_is_missed(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_of_checksums_is_missed(run, capsys):
     path = run / "stages" / "finetune" / SUMS
     path.unlink()
     assert main(["ask", str(run), QUESTION]) == 2
     assert f"{path}: damaged: missing" in capsys.readouterr().err
 
 
-def test_parameters_are_checked(run: Path) -> None:
+def test_parameters_are_checked(run):
     directory = max(path for path in (run / "params").iterdir() if path.is_dir())
     flip(directory / "config.json", 30, bit=1)
     with pytest.raises(Exception, match=r"config\.json: damaged: changed"):
         RealmModel.from_pretrained(directory)
 
 
-def test_a_changed_recipe_of_a_run_is_said(run: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_changed_recipe_of_a_run_is_said(run, caplog, capsys):
     """It may be edited, so it is no error; damaged without a word it is not."""
     assert main(["ask", str(run), QUESTION]) == 0 and "config.toml" not in caplog.text
     with open(run / "config.toml", "a", encoding="utf-8") as file:
@@ -96,14 +96,14 @@ def test_a_changed_recipe_of_a_run_is_said(run: Path, caplog: pytest.LogCaptureF
     assert capsys.readouterr().err.endswith(f"{run / 'run.json'}: made by an earlier version of realm. Build it again.\n")
 
 
-def test_run_json_is_checked(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_json_is_checked(run, capsys):
     flip(run / "run.json", (run / "run.json").read_bytes().find(b"version") + 11, bit=0)
     assert main(["ask", str(run), QUESTION]) == 2
     err = capsys.readouterr().err
     assert err.count("\n") == 1 and "run.json: damaged" in err and "realm repair" in err
 
 
-def test_results_that_changed_are_not_shown(run: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_results_that_changed_are_not_shown(run, caplog):
     path = run / "results" / "finetune.json"
     flip(path, path.read_bytes().find(b'"em"') + 7, bit=0)
     assert "finetune" not in {result["name"] for result in read_run(RunPaths(run)).results}

@@ -3,9 +3,7 @@
 import errno
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,12 +20,12 @@ INT64 = np.dtype(np.int64)
 
 
 @pytest.fixture
-def published(tmp_path: Path) -> tuple[Path, str]:
+def published(tmp_path):
     path = tmp_path / "ids.npy"
     return path, publish_array(path, np.arange(6).reshape(2, 3))
 
 
-def test_an_array_comes_back(published: tuple[Path, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_array_comes_back(published, monkeypatch):
     path, sha256 = published
     found = read_array(path, (2, None), INT64, ERRORS, sha256=sha256)
     assert (found == np.arange(6).reshape(2, 3)).all() and not isinstance(found, np.memmap)
@@ -36,7 +34,7 @@ def test_an_array_comes_back(published: tuple[Path, str], monkeypatch: pytest.Mo
     assert [child.name for child in path.parent.iterdir()] == ["ids.npy"]
 
 
-def test_a_header_is_what_numpy_writes(published: tuple[Path, str]) -> None:
+def test_a_header_is_what_numpy_writes(published):
     assert published[0].read_bytes() == array_header(INT64, (2, 3)) + np.arange(6).tobytes()
 
 
@@ -50,7 +48,7 @@ def test_a_header_is_what_numpy_writes(published: tuple[Path, str]) -> None:
         (lambda path: np.save(path, np.zeros(2, INT64)), r"holds int64 \[2\]"),
     ],
 )
-def test_damage_is_said_by_the_owner(published: tuple[Path, str], damage: Callable[[Path], None], said: str) -> None:
+def test_damage_is_said_by_the_owner(published, damage, said):
     path, sha256 = published
     damage(path)
     with pytest.raises(CorpusError, match=rf"ids\.npy: {said}"):
@@ -59,13 +57,13 @@ def test_damage_is_said_by_the_owner(published: tuple[Path, str], damage: Callab
         read_array(path, (2, None), INT64, ERRORS, sha256=sha256)
 
 
-def test_what_the_disk_refuses_is_no_damage(tmp_path: Path) -> None:
+def test_what_the_disk_refuses_is_no_damage(tmp_path):
     (tmp_path / "ids.npy").mkdir()
     with pytest.raises(SnapshotError, match="could not be read"):
         read_array(tmp_path / "ids.npy", (1,), INT64, ERRORS)
 
 
-def test_a_sealed_manifest_tells_every_change(tmp_path: Path) -> None:
+def test_a_sealed_manifest_tells_every_change(tmp_path):
     path, values = tmp_path / "manifest.json", {"rows": 3, "files": {"a": "0"}, "share": 0.1}
     write_sealed(path, values)
     assert read_sealed(path, ERRORS) == values
@@ -86,7 +84,7 @@ def test_a_sealed_manifest_tells_every_change(tmp_path: Path) -> None:
         read_sealed(path, ERRORS)
 
 
-def test_hashes_name_the_files_that_changed(tmp_path: Path) -> None:
+def test_hashes_name_the_files_that_changed(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).write_text(name)
     hashes = file_hashes(tmp_path, ("a", "b"))
@@ -95,10 +93,10 @@ def test_hashes_name_the_files_that_changed(tmp_path: Path) -> None:
     assert changed_files(tmp_path, hashes) == ["b"]
 
 
-def test_what_is_replaced_while_it_is_opened_is_opened_again() -> None:
+def test_what_is_replaced_while_it_is_opened_is_opened_again():
     versions, tried = iter([1, 2, 2]), []
 
-    def open_once(version: int) -> str:
+    def open_once(version):
         tried.append(version)
         if version == 1:
             raise CorpusError("gone")
@@ -109,7 +107,7 @@ def test_what_is_replaced_while_it_is_opened_is_opened_again() -> None:
         steadily(lambda: 1, open_once, CorpusError)
 
 
-def test_only_what_nobody_names_is_deleted(tmp_path: Path) -> None:
+def test_only_what_nobody_names_is_deleted(tmp_path):
     paths = [tmp_path / name for name in "abc"]
     for path in paths:
         path.touch()
@@ -117,7 +115,7 @@ def test_only_what_nobody_names_is_deleted(tmp_path: Path) -> None:
     assert sorted(tmp_path.iterdir()) == [paths[0], paths[2]]
 
 
-def test_a_full_disk_says_its_number() -> None:
+def test_a_full_disk_says_its_number():
     """numpy's own way to a file says only how much was written, and the command would end in a traceback."""
     with open("/dev/full", "wb", buffering=0) as file, pytest.raises(OSError, match="No space") as error:
         write_array(file, np.arange(1000))
@@ -127,17 +125,17 @@ def test_a_full_disk_says_its_number() -> None:
 @pytest.mark.parametrize(
     "array", [np.arange(6).reshape(2, 3), np.arange(6).reshape(2, 3).T, np.empty((0, 3), np.float32), np.arange(9)[::2]]
 )
-def test_an_array_is_written_as_numpy_reads_it(tmp_path: Path, array: np.ndarray) -> None:
+def test_an_array_is_written_as_numpy_reads_it(tmp_path, array):
     with open(tmp_path / "a.npy", "wb") as file:
         write_array(file, array)
     found = np.load(tmp_path / "a.npy")
     assert found.dtype == array.dtype and found.tolist() == array.tolist() and found.shape == array.shape
 
 
-def test_a_lock_whose_file_was_deleted_still_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_whose_file_was_deleted_still_holds(tmp_path, monkeypatch):
     monkeypatch.setattr(locks, "WAIT_SECONDS", 0.3)
 
-    def busy(named: str) -> RealmError:
+    def busy(named):
         return RealmError(f"another process{named}")
 
     with locks.held(tmp_path, busy):
@@ -151,7 +149,7 @@ def test_a_lock_whose_file_was_deleted_still_holds(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("value", [{"em": 0.5, "recall": {1: 0.1, 20: 0.9}}, [{"question": "x"}, 3], []])
-def test_a_note_tells_every_change(tmp_path: Path, caplog: pytest.LogCaptureFixture, value: Any) -> None:
+def test_a_note_tells_every_change(tmp_path, caplog, value):
     """Damaged it is passed over with a warning, and made again: another number is never shown."""
     path = tmp_path / "finetune.json"
     assert read_note(path) is None
@@ -172,8 +170,8 @@ def test_a_note_tells_every_change(tmp_path: Path, caplog: pytest.LogCaptureFixt
     assert read_note(path) is None
 
 
-def test_what_could_not_be_renamed_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: object) -> None:
+def test_what_could_not_be_renamed_leaves_nothing(tmp_path, monkeypatch):
+    def refused(*_):
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr("os.replace", refused)
@@ -182,7 +180,7 @@ def test_what_could_not_be_renamed_leaves_nothing(tmp_path: Path, monkeypatch: p
     assert not list(tmp_path.iterdir())
 
 
-def test_what_is_published_is_not_published_again(tmp_path: Path) -> None:
+def test_what_is_published_is_not_published_again(tmp_path):
     with publish_directory(tmp_path / "000001") as staging:
         (staging / "a").write_text("1")
     with pytest.raises(FileExistsError), publish_directory(tmp_path / "000001"):
@@ -190,13 +188,13 @@ def test_what_is_published_is_not_published_again(tmp_path: Path) -> None:
     assert (tmp_path / "000001" / "a").read_text() == "1"
 
 
-def test_the_newest_generation_goes_forward_only(tmp_path: Path) -> None:
+def test_the_newest_generation_goes_forward_only(tmp_path):
     for number in (3, 2):
         advance_current(tmp_path, number)
     assert read_current(tmp_path) == 3
 
 
-def test_arrays_of_objects_are_not_read(tmp_path: Path) -> None:
+def test_arrays_of_objects_are_not_read(tmp_path):
     """Their numbers would be pickles, which may run anything."""
     np.save(tmp_path / "ids.npy", np.array([{}], dtype=object), allow_pickle=True)
     with pytest.raises(CorpusError, match=r"not a complete \.npy file"):
@@ -204,17 +202,17 @@ def test_arrays_of_objects_are_not_read(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+def calls(monkeypatch):
     """What is synced and renamed, in its order: ("sync" or "rename", name of the file or directory)."""
-    seen: list[tuple[str, str]] = []
+    seen = []
     sync, rename, replace = os.fsync, os.rename, os.replace
 
-    def synced(descriptor: int) -> None:
+    def synced(descriptor):
         seen.append(("sync", Path(os.readlink(f"/proc/self/fd/{descriptor}")).name))
         sync(descriptor)
 
-    def renamed(how: Callable[[Path, Path], None]) -> Callable[[Path, Path], None]:
-        def note(source: Path, target: Path) -> None:
+    def renamed(how):
+        def note(source, target):
             seen.append(("rename", Path(target).name))
             how(source, target)
 
@@ -226,7 +224,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     return seen
 
 
-def test_what_is_published_is_synced_before_and_after_its_rename(tmp_path: Path, calls: list[tuple[str, str]]) -> None:
+def test_what_is_published_is_synced_before_and_after_its_rename(tmp_path, calls):
     write_atomic(tmp_path / "a", "1")
     publish_array(tmp_path / "b", np.arange(3))
     with publish_directory(tmp_path / "c") as staging:

@@ -23,7 +23,7 @@ from realm.text.korean import asking, is_grammar, particle_length
         ("", ""),
     ],
 )
-def test_particles(word: str, noun: str) -> None:
+def test_particles(word, noun):
     assert word[: len(word) - particle_length(word)] == noun
 
 
@@ -44,10 +44,10 @@ def test_particles(word: str, noun: str) -> None:
         ("A다", "A다"),
     ],
 )
-def test_endings_that_ask(statement: str, question: str) -> None:
+def test_endings_that_ask(statement, question):
     assert asking(statement) == question
 
 
-def test_words_that_are_only_grammar() -> None:
+def test_words_that_are_only_grammar():
     assert is_grammar(["그", "결과"]) and is_grammar(["않고", "있다"]) and is_grammar(["등", "다양한"])
     assert not is_grammar(["여의도", "농민"]) and not is_grammar(["미국", "대통령"])

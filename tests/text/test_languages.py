@@ -9,14 +9,14 @@ from realm.text.languages import language_of
 
 
 @pytest.fixture
-def without_library(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_library(monkeypatch):
     monkeypatch.setitem(sys.modules, "py3langid", None)
     language_of.cache_clear()
     languages._classifier.cache_clear()
 
 
 @pytest.fixture(autouse=True)
-def forgetful() -> object:
+def forgetful():
     yield
     language_of.cache_clear()
     languages._classifier.cache_clear()
@@ -34,7 +34,7 @@ LETTERS = [
 
 
 @pytest.mark.parametrize(("text", "language"), LETTERS)
-def test_letters_tell(text: str, language: str, without_library: None) -> None:
+def test_letters_tell(text, language, without_library):
     assert language_of(text) == language
 
 
@@ -47,12 +47,12 @@ def test_letters_tell(text: str, language: str, without_library: None) -> None:
         ("Tokyo (東京) is the capital of Japan.", "und-Latn"),
     ],
 )
-def test_without_the_library_the_script_is_said(text: str, language: str, without_library: None) -> None:
+def test_without_the_library_the_script_is_said(text, language, without_library):
     assert language_of(text) == language
 
 
 @pytest.mark.parametrize(("text", "language"), LETTERS)
-def test_the_library_is_not_asked_what_letters_tell(text: str, language: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_library_is_not_asked_what_letters_tell(text, language, monkeypatch):
     monkeypatch.setattr(languages, "_classifier", lambda: lambda text: pytest.fail("asked"))
     language_of.cache_clear()
     assert language_of(text) == language
@@ -68,6 +68,6 @@ def test_the_library_is_not_asked_what_letters_tell(text: str, language: str, mo
         ("مدينة القاهرة هي عاصمة جمهورية مصر العربية وأكبر مدنها", "ar"),
     ],
 )
-def test_the_library_tells_languages_of_one_script_apart(text: str, language: str) -> None:
+def test_the_library_tells_languages_of_one_script_apart(text, language):
     pytest.importorskip("py3langid")
     assert language_of(text) == language

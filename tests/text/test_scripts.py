@@ -10,22 +10,22 @@ CHINESE = "《战国无双3》是由光荣和ω-force开发的“战国无双”
 KOREAN = "임종석은 1989년 2월 15일 여의도에서 ‘농민 시위’(폭력)를 주도했다."
 
 
-def words(text: str) -> list[str]:
+def words(text):
     return [text[start:end] for start, end in word_ranges(text)]
 
 
 @pytest.mark.parametrize("text", [CHINESE, KOREAN, "東京タワー", "ภาษาไทย", "KBS는 한국 방송이다."])
-def test_read_by_characters(text: str) -> None:
+def test_read_by_characters(text):
     assert by_characters(text)
 
 
 @pytest.mark.parametrize("text", ["", "1989", "Tokyo (東京) is the capital of Japan.", "Пётр Первый", "القاهرة عاصمة مصر", "Ωmega café"])
-def test_read_by_words(text: str) -> None:
+def test_read_by_words(text):
     assert not by_characters(text)
     assert words(text) == text.split()
 
 
-def test_words_of_texts_without_spaces() -> None:
+def test_words_of_texts_without_spaces():
     assert words("由ω-force开发，共1,200人。") == ["由", "ω-force", "开", "发", "共", "1,200", "人"]
     assert words("시위’(폭력)를 U.S.로") == ["시", "위", "(", "폭", "력", ")", "를", "U.S.", "로"]
     assert characters_of("東京") == ["東", "京"]
@@ -54,13 +54,13 @@ def test_words_of_texts_without_spaces() -> None:
         ("Tokyo (東京都) is the capital.", "東京", []),
     ],
 )
-def test_answers_stand_in_texts(text: str, answer: str, found: list[str]) -> None:
+def test_answers_stand_in_texts(text, answer, found):
     assert [text[start:end] for start, end in normalised_ranges(text, [answer])] == found
     assert any(needle in padded_parts(text) for needle in padded_answers([answer])) is bool(found)
 
 
 @given(st.text(st.sampled_from("甲乙丙한국のabc 1,.，“”"), max_size=30), st.integers(0, 29), st.integers(1, 6))
-def test_what_stands_there_is_found(text: str, start: int, length: int) -> None:
+def test_what_stands_there_is_found(text, start, length):
     """A run of whole words, cut out of a text as it is, is found in it, by both ways to look."""
     whole = word_ranges(text)
     if start >= len(whole) or not by_characters(text):
@@ -76,5 +76,5 @@ def test_what_stands_there_is_found(text: str, start: int, length: int) -> None:
 @pytest.mark.parametrize(
     ("text", "language"), [("中国的首都", "zh"), ("한국의 수도 (首都)", "ko"), ("日本の首都", "ja"), ("ภาษาไทย", ""), ("abc", "")]
 )
-def test_languages_of_east_asia(text: str, language: str) -> None:
+def test_languages_of_east_asia(text, language):
     assert east_asian(text) == language

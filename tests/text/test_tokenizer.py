@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from tokenizers import Tokenizer, models
@@ -19,11 +18,11 @@ TEXTS = [
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> TextTokenizer:
+def tokenizer():
     return train_wordpiece(TEXTS, 300)
 
 
-def test_special_tokens_come_first(tokenizer: TextTokenizer) -> None:
+def test_special_tokens_come_first(tokenizer):
     assert tokenizer.special == SpecialTokens(pad=0, unk=1, cls=2, sep=3, mask=4)
     assert tokenizer.token(4) == "[MASK]"
     assert tokenizer.vocab_size <= 300
@@ -31,33 +30,33 @@ def test_special_tokens_come_first(tokenizer: TextTokenizer) -> None:
         tokenizer.token(10_000)
 
 
-def test_round_trip(tokenizer: TextTokenizer) -> None:
+def test_round_trip(tokenizer):
     (ids,) = tokenizer.encode(["the currency of the united kingdom"])
     assert tokenizer.decode(ids) == "the currency of the united kingdom"
     assert tokenizer.encode(["", "zzz ☃"])[0] == []
     assert tokenizer.special.unk in tokenizer.encode(["☃"])[0]
 
 
-def test_offsets_count_code_points(tokenizer: TextTokenizer) -> None:
+def test_offsets_count_code_points(tokenizer):
     text = "The 🏦 of Café Müller, 東京"
     ids, offsets = tokenizer.encode_offsets(text)
     assert len(ids) == len(offsets)
     assert "".join(text[start:end] for start, end in offsets) == "".join(text.split())
 
 
-def test_case_folding_is_an_option() -> None:
+def test_case_folding_is_an_option():
     cased = train_wordpiece(TEXTS, 300, lowercase=False)
     assert cased.encode(["The"]) != cased.encode(["the"])
 
 
-def test_saving_keeps_the_hash(tokenizer: TextTokenizer, tmp_path: Path) -> None:
+def test_saving_keeps_the_hash(tokenizer, tmp_path):
     tokenizer.save(tmp_path)
     loaded = TextTokenizer.load(tmp_path)
     assert (loaded.sha256, loaded.special) == (tokenizer.sha256, tokenizer.special)
     assert TextTokenizer.load(tmp_path / "tokenizer.json").sha256 == tokenizer.sha256
 
 
-def test_auto_tokenizer_reads_what_we_save(tokenizer: TextTokenizer, tmp_path: Path) -> None:
+def test_auto_tokenizer_reads_what_we_save(tokenizer, tmp_path):
     transformers = pytest.importorskip("transformers")
     tokenizer.save(tmp_path)
     auto = transformers.AutoTokenizer.from_pretrained(str(tmp_path))
@@ -67,7 +66,7 @@ def test_auto_tokenizer_reads_what_we_save(tokenizer: TextTokenizer, tmp_path: P
     assert (again.special, again.encode(TEXTS)) == (tokenizer.special, tokenizer.encode(TEXTS))
 
 
-def test_training_is_deterministic_across_processes_and_threads() -> None:
+def test_training_is_deterministic_across_processes_and_threads():
     script = (
         "import random\n"
         "from realm.text.tokenizer import train_wordpiece\n"
@@ -82,7 +81,7 @@ def test_training_is_deterministic_across_processes_and_threads() -> None:
     assert len(hashes) == 1
 
 
-def test_errors_name_the_cure(tmp_path: Path) -> None:
+def test_errors_name_the_cure(tmp_path):
     with pytest.raises(DataError, match="no tokenizer here"):
         TextTokenizer.load(tmp_path)
     (tmp_path / "tokenizer.json").write_text("{}")
@@ -102,13 +101,13 @@ CHINESE = [
 KOREAN = ["임종석은 여의도에서 농민 시위를 주도했다. KBS가 1989년 2월에 보도했다."] * 5
 
 
-def test_no_han_character_is_lost_where_there_are_many() -> None:
+def test_no_han_character_is_lost_where_there_are_many():
     tokenizer = train_wordpiece(CHINESE, 1200)  # more characters than a quarter of the entries
     assert all(tokenizer.special.unk not in ids for ids in tokenizer.encode(CHINESE))
     assert train_wordpiece([*TEXTS * 20, "錣"], 300).encode(["錣"])[0], "rare ones of other texts have no claim"
 
 
-def test_hangul_is_cut_into_syllables_of_which_none_is_lost() -> None:
+def test_hangul_is_cut_into_syllables_of_which_none_is_lost():
     tokenizer = train_wordpiece(KOREAN, 400)
     _, offsets = tokenizer.encode_offsets("임종석이 KBS를")
     assert ["임종석이 KBS를"[start:end] for start, end in offsets][:4] == list("임종석이")
@@ -116,7 +115,7 @@ def test_hangul_is_cut_into_syllables_of_which_none_is_lost() -> None:
     assert all(tokenizer.special.unk not in found for found in tokenizer.encode([*KOREAN, "석종임"]))
 
 
-def test_a_syllable_that_never_occurred_is_spelled_by_its_letters() -> None:
+def test_a_syllable_that_never_occurred_is_spelled_by_its_letters():
     tokenizer = train_wordpiece(["각 난 돌 밥 국 논 길"] * 5, 300)
     ids, offsets = tokenizer.encode_offsets("갈")
     assert len(ids) > 1 and tokenizer.special.unk not in ids
@@ -124,14 +123,14 @@ def test_a_syllable_that_never_occurred_is_spelled_by_its_letters() -> None:
 
 
 @pytest.mark.parametrize("text", ["東京タワーは日本の塔である。", "ภาษาไทยเป็นภาษาที่มีระดับเสียง", "हिन्दी में लिखा हुआ", "ကမ္ဘာ့ သမိုင်း"])
-def test_marks_that_spell_are_kept(text: str) -> None:
+def test_marks_that_spell_are_kept(text):
     tokenizer = train_wordpiece([text] * 3, 300)
     (ids,) = tokenizer.encode([text])
     assert tokenizer.special.unk not in ids
     assert tokenizer.decode(ids).replace(" ", "") == text.replace(" ", "")
 
 
-def test_texts_with_spaces_are_cut_as_bert_cuts_them() -> None:
+def test_texts_with_spaces_are_cut_as_bert_cuts_them():
     assert not train_wordpiece(TEXTS, 300).cuts_characters
     assert train_wordpiece(KOREAN, 400).sha256 == train_wordpiece(KOREAN, 400).sha256
     for texts in (KOREAN, CHINESE):

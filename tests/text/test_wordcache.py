@@ -1,17 +1,16 @@
 """Encoding by words gives what the tokenizer gives, and is used only where that is so."""
 
 import itertools
-from collections.abc import Callable
 
 import pytest
 from hypothesis import given, strategies as st
-from tokenizers import AddedToken, Encoding, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from realm.documents.ingest.packing import PackingCounts, fill_blocks, make_pieces
 from realm.documents.spans.spans import TaggedSpan
 from realm.text import wordcache
 from realm.text.tokenizer import TextTokenizer, train_wordpiece
-from realm.text.wordcache import Tokenized, WordCache, splits_at_spaces
+from realm.text.wordcache import WordCache, splits_at_spaces
 
 TEXTS = ["The quick brown fox met Ada Lovelace in London on 12 March 1969. Überraschung! 東京タワー 한국어 naïve café's 3,5"] * 3
 LOWER, CASED = train_wordpiece(TEXTS, 300), train_wordpiece(TEXTS, 300, lowercase=False)
@@ -45,7 +44,7 @@ PIECES = st.sampled_from(
 PRINTABLE = st.characters(min_codepoint=0x20, max_codepoint=0x7E)
 
 
-def check(mine: Tokenized, theirs: list[Encoding]) -> None:
+def check(mine, theirs):
     assert mine.ids.tolist() == [token for encoding in theirs for token in encoding.ids]
     assert mine.starts.tolist() == [0, *itertools.accumulate(map(len, theirs))]
     for number, encoding in enumerate(theirs):
@@ -53,7 +52,7 @@ def check(mine: Tokenized, theirs: list[Encoding]) -> None:
         assert mine.encoding(number).word_ids == encoding.word_ids
 
 
-def with_words_of_its_own() -> TextTokenizer:
+def with_words_of_its_own():
     """A tokenizer with added tokens: a plain word, one that is looked for after normalisation, one with an accent."""
     backend = Tokenizer.from_str(LOWER._json)
     backend.add_tokens(["quick", AddedToken("Ée", normalized=True), AddedToken("#x", single_word=True)])
@@ -65,11 +64,11 @@ OWN = with_words_of_its_own()
 
 @pytest.mark.parametrize("tokenizer", [LOWER, CASED, OWN])
 @given(st.lists(st.one_of(st.text(max_size=30), st.text(PRINTABLE, max_size=30), st.lists(PIECES).map("".join)), max_size=5))
-def test_the_same_as_the_library(tokenizer: TextTokenizer, texts: list[str]) -> None:
+def test_the_same_as_the_library(tokenizer, texts):
     check(tokenizer.tokenize(texts), tokenizer.encodings(texts))
 
 
-def test_a_full_cache_starts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_cache_starts_anew(monkeypatch):
     monkeypatch.setattr(wordcache, "MAX_CHARS", 8)
     cache = WordCache(Tokenizer.from_str(LOWER._json))
     texts = [["the quick brown fox"], ["met ada the fox", "x" * 41 + " fox"], [], [""], ["The fox"]]
@@ -77,7 +76,7 @@ def test_a_full_cache_starts_anew(monkeypatch: pytest.MonkeyPatch) -> None:
         check(tokenized, LOWER.encodings(some))
 
 
-def byte_level() -> TextTokenizer:
+def byte_level():
     """A tiny tokenizer of ModernBERT's and RoBERTa's kind."""
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -91,7 +90,7 @@ def byte_level() -> TextTokenizer:
     return TextTokenizer(backend)
 
 
-def sentence_piece() -> TextTokenizer:
+def sentence_piece():
     """A tiny tokenizer of XLM-R's kind."""
     backend = Tokenizer(models.Unigram())
     backend.normalizer = normalizers.NFKC()
@@ -103,7 +102,7 @@ def sentence_piece() -> TextTokenizer:
     return TextTokenizer(backend)
 
 
-def test_used_only_where_words_are_encoded_one_by_one() -> None:
+def test_used_only_where_words_are_encoded_one_by_one():
     assert splits_at_spaces(Tokenizer.from_str(LOWER._json))
     for tokenizer in (byte_level(), sentence_piece()):
         assert not splits_at_spaces(Tokenizer.from_str(tokenizer._json))
@@ -114,7 +113,7 @@ def test_used_only_where_words_are_encoded_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("make", [byte_level, sentence_piece])
-def test_other_kinds_of_tokenizers_pack_right(make: Callable[[], TextTokenizer]) -> None:
+def test_other_kinds_of_tokenizers_pack_right(make):
     """Every character in exactly one piece, none over the limit, spans on exactly the tokens of their text."""
     tokenizer = make()
     text = "The 🏦 fox met Ada Lovelace in 東京. " + "한국어 " * 30 + "London."

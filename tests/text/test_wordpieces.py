@@ -9,7 +9,7 @@ from realm.text.wordpieces import word_table
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
-def table(entries: list[str]) -> dict[str, tuple[bool, bool]]:
+def table(entries):
     """(begins a word, has letters) of each entry."""
     vocabulary = {entry: number for number, entry in enumerate([*SPECIAL, *entries])}
     words = word_table(TextTokenizer(Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))))
@@ -26,11 +26,11 @@ def table(entries: list[str]) -> dict[str, tuple[bool, bool]]:
         (["river", "bank", "."], [(1, 1), (1, 1), (1, 0)]),
     ],
 )
-def test_marks_of_vocabularies(entries: list[str], expected: list[tuple[int, int]]) -> None:
+def test_marks_of_vocabularies(entries, expected):
     assert table(entries) == {entry: (bool(a), bool(b)) for entry, (a, b) in zip(entries, expected, strict=True)}
 
 
-def test_ids_may_have_gaps() -> None:
+def test_ids_may_have_gaps():
     vocabulary = {entry: number for number, entry in enumerate([*SPECIAL, "river", "##s"])} | {"bank": 20}
     words = word_table(TextTokenizer(Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))))
     assert len(words.starts) == 21 and words.starts[20] and not words.letters[12]

@@ -12,12 +12,12 @@ from realm.training.better import Verdict, better_of
 @pytest.mark.parametrize(
     ("before", "after", "kept"), [(0.2, 0.3, "after"), (0.3, 0.2, "before"), (0.3, 0.3, "after"), (0.3, math.nan, "before")]
 )
-def test_a_network_is_left_with_the_better_weights(before: float, after: float, kept: str) -> None:
+def test_a_network_is_left_with_the_better_weights(before, after, kept):
     network = nn.Linear(2, 1)
     start = {name: torch.zeros_like(value) for name, value in network.state_dict().items()}
     learnt = {name: value.clone() for name, value in network.state_dict().items()}
 
-    def measure() -> float:
+    def measure():
         return before if not network.weight.any() else after
 
     verdict = better_of(network, start, "a measure", measure)

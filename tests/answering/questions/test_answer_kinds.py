@@ -25,7 +25,7 @@ from realm.answering.questions.answer_kinds import asked_for
         ("그는 몇 년에 태어났는가?", "ko", "time"),
     ],
 )
-def test_it_asks_for(question: str, language: str, sort: str) -> None:
+def test_it_asks_for(question, language, sort):
     asked = asked_for(question)
     assert asked is not None and (asked.language, asked.sort) == (language, f"asks_{sort}")
 
@@ -43,7 +43,7 @@ def test_it_asks_for(question: str, language: str, sort: str) -> None:
         "誰が市長ですか。いつから？",
     ],
 )
-def test_it_asks_for_anything(question: str) -> None:
+def test_it_asks_for_anything(question):
     assert asked_for(question) is None
 
 
@@ -60,7 +60,7 @@ def test_it_asks_for_anything(question: str) -> None:
         ("这座桥是什么时候建成的？", "托勒桥于1911年建成。", "1911年", "托勒桥"),
     ],
 )
-def test_spans_of_that_kind(question: str, text: str, yes: str, no: str) -> None:
+def test_spans_of_that_kind(question, text, yes, no):
     asked = asked_for(question)
     assert asked is not None
     assert [asked.answered_by(text, text.index(span), text.index(span) + len(span)) for span in (yes, no)] == [True, False]

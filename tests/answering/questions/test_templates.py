@@ -1,7 +1,5 @@
 """Questions made of statements: the span of each sentence stands in square brackets."""
 
-from collections.abc import Iterable
-
 import numpy as np
 import pytest
 
@@ -72,48 +70,47 @@ UNKNOWN = [
 ]
 
 
-def parts(marked: str) -> tuple[str, int, int]:
+def parts(marked):
     """A sentence and where its brackets stood."""
     start, end = marked.index("["), marked.index("]") - 1
     return marked.replace("[", "", 1).replace("]", "", 1), start, end
 
 
-def asked(language: str, marked: str, seeds: Iterable[int] = range(8)) -> set[str | None]:
+def asked(language, marked, seeds=range(8)):
     text, start, end = parts(marked)
     return {question_from(text, start, end, language, np.random.default_rng(seed)) for seed in seeds}
 
 
 @pytest.mark.parametrize(("language", "kind", "marked", "questions"), ROWS, ids=[row[2] for row in ROWS])
-def test_statements_become_questions(language: str, kind: str, marked: str, questions: str) -> None:
+def test_statements_become_questions(language, kind, marked, questions):
     assert asked(language, marked) == set(questions.split("|"))
 
 
 @pytest.mark.parametrize(("language", "kind", "marked", "questions"), [row for row in ROWS if "31 March [" not in row[2]])
-def test_kinds_are_told_by_shape_and_neighbours(language: str, kind: str, marked: str, questions: str) -> None:
+def test_kinds_are_told_by_shape_and_neighbours(language, kind, marked, questions):
     text, start, end = parts(marked)
     if language == "en" and "Lyndon" in text:
         start = 0  # the whole name
     assert kind_of(text[start:end], text[:start], text[end:], language) == kind
 
 
-def test_every_language_has_a_word_for_every_kind() -> None:
+def test_every_language_has_a_word_for_every_kind():
     kinds = set(LANGUAGES["en"].ask)
     assert {name: set(language.ask) for name, language in LANGUAGES.items()} == dict.fromkeys(("en", "de", "es", "fr", "zh", "ko"), kinds)
 
 
 @pytest.mark.parametrize(("language", "kind", "marked", "questions"), ROWS)
-def test_the_language_of_a_text_is_told(language: str, kind: str, marked: str, questions: str) -> None:
-    everything = " ".join(parts(row[2])[0] for row in ROWS if row[0] == language)
-    assert detect_language(everything) == language
+def test_the_language_of_a_text_is_told(language, kind, marked, questions):
+    assert detect_language(" ".join(parts(row[2])[0] for row in ROWS if row[0] == language)) == language
     assert detect_language(parts(marked)[0]) in (language, None)
 
 
 @pytest.mark.parametrize("text", UNKNOWN)
-def test_of_other_languages_none_is_guessed(text: str) -> None:
+def test_of_other_languages_none_is_guessed(text):
     assert detect_language(text) is None
 
 
-def test_the_same_draws_give_the_same_question() -> None:
+def test_the_same_draws_give_the_same_question():
     marked = "About [45 %] of the people speak it."
     assert len(asked("en", marked, [3, 3, 3])) == 1
     assert len(asked("en", marked, range(16))) == 2
@@ -131,11 +128,11 @@ def test_the_same_draws_give_the_same_question() -> None:
         "The river [Loire] is the longest of France, and the Loire valley is famous.",  # the answer stands in the question
     ],
 )
-def test_no_question_is_better_than_a_useless_one(marked: str) -> None:
+def test_no_question_is_better_than_a_useless_one(marked):
     assert asked("en", marked) == {None}
 
 
-def test_of_a_long_sentence_the_clauses_around_the_span_are_asked_about() -> None:
+def test_of_a_long_sentence_the_clauses_around_the_span_are_asked_about():
     marked = (
         "Built for a fair that nobody in the city had wanted at all, the tower was opened by the mayor in [1889], and of the crowd that "
         "came to see it on that day most had never been in the capital before, nor would they ever come back to it again (so it was said)."
@@ -145,13 +142,13 @@ def test_of_a_long_sentence_the_clauses_around_the_span_are_asked_about() -> Non
     assert "opened by the mayor" in question and "again" not in question
 
 
-def test_a_long_clause_is_cut_to_the_words_beside_the_span() -> None:
+def test_a_long_clause_is_cut_to_the_words_beside_the_span():
     words = " ".join(f"w{number}" for number in range(60))
     (question,) = asked("en", f"{words} in [1889] {words}.")
     assert question is not None and 20 <= len(question.split()) <= 27
     assert question.startswith("When w0 w1") and question.endswith("w58 w59?")
 
 
-def test_brackets_hold_nothing_that_is_asked() -> None:
+def test_brackets_hold_nothing_that_is_asked():
     assert asked("en", "Gustave Eiffel ([1832] – 1923) was a famous engineer.") == {"When was a famous engineer, Gustave Eiffel?"}
     assert asked("en", "The tower (see the list of towers) was opened in [1889] [5].") == {"When was the tower opened?"}

@@ -3,9 +3,8 @@
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,12 +17,10 @@ from realm.documents.store.manifest import current_version, writer_lock
 from realm.errors import CorpusError
 from realm.storage import locks as locking
 
-WriteJsonl = Callable[[str, Sequence[Any]], Path]
-CityRows = Callable[..., list[dict[str, Any]]]
 Change = Callable[[Path], object]
 
 
-def content(corpus: Path) -> list[tuple[int, str, str]]:
+def content(corpus):
     """What the version in force holds, read from scratch."""
     store = BlockStore.open(corpus)
     blocks = [store.block(row) for row in range(len(store)) if store.live[row]]
@@ -31,7 +28,7 @@ def content(corpus: Path) -> list[tuple[int, str, str]]:
 
 
 @pytest.fixture
-def corpus(write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: Path) -> Path:
+def corpus(write_jsonl, city_rows, tmp_path):
     """Version 3: two segments and a tombstone."""
     rows = city_rows(10)
     build_corpus([write_jsonl("a.jsonl", rows[:5])], tmp_path / "corpus", vocab_size=300, block_length=64)
@@ -42,7 +39,7 @@ def corpus(write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: Path) -> Path
     return tmp_path / "corpus"
 
 
-CHANGES: dict[str, Change] = {
+CHANGES = {
     "add": lambda corpus: add_documents(corpus, [corpus.parent / "c.jsonl"]),
     "update": lambda corpus: update_documents(corpus, [corpus.parent / "u.jsonl"]),
     "sync": lambda corpus: sync_documents(corpus, [corpus.parent / "a.jsonl", corpus.parent / "c.jsonl"]),
@@ -100,7 +97,7 @@ print(len(versions))
 """
 
 
-def started(code: str, corpus: Path) -> "subprocess.Popen[str]":
+def started(code, corpus):
     """A real process that has said "ready"."""
     process = subprocess.Popen([sys.executable, "-c", code, str(corpus)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
@@ -108,7 +105,7 @@ def started(code: str, corpus: Path) -> "subprocess.Popen[str]":
 
 
 @pytest.mark.parametrize("additions", [1, 3])
-def test_sigkill(corpus: Path, tmp_path: Path, additions: int) -> None:
+def test_sigkill(corpus, tmp_path, additions):
     old = content(corpus)
     process = started(WRITER, corpus)
     assert process.stdout is not None
@@ -124,7 +121,7 @@ def test_sigkill(corpus: Path, tmp_path: Path, additions: int) -> None:
     assert {path.name for path in corpus.iterdir()} == KEPT | {f"manifest-{current_version(corpus):06d}.json"}
 
 
-def test_two_writers(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_writers(corpus, tmp_path, monkeypatch):
     """The second writer waits; after a while it is refused, and told by whom. A killed writer's lock is free."""
     monkeypatch.setattr(locking, "WAIT_SECONDS", 0.15)
     holder = started(HOLDER, corpus)
@@ -144,7 +141,7 @@ def test_two_writers(corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         remove_documents(corpus, ["doc-2"])
 
 
-def test_a_waiting_writer_gets_its_turn(corpus: Path) -> None:
+def test_a_waiting_writer_gets_its_turn(corpus):
     """Two processes change the corpus at once; both changes are in it."""
     code = "import sys\nfrom pathlib import Path\nfrom realm.documents.change.updates import remove_documents\nprint('ready', flush=True)\n"
     holder = started(HOLDER, corpus)
@@ -157,7 +154,7 @@ def test_a_waiting_writer_gets_its_turn(corpus: Path) -> None:
     assert not {"doc-0", "doc-2"} & set(BlockStore.open(corpus).documents())
 
 
-def test_a_process_reads_while_another_writes(corpus: Path, tmp_path: Path) -> None:
+def test_a_process_reads_while_another_writes(corpus, tmp_path):
     reader = started(READER, corpus)
     for _ in range(4):
         add_documents(corpus, [tmp_path / "c.jsonl"])
@@ -170,11 +167,11 @@ def test_a_process_reads_while_another_writes(corpus: Path, tmp_path: Path) -> N
     assert reader.returncode == 0 and int(told) >= 1
 
 
-def test_a_manifest_is_purged_while_it_is_read(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_manifest_is_purged_while_it_is_read(corpus, monkeypatch):
     """Between its reading and its checksum; whoever opens the corpus gets the version in force."""
     real = manifests.file_sum
 
-    def purged(path: Path) -> str:
+    def purged(path):
         monkeypatch.setattr(manifests, "file_sum", real)
         remove_documents(corpus, ["doc-0"])
         compact_corpus(corpus, purge=True)
@@ -185,7 +182,7 @@ def test_a_manifest_is_purged_while_it_is_read(corpus: Path, monkeypatch: pytest
     assert "doc-0" not in store.documents() and store.version == current_version(corpus)
 
 
-def test_no_corpus_no_lock_file(tmp_path: Path) -> None:
+def test_no_corpus_no_lock_file(tmp_path):
     for name, change in CHANGES.items():
         with pytest.raises(CorpusError, match="no corpus here"):
             change(tmp_path)

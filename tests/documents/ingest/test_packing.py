@@ -4,7 +4,7 @@ import itertools
 
 from hypothesis import given, settings, strategies as st
 
-from realm.documents.ingest.packing import PackingCounts, Pieces, fill_blocks, hash64, make_pieces
+from realm.documents.ingest.packing import PackingCounts, fill_blocks, hash64, make_pieces
 from realm.documents.spans.dates import DateNumberTagger
 from realm.documents.spans.spans import CombinedTagger
 from realm.documents.spans.truecase import TruecaseTagger
@@ -16,7 +16,7 @@ TAGGER = CombinedTagger([DateNumberTagger(), TruecaseTagger({})])
 TOKENIZER = train_wordpiece(["The quick brown fox met Ada Lovelace in London on 12 March 1969. Überraschung! 東京タワー"] * 3, 300)
 
 
-def packed(text: str, room: int) -> tuple[Pieces, list[tuple[int, int]], PackingCounts]:
+def packed(text, room):
     """Pieces and blocks of a text that is one document."""
     ranges = split_sentences(text)
     sentences = [text[start:end] for start, end in ranges]
@@ -49,7 +49,7 @@ WORDS = st.sampled_from(
 
 @settings(max_examples=200, deadline=None)
 @given(st.one_of(st.text(), st.lists(WORDS, max_size=80).map(" ".join), st.lists(WORDS, max_size=80).map("".join)), st.integers(1, 40))
-def test_every_character_once_in_order_within_the_limit(raw: str, room: int) -> None:
+def test_every_character_once_in_order_within_the_limit(raw, room):
     text = canonical_text(raw)
     pieces, blocks, _ = packed(text, room)
     ranges = list(zip(pieces.starts, pieces.ends, strict=True))
@@ -73,7 +73,7 @@ def test_every_character_once_in_order_within_the_limit(raw: str, room: int) -> 
         assert ids[first + span.token_start : first + span.token_end] == TOKENIZER.encode([text[span.char_start : span.char_end]])[0]
 
 
-def test_an_over_long_sentence_is_cut_between_words_and_not_lost() -> None:
+def test_an_over_long_sentence_is_cut_between_words_and_not_lost():
     text = "The fox met Ada Lovelace in London and " + "the brown fox met the quick fox and " * 20 + "so on."
     pieces, blocks, counts = packed(text, 25)
     assert counts.sentences_cut == 1
@@ -83,20 +83,20 @@ def test_an_over_long_sentence_is_cut_between_words_and_not_lost() -> None:
     assert pieces.lengths == [len(ids) for ids in TOKENIZER.encode(texts)]
 
 
-def test_a_span_inside_a_cut_is_dropped_and_counted() -> None:
+def test_a_span_inside_a_cut_is_dropped_and_counted():
     text = "fox " * 9 + "Ada Lovelace met the fox."
     pieces, _, counts = packed(text, len(TOKENIZER.encode(["fox " * 9 + "Ada"])[0]))
     assert counts.spans_cut == 1
     assert not [span for span in pieces.spans if span.token_start < 1]
 
 
-def test_sentence_hash_ignores_case_and_spacing() -> None:
+def test_sentence_hash_ignores_case_and_spacing():
     assert hash64("The  Pound\nis") == hash64("the pound is") != hash64("the pounds is")
     assert 0 <= hash64("pound") < 2**64
     for text in (" the pound is", "the pound is ", "the\u00a0pound is", "the\tpound is", "THE POUND  IS"):
         assert hash64(text) == hash64("the pound is")
 
 
-def test_no_token_no_block() -> None:
+def test_no_token_no_block():
     assert fill_blocks([], 5) == fill_blocks([0, 0], 5) == []
     assert fill_blocks([0, 5, 0, 1, 4, 0], 5) == [(0, 3), (3, 6)]

@@ -1,19 +1,18 @@
 """A PDF and a Word file made by hand."""
 
 import io
-from collections.abc import Callable
 
 import pytest
 
 
 @pytest.fixture
-def pdf() -> Callable[..., bytes]:
+def pdf():
     """Makes a PDF of pages, each a list of lines."""
     return _pdf
 
 
 @pytest.fixture
-def office_files(pdf: Callable[..., bytes]) -> dict[str, bytes]:
+def office_files(pdf):
     """A good file of each kind; none where their extras are not installed."""
     try:
         import pypdf  # noqa: F401
@@ -26,7 +25,7 @@ def office_files(pdf: Callable[..., bytes]) -> dict[str, bytes]:
     return {"pdf": pdf(["Some text (with brackets)", "on two lines."], ["Another page."]), "docx": out.getvalue()}
 
 
-def _pdf(*pages: list[str]) -> bytes:
+def _pdf(*pages):
     """A PDF with lines of text on each page."""
     objects = [b"<< /Type /Catalog /Pages 2 0 R >>", b"", b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"]
     kids = []

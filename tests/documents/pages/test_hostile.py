@@ -5,7 +5,6 @@ import json
 import random
 import struct
 import zlib
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,7 +19,7 @@ LINES = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in ROWS).enco
 FILES = [format_ for format_ in FORMATS if format_ not in ("beir", "datasets", "mediawiki")]
 
 
-def damage(data: bytes, chance: random.Random) -> bytes:
+def damage(data, chance):
     """Cut, flipped, doubled, or with foreign bytes put in."""
     at = chance.randrange(len(data))
     end = min(len(data), at + chance.randrange(1, 40))
@@ -36,7 +35,7 @@ def damage(data: bytes, chance: random.Random) -> bytes:
     )
 
 
-def sample(kind: str, path: Path, office: dict[str, bytes]) -> bytes:
+def sample(kind, path, office):
     """A good file of a kind."""
     match kind:
         case "parquet":
@@ -67,10 +66,10 @@ def sample(kind: str, path: Path, office: dict[str, bytes]) -> bytes:
             return LINES
 
 
-def small_png() -> bytes:
+def small_png():
     """A grey square of eight by eight pixels."""
 
-    def chunk(name: bytes, data: bytes) -> bytes:
+    def chunk(name, data):
         return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
 
     header = struct.pack(">IIBBBBB", 8, 8, 8, 0, 0, 0, 0)
@@ -78,7 +77,7 @@ def small_png() -> bytes:
 
 
 @pytest.mark.parametrize("kind", FILES)
-def test_damaged_files(tmp_path: Path, kind: str, office_files: dict[str, bytes]) -> None:
+def test_damaged_files(tmp_path, kind, office_files):
     if kind in ("html", "warc"):
         pytest.importorskip("trafilatura")
         pytest.importorskip("warcio")
@@ -95,7 +94,7 @@ def test_damaged_files(tmp_path: Path, kind: str, office_files: dict[str, bytes]
             check(tmp_path / "packed", damage(gzip.compress(good), chance), kind)
 
 
-def check(path: Path, data: bytes, kind: str, expect_documents: bool = False) -> None:
+def check(path, data, kind, expect_documents=False):
     """As the kind it is, and as whatever it looks like."""
     path.write_bytes(data)
     for options in (SourceOptions(format=kind), SourceOptions()):
@@ -109,7 +108,7 @@ def check(path: Path, data: bytes, kind: str, expect_documents: bool = False) ->
 
 
 @pytest.mark.parametrize("kind", FILES)
-def test_the_wrong_format(tmp_path: Path, kind: str, office_files: dict[str, bytes]) -> None:
+def test_the_wrong_format(tmp_path, kind, office_files):
     """A good file of every other kind, read as this one."""
     for other in FILES:
         if "warc" not in (kind, other) or pytest.importorskip("warcio"):

@@ -4,7 +4,6 @@ import gzip
 import json
 import time
 import zipfile
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,37 +12,27 @@ import pytest
 
 from realm.documents.ingest.builder import build_corpus
 from realm.documents.pages.limited import MEMORY, SMALL
-from realm.documents.records import (
-    TOO_LONG,
-    TOO_MANY_EMPTY,
-    TOO_MANY_SENTENCES,
-    TOO_MUCH_MEMORY,
-    TOO_SLOW,
-    Record,
-    Rejected,
-    SourceDocument,
-)
+from realm.documents.records import TOO_LONG, TOO_MANY_EMPTY, TOO_MANY_SENTENCES, TOO_MUCH_MEMORY, TOO_SLOW, Rejected, SourceDocument
 from realm.documents.sources import SourceOptions, iter_documents
 from realm.documents.store.blocks import BlockStore
 
 GOOD = {"id": "good", "text": "A good document. It stays."}
-Limited = Callable[[Callable[[], list[Record]]], list[Record]]
 MOST = 2**30
 """Bytes of memory above its base that an intake may take."""
 
 
-def reasons(records: list[Record]) -> list[str]:
+def reasons(records):
     return [record.reason for record in records if isinstance(record, Rejected)]
 
 
 @pytest.fixture
-def rise() -> Iterator[Callable[[], int]]:
+def rise():
     """Bytes by which this process rose at its highest, since the test began."""
     status, clear = Path("/proc/self/status"), Path("/proc/self/clear_refs")
     if not clear.exists():
         pytest.skip("no /proc here")
 
-    def kib(name: str) -> int:
+    def kib(name):
         return next(int(line.split()[1]) for line in status.read_text().splitlines() if line.startswith(f"{name}:"))
 
     clear.write_text("5")
@@ -51,7 +40,7 @@ def rise() -> Iterator[Callable[[], int]]:
     yield lambda: 1024 * (kib("VmHWM") - before)
 
 
-def test_a_page_that_takes_too_long(tmp_path: Path) -> None:
+def test_a_page_that_takes_too_long(tmp_path):
     """300,000 attributes: libxml2 compares each with all before it."""
     pytest.importorskip("trafilatura")
     (tmp_path / "a.html").write_text("<html><body><p " + " ".join(f"a{number}=1" for number in range(300_000)) + ">Text.</p></body></html>")
@@ -62,10 +51,9 @@ def test_a_page_that_takes_too_long(tmp_path: Path) -> None:
     assert [record.text[:10] for record in records if isinstance(record, SourceDocument)] == ["Some words"]
 
 
-def test_a_document_that_takes_too_much_memory(tmp_path: Path) -> None:
+def test_a_document_that_takes_too_much_memory(tmp_path):
     """A Word file of a megabyte whose text unpacks to one and a half thousand; the next one is read by another child."""
-    docx = pytest.importorskip("docx")
-    good = docx.Document()
+    good = pytest.importorskip("docx").Document()
     for number in range(400):
         good.add_paragraph(f"Paragraph {number} says this: {hash(str(number))}.")
     good.save(str(tmp_path / "b.docx"))
@@ -84,7 +72,7 @@ def test_a_document_that_takes_too_much_memory(tmp_path: Path) -> None:
     assert [record.text[:11] for record in records if isinstance(record, SourceDocument)] == ["Paragraph 0"]
 
 
-def test_a_charset_that_no_page_has(tmp_path: Path) -> None:
+def test_a_charset_that_no_page_has(tmp_path):
     pytest.importorskip("trafilatura")
     for name in ("punycode", "idna", "unicode_escape", "utf-7"):
         (tmp_path / "a.html").write_text(
@@ -95,7 +83,7 @@ def test_a_charset_that_no_page_has(tmp_path: Path) -> None:
         assert isinstance(record, SourceDocument) and record.text.startswith("A sentence") and time.process_time() - began < 20
 
 
-def test_html_nested_deeper_than_its_parser_goes(tmp_path: Path) -> None:
+def test_html_nested_deeper_than_its_parser_goes(tmp_path):
     pytest.importorskip("trafilatura")
     for depth in (400, 3000):
         (tmp_path / "a.html").write_text("<html><body>" + "<div>" * depth + "Words at the bottom." + "</div>" * depth + "</body></html>")
@@ -104,7 +92,7 @@ def test_html_nested_deeper_than_its_parser_goes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.jsonl.gz", "a.csv.gz", "a.json.gz", "a.txt.gz"])
-def test_empty_lines_without_end(tmp_path: Path, name: str) -> None:
+def test_empty_lines_without_end(tmp_path, name):
     starts = {"a.jsonl.gz": json.dumps(GOOD) + "\n", "a.csv.gz": "id,text\ngood,A good document.\n", "a.json.gz": json.dumps([GOOD])}
     with gzip.open(tmp_path / name, "wb", compresslevel=1) as file:
         file.write(starts.get(name, "").encode())
@@ -117,7 +105,7 @@ def test_empty_lines_without_end(tmp_path: Path, name: str) -> None:
     assert name == "a.txt.gz" or any(isinstance(record, SourceDocument) for record in records)
 
 
-def test_a_header_line_of_an_archive(tmp_path: Path, rise: Callable[[], int]) -> None:
+def test_a_header_line_of_an_archive(tmp_path, rise):
     pytest.importorskip("warcio")
     pytest.importorskip("trafilatura")
     for head in (b"WARC/1.0\r\nX-A: ", b"X: "):
@@ -128,7 +116,7 @@ def test_a_header_line_of_an_archive(tmp_path: Path, rise: Callable[[], int]) ->
     assert rise() < MOST
 
 
-def test_a_dictionary_of_one_long_string(tmp_path: Path, rise: Callable[[], int]) -> None:
+def test_a_dictionary_of_one_long_string(tmp_path, rise):
     """Two kilobytes of Parquet, of which 40 rows would be 3.6 GB."""
     long = pa.DictionaryArray.from_arrays(pa.array([0] * 40 + [1], pa.int32()), pa.array(["a" * 90_000_000, "A good document."]))
     table = pa.table({"id": [str(number) for number in range(41)], "text": long})
@@ -140,7 +128,7 @@ def test_a_dictionary_of_one_long_string(tmp_path: Path, rise: Callable[[], int]
     assert rise() < MOST
 
 
-def test_long_documents_are_left_out(tmp_path: Path) -> None:
+def test_long_documents_are_left_out(tmp_path):
     rows = [{"id": "a", "text": "?!" * 10_000_000}, {"id": "b", "text": "1" * 22_000_000}, GOOD, {"id": "c", "text": "é" * 600}]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert reasons(list(iter_documents(tmp_path / "a.jsonl"))) == [TOO_LONG] * 2
@@ -148,7 +136,7 @@ def test_long_documents_are_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", [".?! " * 250_000, "0123456789" * 100_000, "?!" * 500_000], ids=["spaced", "digits", "punctuation"])
-def test_a_million_characters_of_one_kind(tmp_path: Path, text: str, rise: Callable[[], int]) -> None:
+def test_a_million_characters_of_one_kind(tmp_path, text, rise):
     """Whatever it is, what a batch of them takes does not grow with the document."""
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ({"id": "a", "text": text}, GOOD)))
     began = time.process_time()
@@ -157,14 +145,14 @@ def test_a_million_characters_of_one_kind(tmp_path: Path, text: str, rise: Calla
     assert rise() < MOST and time.process_time() - began < 120
 
 
-def test_more_sentences_than_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_sentences_than_words(tmp_path, monkeypatch):
     monkeypatch.setattr("realm.documents.ingest.intake.MOST_SENTENCES", 1000)
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ({"id": "a", "text": "a\n" * 2000}, GOOD)))
     manifest = build_corpus([tmp_path / "a.jsonl"], tmp_path / "corpus", vocab_size=300, workers=1)
     assert manifest.documents == 1 and TOO_MANY_SENTENCES in (tmp_path / "corpus" / "rejected.jsonl").read_text()
 
 
-def test_a_sentence_cut_between_words(tmp_path: Path) -> None:
+def test_a_sentence_cut_between_words(tmp_path):
     """No character but the space between two parts is lost, and none stands in two blocks."""
     text = " ".join(f"word{number}" for number in range(12_000)) + " " + "".join(f"a{number}" for number in range(5000))
     (tmp_path / "a.jsonl").write_text(json.dumps({"id": "a", "text": text}) + "\n")

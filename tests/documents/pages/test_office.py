@@ -1,8 +1,6 @@
 """PDF and Word files as documents, good and bad."""
 
 import io
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +18,7 @@ from realm.documents.sources.reading import read_again
 BRIDGE = ["The bridge over the Tirel was re-", "paired in 1931 by the company of", "Ada Smith (of Oslo)."]
 
 
-def test_the_pages_of_a_pdf_are_documents(tmp_path: Path, pdf: Callable[..., bytes]) -> None:
+def test_the_pages_of_a_pdf_are_documents(tmp_path, pdf):
     (tmp_path / "report.pdf").write_bytes(pdf(BRIDGE, [], ["It was closed again in 1950."]))
     first, scan, third = iter_documents(tmp_path / "report.pdf")
     assert isinstance(first, SourceDocument) and isinstance(third, SourceDocument)
@@ -31,7 +29,7 @@ def test_the_pages_of_a_pdf_are_documents(tmp_path: Path, pdf: Callable[..., byt
     assert read_again(third.path, third.line) == third
 
 
-def test_a_folder_of_several_kinds(tmp_path: Path, pdf: Callable[..., bytes]) -> None:
+def test_a_folder_of_several_kinds(tmp_path, pdf):
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "report.pdf").write_bytes(pdf(BRIDGE))
     (tmp_path / "note.txt").write_text("A note.")
@@ -39,7 +37,7 @@ def test_a_folder_of_several_kinds(tmp_path: Path, pdf: Callable[..., bytes]) ->
     assert ids == ["note.txt", "sub/report.pdf#page=1"]
 
 
-def test_a_pdf_that_cannot_be_read(tmp_path: Path, pdf: Callable[..., bytes]) -> None:
+def test_a_pdf_that_cannot_be_read(tmp_path, pdf):
     good, path = pdf(BRIDGE), tmp_path / "x.pdf"
     writer = PdfWriter(clone_from=io.BytesIO(good))
     writer.encrypt("secret", algorithm="RC4-128")
@@ -51,7 +49,7 @@ def test_a_pdf_that_cannot_be_read(tmp_path: Path, pdf: Callable[..., bytes]) ->
         assert isinstance(record, Rejected) and record.reason in ("damaged file", "file without documents"), data[:20]
 
 
-def test_an_open_password_is_no_password(tmp_path: Path, pdf: Callable[..., bytes]) -> None:
+def test_an_open_password_is_no_password(tmp_path, pdf):
     writer = PdfWriter(clone_from=io.BytesIO(pdf(BRIDGE)))
     writer.encrypt("", owner_password="owner", algorithm="RC4-128")
     writer.add_metadata({"/Title": "The bridge"})
@@ -60,7 +58,7 @@ def test_an_open_password_is_no_password(tmp_path: Path, pdf: Callable[..., byte
     assert isinstance(record, SourceDocument) and record.title == "The bridge"
 
 
-def test_a_word_file(tmp_path: Path) -> None:
+def test_a_word_file(tmp_path):
     document = Document()
     document.core_properties.title = "Minutes"
     document.add_heading("Bridges", 1)
@@ -87,7 +85,7 @@ def test_a_word_file(tmp_path: Path) -> None:
         ("", 0),
     ],
 )
-def test_lines_become_paragraphs(lines: str, paragraphs: int) -> None:
+def test_lines_become_paragraphs(lines, paragraphs):
     found = [part for part in unwrapped(lines).split("\n\n") if part]
     assert len(found) == paragraphs, found
     assert "".join("".join(found).split()).replace("-", "") == "".join(lines.split()).replace("-", "")

@@ -4,7 +4,6 @@ import io
 import os
 import struct
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -43,47 +42,47 @@ ENGINE = pytest.mark.skipif(not recognises(), reason="the extra ocr is not insta
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_cache(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
 
 
 @pytest.fixture
-def blind(monkeypatch: pytest.MonkeyPatch) -> None:
+def blind(monkeypatch):
     """As where the extra is not installed."""
     monkeypatch.setattr(pictures, "recognises", lambda: False)
     monkeypatch.setattr(pictures, "recognised", lambda data, seconds: "")
 
 
-def drawn(words: str = "Harrow 1931", mode: str = "RGB", size: tuple[int, int] = (360, 120)) -> Image.Image:
+def drawn(words="Harrow 1931", mode="RGB", size=(360, 120)):
     image = Image.new("RGB", size, "white")
     ImageDraw.Draw(image).text((30, 35), words, fill="black", font=ImageFont.load_default(40))
     return image.convert(mode)
 
 
-def saved(image: Image.Image, kind: str = "PNG", **options: object) -> bytes:
+def saved(image, kind="PNG", **options):
     file = io.BytesIO()
     image.save(file, kind, **options)
     return file.getvalue()
 
 
-def bomb() -> bytes:
+def bomb():
     """A PNG of a hundred bytes that says it has 10,000 million pixels."""
 
-    def chunk(kind: bytes, data: bytes) -> bytes:
+    def chunk(kind, data):
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
     head = struct.pack(">IIBBBBB", 100_000, 100_000, 8, 0, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(bytes(1000))) + chunk(b"IEND", b"")
 
 
-def read(source: Path, **options: object) -> tuple[dict[str, SourceDocument], dict[str, str]]:
+def read(source, **options):
     """Documents by their ids, and reasons by the names of files."""
-    records = list(iter_documents(source, SourceOptions(**options)))  # type: ignore[arg-type]
+    records = list(iter_documents(source, SourceOptions(**options)))
     good = {record.doc_id: record for record in records if isinstance(record, SourceDocument)}
     return good, {Path(record.path).name: record.reason for record in records if isinstance(record, Rejected)}
 
 
-def test_kinds_and_names() -> None:
+def test_kinds_and_names():
     for kind, media in {"PNG": "png", "JPEG": "jpeg", "GIF": "gif", "WEBP": "webp", "BMP": "bmp", "TIFF": "tiff"}.items():
         assert picture_type(saved(drawn(), kind)) == f"image/{media}"
     assert picture_type(b"RIFF....WAVE") is None is picture_type(b"<svg onload='x'>") is picture_type(b"")
@@ -91,11 +90,11 @@ def test_kinds_and_names() -> None:
     assert parted("a.png") is None and parted("a.pdf#page=3") is None
 
 
-def piece(text: str, left: float, top: float, wide: float = 60, high: float = 20) -> Piece:
+def piece(text, left, top, wide=60, high=20):
     return Piece(text, left, top, left + wide, top + high)
 
 
-def test_lines_of_a_table_and_of_prose() -> None:
+def test_lines_of_a_table_and_of_prose():
     table = [piece("Train", 10, 10), piece("Time", 210, 12), piece("E 207", 10, 50), piece("09:45", 212, 48), piece("late", 75, 51, 30)]
     assert lines_of(table) == "Train | Time\n\nE 207 late | 09:45"
     prose = [piece("the bridge of Harrow was re-", 0, 0, 300), piece("paired by the firm of Marsh.", 0, 30, 300), piece("Ada", 0, 90, 40)]
@@ -103,7 +102,7 @@ def test_lines_of_a_table_and_of_prose() -> None:
     assert lines_of([]) == ""
 
 
-def test_lines_of_a_chart_name_its_bars() -> None:
+def test_lines_of_a_chart_name_its_bars():
     ticks = [piece(number, 0, top, 30) for number, top in (("200", 40), ("100", 120), ("0", 200))]
     values = [piece("120", 105, 110, 30), piece("45", 207, 170, 24)]
     names = [piece("Corn", 100, 220, 40), piece("Rye", 205, 221, 30)]
@@ -114,14 +113,14 @@ def test_lines_of_a_chart_name_its_bars() -> None:
     assert "Corn | Rye" in lines_of(groups)  # two values above one name: which is which is not said
 
 
-def test_lines_of_a_chart_name_its_points() -> None:
+def test_lines_of_a_chart_name_its_points():
     ticks = [piece(number, 0, top, 30) for number, top in (("200", 40), ("100", 120), ("0", 200))]
     points = [piece("14.2", 48, 60, 40), piece("12.7", 148, 100, 40), piece("6.3", 252, 170, 30)]
     years = [piece(year, left, 230, 40) for year, left in (("1850", 45), ("1900", 145), ("2000", 248))]
     assert lines_of(ticks + points + years) == "1850 | 14.2\n\n1900 | 12.7\n\n2000 | 6.3\n\n200 | 100 | 0"
 
 
-def test_bad_pictures_are_counted_and_the_rest_is_read(tmp_path: Path) -> None:
+def test_bad_pictures_are_counted_and_the_rest_is_read(tmp_path):
     good = saved(drawn())
     bad = {
         "none.png": (b"no picture, whatever its name", NOT_A_PICTURE),
@@ -144,7 +143,7 @@ def test_bad_pictures_are_counted_and_the_rest_is_read(tmp_path: Path) -> None:
     assert list(found) == ["harrow bridge.png"] and found["harrow bridge.png"].media == str(tmp_path / "harrow bridge.png")
 
 
-def test_pictures_of_every_mode(tmp_path: Path) -> None:
+def test_pictures_of_every_mode(tmp_path):
     """An animated one is its first, CMYK, 16 bits, transparency, a palette, one turned by a note in its EXIF."""
     exif = Image.Exif()
     exif[0x0112] = 6
@@ -169,7 +168,7 @@ def test_pictures_of_every_mode(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("blind")
-def test_captions_and_names(tmp_path: Path) -> None:
+def test_captions_and_names(tmp_path):
     for name in ("harbour-in_winter.jpg", "IMG_0412.png", "a.png", "b.png", "c.png"):
         (tmp_path / name).write_bytes(saved(drawn(), "JPEG" if name.endswith("jpg") else "PNG"))
     (tmp_path / "a.png.txt").write_text("The harvest of 1931.")
@@ -188,7 +187,7 @@ def test_captions_and_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("blind")
-def test_what_is_not_installed_is_said_and_is_no_error(tmp_path: Path) -> None:
+def test_what_is_not_installed_is_said_and_is_no_error(tmp_path):
     (tmp_path / "harrow bridge.png").write_bytes(saved(drawn()))
     made = build_corpus([tmp_path], tmp_path / "corpus", vocab_size=300, block_length=48, workers=1, strict=True)
     assert made.rejected == {"text in pictures (pip install 'realm-qa[ocr]' reads it)": 1} and made.documents == 1
@@ -208,7 +207,7 @@ Three crops grow here.
 
 
 @pytest.mark.usefixtures("blind")
-def test_pictures_of_a_markdown_page_are_read_with_it_alone(tmp_path: Path) -> None:
+def test_pictures_of_a_markdown_page_are_read_with_it_alone(tmp_path):
     folder = tmp_path / "notes"
     (folder / "pictures").mkdir(parents=True)
     (folder / "valley.md").write_text(PAGE)
@@ -230,7 +229,7 @@ def test_pictures_of_a_markdown_page_are_read_with_it_alone(tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("blind")
-def test_a_page_leads_no_reader_out_of_its_folder(tmp_path: Path) -> None:
+def test_a_page_leads_no_reader_out_of_its_folder(tmp_path):
     folder = tmp_path / "notes"
     folder.mkdir()
     (tmp_path / "secret.png").write_bytes(saved(drawn()))
@@ -243,7 +242,7 @@ def test_a_page_leads_no_reader_out_of_its_folder(tmp_path: Path) -> None:
     assert {name: reasons[name] for name in ("link.png", "circle.png")} == {"link.png": LINK_OUT, "circle.png": UNREADABLE}
 
 
-def test_figures_of_html() -> None:
+def test_figures_of_html():
     page = (
         '<p>The harbour is <img src="h.png" alt="A harbour"> old.</p><img src="icon.png" width="16" height="16px" alt="x">'
         '<figure><img src="a.png?v=2" alt="Chart"><figcaption>Figure 1: the <b>fish</b> caught.</figcaption></figure>'
@@ -258,7 +257,7 @@ def test_figures_of_html() -> None:
     assert len(html_figures(many)) == 200 and html_figures("<figure><img src='a.png'><figcaption>never ends") != []
 
 
-def test_pictures_of_a_pdf(tmp_path: Path, pdf: Callable[..., bytes]) -> None:
+def test_pictures_of_a_pdf(tmp_path, pdf):
     pytest.importorskip("pypdf")
     path = tmp_path / "scan.pdf"
     drawn("Harrow 1931", size=(700, 500)).save(path, "PDF")
@@ -278,7 +277,7 @@ def test_pictures_of_a_pdf(tmp_path: Path, pdf: Callable[..., bytes]) -> None:
 
 
 @pytest.mark.parametrize(("matrix", "turned"), [((1, 1), 0), ((1, -1), 0), ((-1, 1), 0), ((-1, -1), 90), ((1, 1), 90), ((1, 1), 270)])
-def test_a_picture_of_a_pdf_is_as_the_page_shows_it(tmp_path: Path, matrix: tuple[int, int], turned: int) -> None:
+def test_a_picture_of_a_pdf_is_as_the_page_shows_it(tmp_path, matrix, turned):
     """One whose upper left corner is red: mirrored by the page, or turned with it."""
     pypdf = pytest.importorskip("pypdf")
     image = Image.new("RGB", (120, 80), "white")
@@ -296,14 +295,12 @@ def test_a_picture_of_a_pdf_is_as_the_page_shows_it(tmp_path: Path, matrix: tupl
     with Image.open(io.BytesIO(data)) as shown:
         assert shown.size == image.size
         for x, y in ((10, 10), (shown.width - 10, 10), (10, shown.height - 10), (shown.width - 10, shown.height - 10)):
-            red = shown.convert("RGB").getpixel((x, y))
-            assert (red[1] < 128) == (image.getpixel((x, y))[1] < 128), (x, y)
+            assert (shown.convert("RGB").getpixel((x, y))[1] < 128) == (image.getpixel((x, y))[1] < 128), (x, y)
 
 
 @pytest.mark.usefixtures("blind")
-def test_pictures_of_a_word_file(tmp_path: Path) -> None:
-    docx = pytest.importorskip("docx")
-    document, path = docx.Document(), tmp_path / "letter.docx"
+def test_pictures_of_a_word_file(tmp_path):
+    document, path = pytest.importorskip("docx").Document(), tmp_path / "letter.docx"
     document.add_paragraph("The valley is deep.")
     document.add_picture(io.BytesIO(saved(drawn())))
     document.add_paragraph("Figure 1: The bridge of Harrow.")
@@ -314,7 +311,7 @@ def test_pictures_of_a_word_file(tmp_path: Path) -> None:
     assert picture_bytes(picture.media, picture.media_sum) == saved(drawn())
 
 
-def test_only_the_picture_that_was_read_is_given_back(tmp_path: Path) -> None:
+def test_only_the_picture_that_was_read_is_given_back(tmp_path):
     path, data = tmp_path / "a.png", saved(drawn())
     path.write_bytes(data)
     assert picture_bytes(str(path), picture_sum(data)) == data
@@ -327,7 +324,7 @@ def test_only_the_picture_that_was_read_is_given_back(tmp_path: Path) -> None:
 
 
 @ENGINE
-def test_words_are_recognised_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_are_recognised_once(tmp_path, monkeypatch):
     data = saved(drawn("Marsh 1907"))
     assert recognition.recognised(data, 60) == "Marsh 1907"
     monkeypatch.setattr(recognition, "read_limited", lambda *_: pytest.fail("recognised again"))
@@ -337,14 +334,14 @@ def test_words_are_recognised_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.usefixtures("blind")
-def test_pictures_through_every_change_of_a_corpus(tmp_path: Path) -> None:
+def test_pictures_through_every_change_of_a_corpus(tmp_path):
     folder, corpus = tmp_path / "notes", tmp_path / "corpus"
     folder.mkdir()
     (folder / "note.txt").write_text("A note about the bridge.")
     (folder / "harrow bridge.png").write_bytes(saved(drawn()))
     build_corpus([folder], corpus, vocab_size=300, block_length=48, workers=1)
 
-    def shown() -> dict[str, str]:
+    def shown():
         store = BlockStore.open(corpus)
         return {store.doc_id(row): store.block(row).media_sum for row in range(len(store)) if store.live[row]}
 
@@ -360,7 +357,7 @@ def test_pictures_through_every_change_of_a_corpus(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("blind")
-def test_pictures_beside_data_files_are_no_documents_and_alone_they_are(tmp_path: Path) -> None:
+def test_pictures_beside_data_files_are_no_documents_and_alone_they_are(tmp_path):
     (tmp_path / "harrow bridge.png").write_bytes(saved(drawn()))
     assert list(read(tmp_path)[0]) == ["harrow bridge.png"]
     (tmp_path / "rows.jsonl").write_text('{"id": "1", "text": "A row."}\n')

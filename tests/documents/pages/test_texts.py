@@ -1,7 +1,6 @@
 """Files that are one document: encodings, binary data, Markdown, HTML."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -18,26 +17,26 @@ PAGE = """<!DOCTYPE html><html><head><title>The Rivers of Arvad | Atlas</title><
 <footer>Copyright 2019</footer></body></html>"""
 
 
-def only(path: Path, options: SourceOptions | None = None) -> SourceDocument | Rejected:
+def only(path, options=None):
     (record,) = iter_documents(path, options or SourceOptions())
     return record
 
 
-def test_single_text_file(tmp_path: Path) -> None:
+def test_single_text_file(tmp_path):
     path = tmp_path / "note.txt"
     path.write_text("# not a heading here")
     assert only(path) == SourceDocument("note.txt", "note", "# not a heading here", str(path), 0)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
-def test_encodings(tmp_path: Path, encoding: str) -> None:
+def test_encodings(tmp_path, encoding):
     path = tmp_path / "note.txt"
     path.write_bytes("Größe, 雪, 😀\n".encode(encoding))
     record = only(path)
     assert isinstance(record, SourceDocument) and record.text == "Größe, 雪, 😀\n"
 
 
-def test_compressed_text(tmp_path: Path, pack: object) -> None:
+def test_compressed_text(tmp_path, pack):
     import gzip
 
     (tmp_path / "note.txt.gz").write_bytes(gzip.compress(b"Packed."))
@@ -62,13 +61,13 @@ def test_compressed_text(tmp_path: Path, pack: object) -> None:
     ],
 )
 @pytest.mark.parametrize("name", ["a.txt", "a.md"])
-def test_bad_texts(tmp_path: Path, data: bytes, line: int, reason: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_texts(tmp_path, data, line, reason, name, monkeypatch):
     monkeypatch.setattr(streams, "LINE_LIMIT", 1999 if data[:1] == b"x" else 10**6)
     (tmp_path / name).write_bytes(data)
     assert only(tmp_path / name) == Rejected(str(tmp_path / name), line, reason)
 
 
-def test_a_stray_nul_is_no_binary_file(tmp_path: Path) -> None:
+def test_a_stray_nul_is_no_binary_file(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"A long enough line of text with one \0 in it.\n")
     assert isinstance(only(tmp_path / "a.txt"), SourceDocument)
 
@@ -92,17 +91,17 @@ def test_a_stray_nul_is_no_binary_file(tmp_path: Path) -> None:
         ("", "", ""),
     ],
 )
-def test_markdown(markdown: str, title: str, text: str) -> None:
+def test_markdown(markdown, title, text):
     assert plain_markdown(markdown) == (title, text)
 
 
-def test_deep_markdown(tmp_path: Path) -> None:
+def test_deep_markdown(tmp_path):
     for text in (">" * 10_000 + " deep", "[" * 5_000 + "x", "* " * 1_000 + "deep"):
         (tmp_path / "a.md").write_text(text)
         assert isinstance(only(tmp_path / "a.md"), SourceDocument | Rejected)
 
 
-def test_html(tmp_path: Path) -> None:
+def test_html(tmp_path):
     pytest.importorskip("trafilatura")
     for name in ("rivers.html", "rivers.htm", "rivers"):
         (tmp_path / name).write_text(PAGE)
@@ -125,7 +124,7 @@ def test_html(tmp_path: Path) -> None:
         (b'<html><head><meta charset="utf-8"></head><body><p>One bad \xff byte.</p></body></html>', "a", "One bad \ufffd byte."),
     ],
 )
-def test_pages(tmp_path: Path, data: bytes, title: str, words: str) -> None:
+def test_pages(tmp_path, data, title, words):
     pytest.importorskip("trafilatura")
     (tmp_path / "a.html").write_bytes(data)
     record = only(tmp_path / "a.html")
@@ -141,27 +140,27 @@ def test_pages(tmp_path: Path, data: bytes, title: str, words: str) -> None:
         (b"", "empty file"),
     ],
 )
-def test_bad_pages(tmp_path: Path, data: bytes, reason: str) -> None:
+def test_bad_pages(tmp_path, data, reason):
     pytest.importorskip("trafilatura")
     (tmp_path / "a.html").write_bytes(data)
     assert only(tmp_path / "a.html") == Rejected(str(tmp_path / "a.html"), 0, reason)
 
 
-def test_hostile_pages(tmp_path: Path) -> None:
+def test_hostile_pages(tmp_path):
     pytest.importorskip("trafilatura")
     for page in ("<div>" * 20_000 + "deep" + "</div>" * 20_000, "<" * 50_000, "<html><body>" + "<p>\0" * 100, "<!--" + "x" * 10_000):
         (tmp_path / "a.html").write_text(page)
         assert isinstance(only(tmp_path / "a.html"), SourceDocument | Rejected)
 
 
-def test_html_without_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_html_without_its_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "trafilatura", None)
     (tmp_path / "a.html").write_text(PAGE)
     with pytest.raises(MissingExtra, match=r"needs the extra 'html'.*pip install 'realm-qa\[html\]'"):
         only(tmp_path / "a.html")
 
 
-def test_format_overrides_the_name(tmp_path: Path) -> None:
+def test_format_overrides_the_name(tmp_path):
     (tmp_path / "notes.log").write_text(json.dumps({"id": "a", "text": "Alpha."}))
     (tmp_path / "notes.log").rename(tmp_path / "notes.txt")
     assert only(tmp_path / "notes.txt", SourceOptions(format="jsonl")) == SourceDocument("a", "", "Alpha.", str(tmp_path / "notes.txt"), 1)

@@ -1,7 +1,6 @@
 """Folders: what is read, what is left out and counted, what never happens."""
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,16 +10,16 @@ from realm.documents.sources import SourceOptions, iter_documents
 from realm.errors import DataError
 
 
-def ids(source: Path, options: SourceOptions | None = None) -> list[str]:
+def ids(source, options=None):
     return [record.doc_id for record in iter_documents(source, options or SourceOptions()) if isinstance(record, SourceDocument)]
 
 
-def reasons(source: Path) -> dict[str, tuple[int, str]]:
+def reasons(source):
     """(line, reason) of the rejected by name of the file."""
     return {Path(record.path).name: (record.line, record.reason) for record in iter_documents(source) if isinstance(record, Rejected)}
 
 
-def test_folder_of_texts(tmp_path: Path) -> None:
+def test_folder_of_texts(tmp_path):
     (tmp_path / "sub").mkdir()
     (tmp_path / "b.txt").write_text("Plain.")
     (tmp_path / "sub" / "a.md").write_text("intro\n\n## The Heading ##\nBody.")
@@ -35,7 +34,7 @@ def test_folder_of_texts(tmp_path: Path) -> None:
     assert reasons(tmp_path) == wrong | {"picture.png": (0, "no picture of a known kind")}
 
 
-def test_links_are_not_followed_out(tmp_path: Path) -> None:
+def test_links_are_not_followed_out(tmp_path):
     (tmp_path / "secret.txt").write_text("Outside.")
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "more.txt").write_text("Outside, too.")
@@ -62,7 +61,7 @@ def test_links_are_not_followed_out(tmp_path: Path) -> None:
     assert ids(tmp_path / "alias") == ["in.txt", "inner.txt"]
 
 
-def test_what_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_read(tmp_path, monkeypatch):
     """A pipe would never answer; a file and a folder without permission are counted. Permissions do not stop root: they are feigned."""
     (tmp_path / "a.txt").write_text("Fine.")
     (tmp_path / "closed.txt").write_text("Closed.")
@@ -71,12 +70,12 @@ def test_what_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     (tmp_path / "folder.txt").mkdir()
     real_open, real_scandir = open, os.scandir
 
-    def closed_open(file: object, *rest: object, **more: object) -> object:
+    def closed_open(file, *rest, **more):
         if str(file).endswith("closed.txt"):
             raise PermissionError(13, "Permission denied", str(file))
-        return real_open(file, *rest, **more)  # type: ignore[call-overload]
+        return real_open(file, *rest, **more)
 
-    def closed_scandir(path: str) -> Iterator[os.DirEntry[str]]:
+    def closed_scandir(path):
         if str(path).endswith("closed"):
             raise PermissionError(13, "Permission denied", str(path))
         return real_scandir(path)
@@ -89,12 +88,12 @@ def test_what_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.parquet", "a.warc"])
-def test_a_closed_file(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_file(tmp_path, name, monkeypatch):
     if name.endswith("warc"):
         pytest.importorskip("warcio")
     (tmp_path / name).write_text("x")
 
-    def closed(*_: object, **__: object) -> None:
+    def closed(*_, **__):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("builtins.open", closed)
@@ -102,7 +101,7 @@ def test_a_closed_file(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatc
     assert isinstance(record, Rejected) and record.reason == "unreadable file"
 
 
-def test_folder_of_data_files(tmp_path: Path) -> None:
+def test_folder_of_data_files(tmp_path):
     """Without texts, every data file; rows without ids are named by the path in the folder, so that two parts do not meet."""
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "part.csv").write_text("text\nOne.\n")
@@ -117,7 +116,7 @@ def test_folder_of_data_files(tmp_path: Path) -> None:
     assert ids(tmp_path, SourceOptions(format="jsonl")) == ["three"]
 
 
-def test_beir(tmp_path: Path) -> None:
+def test_beir(tmp_path):
     (tmp_path / "corpus.jsonl").write_text(
         '{"_id": "d1", "title": "T", "text": "One.", "metadata": {}}\n{"_id": "d2", "title": "", "text": "Two."}\n'
     )
@@ -133,7 +132,7 @@ def test_beir(tmp_path: Path) -> None:
         list(iter_documents(tmp_path, SourceOptions(format="beir")))
 
 
-def test_errors_name_the_cure(tmp_path: Path) -> None:
+def test_errors_name_the_cure(tmp_path):
     with pytest.raises(DataError, match="no such file or folder"):
         iter_documents(tmp_path / "missing.jsonl")
     for name, data, cure in [

@@ -4,9 +4,6 @@ import io
 import pickle  # noqa: TID251  the tests make hostile files with it
 import re
 import struct
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,13 +17,13 @@ from realm.text.tokenizer import train_wordpiece
 SOME = [b"one", b"", b"b", "zwölf".encode() * 100, b"", b"x" * 70_000]
 
 
-def objects(records: list[Any]) -> np.ndarray:
+def objects(records):
     array = np.empty(len(records), dtype=object)
     array[:] = records
     return array
 
 
-def npy(payload: bytes, shape: tuple[int, ...] = (1,), descr: str = "|O") -> bytes:
+def npy(payload, shape=(1,), descr="|O"):
     head = io.BytesIO()
     np.lib.format.write_array_header_1_0(head, {"descr": descr, "fortran_order": False, "shape": shape})
     return head.getvalue() + payload
@@ -34,7 +31,7 @@ def npy(payload: bytes, shape: tuple[int, ...] = (1,), descr: str = "|O") -> byt
 
 @pytest.mark.parametrize("protocol", [3, 4, 5])
 @pytest.mark.parametrize("records", [SOME, [], [b"alone"], [b"%d" % n for n in range(2500)]])
-def test_what_numpy_writes(tmp_path: Path, records: list[bytes], protocol: int) -> None:
+def test_what_numpy_writes(tmp_path, records, protocol):
     path = tmp_path / "r.npy"
     path.write_bytes(npy(pickle.dumps(objects(records), protocol=protocol), (len(records),)))
     read = RecordFile(path)
@@ -43,7 +40,7 @@ def test_what_numpy_writes(tmp_path: Path, records: list[bytes], protocol: int) 
     assert list(RecordFile(path)) == records
 
 
-def test_what_we_write_numpy_reads(tmp_path: Path) -> None:
+def test_what_we_write_numpy_reads(tmp_path):
     write_record_file(tmp_path / "r.npy", len(SOME), iter(SOME))
     assert np.load(tmp_path / "r.npy", allow_pickle=True).tolist() == SOME == list(RecordFile(tmp_path / "r.npy"))
     with pytest.raises(ValueError, match="1 records, not 2"):
@@ -54,14 +51,14 @@ def test_what_we_write_numpy_reads(tmp_path: Path) -> None:
 class Hostile:
     """Unpickling it would make a file."""
 
-    def __init__(self, target: Path):
+    def __init__(self, target):
         self.target = target
 
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    def __reduce__(self):
         return open, (str(self.target), "w")
 
 
-def test_a_hostile_global_is_named_and_not_called(tmp_path: Path) -> None:
+def test_a_hostile_global_is_named_and_not_called(tmp_path):
     path, trap = tmp_path / "r.npy", tmp_path / "trap"
     for protocol in (0, 2, 3, 4):
         for value in (objects([Hostile(trap)]), Hostile(trap)):
@@ -96,7 +93,7 @@ def test_a_hostile_global_is_named_and_not_called(tmp_path: Path) -> None:
         (lambda whole: whole.replace(b"etb.", b"etbR."), "where a byte string was expected"),
     ],
 )
-def test_damaged_and_foreign_streams(tmp_path: Path, change: Callable[[bytes], bytes], problem: str) -> None:
+def test_damaged_and_foreign_streams(tmp_path, change, problem):
     path = tmp_path / "r.npy"
     write_record_file(path, len(SOME), SOME)
     changed = change(path.read_bytes())
@@ -106,7 +103,7 @@ def test_damaged_and_foreign_streams(tmp_path: Path, change: Callable[[bytes], b
         list(RecordFile(path))
 
 
-def test_other_files(tmp_path: Path) -> None:
+def test_other_files(tmp_path):
     path = tmp_path / "r.npy"
     with pytest.raises(DataError, match=r"r.npy: cannot be read"):
         RecordFile(path)
@@ -121,7 +118,7 @@ def test_other_files(tmp_path: Path) -> None:
             RecordFile(path)
 
 
-def test_one_record_at_a_time(tmp_path: Path) -> None:
+def test_one_record_at_a_time(tmp_path):
     """The first records come before the rest of the file is looked at."""
     path = tmp_path / "r.npy"
     write_record_file(path, 3, [b"one", b"two", b"three"])
@@ -133,7 +130,7 @@ def test_one_record_at_a_time(tmp_path: Path) -> None:
     assert LARGEST_RECORD >= 1 << 20
 
 
-def test_a_corpus_of_records(tmp_path: Path) -> None:
+def test_a_corpus_of_records(tmp_path):
     """Record i is block i: empty, repeated and over-long ones too."""
     long = "Alan Turing was born in London. " * 20
     texts = ["Zürich lies on the Limmat. It is large.", "", "Same words.", "Same words.", long, " \x00 "]

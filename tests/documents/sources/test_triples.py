@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
@@ -25,12 +24,12 @@ the Rhine,mouth,the North Sea
 """
 
 
-def write(path: Path, text: str) -> Path:
+def write(path, text):
     path.write_text(text, "utf-8")
     return path
 
 
-def documents(path: Path, options: SourceOptions | None = None) -> tuple[dict[str, str], Counter[str]]:
+def documents(path, options=None):
     """Texts by title, and how many records were rejected for each reason."""
     found = list(iter_documents(path, options or SourceOptions()))
     assert [record.line for record in found] == sorted(record.line for record in found)
@@ -38,7 +37,7 @@ def documents(path: Path, options: SourceOptions | None = None) -> tuple[dict[st
     return texts, Counter(record.reason for record in found if isinstance(record, Rejected))
 
 
-def test_facts_on_a_subject_are_one_document(tmp_path: Path) -> None:
+def test_facts_on_a_subject_are_one_document(tmp_path):
     path = write(tmp_path / "facts.csv", ROWS)
     curie, warsaw, rhine = (record for record in iter_documents(path) if isinstance(record, SourceDocument))
     assert (curie.doc_id, curie.title, curie.path, curie.line) == ("facts.csv#Marie Curie", "Marie Curie", str(path), 2)
@@ -48,7 +47,7 @@ def test_facts_on_a_subject_are_one_document(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["facts.tsv", "facts.jsonl", "list.json", "facts.dat", "folder"])
-def test_every_carrier_is_told_by_its_columns(tmp_path: Path, name: str) -> None:
+def test_every_carrier_is_told_by_its_columns(tmp_path, name):
     """Predicates and values are relations and objects; a file of no known name is told by its first line."""
     rows = [line.split(",") for line in ROWS.splitlines()[1:]]
     objects = [{"Subject": s, "predicate": r, "value": o} for s, r, o in rows]
@@ -69,7 +68,7 @@ def test_every_carrier_is_told_by_its_columns(tmp_path: Path, name: str) -> None
         assert list(found) == ["Marie Curie", "Warsaw", "the Rhine"] and not rejected
 
 
-def test_a_table_with_a_text_stays_one(tmp_path: Path) -> None:
+def test_a_table_with_a_text_stays_one(tmp_path):
     path = write(tmp_path / "mail.csv", "id,subject,relation,object,text\n1,Hello,a,b,How are you?\n")
     assert documents(path)[0] == {"": "How are you?"}
     assert documents(path, SourceOptions(format="triples"))[0] == {"Hello": "Hello a b."}
@@ -77,7 +76,7 @@ def test_a_table_with_a_text_stays_one(tmp_path: Path) -> None:
         documents(write(tmp_path / "other.csv", "name,capital\nFrance,Paris\n"), SourceOptions(format="triples"))
 
 
-def test_what_is_wrong_with_a_row_is_counted(tmp_path: Path) -> None:
+def test_what_is_wrong_with_a_row_is_counted(tmp_path):
     rows = [
         {"subject": "A", "relation": "of", "object": ["B", "C", 7, "B"]},
         {"subject": "A", "relation": "of", "object": "C"},
@@ -90,8 +89,7 @@ def test_what_is_wrong_with_a_row_is_counted(tmp_path: Path) -> None:
         {"subject": "A", "relation": "of", "object": True},
         ["A", "of", "B"],
     ]
-    path = write(tmp_path / "facts.jsonl", "".join(json.dumps(row) + "\n" for row in rows) + "{broken\n")
-    texts, rejected = documents(path)
+    texts, rejected = documents(write(tmp_path / "facts.jsonl", "".join(json.dumps(row) + "\n" for row in rows) + "{broken\n"))
     assert texts == {"A": "A of B.\nA of C.\nA of 7."}
     assert rejected == {
         "repeated triple": 2,
@@ -104,7 +102,7 @@ def test_what_is_wrong_with_a_row_is_counted(tmp_path: Path) -> None:
     assert documents(table) == ({"A": "A of B."}, {"bad row of a table": 2, "no subject, relation or object": 1})
 
 
-def test_templates(tmp_path: Path) -> None:
+def test_templates(tmp_path):
     path = write(tmp_path / "facts.csv", ROWS)
     toml = write(
         tmp_path / "words.toml", 'birthPlace = "{subject} was born in {object}."\n"*" = "The {relation} of {subject}: {object}."\n'
@@ -120,7 +118,7 @@ def test_templates(tmp_path: Path) -> None:
     ["a = 3", 'a = "{subject}"', 'a = "{object.__class__}"', 'a = "{object!r}"', 'a = "{object:>999999999}"', 'a = "{0} {object}"',
      'a = "{object"', "a = ["],
 )  # fmt: skip
-def test_templates_that_cannot_be_used(tmp_path: Path, text: str) -> None:
+def test_templates_that_cannot_be_used(tmp_path, text):
     path, bad = write(tmp_path / "facts.csv", ROWS), write(tmp_path / "bad.toml", text)
     with pytest.raises(DataError, match=r"bad\.toml"):
         documents(path, SourceOptions(templates=str(bad)))
@@ -131,18 +129,18 @@ def test_templates_that_cannot_be_used(tmp_path: Path, text: str) -> None:
     [("birthPlace", "birth place"), ("birth_place", "birth place"), ("Capital", "capital"), ("http://x.org/o#birthPlace", "birth place"),
      ("<http://x.org/o/birth-place>", "birth place"), ("P31", "p31")],
 )  # fmt: skip
-def test_words_of_a_relation(relation: str, words: str) -> None:
+def test_words_of_a_relation(relation, words):
     assert sentence(("it", relation, "that"), {}) == f"It {words} that."
     assert sentence(("it", relation, "that"), {"*": "{relation}{object}"}).casefold() == f"{words}that"
 
 
-def test_addresses_are_names(tmp_path: Path) -> None:
+def test_addresses_are_names(tmp_path):
     row = "<http://dbpedia.org/resource/Marie_Curie>\thttp://dbpedia.org/ontology/birthPlace\thttp://dbpedia.org/resource/Warsaw%20(city)\n"
     texts, _ = documents(write(tmp_path / "facts.tsv", f"subject\tpredicate\tobject\n{row}"))
     assert texts == {"Marie Curie": "Marie Curie birth place Warsaw (city)."}
 
 
-def test_a_table_is_a_corpus_with_links(tmp_path: Path) -> None:
+def test_a_table_is_a_corpus_with_links(tmp_path):
     """Objects lead to the documents on them; a subject with more links than are kept, and circles, are no trouble."""
     many = "".join(f"Hub,knows,Thing {number}\nThing {number},knows,Hub\n" for number in range(MOST_LINKS + 50))
     path = write(tmp_path / "facts.csv", ROWS + "Poland,capital,Warsaw\nPoland,neighbour,Poland\n" + many)
@@ -151,7 +149,7 @@ def test_a_table_is_a_corpus_with_links(tmp_path: Path) -> None:
     store = BlockStore.open(tmp_path / "corpus")
     neighbours = Neighbours(store)
 
-    def led(title: str) -> set[str]:
+    def led(title):
         rows = store.live_rows_of_document(f"facts.csv#{title}")
         return {store.block(int(end)).title for row in rows for end in neighbours.of_row(int(row))}
 
@@ -159,7 +157,7 @@ def test_a_table_is_a_corpus_with_links(tmp_path: Path) -> None:
     assert led("Thing 7") == {"Hub"} and len(led("Hub")) == MOST_LINKS
 
 
-def test_the_source_of_a_fact_is_kept(tmp_path: Path) -> None:
+def test_the_source_of_a_fact_is_kept(tmp_path):
     toml = write(tmp_path / "words.toml", '"*" = "{relation} = {object}"')
     path = write(tmp_path / "facts.csv", ROWS.replace("Warsaw,country", ",,\nWarsaw,country"))
     options = SourceOptions(templates=str(toml))

@@ -3,8 +3,6 @@
 import gzip
 import io
 import sys
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,12 +12,12 @@ from realm.documents.sources import iter_documents
 from realm.errors import MissingExtra
 
 
-def page(word: str) -> bytes:
+def page(word):
     text = f"The article about {word} is long enough to be read by people who like {word} and other things of that kind."
     return f"<html><head><title>{word}</title></head><body><h1>On {word}</h1><p>{text}</p></body></html>".encode()
 
 
-def write_warc(path: Path, pages: list[tuple[str, str, str, bytes]]) -> None:
+def write_warc(path, pages):
     """(URL, status, content type, body) of each response, with an info record before and a request after each."""
     pytest.importorskip("trafilatura")
     writer_module = pytest.importorskip("warcio.warcwriter")
@@ -47,7 +45,7 @@ PAGES = [
 
 
 @pytest.mark.parametrize("name", ["news.warc", "news.warc.gz", "news"])
-def test_pages_of_an_archive(tmp_path: Path, name: str) -> None:
+def test_pages_of_an_archive(tmp_path, name):
     path = tmp_path / name
     write_warc(path, PAGES)
     records = list(iter_documents(path))
@@ -63,7 +61,7 @@ def test_pages_of_an_archive(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.warc", "a.warc.gz"])
-def test_truncated_archive(tmp_path: Path, name: str) -> None:
+def test_truncated_archive(tmp_path, name):
     """Wherever the file is cut: whole pages stay, half pages are no documents, and a cut within a page is counted."""
     path = tmp_path / name
     write_warc(path, PAGES[:1] + PAGES[-1:])
@@ -79,12 +77,12 @@ def test_truncated_archive(tmp_path: Path, name: str) -> None:
     assert {(0, 1), (1, 0), (1, 1)} <= counts
 
 
-def test_no_archive(tmp_path: Path) -> None:
+def test_no_archive(tmp_path):
     (tmp_path / "bad.warc").write_bytes(b"this is no archive\r\n\r\n")
     assert list(iter_documents(tmp_path / "bad.warc")) == [Rejected(str(tmp_path / "bad.warc"), 1, "damaged file")]
 
 
-def test_a_page_that_unpacks_to_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_that_unpacks_to_too_much(tmp_path, monkeypatch):
     monkeypatch.setattr(streams, "LINE_LIMIT", 10_000)
     write_warc(tmp_path / "a.warc.gz", [("http://a.org/b", "200 OK", "text/html", gzip.compress(bytes(10**6))), PAGES[0]])
     first, second = iter_documents(tmp_path / "a.warc.gz")
@@ -92,8 +90,8 @@ def test_a_page_that_unpacks_to_too_much(tmp_path: Path, monkeypatch: pytest.Mon
     assert isinstance(second, SourceDocument)
 
 
-def test_without_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    module: Any = None
+def test_without_the_extra(tmp_path, monkeypatch):
+    module = None
     monkeypatch.setitem(sys.modules, "warcio.archiveiterator", module)
     (tmp_path / "a.warc").write_bytes(b"WARC/1.0\r\n")
     with pytest.raises(MissingExtra, match="needs the extra 'warc'"):

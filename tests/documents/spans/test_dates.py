@@ -13,12 +13,11 @@ TAGGER = DateNumberTagger()
 MARKS = {"⟦": "date", "⟪": "number"}
 
 
-def cases(name: str) -> list[str]:
-    lines = (Path(__file__).parent / name).read_text("utf-8").splitlines()
-    return [line for line in lines if line and not line.startswith("#")]
+def cases(name):
+    return [line for line in (Path(__file__).parent / name).read_text("utf-8").splitlines() if line and not line.startswith("#")]
 
 
-def unmarked(line: str) -> tuple[str, list[TaggedSpan]]:
+def unmarked(line):
     """The text of a marked line, and its spans."""
     text, spans = "", []
     for part in re.split("(⟦[^⟧]*⟧|⟪[^⟫]*⟫)", line):
@@ -30,7 +29,7 @@ def unmarked(line: str) -> tuple[str, list[TaggedSpan]]:
 
 
 @pytest.mark.parametrize(("name", "spans_in_it"), [("dates_found.txt", 200), ("dates_found_more.txt", 165)])
-def test_dates_and_numbers_are_found_with_their_borders(name: str, spans_in_it: int) -> None:
+def test_dates_and_numbers_are_found_with_their_borders(name, spans_in_it):
     found = wanted = extra = 0
     missed = []
     for line in cases(name):
@@ -47,7 +46,7 @@ def test_dates_and_numbers_are_found_with_their_borders(name: str, spans_in_it: 
 
 
 @pytest.mark.parametrize(("name", "lines_in_it"), [("dates_traps.txt", 200), ("dates_traps_more.txt", 150)])
-def test_labels_and_identifiers_are_left_alone(name: str, lines_in_it: int) -> None:
+def test_labels_and_identifiers_are_left_alone(name, lines_in_it):
     lines = cases(name)
     assert len(lines) >= lines_in_it
     fooled = [line for line in lines if TAGGER.tag(line)]
@@ -55,7 +54,7 @@ def test_labels_and_identifiers_are_left_alone(name: str, lines_in_it: int) -> N
 
 
 @given(st.text(alphabet="0123456789 .,-–:/'$%年月 日アMarchADmile[]()\u200d", max_size=60))
-def test_any_text_gives_ordered_spans_that_touch_no_white_space(text: str) -> None:
+def test_any_text_gives_ordered_spans_that_touch_no_white_space(text):
     reached = 0
     for start, end, kind in TAGGER.tag(text):
         assert reached <= start < end <= len(text)
@@ -64,7 +63,7 @@ def test_any_text_gives_ordered_spans_that_touch_no_white_space(text: str) -> No
         reached = end
 
 
-def test_long_runs_of_digits_are_read_once() -> None:
+def test_long_runs_of_digits_are_read_once():
     assert TAGGER.tag("1" * 100_000) == []
     assert TAGGER.tag("1 " * 50_000 + "end") == []
     assert len(TAGGER.tag("1969, " * 20_000)) == 20_000

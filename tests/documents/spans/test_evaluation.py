@@ -2,7 +2,6 @@
 
 import json
 import lzma
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +19,7 @@ SENTENCES = [
 
 
 @pytest.fixture
-def labelled(tmp_path: Path) -> Path:
+def labelled(tmp_path):
     path = tmp_path / "gold.jsonl"
     path.write_text("".join(json.dumps({"tokens": tokens, "tags": tags}) + "\n" for tokens, tags in SENTENCES))
     return path
@@ -38,11 +37,11 @@ def labelled(tmp_path: Path) -> Path:
         ("", []),
     ],
 )
-def test_spans_of_labels(labels: str, spans: list[tuple[int, int, str]]) -> None:
+def test_spans_of_labels(labels, spans):
     assert spans_of(labels.split()) == spans
 
 
-def test_scores_are_counts(labelled: Path) -> None:
+def test_scores_are_counts(labelled):
     # Found: Ada Lovelace (exact), London (exact), King Bob (touches), 1843 (a date, which the file never marks); paris is missed.
     found = evaluate_tagger(labelled)
     assert {name: found[name] for name in ("sentences", "marked", "predicted", "left_out", "correct")} == {
@@ -52,19 +51,18 @@ def test_scores_are_counts(labelled: Path) -> None:
     assert found["f1"] == pytest.approx(4 / 7)
 
 
-def test_a_corpus_teaches_the_tagger(labelled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_corpus_teaches_the_tagger(labelled, tmp_path, capsys):
     source = tmp_path / "docs.jsonl"
     text = "Once the king was here. Then a King spoke to Bob. Now the king sleeps and Ada Lovelace reads."
     source.write_text(json.dumps({"id": "1", "title": "", "text": text}) + "\n")
     build_corpus([source], tmp_path / "corpus", vocab_size=300, tagger="truecase")
     own = evaluate_tagger(labelled, corpus=tmp_path / "corpus")
-    again = evaluate_tagger(labelled, "truecase", tmp_path / "corpus")
-    assert own == again and own["left_out"] == 0 and own["correct"] == 2
+    assert own == evaluate_tagger(labelled, "truecase", tmp_path / "corpus") and own["left_out"] == 0 and own["correct"] == 2
     assert main(["tagger", "eval", str(labelled), "--corpus", str(tmp_path / "corpus"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1]) == own
 
 
-def test_columns_and_compressed_files_read_the_same(labelled: Path, tmp_path: Path) -> None:
+def test_columns_and_compressed_files_read_the_same(labelled, tmp_path):
     rows = read_labelled(labelled)
     assert rows[0] == LabelledSentence(tuple(SENTENCES[0][0]), tuple(SENTENCES[0][1]))
     assert [rows[0].text[start:end] for start, end in rows[0].edges] == SENTENCES[0][0]
@@ -90,13 +88,13 @@ def test_columns_and_compressed_files_read_the_same(labelled: Path, tmp_path: Pa
         ("word\n", "one column"),
     ],
 )
-def test_files_that_cannot_be_read(content: str, problem: str, tmp_path: Path) -> None:
+def test_files_that_cannot_be_read(content, problem, tmp_path):
     path = tmp_path / "bad.txt"
     path.write_text(content)
     with pytest.raises(DataError, match=problem):
         read_labelled(path)
 
 
-def test_names_by_casing_on_real_text(data_dir: Path) -> None:
+def test_names_by_casing_on_real_text(data_dir):
     found = evaluate_tagger(data_dir / "ner" / "wikigold_part.jsonl.xz", "truecase")
     assert found["f1"] >= 0.78 and found["touching"] >= 0.90

@@ -1,7 +1,6 @@
 """Taggers of models that lie outside the corpus: a Hugging Face token classifier and a spaCy pipeline, both made here."""
 
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +13,7 @@ WORDS = {"ada": 1, "lovelace": 2, "1815": 3, "acme": 4, "##corp": 0}
 
 
 @pytest.fixture(scope="module")
-def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def classifier(tmp_path_factory):
     """A tiny BERT whose label is decided by the wordpiece alone: the embeddings of ``WORDS`` point to their labels."""
     torch = pytest.importorskip("torch")
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
@@ -45,7 +44,7 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def test_a_token_classifier_tags_by_its_labels(classifier: Path, tmp_path: Path) -> None:
+def test_a_token_classifier_tags_by_its_labels(classifier, tmp_path):
     tagger = TaggerPlan(f"hf:{classifier}").learned_from([])
     text = "The Ada Lovelace of 1815. AcmeCorp acme, Ada Ada of"
     spans = [(text[span.start : span.end], span.kind) for span in tagger.tag(text)]
@@ -54,7 +53,7 @@ def test_a_token_classifier_tags_by_its_labels(classifier: Path, tmp_path: Path)
     assert load_tagger(tmp_path / "tagger.json").tag(text) == tagger.tag(text)
 
 
-def test_batches_and_windows_change_nothing(classifier: Path) -> None:
+def test_batches_and_windows_change_nothing(classifier):
     tagger = TaggerPlan(f"hf:{classifier}").learned_from([])
     texts = ["", " ", "of", *("of " * number + "Ada Lovelace of the Acme" for number in range(70))]
     texts.append(" ".join(["Ada Lovelace of"] * 100))  # more wordpieces than the model takes
@@ -65,7 +64,7 @@ def test_batches_and_windows_change_nothing(classifier: Path) -> None:
     assert [(span.end - span.start, span.kind) for span in together[-1]] == [(12, "name")] * 100
 
 
-def test_models_that_cannot_be_used_are_refused(classifier: Path, tmp_path: Path) -> None:
+def test_models_that_cannot_be_used_are_refused(classifier, tmp_path):
     with pytest.raises(DataError, match=r"no token classifier .*Give a hub name or a directory"):
         TaggerPlan(f"hf:{tmp_path}")
     from transformers import AutoModelForTokenClassification, AutoTokenizer
@@ -78,9 +77,8 @@ def test_models_that_cannot_be_used_are_refused(classifier: Path, tmp_path: Path
         TaggerPlan(f"hf:{tmp_path / 'unnamed'}")
 
 
-def test_a_spacy_pipeline_tags_its_entities(tmp_path: Path) -> None:
-    spacy = pytest.importorskip("spacy")
-    pipeline = spacy.blank("en")
+def test_a_spacy_pipeline_tags_its_entities(tmp_path):
+    pipeline = pytest.importorskip("spacy").blank("en")
     ruler = pipeline.add_pipe("entity_ruler")
     ruler.add_patterns([{"label": "ORG", "pattern": "Acme Works"}, {"label": "MONEY", "pattern": "five crowns"}])
     pipeline.to_disk(tmp_path / "pipeline")
@@ -96,19 +94,19 @@ def test_a_spacy_pipeline_tags_its_entities(tmp_path: Path) -> None:
         TaggerPlan("spacy:en_nothing")
 
 
-def test_spacy_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spacy_is_an_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "spacy", None)
     with pytest.raises(MissingExtra, match=r"pip install 'realm-qa\[spacy\]'"):
         TaggerPlan("spacy:en_core_web_sm")
 
 
 @pytest.mark.parametrize("spec", ["", "nothing", "default:x", "hf:", "hf", "dates+", "truecase:now"])
-def test_a_spec_that_names_no_tagger_is_refused(spec: str) -> None:
+def test_a_spec_that_names_no_tagger_is_refused(spec):
     with pytest.raises(ConfigError, match=r"no tagger .*Join with \+"):
         TaggerPlan(spec)
 
 
-def test_a_spec_may_leave_parts_out(tmp_path: Path) -> None:
+def test_a_spec_may_leave_parts_out(tmp_path):
     text = "In 1969 London was wet."
     sentences = ["We saw London."]
     assert [span.kind for span in TaggerPlan("truecase").learned_from(sentences).tag(text)] == ["name"]
@@ -122,5 +120,5 @@ def test_a_spec_may_leave_parts_out(tmp_path: Path) -> None:
     assert [span.kind for span in both.tag(text)] == ["date", "phrase"]
 
 
-def test_labels_of_tag_sets_have_kinds() -> None:
+def test_labels_of_tag_sets_have_kinds():
     assert [kind_of(label) for label in ("PER", "DATE", "money", "")] == ["name", "date", "number", "name"]

@@ -1,23 +1,21 @@
 """Taggers: names by casing, dates and numbers, gazetteers, combinations, saved state."""
 
-from pathlib import Path
-
 import pytest
 
 from realm.documents.spans.dates import DateNumberTagger
 from realm.documents.spans.gazetteer import GazetteerTagger
-from realm.documents.spans.spans import CombinedTagger, SpanTagger, TaggedSpan
+from realm.documents.spans.spans import CombinedTagger, TaggedSpan
 from realm.documents.spans.specs import TaggerPlan, load_tagger, save_tagger
 from realm.documents.spans.truecase import CasingCounts, TruecaseTagger
 from realm.errors import CorpusError, DataError
 
 
-def marked(tagger: SpanTagger, text: str) -> list[str]:
+def marked(tagger, text):
     return [text[span.start : span.end] for span in tagger.tag(text)]
 
 
 @pytest.fixture(scope="module")
-def truecase() -> TruecaseTagger:
+def truecase():
     casing = CasingCounts()
     casing.add(
         [
@@ -48,15 +46,15 @@ def truecase() -> TruecaseTagger:
         ("", []),
     ],
 )
-def test_truecase(truecase: TruecaseTagger, text: str, names: list[str]) -> None:
+def test_truecase(truecase, text, names):
     assert marked(truecase, text) == names
 
 
-def test_bare_months_are_dates(truecase: TruecaseTagger) -> None:
+def test_bare_months_are_dates(truecase):
     assert truecase.tag("We met in April.") == [TaggedSpan(10, 15, "date")]
 
 
-def test_gazetteer(tmp_path: Path) -> None:
+def test_gazetteer(tmp_path):
     path = tmp_path / "phrases.txt"
     path.write_text("# currencies\npound sterling\npound\nSwiss  franc\nrock'n'roll\n\n", encoding="utf-8")
     tagger = GazetteerTagger.from_file(path)
@@ -69,12 +67,12 @@ def test_gazetteer(tmp_path: Path) -> None:
             GazetteerTagger.from_file(tmp_path / bad)
 
 
-def test_longest_wins_and_spans_never_overlap() -> None:
+def test_longest_wins_and_spans_never_overlap():
     tagger = CombinedTagger([GazetteerTagger(["march"]), DateNumberTagger(), TruecaseTagger({})])
     assert marked(tagger, "The 12 March 1969 Treaty of Rome began a march.") == ["12 March 1969", "Treaty of Rome", "march"]
 
 
-def test_state_survives_saving(tmp_path: Path) -> None:
+def test_state_survives_saving(tmp_path):
     (tmp_path / "phrases.txt").write_text("pound sterling\n")
     plan = TaggerPlan(gazetteer=tmp_path / "phrases.txt")
     chinese = ["".join(map(chr, range(0x5000, 0x5100))), *["在北京大学。", "去北京大学！", "看北京大学、", "到北京大学？"] * 2]

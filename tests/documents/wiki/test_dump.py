@@ -6,14 +6,12 @@ import lzma
 import re
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
 import realm.documents.wiki.dump as wikidump
 from realm.documents.links import title_key
-from realm.documents.records import DAMAGED, EMPTY_TEXT, Record, Redirect, Rejected, SourceDocument
+from realm.documents.records import DAMAGED, EMPTY_TEXT, Redirect, Rejected, SourceDocument
 from realm.documents.wiki.dump import (
     BROKEN_XML,
     DISAMBIGUATION,
@@ -33,7 +31,7 @@ SITE = """<siteinfo><sitename>W</sitename><dbname>testwiki</dbname><namespaces><
 <namespace key="10">Templato</namespace></namespaces></siteinfo>"""
 
 
-def dump(*pages: str, schema: str = "0.11", site: str = SITE) -> str:
+def dump(*pages, schema="0.11", site=SITE):
     return (
         f'<mediawiki xmlns="http://www.mediawiki.org/xml/export-{schema}/" version="{schema}">\n{site}\n'
         + "\n".join(pages)
@@ -41,7 +39,7 @@ def dump(*pages: str, schema: str = "0.11", site: str = SITE) -> str:
     )
 
 
-def page(number: int, title: str, text: str, ns: str | None = "0", extra: str = "", revision: str = "") -> str:
+def page(number, title, text, ns="0", extra="", revision=""):
     namespace = "" if ns is None else f"<ns>{ns}</ns>"
     return (
         f"<page><title>{title}</title>{namespace}<id>{number}</id>{extra}"
@@ -49,15 +47,15 @@ def page(number: int, title: str, text: str, ns: str | None = "0", extra: str = 
     )
 
 
-def articles(count: int) -> str:
+def articles(count):
     return dump(*(page(n, f"Page {n}", f"The '''page''' of number {n} is [[about|all about]] cats. " * 20) for n in range(count)))
 
 
-def documents(records: Iterator[Record]) -> list[SourceDocument]:
+def documents(records):
     return [record for record in records if isinstance(record, SourceDocument)]
 
 
-def test_articles_and_what_is_left_out(tmp_path: Path) -> None:
+def test_articles_and_what_is_left_out(tmp_path):
     path = tmp_path / "wiki.xml"
     pages = [
         page(1, "Cat &amp; dog", "A '''cat''' [[Resym:x.jpg]]is here.\n== References ==\n&lt;ref>x&lt;/ref>"),
@@ -78,7 +76,7 @@ def test_articles_and_what_is_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("schema", [f"0.{minor}" for minor in range(3, 12)])
-def test_schemas(tmp_path: Path, schema: str) -> None:
+def test_schemas(tmp_path, schema):
     """Before 0.6 pages have no namespace element, before 0.4 redirects none either."""
     path = tmp_path / "wiki.xml"
     ns = None if schema < "0.6" and len(schema) == 3 else "0"
@@ -89,7 +87,7 @@ def test_schemas(tmp_path: Path, schema: str) -> None:
     assert [document.title for document in documents(read_wikidump(path))] == ["A", "2001: D"]
 
 
-def test_the_latest_of_several_revisions(tmp_path: Path) -> None:
+def test_the_latest_of_several_revisions(tmp_path):
     path = tmp_path / "wiki.xml"
     older, newest, old = (
         f"<revision><timestamp>{time}</timestamp><text>{text}</text></revision>"
@@ -102,7 +100,7 @@ def test_the_latest_of_several_revisions(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-8-sig"])
-def test_encodings(tmp_path: Path, encoding: str) -> None:
+def test_encodings(tmp_path, encoding):
     path = tmp_path / "wiki.xml"
     declared = '<?xml version="1.0" encoding="utf-16"?>' if encoding == "utf-16-le" else ""
     path.write_bytes((declared + dump(page(1, "Кот", "Кот – животное."))).encode(encoding))
@@ -110,7 +108,7 @@ def test_encodings(tmp_path: Path, encoding: str) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
-def test_truncated_xml(tmp_path: Path, encoding: str) -> None:
+def test_truncated_xml(tmp_path, encoding):
     path = tmp_path / "wiki.xml"
     text = dump(page(1, "A", "The A."), page(2, "B", "The B."), page(3, "C", "The C."))
     path.write_bytes(text[: text.index("The C.")].encode(encoding))
@@ -119,7 +117,7 @@ def test_truncated_xml(tmp_path: Path, encoding: str) -> None:
     assert rejected == Rejected(str(path), 6, BROKEN_XML)
 
 
-def test_what_follows_the_end_is_rejected(tmp_path: Path) -> None:
+def test_what_follows_the_end_is_rejected(tmp_path):
     path = tmp_path / "wiki.xml"
     path.write_text(dump(page(1, "A", "The A.")) + dump(page(2, "B", "The B.")), "utf-8")
     first, rejected = read_wikidump(path)
@@ -127,11 +125,10 @@ def test_what_follows_the_end_is_rejected(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", [".bz2", ".gz", ".xz"])
-def test_truncated_compression(tmp_path: Path, ending: str) -> None:
+def test_truncated_compression(tmp_path, ending):
     pack = {".bz2": lambda data: bz2.compress(data, 1), ".gz": gzip.compress, ".xz": lzma.compress}[ending]
     noise = "".join(f"{number * 7919 % 99991} " for number in range(20_000))
-    text = dump(*(page(n, f"Page {n}", f"{n} " + noise) for n in range(8)))
-    data = pack(text.encode())
+    data = pack(dump(*(page(n, f"Page {n}", f"{n} " + noise) for n in range(8))).encode())
     path = tmp_path / f"wiki.xml{ending}"
     path.write_bytes(data[: len(data) * 7 // 8])
     *whole, rejected = read_wikidump(path)
@@ -149,7 +146,7 @@ def test_truncated_compression(tmp_path: Path, ending: str) -> None:
         ('<!DOCTYPE a [<!ENTITY b "c"><!ENTITY d "&b;&b;">]><mediawiki>&d;</mediawiki>', "document type"),
     ],
 )
-def test_no_dump(tmp_path: Path, content: str, said: str) -> None:
+def test_no_dump(tmp_path, content, said):
     path = tmp_path / "other.xml"
     path.write_text(content, "utf-8")
     with pytest.raises(DataError, match=said) as caught:
@@ -157,20 +154,20 @@ def test_no_dump(tmp_path: Path, content: str, said: str) -> None:
     assert "\n" not in str(caught.value) and caught.value.cure
 
 
-def test_a_missing_file_is_rejected_as_unreadable(tmp_path: Path) -> None:
+def test_a_missing_file_is_rejected_as_unreadable(tmp_path):
     assert [type(record) for record in read_wikidump(tmp_path / "none.xml.bz2")] == [Rejected]
 
 
 # --- decompression
 
 
-def _many_blocks() -> bytes:
+def _many_blocks():
     return "".join(f"{number * number % 1_000_003:x} " for number in range(120_000)).encode()
 
 
 @pytest.mark.parametrize("library", [True, False], ids=["indexed_bzip2", "standard library"])
 @pytest.mark.parametrize("streams", [1, 9])
-def test_bzip2_in_parallel(tmp_path: Path, streams: int, library: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bzip2_in_parallel(tmp_path, streams, library, monkeypatch):
     """A single stream of many blocks, and a file of many streams, against the bz2 module."""
     if library:
         pytest.importorskip("indexed_bzip2")
@@ -188,7 +185,7 @@ def test_bzip2_in_parallel(tmp_path: Path, streams: int, library: bool, monkeypa
 
 @pytest.mark.parametrize("name", ["wiki.xml", "wiki.xml.bz2", "wiki"])
 @pytest.mark.parametrize("kind", [".bz2", ".gz", ".xz", ".zst", ""])
-def test_what_counts_is_the_content_not_the_name(tmp_path: Path, pack: Callable[[Path, bytes], None], name: str, kind: str) -> None:
+def test_what_counts_is_the_content_not_the_name(tmp_path, pack, name, kind):
     path = tmp_path / f"packed{kind}"
     pack(path, dump(page(1, "A", "The A.")).encode())
     path = path.rename(tmp_path / name)
@@ -196,7 +193,7 @@ def test_what_counts_is_the_content_not_the_name(tmp_path: Path, pack: Callable[
 
 
 @pytest.mark.parametrize("library", [True, False], ids=["indexed_bzip2", "standard library"])
-def test_damaged_bzip2_gives_what_was_whole(tmp_path: Path, library: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_bzip2_gives_what_was_whole(tmp_path, library, monkeypatch):
     """And nothing of the block whose checksum is wrong."""
     if not library:
         monkeypatch.setitem(sys.modules, "indexed_bzip2", None)
@@ -216,7 +213,7 @@ def test_damaged_bzip2_gives_what_was_whole(tmp_path: Path, library: bool, monke
 # --- worker processes
 
 
-def test_the_result_does_not_depend_on_the_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_result_does_not_depend_on_the_workers(tmp_path, monkeypatch):
     monkeypatch.setattr(wikidump, "CHUNK_CHARS", 20_000)
     path = tmp_path / "wiki.xml.bz2"
     path.write_bytes(bz2.compress(articles(90).encode()))
@@ -229,7 +226,7 @@ def test_the_result_does_not_depend_on_the_workers(tmp_path: Path, monkeypatch: 
 # --- real dumps
 
 
-def _counted_in_xml(data: bytes) -> int:
+def _counted_in_xml(data):
     """Pages of namespace 0 without a redirect element, by the XML's text alone."""
     text = data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8")
     heads = (part.split("<revision>")[0] for part in text.split("<page>")[1:])
@@ -246,12 +243,12 @@ LEFT_OUT = {
 }
 
 
-def test_every_dump_is_accounted_for(data_dir: Path, tmp_path: Path) -> None:
+def test_every_dump_is_accounted_for(data_dir, tmp_path):
     """Articles and what is left out add up to the namespace-0 pages without a redirect that another way of counting finds."""
     paths = [path for path in sorted((data_dir / "dumps").iterdir()) if path.name.endswith((".xml", ".xml.bz2"))]
     assert len(paths) == 15
     for path in paths:
-        reasons: Counter[str | None] = Counter()
+        reasons = Counter()
         data = bz2.decompress(path.read_bytes()) if path.suffix == ".bz2" else path.read_bytes()
         plain = tmp_path / "dump.xml"
         plain.write_bytes(data)
@@ -268,7 +265,7 @@ def test_every_dump_is_accounted_for(data_dir: Path, tmp_path: Path) -> None:
     [("aawiki-20260101-pages-meta-current", 1), ("bgwiki-shortened-pages-articles", 0), ("smallwiki-pages-articles", 8)]
     + [(f"dbpedia-minidump-{language}", 0) for language in ("ar", "commons", "fr", "ja", "simple", "zh")],
 )
-def test_real_dumps_leave_prose_only(data_dir: Path, name: str, without_prose: int) -> None:
+def test_real_dumps_leave_prose_only(data_dir, name, without_prose):
     records = list(read_wikidump(data_dir / "dumps" / f"{name}.xml.bz2"))
     assert [record.reason for record in records if isinstance(record, Rejected)] == [EMPTY_TEXT] * without_prose
     assert not [one for one in documents(iter(records)) if any(mark in one.text for mark in ("{{", "[[", "<ref", "{|", "'''"))]

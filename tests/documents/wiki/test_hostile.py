@@ -1,13 +1,12 @@
 """Hostile wikitext takes time linear in its length: by counting work, never by a clock."""
 
 import sys
-from collections.abc import Callable, Iterator
 
 import pytest
 
 from realm.documents.wiki.text import DEPTH, BracketWriter, clean_wikitext
 
-HOSTILE: dict[str, Callable[[int], str]] = {
+HOSTILE = {
     "open templates": lambda n: "{{" * n,
     "open links": lambda n: "[[" * n,
     "open tables": lambda n: "\n{|" * n,
@@ -39,19 +38,19 @@ HOSTILE: dict[str, Callable[[int], str]] = {
 class _Work:
     """Counts executed lines of ours: Python work, independent of the machine's speed."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.lines = 0
 
-    def __call__(self, frame: object, event: str, argument: object) -> "_Work":
+    def __call__(self, frame, event, argument):
         self.lines += event == "line"
         return self
 
 
 @pytest.fixture
-def work() -> Iterator[Callable[[str], int]]:
+def work():
     before = sys.gettrace()
 
-    def count(text: str) -> int:
+    def count(text):
         counter = _Work()
         sys.settrace(counter)
         try:
@@ -65,14 +64,14 @@ def work() -> Iterator[Callable[[str], int]]:
 
 
 @pytest.mark.parametrize("shape", HOSTILE)
-def test_work_is_linear_in_the_length(shape: str, work: Callable[[str], int]) -> None:
+def test_work_is_linear_in_the_length(shape, work):
     clean_wikitext(HOSTILE[shape](10))  # compile what is compiled once
     small, large = work(HOSTILE[shape](1_000)), work(HOSTILE[shape](2_000))
     assert large <= 2.2 * small + 500
 
 
 @pytest.mark.parametrize("shape", ["nested templates", "nested links", "nested tables", "open templates"])
-def test_no_character_is_copied_more_often_than_the_depth_allows(shape: str) -> None:
+def test_no_character_is_copied_more_often_than_the_depth_allows(shape):
     text = HOSTILE[shape](5_000)
     writer = BracketWriter(text, lambda name: str, lambda target: str)
     writer.render()
@@ -85,7 +84,7 @@ PATTERNS += ["separators in brackets", "separators", "headings", "entities", "ca
 
 
 @pytest.mark.parametrize("shape", PATTERNS)
-def test_half_a_million_openers(shape: str) -> None:
+def test_half_a_million_openers(shape):
     """Work in a pattern shows in no line count. Linear work is a second; quadratic work would run into the time limit of a test."""
     prose = clean_wikitext(HOSTILE[shape](500_000))
     assert not [mark for mark in ("{{", "}}", "[[", "]]", "{|", "|}", "'''", "<ref") if mark in prose]

@@ -4,16 +4,12 @@ Minutes on two cores for each seed: `make test-slow`.
 """
 
 import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from realm.experiments.world.atlas import DEMO_DOMAINS, write_atlas
 from realm.progress import Progress
-from realm.recipe import Recipe
 from realm.runs.run import run_recipe
 from realm.storage.metrics import MetricsLog
 from realm.training.pretrain.monitor import utility_gain
@@ -22,25 +18,23 @@ SEEDS = (0, 1, 2)
 PRETRAIN_STEPS = 200
 """The recipe itself stops after 80, to end in minutes; what pre-training adds shows in every seed only with more."""
 STAGES = ("corpus", "warm", "ict", "pretrain")
-Row = dict[str, float]
-FromNothing = Callable[[Path, dict[str, dict[str, Any]]], Recipe]
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
 
 
-def train(directory: Path, seed: int, from_nothing: FromNothing) -> Row:
+def train(directory, seed, from_nothing):
     """The recipe with another seed and a longer pre-training. Returns zero-shot gold recall, and what documents came to be worth."""
     recipe = from_nothing(directory, {"run": {"seed": seed}, "pretrain": {"steps": PRETRAIN_STEPS}})
     write_atlas(directory / "runs" / "atlas", domains=DEMO_DOMAINS)
     run_recipe(recipe, directory, stages=STAGES, progress=Progress(quiet=True))
-    results: dict[str, Any] = {stage: json.loads((directory / "results" / f"{stage}.json").read_text()) for stage in ("ict", "pretrain")}
+    results = {stage: json.loads((directory / "results" / f"{stage}.json").read_text()) for stage in ("ict", "pretrain")}
     row = {f"{stage} recall@{k}": results[stage]["recall_gold"][k] for k in ("1", "5") for stage in results}
     gained = utility_gain(MetricsLog(directory / "metrics.jsonl").rows())
     assert gained is not None
     return row | {"marginal utility": results["pretrain"]["marginal_utility"], "held-out utility": gained[0], "held-out gain": gained[1]}
 
 
-def table(rows: list[Row]) -> str:
+def table(rows):
     """One line for each number: every seed, mean, spread (the sample's standard deviation)."""
     lines = [f"{'':20s}" + "".join(f"  seed {seed}" for seed in SEEDS) + "    mean  spread"]
     for name in rows[0]:
@@ -50,24 +44,23 @@ def table(rows: list[Row]) -> str:
 
 
 @pytest.fixture(scope="module")
-def rows(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest, from_nothing: FromNothing) -> list[Row]:
+def rows(tmp_path_factory, request, from_nothing):
     found = [train(tmp_path_factory.mktemp(f"atlas-{seed}"), seed, from_nothing) for seed in SEEDS]
-    capture = request.config.pluginmanager.getplugin("capturemanager")
-    with capture.global_and_fixture_disabled():
+    with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
         print(f"\n{table(found)}")
     return found
 
 
 @pytest.fixture
-def mean(rows: list[Row]) -> Callable[[str], float]:
+def mean(rows):
     return lambda name: float(np.mean([row[name] for row in rows]))
 
 
 @pytest.mark.parametrize("k", [1, 5])
-def test_pretraining_finds_more_gold_documents_than_ict(mean: Callable[[str], float], k: int) -> None:
+def test_pretraining_finds_more_gold_documents_than_ict(mean, k):
     assert mean(f"pretrain recall@{k}") > mean(f"ict recall@{k}")
 
 
-def test_documents_come_to_help_to_fill_masks(mean: Callable[[str], float]) -> None:
+def test_documents_come_to_help_to_fill_masks(mean):
     """More than before the first step, where utility is above 0 already: the warm encoder reads, and ICT finds. Seed 0 had .51 nats."""
     assert mean("held-out gain") > 0.2

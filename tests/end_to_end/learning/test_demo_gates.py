@@ -1,8 +1,6 @@
 """What the demo promises, in more than one seed: minutes each on two cores. `make test-slow`."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,31 +13,30 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
 
 
 @pytest.fixture(scope="module", params=SEEDS)
-def claims(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def claims(request, tmp_path_factory):
     """The numbers of every claim."""
-    directory: Path = tmp_path_factory.mktemp(f"demo-{request.param}")
+    directory = tmp_path_factory.mktemp(f"demo-{request.param}")
     changes = {"run": {"seed": request.param}}
-    found: dict[str, Any] = run_demo(directory / "run", progress=Progress(quiet=True), show=lambda claim: None, changes=changes)["claims"]
-    capture = request.config.pluginmanager.getplugin("capturemanager")
-    with capture.global_and_fixture_disabled():
+    found = run_demo(directory / "run", progress=Progress(quiet=True), show=lambda claim: None, changes=changes)["claims"]
+    with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
         print(f"\nseed {request.param}: {json.dumps(found)}")
     return found
 
 
-def test_few_questions_raise_the_answers(claims: dict[str, Any]) -> None:
+def test_few_questions_raise_the_answers(claims):
     before, after = claims["before"], claims["questions"]
     assert after["em_interval"][0] > before["em"] and after["em"] >= 0.88 and after["recall"]["5"] >= 0.99
 
 
-def test_words_of_ones_own_are_understood_no_worse_than_by_words_alone(claims: dict[str, Any]) -> None:
+def test_words_of_ones_own_are_understood_no_worse_than_by_words_alone(claims):
     assert claims["own_words"]["em"] >= max(0.75, claims["bm25"]["em"] - 0.05)
 
 
-def test_what_it_knows_stands_in_the_documents(claims: dict[str, Any]) -> None:
+def test_what_it_knows_stands_in_the_documents(claims):
     assert claims["without_documents"]["em"] <= 0.1
     assert sum(claims["changed"]["added"]) >= 2 and len(claims["changed"]["added"]) == 3
 
 
-def test_the_explanation_is_one_that_a_person_would_nod_at(claims: dict[str, Any]) -> None:
+def test_the_explanation_is_one_that_a_person_would_nod_at(claims):
     explained = claims["explained"]
     assert explained["prediction"] == "pound sterling" and explained["p"] > 5 * explained["p_null"]

@@ -18,7 +18,7 @@ RECIPE = Path(__file__).resolve().parents[3] / "recipes" / "paper-base.toml"
 VOCABULARY = 30_522
 
 
-def write_vocabulary(path: Path) -> list[str]:
+def write_vocabulary(path):
     """As many entries as BERT's; returns those that are words."""
     letters = [*string.ascii_lowercase, *string.digits, *"?.,"]
     head = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{c}" for c in letters)]
@@ -30,7 +30,7 @@ def write_vocabulary(path: Path) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_two_steps_with_real_shapes(tmp_path: Path) -> None:
+def test_two_steps_with_real_shapes(tmp_path):
     from realm.text.tokenizer import read_vocabulary
 
     words, rng = write_vocabulary(tmp_path / "bert"), np.random.default_rng(0)

@@ -3,9 +3,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,7 +15,7 @@ from realm.storage.metrics import TIMES, MetricsLog
 STAGES = ("corpus", "warm", "ict", "pretrain", "finetune")
 TRAINED = ("finetune", "ict", "pretrain", "warm")
 # As the demo: the structured start (three layers, heads of 32), bfloat16, partners and more hidden wordpieces.
-OVERRIDES: dict[str, dict[str, Any]] = {
+OVERRIDES = {
     "run": {"bf16": True},
     "model": {"hidden": 64, "layers": 3},
     "warm": {"steps": 8, "check_every": 4, "least_steps": 8},
@@ -28,16 +25,16 @@ OVERRIDES: dict[str, dict[str, Any]] = {
 }
 
 
-def weights(run: Path) -> dict[str, str]:
+def weights(run):
     return {name: sha256_file(run / "stages" / name / "model.safetensors") for name in TRAINED}
 
 
-def rows(run: Path) -> list[dict[str, Any]]:
+def rows(run):
     """metrics.jsonl but for times."""
     return [{key: value for key, value in row.items() if key not in TIMES} for row in MetricsLog(run / "metrics.jsonl").rows()]
 
 
-def run_elsewhere(recipe: Path, out: Path, threads: int, hash_seed: int) -> None:
+def run_elsewhere(recipe, out, threads, hash_seed):
     """In a process of its own, whose sets of strings are ordered by ``hash_seed``."""
     overrides = OVERRIDES | {"run": {**OVERRIDES["run"], "threads": threads}}
     settings = [f"--set={section}.{key}={str(v).lower()}" for section, values in overrides.items() for key, v in values.items()]
@@ -48,7 +45,7 @@ def run_elsewhere(recipe: Path, out: Path, threads: int, hash_seed: int) -> None
 
 
 @pytest.mark.parametrize("threads", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_same_seed_twice(tmp_path: Path, write_tiny: Callable[[Path], Path], threads: int) -> None:
+def test_same_seed_twice(tmp_path, write_tiny, threads):
     recipe = write_tiny(tmp_path)
     for name, hash_seed in (("here", 1), ("there", 12345)):
         run_elsewhere(recipe, tmp_path / name, threads, hash_seed)
@@ -58,7 +55,7 @@ def test_same_seed_twice(tmp_path: Path, write_tiny: Callable[[Path], Path], thr
 
 
 @pytest.mark.parametrize("stage", ["warm", "ict"])
-def test_another_seed_is_another_run(tmp_path: Path, write_tiny: Callable[[Path], Path], stage: str) -> None:
+def test_another_seed_is_another_run(tmp_path, write_tiny, stage):
     recipe, found = write_tiny(tmp_path), []
     for seed in (0, 1):
         out = tmp_path / f"run-{seed}"

@@ -6,14 +6,13 @@ import hashlib
 import json
 from collections import Counter, defaultdict
 from importlib import resources
-from pathlib import Path
 
 import pytest
 from tokenizers import BertWordPieceTokenizer
 
-from realm.experiments.world.articles import Article, Ledger, count_tokens, write_domain
-from realm.experiments.world.atlas import Atlas, build_atlas, separate_answers, write_atlas
-from realm.experiments.world.tables import Domain, bare, fields, load_domains, normalise_answer, parse_domain, slug
+from realm.experiments.world.articles import Ledger, count_tokens, write_domain
+from realm.experiments.world.atlas import build_atlas, separate_answers, write_atlas
+from realm.experiments.world.tables import bare, fields, load_domains, normalise_answer, parse_domain, slug
 
 FACTS = [
     ("countries/france", "capital", "Paris"),
@@ -61,38 +60,38 @@ FACTS = [
 
 
 @pytest.fixture(scope="module")
-def atlas() -> Atlas:
+def atlas():
     return build_atlas(0)
 
 
 @pytest.fixture(scope="module")
-def questions(atlas: Atlas) -> list[dict]:
+def questions(atlas):
     return [q for split in ("train", "dev", "test") for q in atlas.questions[split]]
 
 
 @pytest.fixture(scope="module")
-def written() -> tuple[Ledger, list[tuple[Domain, list[Article]]]]:
+def written():
     ledger = Ledger(0)
     return ledger, [(domain, write_domain(domain, ledger)) for domain in load_domains()]
 
 
 @pytest.fixture(scope="module")
-def tokenizer(atlas: Atlas, questions: list[dict]) -> BertWordPieceTokenizer:
+def tokenizer(atlas, questions):
     wordpiece = BertWordPieceTokenizer(lowercase=True)
     texts = [_full(document) for document in atlas.documents]
     wordpiece.train_from_iterator(texts + [q["question"] for q in questions], vocab_size=6000, show_progress=False)
     return wordpiece
 
 
-def _full(document: dict[str, str]) -> str:
+def _full(document):
     return f"{document['title']} {document['text']}"
 
 
-def _pieces(tokenizer: BertWordPieceTokenizer, text: str) -> int:
+def _pieces(tokenizer, text):
     return len(tokenizer.encode(text, add_special_tokens=False).ids)
 
 
-def test_counts(atlas: Atlas, questions: list[dict]) -> None:
+def test_counts(atlas, questions):
     assert len(atlas.documents) >= 1500
     assert len(questions) >= 2000
     assert len(atlas.questions["train"]) >= 1400
@@ -101,7 +100,7 @@ def test_counts(atlas: Atlas, questions: list[dict]) -> None:
     assert len({q["kind"] for q in questions}) >= 12
 
 
-def test_lengths(atlas: Atlas, tokenizer: BertWordPieceTokenizer) -> None:
+def test_lengths(atlas, tokenizer):
     lengths = [_pieces(tokenizer, _full(d)) for d in atlas.documents]
     assert min(lengths) >= 60
     assert max(lengths) <= 250
@@ -109,28 +108,25 @@ def test_lengths(atlas: Atlas, tokenizer: BertWordPieceTokenizer) -> None:
     assert _pieces(tokenizer, _full(atlas.invented["document"])) >= 60
 
 
-def test_short_answers(questions: list[dict], tokenizer: BertWordPieceTokenizer) -> None:
-    long = {a for q in questions for a in q["answers"] if _pieces(tokenizer, a) > 10}
-    assert not long
+def test_short_answers(questions, tokenizer):
+    assert not {a for q in questions for a in q["answers"] if _pieces(tokenizer, a) > 10}
 
 
-def test_unique(atlas: Atlas, questions: list[dict]) -> None:
+def test_unique(atlas, questions):
     documents = atlas.documents
     assert len({d["id"] for d in documents}) == len(documents)
     assert len({d["text"] for d in documents}) == len(documents)
     assert len({q["id"] for q in questions}) == len(questions)
-    titles = Counter(d["title"] for d in documents)
-    assert [title for title, count in titles.items() if count > 1] == []
-    asked = Counter(q["question"] for q in questions)
-    assert [text for text, count in asked.items() if count > 1] == []
+    assert [title for title, count in Counter(d["title"] for d in documents).items() if count > 1] == []
+    assert [text for text, count in Counter(q["question"] for q in questions).items() if count > 1] == []
 
 
-def test_no_sentence_twice(written: tuple[Ledger, list]) -> None:
+def test_no_sentence_twice(written):
     sentences = Counter(text for _, articles in written[1] for article in articles for text in article.sentences)
     assert [text for text, count in sentences.items() if count > 1] == []
 
 
-def test_every_fact_twice(written: tuple[Ledger, list]) -> None:
+def test_every_fact_twice(written):
     ledger, domains = written
     for domain, articles in domains:
         texts = {article.id: article.text for article in articles}
@@ -144,7 +140,7 @@ def test_every_fact_twice(written: tuple[Ledger, list]) -> None:
                 assert all(value in texts[id_] for id_ in stating)
 
 
-def test_positives_contain_answers(atlas: Atlas, questions: list[dict]) -> None:
+def test_positives_contain_answers(atlas, questions):
     texts = {d["id"]: d["text"] for d in atlas.documents}
     for question in questions:
         positives = question["positive_ids"]
@@ -153,23 +149,22 @@ def test_positives_contain_answers(atlas: Atlas, questions: list[dict]) -> None:
             assert question["answers"][0] in texts[id_], (question["id"], id_)
 
 
-def test_questions_name_their_entity(questions: list[dict]) -> None:
+def test_questions_name_their_entity(questions):
     names = {e.key: bare(e.name) for domain in load_domains() for e in domain.entities}
     for question in questions:
-        key = question["id"].rsplit("/", 2)[0]
-        assert names[key] in question["question"]
+        assert names[question["id"].rsplit("/", 2)[0]] in question["question"]
         assert question["question"].endswith("?")
 
 
-def test_questions_are_not_statements() -> None:
+def test_questions_are_not_statements():
     for domain in load_domains():
         for kind in domain.facts.values():
             assert not set(kind.questions) & set(kind.statements)
 
 
-def test_splits_share_no_entity_and_no_answer(atlas: Atlas) -> None:
-    entities: dict[str, set[str]] = defaultdict(set)
-    answers: dict[str, set[str]] = defaultdict(set)
+def test_splits_share_no_entity_and_no_answer(atlas):
+    entities = defaultdict(set)
+    answers = defaultdict(set)
     for split, questions in atlas.questions.items():
         for question in questions:
             entities[split].add(question["id"].rsplit("/", 2)[0])
@@ -179,8 +174,8 @@ def test_splits_share_no_entity_and_no_answer(atlas: Atlas) -> None:
     assert not answers["train"] & (answers["dev"] | answers["test"])
 
 
-def test_separate_answers() -> None:
-    def question(id_: str, answer: str) -> dict:
+def test_separate_answers():
+    def question(id_, answer):
         return {"id": id_, "answers": [answer]}
 
     splits = separate_answers(
@@ -195,12 +190,11 @@ def test_separate_answers() -> None:
     assert [q["id"] for q in splits["test"]] == ["d/7/k/0", "d/8/k/0"]
 
 
-def test_deterministic(tmp_path: Path) -> None:
+def test_deterministic(tmp_path):
     digests = []
     for name in ("a", "b"):
         write_atlas(tmp_path / name)
-        files = sorted((tmp_path / name).iterdir())
-        digests.append({f.name: hashlib.sha256(f.read_bytes()).hexdigest() for f in files})
+        digests.append({f.name: hashlib.sha256(f.read_bytes()).hexdigest() for f in sorted((tmp_path / name).iterdir())})
     assert digests[0] == digests[1]
     assert set(digests[0]) == {
         "documents.jsonl",
@@ -215,21 +209,19 @@ def test_deterministic(tmp_path: Path) -> None:
     assert set(json.loads(lines[0])) == {"id", "title", "text"}
 
 
-def test_seed_matters(atlas: Atlas) -> None:
+def test_seed_matters(atlas):
     countries = next(domain for domain in load_domains() if domain.name == "countries")
     texts = {document["text"] for document in atlas.documents}
     assert not {article.text for article in write_domain(countries, Ledger(1))} <= texts
 
 
 @pytest.mark.parametrize(("key", "kind", "answer"), FACTS)
-def test_known_facts(atlas: Atlas, key: str, kind: str, answer: str) -> None:
-    entities = {e.key: e for domain in load_domains() for e in domain.entities}
-    assert entities[key].answers(kind)[0] == answer
-    texts = [d["text"] for d in atlas.documents if d["id"].startswith(f"{key}/")]
-    assert sum(answer in text for text in texts) >= 2
+def test_known_facts(atlas, key, kind, answer):
+    assert {e.key: e for domain in load_domains() for e in domain.entities}[key].answers(kind)[0] == answer
+    assert sum(answer in text for text in [d["text"] for d in atlas.documents if d["id"].startswith(f"{key}/")]) >= 2
 
 
-def test_pound_sterling(atlas: Atlas) -> None:
+def test_pound_sterling(atlas):
     found = [
         sentence
         for document in atlas.documents
@@ -239,7 +231,7 @@ def test_pound_sterling(atlas: Atlas) -> None:
     assert len(set(found)) >= 2
 
 
-def test_tables_name_source_and_licence() -> None:
+def test_tables_name_source_and_licence():
     for domain in load_domains():
         notes = (
             resources.files("realm.experiments.world").joinpath("tables", f"{domain.name}.csv").read_text(encoding="utf-8").splitlines()[:2]
@@ -248,7 +240,7 @@ def test_tables_name_source_and_licence() -> None:
         assert all(note.partition(":")[2].strip() for note in notes), domain.name
 
 
-def test_invented_country_is_not_in_the_atlas(atlas: Atlas, questions: list[dict]) -> None:
+def test_invented_country_is_not_in_the_atlas(atlas, questions):
     everything = " ".join(map(_full, atlas.documents)) + " ".join(q["question"] for q in questions)
     document = atlas.invented["document"]
     assert document["title"] == "Tarvania"
@@ -259,7 +251,7 @@ def test_invented_country_is_not_in_the_atlas(atlas: Atlas, questions: list[dict
         assert question["answers"][0] in document["text"]
 
 
-def test_helpers() -> None:
+def test_helpers():
     assert normalise_answer("The Sagrada Família!") == "sagrada familia"
     assert slug("the Côte d'Or") == "cote-d-or"
     assert bare("the North Sea") == "North Sea"
@@ -274,13 +266,13 @@ def test_helpers() -> None:
         ("name,size\nX,1\n", "statements = ['a {name}', 'b', 'c', 'd']\nask = false", "in 'a"),
     ],
 )
-def test_bad_tables_are_refused(table: str, wording: str, message: str) -> None:
+def test_bad_tables_are_refused(table, wording, message):
     spec = f"domain = 'd'\ntitles = ['{{name}}', 'On {{name}}']\n[facts.size]\n{wording or 'statements = []'}\n"
     with pytest.raises(ValueError, match=message):
         _check(parse_domain("d", table, spec))
 
 
-def test_every_wording_can_be_used() -> None:
+def test_every_wording_can_be_used():
     domains = load_domains()
     for domain in domains:
         _check(domain)
@@ -288,7 +280,7 @@ def test_every_wording_can_be_used() -> None:
     assert len(names) == len(set(names)), "two entities of the same name"
 
 
-def _check(domain: Domain) -> None:
+def _check(domain):
     """Wordings that state and ask every fact often enough, and name columns that there are."""
     for kind in domain.facts.values():
         if len(set(kind.statements)) < 4 or (kind.ask and len(set(kind.questions)) < 3):
@@ -306,7 +298,7 @@ def _check(domain: Domain) -> None:
     assert used <= {"name", *(column for entity in domain.entities for column in entity.cells)}, domain.name
 
 
-def test_readme_lists_every_domain() -> None:
+def test_readme_lists_every_domain():
     readme = resources.files("realm.experiments.world").joinpath("README.md").read_text(encoding="utf-8")
     for domain in load_domains():
         assert f"| {domain.name} |" in readme

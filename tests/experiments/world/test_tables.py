@@ -1,19 +1,17 @@
 """A part of the atlas, and the phrases that casing does not give away."""
 
-from pathlib import Path
-
 import pytest
 
-from realm.experiments.world.atlas import ASKED, DEMO_DOMAINS, Atlas, build_atlas, write_atlas
+from realm.experiments.world.atlas import ASKED, DEMO_DOMAINS, build_atlas, write_atlas
 from realm.experiments.world.tables import bare, load_domains
 
 
 @pytest.fixture(scope="module")
-def part() -> Atlas:
+def part():
     return build_atlas(domains=DEMO_DOMAINS)
 
 
-def test_only_the_named_domains(part: Atlas) -> None:
+def test_only_the_named_domains(part):
     assert set(DEMO_DOMAINS) < {domain.name for domain in load_domains()}
     assert {row["id"].partition("/")[0] for row in part.documents} == set(DEMO_DOMAINS)
     ids = {row["id"] for row in part.documents}
@@ -21,13 +19,13 @@ def test_only_the_named_domains(part: Atlas) -> None:
         assert questions and all(set(q["positive_ids"]) <= ids and q["kind"].partition("/")[0] in DEMO_DOMAINS for q in questions)
 
 
-def test_the_demo_asks_about_thirty_kinds_of_fact(part: Atlas) -> None:
+def test_the_demo_asks_about_thirty_kinds_of_fact(part):
     """What the documentation says of the demo's part."""
     assert 1600 <= len(part.documents) <= 1800
     assert len({q["kind"] for questions in part.questions.values() for q in questions}) == 30
 
 
-def test_asking_less_changes_nothing_but_the_questions(part: Atlas) -> None:
+def test_asking_less_changes_nothing_but_the_questions(part):
     short = build_atlas(domains=DEMO_DOMAINS, asked=ASKED)
     assert (short.documents, short.phrases, short.invented) == (part.documents, part.phrases, part.invented)
     for split, questions in short.questions.items():
@@ -35,12 +33,12 @@ def test_asking_less_changes_nothing_but_the_questions(part: Atlas) -> None:
     assert len({q["kind"] for questions in short.questions.values() for q in questions}) == 12
 
 
-def test_no_name_means_every_domain() -> None:
+def test_no_name_means_every_domain():
     everything = tuple(domain.name for domain in load_domains())
     assert build_atlas(domains=()) == build_atlas(domains=everything)
 
 
-def test_phrases_are_lower_case_names_and_answers(part: Atlas) -> None:
+def test_phrases_are_lower_case_names_and_answers(part):
     assert {"pound sterling", "hydrogen", "baht", "yen"} <= set(part.phrases)
     assert part.phrases == sorted(set(part.phrases)) and all(phrase[0].islower() for phrase in part.phrases)
     names = {bare(e.name) for d in load_domains() if d.name in DEMO_DOMAINS for e in d.entities}
@@ -50,6 +48,6 @@ def test_phrases_are_lower_case_names_and_answers(part: Atlas) -> None:
     assert len(stated) >= 0.95 * len(part.phrases), "a phrase in no document teaches nothing"
 
 
-def test_the_phrases_are_the_written_gazetteer(part: Atlas, tmp_path: Path) -> None:
+def test_the_phrases_are_the_written_gazetteer(part, tmp_path):
     write_atlas(tmp_path, domains=DEMO_DOMAINS)
     assert (tmp_path / "gazetteer.txt").read_text("utf-8").splitlines() == part.phrases

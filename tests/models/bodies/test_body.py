@@ -1,23 +1,17 @@
 """Every family of bodies behind the one seam: built, pooled, saved and loaded alike; the last layer only where it is read."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 import torch
 
 from realm.errors import ConfigError
-from realm.models.bodies.body import Body, build_body, has_bert_layers, load_body
+from realm.models.bodies.body import build_body, has_bert_layers, load_body
 from realm.models.featurize import pad_batch
 from realm.models.model import RealmModel, start_from_body, state_sha256
 from realm.models.spec import BodySpec, one_body
-from realm.models.types import Sequence, TokenInputs
-
-Ragged = Callable[..., list[Sequence]]
-Make = Callable[..., RealmModel]
+from realm.models.types import Sequence
 
 
-def test_a_body_builds_and_runs(any_spec: BodySpec, ragged: Ragged) -> None:
+def test_a_body_builds_and_runs(any_spec, ragged):
     body = build_body(any_spec, pooler=True).eval()
     inputs = pad_batch(ragged(5), 0)
     states = body(inputs)
@@ -25,7 +19,7 @@ def test_a_body_builds_and_runs(any_spec: BodySpec, ragged: Ragged) -> None:
     assert torch.isfinite(states).all()
 
 
-def test_padding_does_not_reach_the_real_wordpieces(any_spec: BodySpec, ragged: Ragged) -> None:
+def test_padding_does_not_reach_the_real_wordpieces(any_spec, ragged):
     body = build_body(any_spec, pooler=True).eval()
     sequences = ragged(6)
     together, pooled = body(pad_batch(sequences, 0)), body.pooled(pad_batch(sequences, 0))
@@ -36,7 +30,7 @@ def test_padding_does_not_reach_the_real_wordpieces(any_spec: BodySpec, ragged: 
 
 
 @pytest.mark.parametrize("pooling", ["pooler", "cls", "mean"])
-def test_pooling_is_what_it_says(bert: BodySpec, ragged: Ragged, pooling: str) -> None:
+def test_pooling_is_what_it_says(bert, ragged, pooling):
     body = build_body(BodySpec(bert.config, pooling=pooling), pooler=True).eval()
     sequences = ragged(4)
     pooled, states = body.pooled(pad_batch(sequences, 0)), body(pad_batch(sequences, 0))
@@ -48,7 +42,7 @@ def test_pooling_is_what_it_says(bert: BodySpec, ragged: Ragged, pooling: str) -
     assert (body.model.pooler is not None) == (pooling == "pooler")
 
 
-def test_segments_matter_only_where_they_are_fed(bert: BodySpec) -> None:
+def test_segments_matter_only_where_they_are_fed(bert):
     first, second = (pad_batch([Sequence([5, 6, 7, 8], segments)], 0) for segments in ([0, 0, 1, 1], [0, 0, 0, 0]))
     fed = build_body(bert, pooler=False).eval()
     assert not torch.allclose(fed(first), fed(second))
@@ -56,7 +50,7 @@ def test_segments_matter_only_where_they_are_fed(bert: BodySpec) -> None:
     assert torch.equal(unfed(first), unfed(second))
 
 
-def test_saved_and_loaded_alike(any_spec: BodySpec, make_model: Make, ragged: Ragged, tmp_path: Path) -> None:
+def test_saved_and_loaded_alike(any_spec, make_model, ragged, tmp_path):
     model = make_model(any_spec)
     model.save_pretrained(tmp_path / "model")
     loaded = RealmModel.from_pretrained(tmp_path / "model").eval()
@@ -67,12 +61,11 @@ def test_saved_and_loaded_alike(any_spec: BodySpec, make_model: Make, ragged: Ra
     assert torch.equal(loaded.encoder.log_probs(sequences, positions), model.encoder.log_probs(sequences, positions))
 
 
-def test_published_weights_start_embedder_and_encoder(any_spec: BodySpec, ragged: Ragged, tmp_path: Path) -> None:
+def test_published_weights_start_embedder_and_encoder(any_spec, ragged, tmp_path):
     """A directory as transformers writes it; then our own directory, which needs the first no more."""
     published = build_body(any_spec, pooler=True).eval()
     published.model.save_pretrained(tmp_path / "published")
-    spec = one_body(any_spec, projection=8)
-    model = start_from_body(spec, tmp_path / "published", dropout=0.1, attention_dropout=0.0).eval()
+    model = start_from_body(one_body(any_spec, projection=8), tmp_path / "published", dropout=0.1, attention_dropout=0.0).eval()
     assert model.spec.parts == ("embedder", "encoder")
     inputs = pad_batch(ragged(4), 0)
     for body in (model.embedder.body.eval(), model.encoder.body.eval()):
@@ -82,7 +75,7 @@ def test_published_weights_start_embedder_and_encoder(any_spec: BodySpec, ragged
     assert state_sha256(RealmModel.from_pretrained(tmp_path / "ours")) == state_sha256(model)
 
 
-def test_every_parameter_learns(any_spec: BodySpec, make_model: Make, ragged: Ragged) -> None:
+def test_every_parameter_learns(any_spec, make_model, ragged):
     """DDP and a tidy checkpoint both want no parameter that nothing reads."""
     model = make_model(any_spec, "embedder", "encoder", "reader").train()
     sequences = ragged(4, 12)
@@ -107,45 +100,45 @@ def test_every_parameter_learns(any_spec: BodySpec, make_model: Make, ragged: Ra
         ({"model_type": "bert", "hidden_size": 15, "num_attention_heads": 2, "vocab_size": 60}, "cannot be built"),
     ],
 )
-def test_what_cannot_be_built_is_named(config: dict[str, object], problem: str) -> None:
+def test_what_cannot_be_built_is_named(config, problem):
     with pytest.raises(ConfigError, match=problem) as caught:
         build_body(BodySpec(config), pooler=False)
     assert "\n" not in str(caught.value)
 
 
-def test_a_source_that_is_no_body_is_named(tmp_path: Path) -> None:
+def test_a_source_that_is_no_body_is_named(tmp_path):
     for source in (str(tmp_path), str(tmp_path / "none"), "nobody/nothing-of-that-name"):
         with pytest.raises(ConfigError, match="no body can be loaded") as caught:
             load_body(source, pooling="cls", segments=True, pooler=False)
         assert "\n" not in str(caught.value) and source in str(caught.value)
 
 
-def test_a_pooler_where_there_is_none_is_named(specs: dict[str, BodySpec]) -> None:
+def test_a_pooler_where_there_is_none_is_named(specs):
     spec = specs["modernbert"]
     with pytest.raises(ConfigError, match="pool"):
         build_body(BodySpec(spec.config, pooling="pooler", segments=False), pooler=True)
 
 
-def test_segments_where_there_are_none_are_named(specs: dict[str, BodySpec]) -> None:
+def test_segments_where_there_are_none_are_named(specs):
     for name in ("modernbert", "xlm-roberta"):
         with pytest.raises(ConfigError, match="segment"):
             build_body(BodySpec(specs[name].config, pooling="cls", segments=True), pooler=False)
 
 
-def slow_states(body: Body, inputs: TokenInputs, positions: torch.Tensor) -> torch.Tensor:
+def slow_states(body, inputs, positions):
     """Every state of every layer, then the few that are asked for."""
     states = body(inputs)
     return torch.stack([states[i, positions[i]] for i in range(len(states))])
 
 
-def gradients(body: Body, states: torch.Tensor, weights: torch.Tensor) -> dict[str, torch.Tensor]:
+def gradients(body, states, weights):
     body.zero_grad()
     (states * weights).sum().backward()
     return {name: p.grad.clone() for name, p in body.named_parameters() if p.grad is not None}
 
 
 @pytest.mark.parametrize("longest", [40, 12], ids=["padded", "unpadded"])
-def test_states_and_gradients_are_those_of_the_whole_layer(any_spec: BodySpec, ragged: Ragged, longest: int) -> None:
+def test_states_and_gradients_are_those_of_the_whole_layer(any_spec, ragged, longest):
     torch.manual_seed(0)
     body = build_body(any_spec, pooler=False).double().eval()
     inputs = pad_batch([Sequence(s.ids[:longest], s.segments[:longest]) for s in ragged(5, 12)], 0)
@@ -160,7 +153,7 @@ def test_states_and_gradients_are_those_of_the_whole_layer(any_spec: BodySpec, r
         torch.testing.assert_close(ours[name], gradient, rtol=1e-9, atol=1e-11, msg=name)
 
 
-def test_which_bodies_have_it(specs: dict[str, BodySpec]) -> None:
+def test_which_bodies_have_it(specs):
     found = {name: has_bert_layers(build_body(spec, pooler=False).model) for name, spec in specs.items()}
     assert {name for name, has in found.items() if has} == {name for name in found if not name.startswith("modernbert")}
     eager = build_body(specs["bert"], pooler=False).model
@@ -168,7 +161,7 @@ def test_which_bodies_have_it(specs: dict[str, BodySpec]) -> None:
     assert not has_bert_layers(eager), "its masks are of another kind"
 
 
-def test_the_last_layer_drops_in_training_and_the_seed_says_what(bert: BodySpec, ragged: Ragged) -> None:
+def test_the_last_layer_drops_in_training_and_the_seed_says_what(bert, ragged):
     dropped = {**bert.config, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "num_hidden_layers": 1}
     inputs, positions = pad_batch(ragged(4, 8), 0), torch.randint(0, 8, (4, 2))
     for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):

@@ -2,40 +2,32 @@
 one padded batch, with its own attention. Losses and every gradient, for each family of bodies."""
 
 import copy
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
 
 from realm.models import losses
-from realm.models.bodies.body import Body
 from realm.models.embedder import Embedder
 from realm.models.encoder import KnowledgeAugmentedEncoder
-from realm.models.model import RealmModel
 from realm.models.reader import Reader
 from realm.models.spec import BodySpec
-from realm.models.types import Sequence
 
-Ragged = Callable[..., list[Sequence]]
-Make = Callable[..., RealmModel]
 QUERIES, CANDIDATES, MASKS, SHORTEST, START = 3, 4, 2, 9, 3
 
 
 @pytest.fixture(params=["mpnet", "xlm-roberta", "xlm-roberta-cls", "modernbert", "modernbert-cls", "minilm"])
-def spec(request: pytest.FixtureRequest, specs: dict[str, BodySpec]) -> BodySpec:
+def spec(request, specs):
     sizes = {"vocab_size": 60, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
     mpnet = {"model_type": "mpnet", "max_position_embeddings": 66, "pad_token_id": 1, **sizes}
     return {**specs, "mpnet": BodySpec(mpnet, pooling="mean", segments=False)}[request.param]
 
 
-def plainly(network: nn.Module) -> nn.Module:
+def plainly(network):
     """A copy whose body is what transformers makes of the configuration, with its attention and the same weights."""
     from transformers import AutoConfig, AutoModel
 
-    found: Any = copy.deepcopy(network)
+    found = copy.deepcopy(network)
     values = dict(found.body.spec.config)
     config = AutoConfig.for_model(values.pop("model_type"), **values)
     # ModernBERT's eager attention is NaN where a window holds nothing but padding.
@@ -47,7 +39,7 @@ def plainly(network: nn.Module) -> nn.Module:
     return found
 
 
-def padded_states(body: Body, sequences: list[Sequence]) -> tuple[Tensor, Tensor]:
+def padded_states(body, sequences):
     """Hidden states [n, t, h] of all inputs in one padded batch, and the mask [n, t]."""
     shape = len(sequences), max(len(s) for s in sequences)
     ids, mask, segments = torch.full(shape, body.model.config.pad_token_id), torch.zeros(shape), torch.zeros(shape, dtype=torch.long)
@@ -58,21 +50,21 @@ def padded_states(body: Body, sequences: list[Sequence]) -> tuple[Tensor, Tensor
     return body.model(input_ids=ids, attention_mask=mask, **fed).last_hidden_state, mask
 
 
-def plain_embeddings(embedder: Embedder, sequences: list[Sequence]) -> Tensor:
+def plain_embeddings(embedder, sequences):
     states, mask = padded_states(embedder.body, sequences)
     weights = mask.unsqueeze(-1).to(states)
     pooled = (states * weights).sum(1) / weights.sum(1) if embedder.body.spec.pooling == "mean" else states[:, 0]
     return embedder.norm(embedder.dense(pooled))
 
 
-def plain_log_probs(encoder: KnowledgeAugmentedEncoder, sequences: list[Sequence], places: Tensor, targets: Tensor) -> Tensor:
+def plain_log_probs(encoder, sequences, places, targets):
     states, _ = padded_states(encoder.body, sequences)
     at = states[torch.arange(len(places)).unsqueeze(1), places]
     logits = encoder.head(at, encoder.body.model.get_input_embeddings().weight)
     return logits.log_softmax(-1).gather(-1, targets.unsqueeze(-1)).squeeze(-1)
 
 
-def plain_spans(reader: Reader, sequences: list[Sequence]) -> Tensor:
+def plain_spans(reader, sequences):
     """Scores of all spans of each body [n, t, w], in a loop; -inf outside of it."""
     states, _ = padded_states(reader.body, sequences)
     longest = max(len(s) for s in sequences) - START - 1
@@ -87,14 +79,13 @@ def plain_spans(reader: Reader, sequences: list[Sequence]) -> Tensor:
     return torch.stack(rows)
 
 
-def _span(reader: Reader, start: Tensor, end: Tensor, first: int, last: int, limit: int) -> Tensor:
+def _span(reader, start, end, first, last, limit):
     if last > limit:
         return start.new_tensor(-torch.inf)
-    found: Tensor = reader.score(reader.norm(F.relu(start[first] + end[last])))
-    return found.squeeze()
+    return reader.score(reader.norm(F.relu(start[first] + end[last]))).squeeze()
 
 
-def assert_same_gradients(ours: nn.Module, plain: nn.Module) -> None:
+def assert_same_gradients(ours, plain):
     mine, theirs = dict(ours.named_parameters()), dict(plain.named_parameters())
     for name, parameter in theirs.items():
         own = mine[name].grad if name in mine else None
@@ -103,7 +94,7 @@ def assert_same_gradients(ours: nn.Module, plain: nn.Module) -> None:
             torch.testing.assert_close(own, parameter.grad, rtol=1e-5, atol=1e-9, msg=lambda said, name=name: f"{name}: {said}")
 
 
-def test_a_step_of_pre_training(spec: BodySpec, make_model: Make, ragged: Ragged) -> None:
+def test_a_step_of_pre_training(spec, make_model, ragged):
     """-log sum over z of p(z|x) p(y|z,x), with the gradient to embedder and encoder."""
     model = make_model(spec).double()
     queries, blocks = ragged(QUERIES, SHORTEST, 20), ragged(QUERIES * CANDIDATES, SHORTEST, 40, seed=1)
@@ -112,7 +103,7 @@ def test_a_step_of_pre_training(spec: BodySpec, make_model: Make, ragged: Ragged
     places, targets = (torch.randint(low, high, (len(joint), MASKS), generator=rng) for low, high in ((1, SHORTEST), (5, 60)))
     every = torch.ones(QUERIES, CANDIDATES, dtype=torch.bool)
 
-    def loss_of(query_emb: Tensor, block_emb: Tensor, log_probs: Tensor) -> Tensor:
+    def loss_of(query_emb, block_emb, log_probs):
         scores = (query_emb.unsqueeze(1) * block_emb.view(QUERIES, CANDIDATES, -1)).sum(-1)
         return -torch.logsumexp(scores.log_softmax(-1) + log_probs.view(QUERIES, CANDIDATES, MASKS).sum(-1), -1).sum()
 
@@ -131,12 +122,11 @@ def test_a_step_of_pre_training(spec: BodySpec, make_model: Make, ragged: Ragged
     assert_same_gradients(model.encoder, encoder)
 
 
-def test_a_step_of_fine_tuning(spec: BodySpec, make_model: Make, ragged: Ragged) -> None:
+def test_a_step_of_fine_tuning(spec, make_model, ragged):
     """The retriever's mass on right blocks, and the mass on right spans with the block's relevance, over all candidates."""
     model = make_model(spec, "embedder", "reader").double()
     questions, joint = ragged(QUERIES, SHORTEST, 20), ragged(QUERIES * CANDIDATES, SHORTEST, 30, seed=1)
-    rng = torch.Generator().manual_seed(0)
-    frozen = torch.randn(QUERIES, CANDIDATES, 8, generator=rng, dtype=torch.float64)
+    frozen = torch.randn(QUERIES, CANDIDATES, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     right = torch.tensor([[True, False, True, False]]).expand(QUERIES, -1)
     scores = losses.relevance_scores(model.embedder.embed_queries(questions), frozen)
     retrieval, _ = losses.retriever_marginal(scores, right, torch.ones_like(right))

@@ -16,6 +16,6 @@ from realm.models.bodies.precision import has_bf16
         ({}, False),
     ],
 )
-def test_a_cpu_has_it_when_one_of_its_extensions_does(capabilities: dict[str, object], has: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cpu_has_it_when_one_of_its_extensions_does(capabilities, has, monkeypatch):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
     assert has_bf16("cpu") is has

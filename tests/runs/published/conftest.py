@@ -2,9 +2,6 @@
 
 import json
 import string
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -37,17 +34,17 @@ VOCABULARY = list(dict.fromkeys(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *
 Names = dict[str, tuple[int, ...]]
 
 
-def linear(name: str, outputs: int, inputs: int) -> Names:
+def linear(name, outputs, inputs):
     return {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
 
 
-def norm(name: str, size: int) -> Names:
+def norm(name, size):
     return {f"{name}.weight": (size,), f"{name}.bias": (size,)}
 
 
-def body(root: str) -> Names:
+def body(root):
     rows = (("word", len(VOCABULARY)), ("position", 64), ("token_type", 2))
-    names: Names = {f"{root}embeddings.{kind}_embeddings.weight": (n, 32) for kind, n in rows}
+    names = {f"{root}embeddings.{kind}_embeddings.weight": (n, 32) for kind, n in rows}
     names |= norm(f"{root}embeddings.LayerNorm", 32) | linear(f"{root}pooler.dense", 32, 32)
     layer = f"{root}encoder.layer.0."
     for part in ("self.query", "self.key", "self.value", "output.dense"):
@@ -56,7 +53,7 @@ def body(root: str) -> Names:
     return names | norm(f"{layer}attention.output.LayerNorm", 32) | norm(f"{layer}output.LayerNorm", 32)
 
 
-def mlm_head() -> Names:
+def mlm_head():
     names = linear("cls.predictions.transform.dense", 32, 32) | norm("cls.predictions.transform.LayerNorm", 32)
     return names | linear("cls.predictions.decoder", len(VOCABULARY), 32) | {"cls.predictions.bias": (len(VOCABULARY),)}
 
@@ -69,7 +66,7 @@ READER = (
     | linear("qa_outputs.dense_output", 1, 8)
     | norm("qa_outputs.layer_normalization", 8)
 )
-KINDS: dict[str, Names] = {
+KINDS = {
     "embedder": EMBEDDER,
     "scorer": {f"{p}.{n}": s for p in ("embedder", "query_embedder") for n, s in EMBEDDER.items()},
     "encoder": ENCODER,
@@ -81,7 +78,7 @@ KINDS: dict[str, Names] = {
 }
 
 
-def tensors_of(names: Names, seed: int) -> dict[str, torch.Tensor]:
+def tensors_of(names, seed):
     """Random values; what the published models tie is tied."""
     generator = torch.Generator().manual_seed(seed)
     state = {name: torch.randn(shape, generator=generator) * 0.3 for name, shape in names.items()}
@@ -94,20 +91,17 @@ def tensors_of(names: Names, seed: int) -> dict[str, torch.Tensor]:
     return state
 
 
-def save_records(path: Path, records: list[bytes]) -> None:
+def save_records(path, records):
     array = np.empty(len(records), dtype=object)
     array[:] = records
     np.save(path, array, allow_pickle=True)
 
 
-Publish = Callable[..., Path]
-
-
 @pytest.fixture
-def publish(tmp_path: Path) -> Publish:
+def publish(tmp_path):
     """Writes the directory of one kind; returns it."""
 
-    def write(kind: str, *, seed: int = 0, file: str = "model.safetensors", records: bool = True, **config: Any) -> Path:
+    def write(kind, *, seed=0, file="model.safetensors", records=True, **config):
         directory = tmp_path / f"{kind}-{seed}"
         directory.mkdir()
         state = tensors_of(KINDS[kind], seed)

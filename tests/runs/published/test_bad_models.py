@@ -5,9 +5,6 @@ import os
 import pickle  # noqa: TID251  the tests make hostile files with it
 import shutil
 import struct
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,16 +13,14 @@ from safetensors.torch import load_file, save_file
 
 from realm.cli import main
 
-from .conftest import RECORDS, VOCABULARY, Publish, save_records
-
-Refused = Callable[..., str]
+from .conftest import RECORDS, VOCABULARY, save_records
 
 
 @pytest.fixture
-def refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Refused:
+def refused(capsys, tmp_path):
     """Imports directories, which must end in one line and exit code 2 and leave nothing; returns that line."""
 
-    def run(*directories: Path, more: tuple[str, ...] = ()) -> str:
+    def run(*directories, more=()):
         out = tmp_path / "refused"
         assert main(["import", *map(str, directories), "--out", str(out), *more]) == 2
         captured = capsys.readouterr()
@@ -40,20 +35,20 @@ def refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Refused:
 class Hostile:
     """Unpickling it would make a file."""
 
-    def __init__(self, target: Path):
+    def __init__(self, target):
         self.target = target
 
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    def __reduce__(self):
         return os.mkdir, (str(self.target),)
 
 
-def reconfigure(directory: Path, **values: Any) -> Path:
+def reconfigure(directory, **values):
     config = directory / "config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), **values}))
     return directory
 
 
-def test_damaged_safetensors(publish: Publish, refused: Refused) -> None:
+def test_damaged_safetensors(publish, refused):
     """Cut at any place; a header that claims another length, or tensors where the file has none."""
     directory = publish("embedder")
     weights = directory / "model.safetensors"
@@ -73,7 +68,7 @@ def test_damaged_safetensors(publish: Publish, refused: Refused) -> None:
         assert str(weights) in line and "safetensors" in line and "Fetch" in line
 
 
-def test_pickles_as_weights(publish: Publish, refused: Refused, tmp_path: Path) -> None:
+def test_pickles_as_weights(publish, refused, tmp_path):
     """A pickle named model.safetensors, one named pytorch_model.bin, and one inside torch's own format."""
     trap = tmp_path / "trap"
     directory = publish("embedder")
@@ -93,7 +88,7 @@ def test_pickles_as_weights(publish: Publish, refused: Refused, tmp_path: Path) 
     assert "claims more than the file holds" in refused(directory)
 
 
-def test_a_hostile_record_file(publish: Publish, refused: Refused, tmp_path: Path) -> None:
+def test_a_hostile_record_file(publish, refused, tmp_path):
     directory, trap = publish("openqa"), tmp_path / "trap"
     array = np.empty(6, dtype=object)
     array[:] = [Hostile(trap)] * 6
@@ -124,13 +119,13 @@ def test_a_hostile_record_file(publish: Publish, refused: Refused, tmp_path: Pat
         {"position_embedding_type": "relative_key"},
     ],
 )
-def test_a_configuration_that_does_not_fit(publish: Publish, refused: Refused, sizes: dict[str, Any]) -> None:
+def test_a_configuration_that_does_not_fit(publish, refused, sizes):
     """A terabyte is asked for, or nonsense: refused from names and shapes, before a network is built."""
     line = refused(reconfigure(publish("embedder"), **sizes))
     assert "config" in line or "the tensor" in line
 
 
-def test_missing_and_misshapen_tensors(publish: Publish, refused: Refused) -> None:
+def test_missing_and_misshapen_tensors(publish, refused):
     directory = publish("reader")
     tensors = load_file(directory / "model.safetensors")
     name = "realm.encoder.layer.0.attention.self.key.weight"
@@ -144,7 +139,7 @@ def test_missing_and_misshapen_tensors(publish: Publish, refused: Refused) -> No
         assert problem in refused(directory)
 
 
-def test_vocabularies(publish: Publish, refused: Refused) -> None:
+def test_vocabularies(publish, refused):
     directory = publish("embedder")
     file = directory / "vocab.txt"
     file.write_text("\n".join([*VOCABULARY, "more"]) + "\n")
@@ -161,7 +156,7 @@ def test_vocabularies(publish: Publish, refused: Refused) -> None:
     assert "not a tokenizer file" in refused(directory)
 
 
-def test_something_else(publish: Publish, refused: Refused, tmp_path: Path, tiny_run: Path) -> None:
+def test_something_else(publish, refused, tmp_path, tiny_run):
     assert "no such directory" in refused(tmp_path / "nowhere")
     empty = tmp_path / "empty"
     empty.mkdir()
@@ -182,10 +177,9 @@ def test_something_else(publish: Publish, refused: Refused, tmp_path: Path, tiny
         assert "no index of weights" in refused(empty)
 
 
-def test_models_that_do_not_belong_together(publish: Publish, refused: Refused, tmp_path: Path) -> None:
+def test_models_that_do_not_belong_together(publish, refused, tmp_path):
     embedder, encoder = publish("embedder"), publish("encoder")
-    twin = shutil.copytree(embedder, tmp_path / "twin")
-    assert "both hold the embedder" in refused(embedder, twin)
+    assert "both hold the embedder" in refused(embedder, shutil.copytree(embedder, tmp_path / "twin"))
     (encoder / "vocab.txt").write_text("\n".join([*VOCABULARY[:-2], VOCABULARY[-1], VOCABULARY[-2]]) + "\n")
     assert "its vocabulary is not that of" in refused(embedder, encoder)
     reader = reconfigure(publish("reader"), num_attention_heads=2)
@@ -196,7 +190,7 @@ def test_models_that_do_not_belong_together(publish: Publish, refused: Refused, 
     assert "nowhere.jsonl" in refused(embedder, more=("--documents", str(tmp_path / "nowhere.jsonl")))
 
 
-def test_targets_that_exist(publish: Publish, tmp_path: Path, capsys: pytest.CaptureFixture[str], tiny_run: Path) -> None:
+def test_targets_that_exist(publish, tmp_path, capsys, tiny_run):
     taken = tmp_path / "taken"
     taken.mkdir()
     assert main(["import", str(publish("encoder")), "--out", str(taken)]) == 2

@@ -1,12 +1,9 @@
 """Forms beside the Hugging Face directories: sentence-transformers, the hub, ONNX."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
-from tokenizers import Tokenizer
 
 from realm import Realm, RealmModel
 from realm.errors import DataError
@@ -21,10 +18,10 @@ BODY = {key: value for key, value in CONFIG.items() if not key.startswith(("retr
 
 
 @pytest.fixture
-def sentence_model(tmp_path: Path) -> Callable[..., Path]:
+def sentence_model(tmp_path):
     """Writes a sentence-transformers directory of any family in small."""
 
-    def write(family: str, pooling: str = "pooling_mode_mean_tokens", *more: str) -> Path:
+    def write(family, pooling="pooling_mode_mean_tokens", *more):
         from transformers import AutoConfig, AutoModel
 
         directory = tmp_path / family
@@ -44,7 +41,7 @@ def sentence_model(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.mark.parametrize("family", ["bert", "mpnet"])
 @pytest.mark.parametrize("pooling", ["mean_tokens", "cls_token"])
-def test_a_sentence_embedder(sentence_model: Callable[..., Path], family: str, pooling: str) -> None:
+def test_a_sentence_embedder(sentence_model, family, pooling):
     """The same vectors as transformers' own model with the pooling written out."""
     from transformers import AutoModel
 
@@ -65,14 +62,14 @@ def test_a_sentence_embedder(sentence_model: Callable[..., Path], family: str, p
     assert set(found.unused) == {"pooler.dense.weight", "pooler.dense.bias"}
 
 
-def test_a_sentence_embedder_searches(sentence_model: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_sentence_embedder_searches(sentence_model, tmp_path):
     documents = tmp_path / "docs.jsonl"
     documents.write_text("".join(json.dumps({"id": str(n), "text": text}) + "\n" for n, text in enumerate(RECORDS[:3])))
     import_published([sentence_model("bert")], tmp_path / "run", documents=[documents])
     assert len(Realm.open(tmp_path / "run").search("pound", k=2)) == 2
 
 
-def test_other_sentence_models_are_refused(sentence_model: Callable[..., Path]) -> None:
+def test_other_sentence_models_are_refused(sentence_model):
     directory = sentence_model("bert", "pooling_mode_max_tokens")
     with pytest.raises(DataError, match="the pooling pooling_mode_max_tokens is neither mean nor"):
         load_published(directory)
@@ -83,13 +80,13 @@ def test_other_sentence_models_are_refused(sentence_model: Callable[..., Path]) 
             load_published(directory)
 
 
-def test_a_tokenizer_of_vocab_txt(tmp_path: Path) -> None:
+def test_a_tokenizer_of_vocab_txt(tmp_path):
     """The same ids and offsets as transformers' BERT tokenizer of the same file."""
     from transformers import BertTokenizerFast
 
     (tmp_path / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
     ours = read_vocabulary(tmp_path / "vocab.txt")
-    theirs: Tokenizer = BertTokenizerFast(str(tmp_path / "vocab.txt")).backend_tokenizer
+    theirs = BertTokenizerFast(str(tmp_path / "vocab.txt")).backend_tokenizer
     for text in [*RECORDS, "The Pound's ŌSAKA — 1912? 東京", "[MASK] is a city"]:
         reference = theirs.encode(text, add_special_tokens=False)
         assert ours.encode_offsets(text) == (reference.ids, reference.offsets)

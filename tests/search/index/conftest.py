@@ -1,8 +1,5 @@
 """The native kernel for tests: the one built with the package, or built now; skipped where no compiler is."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 
 from realm.search.index.native.build import build, find_compiler, library_path
@@ -10,7 +7,7 @@ from realm.search.index.native.kernel import Kernel
 
 
 @pytest.fixture(scope="session")
-def kernel_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def kernel_library(tmp_path_factory):
     """The library of the sources under test."""
     if library_path().exists():
         return library_path()
@@ -22,10 +19,10 @@ def kernel_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def kernel(kernel_library: Path) -> Callable[..., Kernel]:
+def kernel(kernel_library):
     """Level of LEVELS (and a number of threads) -> kernel; skips where this processor does not run it."""
 
-    def at(level: str, threads: int = 2) -> Kernel:
+    def at(level, threads=2):
         try:
             return Kernel(kernel_library, level, threads)
         except ValueError:

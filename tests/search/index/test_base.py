@@ -9,7 +9,7 @@ from realm.search.index.base import Hidden
 
 @settings(max_examples=100, deadline=None)
 @given(st.integers(1, 6), st.integers(1, 30), st.integers(0, 80), st.booleans(), st.integers(0, 2**32 - 1))
-def test_hidden_against_a_table(b: int, n: int, e: int, some_removed: bool, seed: int) -> None:
+def test_hidden_against_a_table(b, n, e, some_removed, seed):
     rng = np.random.default_rng(seed)
     row, query = np.sort(rng.integers(0, n, e)), rng.integers(0, b, e)  # pairs may occur twice
     removed = rng.random(n) < 0.3 if some_removed else np.zeros(n, bool)
@@ -18,7 +18,6 @@ def test_hidden_against_a_table(b: int, n: int, e: int, some_removed: bool, seed
     table[query, row] = True
     most = np.bincount(query, minlength=b).max()
     table |= removed
-
     np.testing.assert_array_equal(hidden.available(b, n), (~table).sum(axis=1))
     assert hidden.most_excluded() == most
     some = np.flatnonzero(rng.random(b) < 0.5)

@@ -10,11 +10,10 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def test_a_small_run(tmp_path: Path) -> None:
+def test_a_small_run(tmp_path):
     arguments = ["--n", "3000", "--dim", "32", "--rounds", "1", "--threads", "1", "--dir", str(tmp_path)]
     command = [sys.executable, "-m", "benchmarks.search.bench_mips", *arguments, "--methods", "realm-exact,torch-exact,realm-serving"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
-    found = json.loads(done.stdout.splitlines()[-1])
+    found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout.splitlines()[-1])
     rows = {row["method"]: row for row in found["rows"]}
     assert list(rows) == ["realm", "realm-exact", "torch-exact", "realm-serving"]
     for row in rows.values():

@@ -1,6 +1,5 @@
 """The promises of every kind of index: exact kinds equal float64 brute force, the others keep the contract, on hostile input too."""
 
-from collections.abc import Sequence
 from importlib.util import find_spec
 
 import numpy as np
@@ -10,19 +9,17 @@ from hypothesis import given, settings, strategies as st
 
 from realm.errors import MissingExtra, SnapshotError
 from realm.search.index import choice, compressed
-from realm.search.index.base import RowIndex
 from realm.search.index.choice import EXACT_ENTRIES, KINDS, chosen_kind, make_index
 from realm.search.index.compressed import CompressedIndex, exact_index
-from realm.search.index.mips import Hits, Metric
 from realm.search.index.native.kernel import installed_kernel
 
 EXACT = ("exact", "compressed")
 """Kinds that need no faiss."""
-METRICS: tuple[Metric, ...] = ("ip", "l2")
+METRICS = ("ip", "l2")
 
 
 @pytest.fixture(params=KINDS)
-def kind(request: pytest.FixtureRequest) -> str:
+def kind(request):
     if request.param not in EXACT:
         pytest.importorskip("faiss")
     if request.param == "compressed" and installed_kernel() is None:
@@ -31,13 +28,13 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(params=["cpu", "cuda"])
-def device(request: pytest.FixtureRequest) -> str:
+def device(request):
     if request.param == "cuda" and not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     return str(request.param)
 
 
-def brute_force(vectors: np.ndarray, queries: np.ndarray, metric: Metric) -> np.ndarray:
+def brute_force(vectors, queries, metric):
     """The definition of a score: float64 [b,n]."""
     rows = vectors.astype(np.float64)
     if metric == "ip":
@@ -45,15 +42,7 @@ def brute_force(vectors: np.ndarray, queries: np.ndarray, metric: Metric) -> np.
     return np.stack([-np.square(rows - query).sum(axis=1) for query in queries.astype(np.float64)])
 
 
-def check(
-    index: RowIndex,
-    hits: Hits,
-    scores: np.ndarray,
-    ids: np.ndarray,
-    live: np.ndarray | None = None,
-    exclude: Sequence[np.ndarray] | None = None,
-    values: np.ndarray | None = None,
-) -> None:
+def check(index, hits, scores, ids, live=None, exclude=None, values=None):
     """Hold hits against the contract, and those of an exact kind against the best rows by ``scores`` [b,n], ties by id."""
     k = hits.ids.shape[1]
     largest = np.finfo(np.float32).max
@@ -77,7 +66,7 @@ def check(
             assert not hits.values[i, count:].any()
 
 
-def hostile(name: str, n: int, d: int, rng: np.random.Generator) -> np.ndarray:
+def hostile(name, n, d, rng):
     gaussian = rng.standard_normal((n, d)).astype(np.float32)
     if name == "gaussian":
         return gaussian
@@ -110,7 +99,7 @@ NAMES += ["denormals", "few denormals", "zeros"]
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("metric", METRICS)
-def test_friendly_and_hostile_vectors(kind: str, metric: Metric, name: str, device: str) -> None:
+def test_friendly_and_hostile_vectors(kind, metric, name, device):
     rng = np.random.default_rng(NAMES.index(name))
     n, d, b = 901, 24, 8
     vectors, ids = hostile(name, n, d, rng), np.sort(rng.choice(10**12, n, replace=False)).astype(np.int64)
@@ -134,7 +123,7 @@ def test_friendly_and_hostile_vectors(kind: str, metric: Metric, name: str, devi
 
 @pytest.mark.parametrize("dim", [1, 7, 8, 100, 2048])
 @pytest.mark.parametrize("metric", METRICS)
-def test_every_dimension(kind: str, metric: Metric, dim: int) -> None:
+def test_every_dimension(kind, metric, dim):
     rng = np.random.default_rng(dim)
     n = 700 if dim <= 100 else 100
     vectors, ids = rng.standard_normal((n, dim)).astype(np.float32), np.arange(n, dtype=np.int64)
@@ -147,7 +136,7 @@ def test_every_dimension(kind: str, metric: Metric, dim: int) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 90), st.integers(1, 40), st.integers(0, 95), st.integers(0, 5), st.sampled_from(METRICS), st.integers(0, 2**32 - 1))
-def test_tiny_corpora(kind: str, n: int, d: int, k: int, b: int, metric: Metric, seed: int) -> None:
+def test_tiny_corpora(kind, n, d, k, b, metric, seed):
     if kind not in EXACT and not find_spec("faiss"):
         return
     rng = np.random.default_rng(seed)
@@ -162,7 +151,7 @@ def test_tiny_corpora(kind: str, n: int, d: int, k: int, b: int, metric: Metric,
 
 
 @pytest.mark.parametrize("metric", METRICS)
-def test_many_results(kind: str, metric: Metric) -> None:
+def test_many_results(kind, metric):
     rng = np.random.default_rng(9)
     vectors, ids = hostile("clusters", 6000, 16, rng), np.arange(6000, dtype=np.int64) + 7  # consecutive ids take a way of their own
     queries = vectors[:3] + np.float32(0.01)
@@ -171,7 +160,7 @@ def test_many_results(kind: str, metric: Metric) -> None:
     check(index, index.search(torch.from_numpy(queries), 5000, exclude), brute_force(vectors, queries, metric), ids, exclude=exclude)
 
 
-def test_a_query_alone_gets_what_it_gets_in_a_batch(kind: str) -> None:
+def test_a_query_alone_gets_what_it_gets_in_a_batch(kind):
     rng = np.random.default_rng(3)
     vectors, ids = hostile("near ties", 700, 32, rng), np.arange(700, dtype=np.int64)
     queries = torch.from_numpy(rng.standard_normal((300, 32)).astype(np.float32))
@@ -184,14 +173,14 @@ def test_a_query_alone_gets_what_it_gets_in_a_batch(kind: str) -> None:
     check(index, together, brute_force(vectors, queries.numpy(), "ip"), ids)
 
 
-def test_info(kind: str) -> None:
+def test_info(kind):
     vectors, ids = np.random.default_rng(0).standard_normal((800, 32)).astype(np.float32), np.arange(800, dtype=np.int64)
     facts = make_index(vectors, ids, ids % 4 > 0, kind=kind, metric="l2").info()
     assert facts.pop("bytes") > 800
     assert {"kind": kind, "rows": 800, "removed": 200, "dim": 32, "metric": "l2"}.items() <= facts.items()
 
 
-def test_values_of_any_plain_type(kind: str) -> None:
+def test_values_of_any_plain_type(kind):
     vectors, ids = np.eye(40, dtype=np.float32), np.arange(40, dtype=np.int64) + 7
     queries = torch.from_numpy(vectors[[3, 39]])
     for values in (np.arange(40, dtype=np.int32), np.arange(80.0).reshape(40, 2), np.array([f"v{i}" for i in range(40)])):
@@ -205,7 +194,7 @@ def test_values_of_any_plain_type(kind: str) -> None:
             make_index(vectors, ids, kind=kind, values=wrong)
 
 
-def test_empty_index_empty_batch_and_k_zero(kind: str) -> None:
+def test_empty_index_empty_batch_and_k_zero(kind):
     empty = make_index(np.zeros((0, 8), np.float32), np.zeros(0, np.int64), kind=kind)
     assert len(empty) == 0 and empty.dim == 8 and empty.info()["rows"] == 0
     hits = empty.search(torch.ones(2, 8), 3, [np.array([1]), np.array([2])])
@@ -234,20 +223,20 @@ def test_empty_index_empty_batch_and_k_zero(kind: str) -> None:
     ],
 )
 @pytest.mark.filterwarnings("ignore:overflow")
-def test_bad_input_is_refused_at_build(kind: str, vectors: np.ndarray, ids: list[int], live: list[bool] | None, match: str) -> None:
+def test_bad_input_is_refused_at_build(kind, vectors, ids, live, match):
     with pytest.raises(SnapshotError, match=match):
         make_index(vectors, np.array(ids, np.int64), None if live is None else np.array(live), kind=kind)
 
 
-def test_bad_names_are_refused(kind: str) -> None:
+def test_bad_names_are_refused(kind):
     vectors, ids = np.ones((3, 8), np.float32), np.arange(3, dtype=np.int64)
     with pytest.raises(ValueError, match="metric must be ip or l2, not cosine"):
-        make_index(vectors, ids, kind=kind, metric="cosine")  # type: ignore[arg-type]
+        make_index(vectors, ids, kind=kind, metric="cosine")
     with pytest.raises(ValueError, match="no index kind 'hnsw'; there are: auto, exact"):
         make_index(vectors, ids, kind="hnsw")
 
 
-def test_bad_queries_are_refused(kind: str) -> None:
+def test_bad_queries_are_refused(kind):
     index = make_index(torch.ones(3, 8, dtype=torch.bfloat16), np.arange(3, dtype=np.int64), kind=kind)
     for queries in (torch.ones(2, 7), torch.ones(8), torch.ones(1, 2, 8)):
         with pytest.raises(ValueError, match=r"\[b,8\]"):
@@ -270,7 +259,7 @@ def test_bad_queries_are_refused(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kernel", [True, False])
-def test_the_rule_of_auto(kernel: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rule_of_auto(kernel, monkeypatch):
     monkeypatch.setattr(choice, "installed_kernel", lambda: object() if kernel else None)
     cpu, cuda, many = torch.device("cpu"), torch.device("cuda", 0), EXACT_ENTRIES // 128 + 1
     assert chosen_kind("auto", EXACT_ENTRIES // 128, 128, cpu) == ("exact", "2,097,152 components: up to 2,097,152 are scanned whole")
@@ -284,7 +273,7 @@ def test_the_rule_of_auto(kernel: bool, monkeypatch: pytest.MonkeyPatch) -> None
     assert index.kind == "exact" and index.info()["why"] == "24 components: up to 2,097,152 are scanned whole"
 
 
-def test_without_a_kernel_the_same_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_kernel_the_same_is_found(monkeypatch):
     vectors, ids = hostile("clusters", 900, 16, np.random.default_rng(4)), np.arange(900, dtype=np.int64)
     queries = torch.from_numpy(vectors[:7] + np.float32(0.1))
     for module in (choice, compressed):
@@ -296,7 +285,7 @@ def test_without_a_kernel_the_same_is_found(monkeypatch: pytest.MonkeyPatch) -> 
         CompressedIndex(vectors, ids)
 
 
-def test_faiss_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_faiss_is_an_extra(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "faiss", None)
     with pytest.raises(MissingExtra, match=r"the index kind clustered needs the extra 'faiss'.*pip install 'realm-qa\[faiss\]'"):
         make_index(np.ones((3, 8), np.float32), np.arange(3, dtype=np.int64), kind="clustered")

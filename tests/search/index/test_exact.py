@@ -1,27 +1,24 @@
 """The exact index: its results depend on nothing but vectors and queries. What all kinds promise is in test_every_index.py."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 import torch
 
 from realm.search.index import base, exact
 from realm.search.index.exact import ExactIndex
-from realm.search.index.mips import Metric
 
 
-def near_ties(n: int, d: int, rng: np.random.Generator) -> np.ndarray:
+def near_ties(n, d, rng):
     return (1 + rng.standard_normal((n, d)) * 2e-7).astype(np.float32)
 
 
-def duplicates(n: int, d: int, rng: np.random.Generator) -> np.ndarray:
+def duplicates(n, d, rng):
     return rng.standard_normal((7, d)).astype(np.float32)[rng.integers(0, 7, n)]
 
 
 @pytest.mark.parametrize("make", [near_ties, duplicates])
 @pytest.mark.parametrize("metric", ["ip", "l2"])
-def test_nothing_depends_on_batch_and_block_sizes(make: Callable[..., np.ndarray], metric: Metric, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_depends_on_batch_and_block_sizes(make, metric, monkeypatch):
     rng = np.random.default_rng(3)
     vectors, ids, live = make(3000, 128, rng), np.arange(3000, dtype=np.int64), rng.random(3000) < 0.9
     queries = torch.from_numpy(rng.standard_normal((33, 128)).astype(np.float32))
@@ -42,7 +39,7 @@ def test_nothing_depends_on_batch_and_block_sizes(make: Callable[..., np.ndarray
 
 @pytest.mark.parametrize("precision", ["high", "medium"])
 @pytest.mark.parametrize("metric", ["ip", "l2"])
-def test_mixed_precision_around_the_search_changes_nothing(precision: str, metric: Metric) -> None:
+def test_mixed_precision_around_the_search_changes_nothing(precision, metric):
     rng = np.random.default_rng(4)
     vectors, ids = rng.standard_normal((2000, 64)).astype(np.float32), np.arange(2000, dtype=np.int64)
     queries = torch.from_numpy(rng.standard_normal((16, 64)).astype(np.float32))
@@ -58,8 +55,7 @@ def test_mixed_precision_around_the_search_changes_nothing(precision: str, metri
     np.testing.assert_array_equal(hits.ids, expected.ids)
 
 
-def test_read_only_vectors_are_kept_without_a_copy() -> None:
+def test_read_only_vectors_are_kept_without_a_copy():
     vectors = np.ones((3, 4), np.float32)
     vectors.flags.writeable = False
-    index = ExactIndex(vectors, np.arange(3, dtype=np.int64))
-    assert index._vectors.data_ptr() == vectors.ctypes.data
+    assert ExactIndex(vectors, np.arange(3, dtype=np.int64))._vectors.data_ptr() == vectors.ctypes.data

@@ -10,7 +10,7 @@ from realm.search.index.exact import ExactIndex
 from realm.search.index.mips import recall_against
 
 
-def test_recall_counts_what_was_missed() -> None:
+def test_recall_counts_what_was_missed():
     vectors, ids = np.eye(8, dtype=np.float32), np.arange(8, dtype=np.int64)
     queries = torch.tensor([[8.0, 7, 6, 5, 4, 3, 2, 1]])
     exact = ExactIndex(vectors, ids)
@@ -23,7 +23,7 @@ def test_recall_counts_what_was_missed() -> None:
     assert recall_against(exact, blind, queries[:0], (3,)) == {3: 1.0}
 
 
-def test_an_approximate_index_misses_some() -> None:
+def test_an_approximate_index_misses_some():
     pytest.importorskip("faiss")
     rng = np.random.default_rng(0)
     vectors, ids = rng.standard_normal((20_000, 16)).astype(np.float32), np.arange(20_000, dtype=np.int64)

@@ -5,7 +5,6 @@ import json
 import logging
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ import pytest
 from realm.errors import SnapshotError
 from realm.search.index.exact import ExactIndex
 from realm.search.publishing import manifest as manifest_module
-from realm.search.publishing.manifest import SnapshotFacts, SnapshotManifest
+from realm.search.publishing.manifest import SnapshotFacts
 from realm.search.publishing.snapshot import Snapshot
 from realm.search.publishing.writing import append_delta, publish_snapshot
 from realm.storage import arrays
@@ -26,31 +25,31 @@ class Killed(BaseException):
     """Stands for a process that dies here."""
 
 
-def rows(generation: int, ids: np.ndarray, d: int = 4) -> np.ndarray:
+def rows(generation, ids, d=4):
     """Vectors that carry (generation, id), so that a row proves where it came from."""
     vectors = np.zeros((len(ids), d), np.float32)
     vectors[:, 0], vectors[:, 1] = generation, ids
     return vectors
 
 
-def publish(directory: Path, n: int = 6, **changes: Any) -> SnapshotManifest:
+def publish(directory, n=6, **changes):
     number = changes.get("generation") or next_generation(directory)
     ids = np.arange(10, 10 + n, dtype=np.int64)
-    values: dict[str, Any] = {"params_generation": 3, "step": 40, "corpus_version": 1, **OWNER, **changes}
+    values = {"params_generation": 3, "step": 40, "corpus_version": 1, **OWNER, **changes}
     values.pop("generation", None)
     vectors, block_ids = values.pop("vectors", rows(number, ids)), values.pop("block_ids", ids)
     return publish_snapshot(directory, vectors, block_ids, SnapshotFacts(**values), generation=changes.get("generation"))
 
 
-def open_snapshot(directory: Path, generation: int | None = None, **changes: Any) -> Snapshot:
+def open_snapshot(directory, generation=None, **changes):
     return Snapshot.open(directory, generation, **{**OWNER, **changes})
 
 
-def assert_unmixed(snapshot: Snapshot) -> None:
+def assert_unmixed(snapshot):
     np.testing.assert_array_equal(snapshot.vectors, rows(snapshot.manifest.generation, snapshot.block_ids))
 
 
-def test_large_vectors_are_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_vectors_are_mapped(tmp_path, monkeypatch):
     monkeypatch.setattr(arrays, "MAPPED_FROM", 200)
     publish(tmp_path / "index")
     snapshot = open_snapshot(tmp_path / "index")
@@ -59,7 +58,7 @@ def test_large_vectors_are_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="the system does not say which files are open")
-def test_many_additions_hold_no_descriptors(tmp_path: Path) -> None:
+def test_many_additions_hold_no_descriptors(tmp_path):
     """A server that takes in single documents all day has a shard for each."""
     publish(tmp_path / "index", n=6)
     before = len(list(Path("/proc/self/fd").iterdir()))
@@ -71,7 +70,7 @@ def test_many_additions_hold_no_descriptors(tmp_path: Path) -> None:
     assert len(opened[-1].shards) == 21 and len(list(Path("/proc/self/fd").iterdir())) <= before + 1
 
 
-def test_round_trip(tmp_path: Path) -> None:
+def test_round_trip(tmp_path):
     assert current_generation(tmp_path / "index") is None and next_generation(tmp_path / "index") == 1
     manifest = publish(tmp_path / "index", segments=(("seg-0", 6),), tombstone_version=2)
     snapshot = open_snapshot(tmp_path / "index")
@@ -84,7 +83,7 @@ def test_round_trip(tmp_path: Path) -> None:
     assert ExactIndex(snapshot.vectors, snapshot.block_ids).dim == 4
 
 
-def test_parts_make_one_file_and_empty_is_allowed(tmp_path: Path) -> None:
+def test_parts_make_one_file_and_empty_is_allowed(tmp_path):
     ids = np.arange(10, 16, dtype=np.int64)
     manifest = publish(tmp_path, vectors=iter([rows(1, ids[:4]), rows(1, ids[4:])]))
     assert [(shard.rows, shard.first_block_id) for shard in manifest.shards] == [(6, 10)]
@@ -95,7 +94,7 @@ def test_parts_make_one_file_and_empty_is_allowed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("dtype", "step"), [("float16", 2.0**-11), ("int8", 0.5 / 127)])
-def test_smaller_rows_are_near(tmp_path: Path, dtype: str, step: float) -> None:
+def test_smaller_rows_are_near(tmp_path, dtype, step):
     """Rows of very different sizes, one of zeros: no component is further off than half a step of its own row."""
     vectors = np.random.default_rng(0).standard_normal((6, 4)).astype(np.float32) * np.float32(10.0) ** np.arange(-3, 3)[:, None]
     vectors[2] = 0
@@ -105,7 +104,7 @@ def test_smaller_rows_are_near(tmp_path: Path, dtype: str, step: float) -> None:
     assert (np.abs(found - vectors) <= 1.01 * step * np.abs(vectors).max(1, keepdims=True)).all()
 
 
-def test_bfloat16_is_stored_as_uint16(tmp_path: Path) -> None:
+def test_bfloat16_is_stored_as_uint16(tmp_path):
     vectors = np.random.default_rng(0).standard_normal((6, 5)).astype(np.float32)
     publish(tmp_path, vectors=vectors, dtype="bfloat16")
     assert np.load(tmp_path / "000001" / "vectors-00000.npy").dtype == np.uint16
@@ -116,11 +115,11 @@ def test_bfloat16_is_stored_as_uint16(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("call", range(1, 6))
 @pytest.mark.parametrize("name", ["rename", "replace", "fsync"])
-def test_killed_at_any_write_leaves_the_published_generation(name: str, call: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_at_any_write_leaves_the_published_generation(name, call, tmp_path, monkeypatch):
     publish(tmp_path)
     real, calls = getattr(os, name), []
 
-    def dying(*args: Any) -> Any:
+    def dying(*args):
         calls.append(args)
         if len(calls) == call:
             raise Killed
@@ -142,7 +141,7 @@ def test_killed_at_any_write_leaves_the_published_generation(name: str, call: in
     assert_unmixed(open_snapshot(tmp_path))
 
 
-def test_a_generation_that_current_never_reached_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_generation_that_current_never_reached_is_replaced(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("realm.storage.generations.advance_current", lambda *args: (_ for _ in ()).throw(Killed))
         with pytest.raises(Killed):
@@ -156,19 +155,19 @@ def test_a_generation_that_current_never_reached_is_replaced(tmp_path: Path, mon
         publish(tmp_path, generation=1)
 
 
-def flip(path: Path) -> None:
+def flip(path):
     data = bytearray(path.read_bytes())
     data[-3] ^= 1
     path.write_bytes(data)
 
 
-def truncate(path: Path) -> None:
+def truncate(path):
     path.write_bytes(path.read_bytes()[:-5])
 
 
 @pytest.mark.parametrize("damage", [flip, truncate, Path.unlink], ids=["flipped", "truncated", "missing"])
 @pytest.mark.parametrize("file", ["vectors-00000.npy", "block_ids-00000.npy", "manifest.json"])
-def test_damage_is_quarantined_and_the_older_one_used(file: str, damage: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_damage_is_quarantined_and_the_older_one_used(file, damage, tmp_path, caplog):
     publish(tmp_path)
     publish(tmp_path)
     damage(tmp_path / "000002" / file)
@@ -184,14 +183,14 @@ def test_damage_is_quarantined_and_the_older_one_used(file: str, damage: Any, tm
         open_snapshot(tmp_path)
 
 
-def test_without_verify_a_short_file_is_still_found(tmp_path: Path) -> None:
+def test_without_verify_a_short_file_is_still_found(tmp_path):
     publish(tmp_path)
     truncate(tmp_path / "000001" / "vectors-00000.npy")
     with pytest.raises(SnapshotError, match=r"not a complete \.npy file"):
         open_snapshot(tmp_path, verify=False)
 
 
-def test_an_asked_for_generation_has_no_substitute(tmp_path: Path) -> None:
+def test_an_asked_for_generation_has_no_substitute(tmp_path):
     publish(tmp_path)
     publish(tmp_path)
     assert open_snapshot(tmp_path, 1).manifest.generation == 1
@@ -202,12 +201,11 @@ def test_an_asked_for_generation_has_no_substitute(tmp_path: Path) -> None:
         open_snapshot(tmp_path, 2)
 
 
-def test_ids_or_directories_swapped_between_generations_are_caught(tmp_path: Path) -> None:
+def test_ids_or_directories_swapped_between_generations_are_caught(tmp_path):
     publish(tmp_path)
     publish(tmp_path)
     publish(tmp_path, block_ids=np.arange(20, 26, dtype=np.int64))
-    stolen = (tmp_path / "000001" / "block_ids-00000.npy").read_bytes()
-    (tmp_path / "000003" / "block_ids-00000.npy").write_bytes(stolen)
+    (tmp_path / "000003" / "block_ids-00000.npy").write_bytes((tmp_path / "000001" / "block_ids-00000.npy").read_bytes())
     assert open_snapshot(tmp_path).manifest.generation == 2
     os.rename(tmp_path / "000002", tmp_path / "elsewhere")
     os.rename(tmp_path / "000001", tmp_path / "000002")
@@ -218,7 +216,7 @@ def test_ids_or_directories_swapped_between_generations_are_caught(tmp_path: Pat
 @pytest.mark.parametrize(
     ("field", "what"), [("corpus_id", "corpus"), ("tokenizer_sha256", "tokenizer"), ("document_embedder_sha256", "document")]
 )
-def test_foreign_is_refused_and_left_alone(field: str, what: str, tmp_path: Path) -> None:
+def test_foreign_is_refused_and_left_alone(field, what, tmp_path):
     publish(tmp_path)
     with pytest.raises(SnapshotError, match=f"another {what}.*realm index build"):
         open_snapshot(tmp_path, None, **{field: "other"})
@@ -228,7 +226,7 @@ def test_foreign_is_refused_and_left_alone(field: str, what: str, tmp_path: Path
     assert open_snapshot(tmp_path).manifest.generation == 1, "a foreign one is passed over for an older one"
 
 
-def test_another_format_is_refused_and_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_format_is_refused_and_left_alone(tmp_path, monkeypatch):
     publish(tmp_path)
     monkeypatch.setattr(manifest_module, "FORMAT_VERSION", 2)
     with pytest.raises(SnapshotError, match="format 1, this version reads format 2"):
@@ -236,7 +234,7 @@ def test_another_format_is_refused_and_left_alone(tmp_path: Path, monkeypatch: p
     assert (tmp_path / "000001").is_dir()
 
 
-def rewritten(path: Path, change: Any) -> None:
+def rewritten(path, change):
     """Another manifest, with a checksum of its own."""
     value = json.loads(path.read_text())
     del value["manifest_sha256"]
@@ -245,11 +243,11 @@ def rewritten(path: Path, change: Any) -> None:
     path.write_text(json.dumps({**value, "manifest_sha256": hashlib.sha256(text.encode()).hexdigest()}))
 
 
-def test_manifests_of_an_earlier_version_open_unless_several_parameters_made_the_rows(tmp_path: Path) -> None:
+def test_manifests_of_an_earlier_version_open_unless_several_parameters_made_the_rows(tmp_path):
     publish(tmp_path)
     manifest = tmp_path / "000001" / "manifest.json"
 
-    def whole(value: dict[str, Any]) -> None:
+    def whole(value):
         value.update(kind="whole", mixture=[])
         value["shards"][0].update(params_file=None, params_sha256=None)
 
@@ -261,7 +259,7 @@ def test_manifests_of_an_earlier_version_open_unless_several_parameters_made_the
     assert manifest.is_file(), "refused, not put aside"
 
 
-def test_prune_keeps_the_newest_and_the_protected(tmp_path: Path) -> None:
+def test_prune_keeps_the_newest_and_the_protected(tmp_path):
     for _ in range(6):
         publish(tmp_path)
     flip(tmp_path / "000006" / "vectors-00000.npy")
@@ -279,7 +277,7 @@ def test_prune_keeps_the_newest_and_the_protected(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-def test_delta_extends_the_same_generation(dtype: str, tmp_path: Path) -> None:
+def test_delta_extends_the_same_generation(dtype, tmp_path):
     publish(tmp_path, dtype=dtype)
     before = open_snapshot(tmp_path)
     added = np.array([30, 50], np.int64)
@@ -296,11 +294,11 @@ def test_delta_extends_the_same_generation(dtype: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("call", [1, 2, 3, 4, 5])
-def test_a_killed_delta_changes_nothing_and_can_be_repeated(call: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_delta_changes_nothing_and_can_be_repeated(call, tmp_path, monkeypatch):
     publish(tmp_path)
     real, calls = os.replace, []
 
-    def dying(*args: Any) -> None:
+    def dying(*args):
         calls.append(args)
         if len(calls) == call:
             raise Killed
@@ -317,7 +315,7 @@ def test_a_killed_delta_changes_nothing_and_can_be_repeated(call: int, tmp_path:
     assert len(open_snapshot(tmp_path).block_ids) == 7
 
 
-def test_what_may_not_be_published(tmp_path: Path) -> None:
+def test_what_may_not_be_published(tmp_path):
     ids = np.arange(10, 16, dtype=np.int64)
     bad = rows(1, ids)
     bad[2, 3] = np.nan
@@ -343,10 +341,10 @@ def test_what_may_not_be_published(tmp_path: Path) -> None:
     assert open_snapshot(tmp_path).manifest.revision == 0
 
 
-def test_a_full_disk_is_a_named_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_a_named_error(tmp_path, monkeypatch):
     publish(tmp_path)
 
-    def full(fd: int) -> None:
+    def full(fd):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:

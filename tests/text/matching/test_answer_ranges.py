@@ -9,7 +9,7 @@ from realm.text.matching.patterns import PatternSearch
 TEXT = "“The Beatles” (Liverpool, 1960) met the beatles; BEATLES, naïve café-goers."
 
 
-def written(text: str, ranges: list[tuple[int, int]]) -> list[str]:
+def written(text, ranges):
     return [text[start:end] for start, end in ranges]
 
 
@@ -28,7 +28,7 @@ def written(text: str, ranges: list[tuple[int, int]]) -> list[str]:
         (["Paris"], []),
     ],
 )
-def test_normalised(answers: list[str], found: list[str]) -> None:
+def test_normalised(answers, found):
     assert written(TEXT, normalised_ranges(TEXT, answers)) == found
 
 
@@ -41,11 +41,11 @@ def test_normalised(answers: list[str], found: list[str]) -> None:
         (["ü", ""], []),
     ],
 )
-def test_raw(answers: list[str], found: list[str]) -> None:
+def test_raw(answers, found):
     assert written(TEXT, raw_ranges(TEXT, answers)) == found
 
 
-def test_overlapping_places_are_all_found() -> None:
+def test_overlapping_places_are_all_found():
     assert raw_ranges("aaaa", ["aa"]) == [(0, 2), (1, 3), (2, 4)]
     assert normalised_ranges("x x x", ["x x"]) == [(0, 3), (2, 5)]
 
@@ -54,17 +54,17 @@ WORDS = st.text(alphabet="aAthe nΣσ.,-'“\u0301\u0300\u00a0\u3000éÅ1\n", ma
 
 
 @given(WORDS)
-def test_word_by_word_is_all_at_once(text: str) -> None:
+def test_word_by_word_is_all_at_once(text):
     assert " ".join(word for token in text.split() for word in token_words(token)) == normalize_answer(text)
 
 
 @given(st.text(max_size=30))
-def test_word_by_word_is_all_at_once_in_any_script(text: str) -> None:
+def test_word_by_word_is_all_at_once_in_any_script(text):
     assert " ".join(word for token in text.split() for word in token_words(token)) == normalize_answer(text)
 
 
 @given(WORDS, WORDS)
-def test_a_range_is_found_exactly_where_the_text_contains_the_answer(text: str, answer: str) -> None:
+def test_a_range_is_found_exactly_where_the_text_contains_the_answer(text, answer):
     ranges = normalised_ranges(text, [answer])
     needle = normalize_answer(answer)
     assert bool(ranges) == (needle != "" and f" {needle} " in padded_parts(text))
@@ -91,17 +91,17 @@ def test_a_range_is_found_exactly_where_the_text_contains_the_answer(text: str, 
         ("party", "art", []),
     ],
 )
-def test_beside_a_mark_that_joins(text: str, answer: str, found: list[str]) -> None:
+def test_beside_a_mark_that_joins(text, answer, found):
     assert written(text, normalised_ranges(text, [answer])) == found
 
 
 @given(WORDS, st.integers(0, 20), st.integers(1, 5))
-def test_what_stands_there_is_found_raw(text: str, start: int, length: int) -> None:
+def test_what_stands_there_is_found_raw(text, start, length):
     piece = text[start : start + length]
     assert not piece or (start, start + len(piece)) in raw_ranges(text, [piece])
 
 
-def test_a_pattern_that_never_ends_is_given_up() -> None:
+def test_a_pattern_that_never_ends_is_given_up():
     endless, texts = "(a|a|aa)+$", ["a" * 200 + "b"] * 500
     search = PatternSearch(timeout_s=0.05, strikes=2)
     found = [search.found(text, [endless, "a+b"]) for text in texts]

@@ -5,7 +5,6 @@ import lzma
 import re
 import time
 import unicodedata
-from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
@@ -54,12 +53,12 @@ HOSTILE_TEXT = "a" * 200 + "b"
         ("!?", ""),
     ],
 )
-def test_normalize(text: str, normalized: str) -> None:
+def test_normalize(text, normalized):
     assert normalize_answer(text) == normalized
 
 
 @given(st.text(max_size=40))
-def test_equivalent_encodings_normalize_alike(text: str) -> None:
+def test_equivalent_encodings_normalize_alike(text):
     forms = {normalize_answer(unicodedata.normalize(form, text)) for form in ("NFC", "NFD")}
     assert len(forms) == 1
     assert "  " not in forms.pop()
@@ -81,7 +80,7 @@ def test_equivalent_encodings_normalize_alike(text: str) -> None:
         ("x", [], False),
     ],
 )
-def test_exact_match(prediction: str, answers: list[str], match: bool) -> None:
+def test_exact_match(prediction, answers, match):
     assert exact_match(prediction, answers) is match
 
 
@@ -115,11 +114,11 @@ def test_exact_match(prediction: str, answers: list[str], match: bool) -> None:
         ("second", ["first", "sec(ond)?"], True),
     ],
 )
-def test_regex_match(prediction: str, patterns: list[str], match: bool) -> None:
+def test_regex_match(prediction, patterns, match):
     assert regex_match(prediction, patterns) is match
 
 
-def test_patterns_of_curatedtrec_mean_what_re_says(data_dir: Path) -> None:
+def test_patterns_of_curatedtrec_mean_what_re_says(data_dir):
     flags = re.IGNORECASE | re.UNICODE | re.MULTILINE
     texts = ["1969", "Neil Armstrong", "the 14th of February, 1912", "$5.50", "New York City\nUSA", "about 3,000 miles", "Mt. Everest"]
     checked = 0
@@ -131,7 +130,7 @@ def test_patterns_of_curatedtrec_mean_what_re_says(data_dir: Path) -> None:
     assert checked > 500
 
 
-def test_regex_match_gives_up_on_a_catastrophic_pattern() -> None:
+def test_regex_match_gives_up_on_a_catastrophic_pattern():
     started = time.perf_counter()
     assert not regex_match(HOSTILE_TEXT, [CATASTROPHIC], timeout_s=0.1)
     assert regex_match(HOSTILE_TEXT, [CATASTROPHIC, "a+b"], timeout_s=0.1)  # the next pattern has its own time
@@ -139,7 +138,7 @@ def test_regex_match_gives_up_on_a_catastrophic_pattern() -> None:
 
 
 @given(st.text(alphabet="()[]{}*+?|\\^$.-ab1,:<>=!PLRpN", max_size=20))
-def test_no_pattern_raises(pattern: str) -> None:
+def test_no_pattern_raises(pattern):
     assert regex_match("aab1", [pattern], timeout_s=0.05) in (True, False)
     assert PatternSearch(timeout_s=0.05).found("aab1", [pattern]) in (True, False)
 
@@ -158,12 +157,12 @@ def test_no_pattern_raises(pattern: str) -> None:
         ("cat", [], 0.0),
     ],
 )
-def test_f1(prediction: str, answers: list[str], score: float) -> None:
+def test_f1(prediction, answers, score):
     assert f1(prediction, answers) == pytest.approx(score)
 
 
 @given(st.text(max_size=20), st.text(max_size=20))
-def test_f1_is_bounded_symmetric_and_one_for_exact_matches(one: str, other: str) -> None:
+def test_f1_is_bounded_symmetric_and_one_for_exact_matches(one, other):
     score = f1(one, [other])
     assert 0.0 <= score <= 1.0
     assert score == f1(other, [one])
@@ -193,7 +192,7 @@ def test_f1_is_bounded_symmetric_and_one_for_exact_matches(one: str, other: str)
         ("line\nbreak", ["line break"], True),
     ],
 )
-def test_contains_string(text: str, answers: list[str], found: bool) -> None:
+def test_contains_string(text, answers, found):
     assert bool(normalised_ranges(text, answers)) is found
 
 
@@ -209,11 +208,11 @@ def test_contains_string(text: str, answers: list[str], found: bool) -> None:
         (HOSTILE_TEXT, ["(a|a|aa)+c"], False),
     ],
 )
-def test_contains_regex(text: str, patterns: list[str], found: bool) -> None:
+def test_contains_regex(text, patterns, found):
     assert PatternSearch(timeout_s=0.1).found(text, patterns) is found
 
 
-def test_one_string_is_refused_as_references() -> None:
+def test_one_string_is_refused_as_references():
     for function in (exact_match, regex_match, f1):
         with pytest.raises(TypeError, match="sequence"):
             function("abc", "abc")

@@ -44,17 +44,16 @@ FLAGS = regex.VERSION0 | regex.IGNORECASE | regex.UNICODE | regex.MULTILINE
         ("(" * 2000 + "ab" + ")" * 2000, set()),
     ],
 )
-def test_required_strings(pattern: str, strings: set[str]) -> None:
+def test_required_strings(pattern, strings):
     assert required_strings(pattern) == strings
 
 
-def test_letters_of_the_same_kind_are_folded_alike() -> None:
+def test_letters_of_the_same_kind_are_folded_alike():
     """Every character that the engine takes for a character of ASCII is that character in a folded text."""
     everything = "".join(chr(code) for code in range(sys.maxunicode + 1) if not 0xD800 <= code < 0xE000)
     for code in range(128):
         character = chr(code)
-        found = regex.findall(regex.escape(character), everything, FLAGS)
-        assert {folded(one) for one in found} == {character.lower()}
+        assert {folded(one) for one in regex.findall(regex.escape(character), everything, FLAGS)} == {character.lower()}
     assert len(folded(everything)) == len(everything)
 
 
@@ -62,7 +61,7 @@ LETTERS = st.sampled_from(["\\.", *"abkKs1 -Kſıé"])
 ATOMS = st.one_of(LETTERS, st.sampled_from([".", "\\d", "\\s", "\\w", "[ab]", "[^a]", "[a-k]", "\\b", "^", "$"]))
 
 
-def combined(parts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+def combined(parts):
     sequences = st.lists(parts, min_size=1, max_size=4).map("".join)
     groups = st.tuples(st.sampled_from(["(", "(?:", "(?>", "(?=", "(?!", "(?<=", "(?i:"]), sequences).map(
         lambda pair: pair[0] + pair[1] + ")"
@@ -74,7 +73,7 @@ def combined(parts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 
 @settings(max_examples=300)
 @given(st.recursive(ATOMS, combined, max_leaves=8), st.lists(st.text("abkKs1 -.KſıéİABS\n", max_size=12), min_size=1, max_size=8))
-def test_no_match_is_missed(pattern: str, texts: list[str]) -> None:
+def test_no_match_is_missed(pattern, texts):
     pytest.importorskip("ahocorasick_rs")
     compiled = compiled_pattern(pattern)
     if compiled is None:
@@ -84,7 +83,7 @@ def test_no_match_is_missed(pattern: str, texts: list[str]) -> None:
         assert not compiled.search(text) or pattern in likely.of(text), (required_strings(pattern), text)
 
 
-def test_several_patterns_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_patterns_at_once(monkeypatch):
     pytest.importorskip("ahocorasick_rs")
     patterns = ["seven|\\b7\\b", "Neil\\s+Armstrong", "\\w+", "armstrong|aldrin"]
     assert LikelyPatterns(patterns).of("Then ARMSTRONG left") == ["\\w+", "Neil\\s+Armstrong", "armstrong|aldrin"]
@@ -93,7 +92,7 @@ def test_several_patterns_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(LikelyPatterns(patterns).of("")) == set(patterns), "without the extra all are tried"
 
 
-def test_real_patterns_on_real_texts(data_dir) -> None:  # type: ignore[no-untyped-def]
+def test_real_patterns_on_real_texts(data_dir):
     """A hundred of CuratedTrec's patterns over the contexts of some of SQuAD's paragraphs: none is missed, most are not tried."""
     pytest.importorskip("ahocorasick_rs")
     patterns = [q.answers[0] for q in load_questions(data_dir / "curatedtrec" / "dev.jsonl.xz")][:100]

@@ -25,12 +25,12 @@ from realm.text.matching.scoring import CMRC, KORQUAD, OPEN_QA, cmrc_segments, k
         ("足球", [], False, 0.0),
     ],
 )
-def test_cmrc(prediction: str, references: list[str], em: bool, f1: float) -> None:
+def test_cmrc(prediction, references, em, f1):
     assert CMRC.exact_match(prediction, references) is em
     assert CMRC.f1(prediction, references) == pytest.approx(f1)
 
 
-def test_what_stands_between_han_is_cut_like_english() -> None:
+def test_what_stands_between_han_is_cut_like_english():
     assert cmrc_segments("iPhone 6s手机（2004年), U.S.") == ["iphone", "6s", "手", "机", "2004", "年", ")", ",", "u.s", "."]
     assert cmrc_segments("他说it's 1,000.") == ["他", "说", "it", "'s", "1,000", "."]
     assert cmrc_segments("々カナ〇") == ["々カナ〇"]  # beyond the script's range of Han
@@ -53,12 +53,12 @@ def test_what_stands_between_han_is_cut_like_english() -> None:
         ("서울", ["부산", "서울시"], False, 4 / 5),
     ],
 )
-def test_korquad(prediction: str, references: list[str], em: bool, f1: float) -> None:
+def test_korquad(prediction, references, em, f1):
     assert KORQUAD.exact_match(prediction, references) is em
     assert KORQUAD.f1(prediction, references) == pytest.approx(f1)
 
 
-def test_korquad_leaves_hangul_composed() -> None:
+def test_korquad_leaves_hangul_composed():
     assert korquad_form("‘한국’") == "한국"
 
 
@@ -79,11 +79,11 @@ def test_korquad_leaves_hangul_composed() -> None:
         ("", "open-qa"),
     ],
 )
-def test_the_letters_of_a_question_choose(question: str, name: str) -> None:
+def test_the_letters_of_a_question_choose(question, name):
     assert scoring_of(question).name == name
 
 
-def test_english_is_scored_as_ever() -> None:
+def test_english_is_scored_as_ever():
     for prediction, references in (("the U.S. Army", ["US army"]), ("Paris, France", ["Paris", "France"]), ("", ["a"]), ("x", [])):
         assert OPEN_QA.exact_match(prediction, references) == exact_match(prediction, references)
         assert OPEN_QA.f1(prediction, references) == f1(prediction, references)

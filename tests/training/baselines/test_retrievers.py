@@ -5,8 +5,6 @@ import json
 import math
 import zlib
 from collections import Counter
-from collections.abc import Callable
-from pathlib import Path
 
 import bm25s
 import numpy as np
@@ -15,12 +13,10 @@ import torch
 
 from realm.answering.opening import open_run
 from realm.errors import DataError, MissingExtra
-from realm.search.blocks import BlockInputs
 from realm.training.baselines import retrievers as rivals
 from realm.training.baselines.retrievers import (
     Bm25Candidates,
     FusedCandidates,
-    ScaledSource,
     SentenceEmbedder,
     TfIdfCandidates,
     fused_scores,
@@ -31,17 +27,17 @@ TEXTS = ["What is the currency of Arvad?", "In which country do people pay with 
 
 
 @pytest.fixture(scope="module")
-def inputs(tiny_run: Path) -> BlockInputs:
+def inputs(tiny_run):
     return open_run(tiny_run).inputs
 
 
 @pytest.fixture(scope="module")
-def rows(inputs: BlockInputs) -> np.ndarray:
+def rows(inputs):
     return np.flatnonzero(inputs.store.live)
 
 
 @pytest.fixture(scope="module")
-def sentence_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sentence_model(tmp_path_factory):
     """A sentence-transformers directory in small, with a vocabulary of its own."""
     from transformers import BertConfig, BertModel
 
@@ -58,10 +54,9 @@ def sentence_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def check(source: ScaledSource, slow: Callable[[str, int], float], rows: np.ndarray, inputs: BlockInputs) -> None:
+def check(source, slow, rows, inputs):
     """Scores, order and padding against the score of every block by itself."""
-    tokens = inputs.store.tokenizer.encode(TEXTS)
-    found = source(TEXTS, tokens, 5)
+    found = source(TEXTS, inputs.store.tokenizer.encode(TEXTS), 5)
     for i, text in enumerate(TEXTS):
         expected = {int(row): slow(text, int(row)) for row in rows}
         order = [row for row in sorted(expected, key=lambda row: (-expected[row], row)) if expected[row] > 0][:5]
@@ -73,8 +68,8 @@ def check(source: ScaledSource, slow: Callable[[str, int], float], rows: np.ndar
     assert source.scale.grad is not None and float(source.scale.grad) > 0
 
 
-def test_tfidf(inputs: BlockInputs, rows: np.ndarray) -> None:
-    def terms(text: str) -> Counter[int]:
+def test_tfidf(inputs, rows):
+    def terms(text):
         words = bm25s.tokenize([text], stopwords="en", return_ids=False, show_progress=False)[0]
         pairs = [f"{a} {b}" for a, b in itertools.pairwise(words)]
         return Counter(zlib.crc32(term.encode()) % (1 << 24) for term in [*words, *pairs])
@@ -82,7 +77,7 @@ def test_tfidf(inputs: BlockInputs, rows: np.ndarray) -> None:
     blocks = {int(row): inputs.store.block(int(row)) for row in rows}
     counts = {row: terms(f"{block.title} {block.text}") for row, block in blocks.items()}
 
-    def slow(text: str, row: int) -> float:
+    def slow(text, row):
         total = 0.0
         for term, often in terms(text).items():
             df = sum(term in held for held in counts.values())
@@ -95,13 +90,13 @@ def test_tfidf(inputs: BlockInputs, rows: np.ndarray) -> None:
     assert source.index_bytes() > 0
 
 
-def test_fused_ranks(inputs: BlockInputs, rows: np.ndarray, tiny_run: Path) -> None:
+def test_fused_ranks(inputs, rows, tiny_run):
     assert fused_scores([np.array([4, 7, -1]), np.array([7, 9, -1])]) == pytest.approx({4: 60 / 61, 7: 60 / 62 + 60 / 61, 9: 60 / 62})
     dense, lexical = open_run(tiny_run).source, Bm25Candidates(inputs, rows)
     tokens = inputs.store.tokenizer.encode(TEXTS)
     lists = [source(TEXTS, tokens, 5).rows.tolist() for source in (dense, lexical)]
 
-    def slow(text: str, row: int) -> float:
+    def slow(text, row):
         i = TEXTS.index(text)
         return sum(60 / (61 + ranking[i].index(row)) for ranking in lists if row in ranking[i])
 
@@ -111,7 +106,7 @@ def test_fused_ranks(inputs: BlockInputs, rows: np.ndarray, tiny_run: Path) -> N
     assert [p for p in source.parameters() if p.requires_grad] == [source.scale], "only the scale learns"
 
 
-def test_a_sentence_embedder_retrieves(inputs: BlockInputs, rows: np.ndarray, sentence_model: Path, tmp_path: Path) -> None:
+def test_a_sentence_embedder_retrieves(inputs, rows, sentence_model, tmp_path):
     source = sentence_candidates(inputs, sentence_model, tmp_path / "vectors.npy")
     embedder = SentenceEmbedder(sentence_model)
     questions = embedder.embed(TEXTS)
@@ -128,7 +123,7 @@ def test_a_sentence_embedder_retrieves(inputs: BlockInputs, rows: np.ndarray, se
     assert np.load(tmp_path / "vectors.npy").shape == (len(rows), 32)
 
 
-def test_what_is_refused(inputs: BlockInputs, rows: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_refused(inputs, rows, tmp_path, monkeypatch):
     with pytest.raises(DataError, match="no such directory"):
         SentenceEmbedder(tmp_path / "none")
     monkeypatch.setitem(__import__("sys").modules, "bm25s", None)

@@ -12,7 +12,7 @@ from realm.training.finetune.presence import Subjects, names_subject
 
 
 @pytest.fixture(scope="module")
-def bridges(tmp_path_factory: pytest.TempPathFactory) -> BlockStore:
+def bridges(tmp_path_factory):
     root = tmp_path_factory.mktemp("bridges")
     rows = [
         ("harrow/1", "Harrow bridge", "The bridge was built in 1911 by an engineer from Leeds."),
@@ -39,7 +39,7 @@ def bridges(tmp_path_factory: pytest.TempPathFactory) -> BlockStore:
         ("when was it built?", ("nowhere",), ["harrow/1", "harrow/2", "mill", "note"]),
     ],
 )
-def test_blocks_that_a_question_is_judged_in(bridges: BlockStore, text: str, positive: tuple[str, ...], told: list[str]) -> None:
+def test_blocks_that_a_question_is_judged_in(bridges, text, positive, told):
     rows = np.array([[*range(len(bridges)), -1]])
     known = Subjects(bridges, [Question("0", text, ("1911",), positive_ids=positive)]).known([0], rows)
     assert known.shape == rows.shape and not known[0, -1], "what is no block is neither"
@@ -58,5 +58,5 @@ def test_blocks_that_a_question_is_judged_in(bridges: BlockStore, text: str, pos
         ("", False),
     ],
 )
-def test_what_names_a_subject(text: str, names: bool) -> None:
+def test_what_names_a_subject(text, names):
     assert names_subject(text, frozenset({"The Harrow bridge"})) is names

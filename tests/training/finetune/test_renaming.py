@@ -4,20 +4,18 @@ import numpy as np
 import pytest
 
 from realm.answering.reading import rename
-from realm.documents.store.blocks import BlockStore
 from realm.evaluation.matching import locate_answers
 from realm.models.types import Question, Sequence
 from realm.recipe.seeds import generator
-from realm.search.blocks import BlockInputs
 from realm.training.finetune.renaming import Renaming
 
 
 @pytest.fixture(scope="module")
-def renaming(store: BlockStore) -> Renaming:
+def renaming(store):
     return Renaming(store)
 
 
-def test_it_is_a_permutation_of_names_among_their_like(store: BlockStore, renaming: Renaming) -> None:
+def test_it_is_a_permutation_of_names_among_their_like(store, renaming):
     renamed = renaming.draw(generator("test"))
     assert sorted(renamed.tolist()) == list(range(store.tokenizer.vocab_size))
     moved = np.flatnonzero(renamed != np.arange(len(renamed)))
@@ -29,8 +27,8 @@ def test_it_is_a_permutation_of_names_among_their_like(store: BlockStore, renami
         assert any(c.isdigit() for c in was) == any(c.isdigit() for c in becomes)
 
 
-def test_only_wordpieces_that_mostly_stand_in_spans_move(store: BlockStore, renaming: Renaming) -> None:
-    inside: dict[int, list[bool]] = {}
+def test_only_wordpieces_that_mostly_stand_in_spans_move(store, renaming):
+    inside = {}
     for row in range(len(store)):
         spans = store.spans(row).tokens.tolist()
         for at, wordpiece in enumerate(store.token_ids(row).tolist()):
@@ -41,12 +39,12 @@ def test_only_wordpieces_that_mostly_stand_in_spans_move(store: BlockStore, rena
     assert not expected & {special.cls, special.sep, special.mask, special.pad, special.unk}
 
 
-def test_the_draw_depends_on_the_generator_alone(renaming: Renaming) -> None:
+def test_the_draw_depends_on_the_generator_alone(renaming):
     assert np.array_equal(renaming.draw(generator("a", 1)), renaming.draw(generator("a", 1)))
     assert not np.array_equal(renaming.draw(generator("a", 1)), renaming.draw(generator("a", 2)))
 
 
-def test_an_answer_stays_where_it_stands(store: BlockStore, inputs: BlockInputs, renaming: Renaming) -> None:
+def test_an_answer_stays_where_it_stands(store, inputs, renaming):
     question, answer = store.tokenizer.encode(["What is the money of France?", "euro"])
     ((row, spans),) = locate_answers(store, [Question("", "", ("euro",))])[0].items()
     sequence = inputs.joint(question, row)
@@ -61,6 +59,6 @@ def test_an_answer_stays_where_it_stands(store: BlockStore, inputs: BlockInputs,
     assert all(renamed[was] == becomes for was, becomes in zip(sequence.ids, other.ids, strict=True))
 
 
-def test_without_a_renaming_nothing_changes() -> None:
+def test_without_a_renaming_nothing_changes():
     sequence = Sequence([1, 2, 3], [0, 0, 1])
     assert rename(sequence, None) is sequence

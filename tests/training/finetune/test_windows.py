@@ -2,8 +2,6 @@
 
 import json
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,11 +11,11 @@ from realm.evaluation.questions.loading import load_questions, read_questions, w
 from realm.evaluation.questions.rows import QuestionOptions
 from realm.models.featurize import Featurizer
 from realm.models.types import Question
-from realm.text.tokenizer import TextTokenizer, train_wordpiece
+from realm.text.tokenizer import train_wordpiece
 from realm.training.finetune.windows import GivenParagraphs, answer_places
 
 PARAGRAPH = "The boiler was replaced on 14 March 2024 by Hartmann Heating. Hartmann Heating also fitted a pump in 2024."
-ROWS: dict[str, tuple[dict[str, Any], tuple[tuple[int, int], ...]]] = {
+ROWS = {
     "every occurrence": ({"answers": ["Hartmann Heating"]}, ()),
     "marked": ({"answers": ["Hartmann Heating"], "starts": [44]}, ((44, 60),)),
     "Hugging Face": ({"answers": {"text": ["2024", "2024"], "answer_start": [36, 101]}}, ((36, 40), (101, 105))),
@@ -25,13 +23,13 @@ ROWS: dict[str, tuple[dict[str, Any], tuple[tuple[int, int], ...]]] = {
 }
 
 
-def write(path: Path, *rows: dict[str, Any]) -> Path:
+def write(path, *rows):
     path.write_text("".join(json.dumps({"question": "Who?", "context": PARAGRAPH, **row}) + "\n" for row in rows))
     return path
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_rows_bring_their_paragraph(name: str, tmp_path: Path) -> None:
+def test_rows_bring_their_paragraph(name, tmp_path):
     row, places = ROWS[name]
     (question,) = load_questions(write(tmp_path / "q.jsonl", row | {"title": "Notes"}))
     assert (question.context, question.title, question.places) == (PARAGRAPH, "Notes", places)
@@ -40,7 +38,7 @@ def test_rows_bring_their_paragraph(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("start", [0, 45, -1, "44"])
-def test_an_offset_that_does_not_fit_is_named(start: Any, tmp_path: Path) -> None:
+def test_an_offset_that_does_not_fit_is_named(start, tmp_path):
     with pytest.raises(DataError, match=r"does not have 'Hartmann Heating' at .*answer_start") as caught:
         load_questions(
             write(
@@ -52,25 +50,24 @@ def test_an_offset_that_does_not_fit_is_named(start: Any, tmp_path: Path) -> Non
     assert caught.value.line == 2
 
 
-def test_unanswerable_questions_are_kept_where_they_are_wanted(tmp_path: Path) -> None:
+def test_unanswerable_questions_are_kept_where_they_are_wanted(tmp_path):
     path = write(tmp_path / "q.jsonl", {"answers": []}, {"answers": ["2024"]})
     assert sum(read_questions(path).skipped.values()) == 1 and len(load_questions(path)) == 1
-    kept = load_questions(path, QuestionOptions(unanswerable=True))
-    assert [question.answers for question in kept] == [(), ("2024",)]
+    assert [question.answers for question in load_questions(path, QuestionOptions(unanswerable=True))] == [(), ("2024",)]
 
 
-def test_no_paragraph_and_no_answers_is_refused(tmp_path: Path) -> None:
+def test_no_paragraph_and_no_answers_is_refused(tmp_path):
     (tmp_path / "q.jsonl").write_text('{"question": "Who?", "answers": []}\n')
     with pytest.raises(DataError, match="no answers"):
         load_questions(tmp_path / "q.jsonl", QuestionOptions(unanswerable=True))
 
 
 @pytest.fixture(scope="module")
-def tokenizer() -> TextTokenizer:
+def tokenizer():
     return train_wordpiece([PARAGRAPH * 3], 200)
 
 
-def given(tokenizer: TextTokenizer, question: Question, block_length: int = 288, max_span: int = 10) -> GivenParagraphs:
+def given(tokenizer, question, block_length=288, max_span=10):
     special = tokenizer.special
     features = Featurizer(special.cls, special.sep, special.mask, special.pad, 32, block_length)
     return GivenParagraphs([question], tokenizer, features, max_span)
@@ -88,24 +85,22 @@ def given(tokenizer: TextTokenizer, question: Question, block_length: int = 288,
         (("(",), (), []),
     ],
 )
-def test_answers_are_spans_of_wordpieces(tokenizer: TextTokenizer, answers: Any, places: Any, said: list[str]) -> None:
-    question = Question("1", "Who?", answers, context=PARAGRAPH, places=places)
-    found = given(tokenizer, question)
+def test_answers_are_spans_of_wordpieces(tokenizer, answers, places, said):
+    found = given(tokenizer, Question("1", "Who?", answers, context=PARAGRAPH, places=places))
     (window,) = found.windows_of(0)
     offsets = found.paragraph(0).offsets
     assert [PARAGRAPH[offsets[start, 0] : offsets[end - 1, 1]] for start, end in window.gold.tolist()] == said
     assert len(found.windows) == (1 if said or not answers else 0), "what has an answer that is not there teaches nothing"
 
 
-def test_punctuation_alone_is_found_as_it_is_written() -> None:
+def test_punctuation_alone_is_found_as_it_is_written():
     assert answer_places(Question("1", "?", ("%",), context="90 % of it")) == [(3, 4)]
 
 
 @pytest.mark.parametrize("title", ["", "House notes"])
 @pytest.mark.parametrize("block_length", [20, 24, 31, 40])
-def test_windows_cover_a_paragraph_and_fit_into_an_input(tokenizer: TextTokenizer, block_length: int, title: str) -> None:
-    question = Question("1", "Who?", ("pump",), context=PARAGRAPH, title=title)
-    found = given(tokenizer, question, block_length)
+def test_windows_cover_a_paragraph_and_fit_into_an_input(tokenizer, block_length, title):
+    found = given(tokenizer, Question("1", "Who?", ("pump",), context=PARAGRAPH, title=title), block_length)
     windows = found.windows_of(0)
     length = len(found.paragraph(0).ids)
     assert {at for window in windows for at in range(window.first, window.last)} == set(range(length))
@@ -117,11 +112,11 @@ def test_windows_cover_a_paragraph_and_fit_into_an_input(tokenizer: TextTokenize
         assert sequence.ids[start:-1] == body and len(sequence) <= found.features.joint_length
 
 
-def test_spans_beyond_the_longest_answer_are_no_answers(tokenizer: TextTokenizer) -> None:
+def test_spans_beyond_the_longest_answer_are_no_answers(tokenizer):
     question = Question("1", "When?", ("14 March 2024 by Hartmann Heating",), context=PARAGRAPH)
     assert len(given(tokenizer, question, max_span=30).windows) == 1 and not given(tokenizer, question, max_span=3).windows
 
 
-def test_an_empty_paragraph_has_one_empty_window(tokenizer: TextTokenizer) -> None:
+def test_an_empty_paragraph_has_one_empty_window(tokenizer):
     (window,) = given(tokenizer, Question("1", "Who?", (), context=" ")).windows_of(0)
     assert len(window) == 0 and window.gold.shape == (0, 2) and window.gold.dtype == np.int32

@@ -1,7 +1,6 @@
 """BERT's optimiser step by step against the published formula, in plain Python numbers, through the one training loop."""
 
 import math
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,7 +10,7 @@ from realm.storage.metrics import MetricsLog
 from realm.training.loop.checkpoint import CheckpointDirectory
 from realm.training.loop.loop import LoopOptions, StepResult, Task, fit
 from realm.training.loop.optim import OPTIMIZERS, bert_adamw, bert_schedule
-from realm.training.order import WHOLE, Share
+from realm.training.order import WHOLE
 
 STEPS, WARMUP, LR = 12, 4, 0.05
 NAMES = ("dense.weight", "dense.bias", "norm.weight", "norm.bias")
@@ -21,7 +20,7 @@ DECAY = {"dense.weight": 0.01, "dense.bias": 0.0, "norm.weight": 0.0, "norm.bias
 class Line(nn.Module):
     """Four numbers, one of each kind: matrix, bias, and a norm's two."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.dense = nn.Linear(1, 1, dtype=torch.float64)
         self.norm = nn.LayerNorm(1, dtype=torch.float64)
@@ -35,24 +34,24 @@ class Tilted(Task):
 
     name = "tilted"
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.model = Line()
-        self.trace: list[dict[str, float]] = []
+        self.trace = []
 
-    def step(self, step: int, share: Share = WHOLE) -> StepResult:
+    def step(self, step, share=WHOLE):
         loss = sum((slope(step, i) * self.model.get_parameter(name)).sum() for i, name in enumerate(NAMES))
         assert isinstance(loss, torch.Tensor)
         return StepResult(loss, 1)
 
-    def between(self, step: int) -> None:
+    def between(self, step):
         self.trace.append({name: float(self.model.get_parameter(name).detach()) for name in NAMES})
 
 
-def slope(step: int, i: int) -> float:
+def slope(step, i):
     return math.sin(1.7 * step + i) * (2.0 if step % 3 else 0.2)
 
 
-def published(*, clip: float = 1.0) -> list[dict[str, float]]:
+def published(*, clip=1.0):
     """google-research/bert's create_optimizer and AdamWeightDecayOptimizer, and clipping by the global norm, written out."""
     weights = {name: 0.5 - 0.3 * i for i, name in enumerate(NAMES)}
     m, v = dict.fromkeys(NAMES, 0.0), dict.fromkeys(NAMES, 0.0)
@@ -71,7 +70,7 @@ def published(*, clip: float = 1.0) -> list[dict[str, float]]:
     return trace
 
 
-def run(directory: Path, *, optimizer: str = "bert", checkpoint_every: int = 0, task: Tilted | None = None) -> Tilted:
+def run(directory, *, optimizer="bert", checkpoint_every=0, task=None):
     task = task or Tilted()
     options = LoopOptions(steps=STEPS, lr=LR, warmup=WARMUP, optimizer=optimizer, checkpoint_every=checkpoint_every)
     checkpoints = CheckpointDirectory(directory / "checkpoints", fingerprint="same")
@@ -79,7 +78,7 @@ def run(directory: Path, *, optimizer: str = "bert", checkpoint_every: int = 0, 
     return task
 
 
-def test_every_step_is_the_published_one(tmp_path: Path) -> None:
+def test_every_step_is_the_published_one(tmp_path):
     found, expected = run(tmp_path).trace, published()
     assert len(found) == len(expected) == STEPS + 1
     for step, (ours, theirs) in enumerate(zip(found, expected, strict=True)):
@@ -88,7 +87,7 @@ def test_every_step_is_the_published_one(tmp_path: Path) -> None:
     assert found[1] == found[0], "the warm-up starts at 0"
 
 
-def test_exact_without_clipping() -> None:
+def test_exact_without_clipping():
     model, expected = Line(), published(clip=math.inf)[1:]
     optimizer = bert_adamw([model], lr=LR)
     for step, weights in enumerate(expected):
@@ -101,23 +100,23 @@ def test_exact_without_clipping() -> None:
         assert {n: model.get_parameter(n).item() for n in NAMES} == pytest.approx(weights, rel=1e-13), step
 
 
-def test_the_rate_jumps_down_where_the_warm_up_ends() -> None:
+def test_the_rate_jumps_down_where_the_warm_up_ends():
     values = [bert_schedule(step, steps=10, warmup=4) for step in range(11)]
     assert values == pytest.approx([0, 0.25, 0.5, 0.75, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0])
     assert bert_schedule(0, steps=5, warmup=0) == 1
 
 
-def test_torch_s_adamw_is_another_one(tmp_path: Path) -> None:
+def test_torch_s_adamw_is_another_one(tmp_path):
     other, expected = run(tmp_path, optimizer="adamw").trace, published()
     assert abs(other[-1]["dense.weight"] - expected[-1]["dense.weight"]) > 0.01
     assert set(OPTIMIZERS) == {"adamw", "bert"}
 
 
-def test_a_resumed_run_takes_the_same_steps(tmp_path: Path) -> None:
+def test_a_resumed_run_takes_the_same_steps(tmp_path):
     whole = run(tmp_path / "whole").trace
 
     class Stopped(Tilted):
-        def step(self, step: int, share: Share = WHOLE) -> StepResult:
+        def step(self, step, share=WHOLE):
             if step == 7:
                 raise KeyboardInterrupt
             return super().step(step, share)
@@ -127,7 +126,7 @@ def test_a_resumed_run_takes_the_same_steps(tmp_path: Path) -> None:
     assert run(tmp_path / "parts", checkpoint_every=3).trace == whole[6:]
 
 
-def test_parameters_without_a_gradient_stay() -> None:
+def test_parameters_without_a_gradient_stay():
     model = Line()
     optimizer = bert_adamw([model], lr=LR)
     model.dense.weight.grad = torch.ones_like(model.dense.weight)

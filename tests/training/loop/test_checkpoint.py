@@ -11,8 +11,8 @@ from realm.training.loop.checkpoint import CheckpointDirectory
 Harm = Callable[[Path], None]
 
 
-def flipped(name: str, place: Callable[[bytes], int]) -> Harm:
-    def harm(directory: Path) -> None:
+def flipped(name, place):
+    def harm(directory):
         data = bytearray((directory / name).read_bytes())
         data[place(bytes(data))] ^= 1
         (directory / name).write_bytes(data)
@@ -20,7 +20,7 @@ def flipped(name: str, place: Callable[[bytes], int]) -> Harm:
     return harm
 
 
-HARMS: dict[str, Harm] = {
+HARMS = {
     "a weight": flipped("weights.safetensors", lambda data: len(data) - 3),
     "a moment": flipped("optimizer.safetensors", lambda data: len(data) - 3),
     "what the task said": flipped("state.json", lambda data: data.index(b"7", data.index(b'"seen"'))),
@@ -30,11 +30,11 @@ HARMS: dict[str, Harm] = {
 
 
 @pytest.mark.parametrize("harm", HARMS)
-def test_the_older_one_is_loaded(tmp_path: Path, harm: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_older_one_is_loaded(tmp_path, harm, caplog):
     torch.manual_seed(0)
     module = torch.nn.Linear(3, 2)
     optimizer = torch.optim.AdamW(module.parameters())
-    kept: dict[int, list[float]] = {}
+    kept = {}
     directory = CheckpointDirectory(tmp_path, fingerprint="one")
     for step in (1, 2):
         module(torch.ones(1, 3)).sum().backward()

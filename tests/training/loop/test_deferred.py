@@ -4,11 +4,10 @@ import math
 import shutil
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
 import torch
@@ -25,10 +24,10 @@ from realm.training.context import load_stage, open_context, source_over, stage_
 from realm.training.finetune.task import ReadingTask, training_questions
 from realm.training.ict import IctTask
 from realm.training.loop.checkpoint import CheckpointDirectory
-from realm.training.loop.loop import LoopOptions, Measured, Metrics, StepResult, Task, fit
+from realm.training.loop.loop import LoopOptions, StepResult, Task, fit
 from realm.training.loop.optim import OPTIMIZERS
 from realm.training.loop.stepping import Pending, as_numbers, one_step
-from realm.training.order import WHOLE, Share
+from realm.training.order import WHOLE
 from realm.training.pretrain.stage import with_what_fills
 from realm.training.pretrain.task import PretrainTask
 from realm.training.warm import WarmTask
@@ -43,7 +42,7 @@ class OnDevice(Tensor):
     reads: ClassVar[Counter[str]] = Counter()
 
     @classmethod
-    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
         name = getattr(func, "__name__", "")
         by_mask = name in ("__getitem__", "__setitem__") and any(
             isinstance(part, OnDevice) and part.dtype == torch.bool for part in (args[1] if isinstance(args[1], tuple) else (args[1],))
@@ -51,27 +50,26 @@ class OnDevice(Tensor):
         if name in READS or by_mask:
             frame = sys._getframe(1)
             while "realm" not in frame.f_code.co_filename or "test_deferred" in frame.f_code.co_filename:
-                frame = frame.f_back  # type: ignore[assignment]
+                frame = frame.f_back
             cls.reads[f"{Path(frame.f_code.co_filename).name}: {frame.f_code.co_name}"] += 1
         found = super().__torch_function__(func, types, args, kwargs or {})
         return found.as_subclass(Tensor) if name == "cpu" else found
 
 
 @contextmanager
-def on_device(*models: nn.Module) -> Iterator[Counter[str]]:
+def on_device(*models):
     """The models' weights as if they lay on an accelerator; counts by whom what is computed of them is read."""
     for module in (module for model in models for module in model.modules()):
         for name, weight in list(module._parameters.items()):
             if weight is not None:
-                moved = weight.detach().as_subclass(OnDevice)
-                module._parameters[name] = nn.Parameter(moved, requires_grad=weight.requires_grad)
+                module._parameters[name] = nn.Parameter(weight.detach().as_subclass(OnDevice), requires_grad=weight.requires_grad)
     for weight in (weight for model in models for weight in model.parameters() if weight.requires_grad):
         weight.register_post_accumulate_grad_hook(_gradient_there)
     OnDevice.reads = Counter()
     yield OnDevice.reads
 
 
-def _gradient_there(weight: Tensor) -> None:
+def _gradient_there(weight):
     assert weight.grad is not None
     weight.grad = weight.grad.as_subclass(OnDevice)
 
@@ -82,27 +80,27 @@ class Regression(Task):
 
     name = "toy"
 
-    def __init__(self, broken: frozenset[int] = frozenset(), empty: frozenset[int] = frozenset(), half: frozenset[int] = frozenset()):
+    def __init__(self, broken=frozenset(), empty=frozenset(), half=frozenset()):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             self.model = nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.3), nn.LayerNorm(8), nn.Linear(8, 1))
         self.broken, self.empty, self.half = broken, empty, half
 
-    def step(self, step: int, share: Share = WHOLE) -> StepResult:
+    def step(self, step, share=WHOLE):
         x = torch.randn(5, 3)
         loss = (self.model(x).squeeze(-1) - x.sum(-1)).pow(2)
         valid = torch.full((5,), step not in self.empty and (step not in self.half or share.index > 0))
         loss = torch.where(valid, loss, 0.0).sum() * (float("nan") if step in self.broken else 1.0)
-        metrics: Measured = {"mean": x.mean(), "odd": float(step % 2)}
+        metrics = {"mean": x.mean(), "odd": float(step % 2)}
         if step % 2:
             metrics["sometimes"] = loss.detach() / 2
         return StepResult(loss, valid.sum(), metrics, valid.sum())
 
 
-def run(task: Task, where: Path, options: LoopOptions) -> tuple[str, list[dict[str, Any]]]:
+def run(task, where, options):
     """Train; the weights' hash and the rows but for their times."""
 
-    def silent(stage: str, step: int, steps: int, values: Metrics) -> None:
+    def silent(stage, step, steps, values):
         """Says nothing."""
 
     log = MetricsLog(where / "metrics.jsonl")
@@ -112,8 +110,8 @@ def run(task: Task, where: Path, options: LoopOptions) -> tuple[str, list[dict[s
 
 @pytest.mark.parametrize("optimizer", sorted(OPTIMIZERS))
 @pytest.mark.parametrize("accumulate", [1, 2])
-def test_deferred_steps_give_the_same_weights_and_rows(tmp_path: Path, optimizer: str, accumulate: int) -> None:
-    def task() -> Task:
+def test_deferred_steps_give_the_same_weights_and_rows(tmp_path, optimizer, accumulate):
+    def task():
         return Regression(broken=frozenset({3, 9}), empty=frozenset({5}), half=frozenset({6}))
 
     options = replace(OPTIONS, optimizer=optimizer, accumulate=accumulate)
@@ -123,7 +121,7 @@ def test_deferred_steps_give_the_same_weights_and_rows(tmp_path: Path, optimizer
     assert [row["skipped"] for row in read[1]] == [pytest.approx(share, abs=1e-6) for share in (0.2, of_window, 0)]
 
 
-def test_nothing_is_read_back_between_two_rows(tmp_path: Path) -> None:
+def test_nothing_is_read_back_between_two_rows(tmp_path):
     task = Regression(broken=frozenset({7}))
     with on_device(task.model) as reads:
         run(task, tmp_path, replace(OPTIONS, deferred=True, checkpoint_every=0))
@@ -134,18 +132,18 @@ def test_nothing_is_read_back_between_two_rows(tmp_path: Path) -> None:
     assert reads["stepping.py: as_numbers"] >= OPTIONS.steps  # where steps are not deferred, the test sees it
 
 
-def test_steps_that_are_not_finite_end_the_run_when_they_are_read(tmp_path: Path) -> None:
+def test_steps_that_are_not_finite_end_the_run_when_they_are_read(tmp_path):
     task = Regression(broken=frozenset({1, 2, 3, 4}))
     with pytest.raises(TrainingError, match=r"3 steps in a row had a loss .* \(the last: step 3\)"):
         run(task, tmp_path, replace(OPTIONS, deferred=True))
     assert all(bool(torch.isfinite(weight).all()) for weight in task.model.parameters())
 
 
-def test_scalars_of_any_depth_are_read_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    stacked: list[int] = []
-    stack: Callable[..., Tensor] = torch.stack
+def test_scalars_of_any_depth_are_read_together(monkeypatch):
+    stacked = []
+    stack = torch.stack
 
-    def counted(values: list[Tensor]) -> Tensor:
+    def counted(values):
         stacked.append(len(values))
         return stack(values)
 
@@ -160,7 +158,7 @@ INDEX = {"checks.py", "base.py", "scan.py"}
 """Who may read in a step: what is searched with goes to the index, and what was found comes back, because texts are read by it."""
 
 
-def tasks(tiny_run: Path, scratch: Path) -> Iterator[tuple[str, Task]]:
+def tasks(tiny_run, scratch):
     """A task of every stage, ready for a step."""
     paths = RunPaths(shutil.copytree(tiny_run, scratch / "run"))
     context = open_context(paths, read_run_recipe(paths), lambda *_: None)
@@ -179,7 +177,7 @@ def tasks(tiny_run: Path, scratch: Path) -> Iterator[tuple[str, Task]]:
     yield "closed book", SentencesTask(context, load_stage(context, "warm"))
 
 
-def test_a_step_of_each_stage_reads_nothing_but_its_search(tiny_run: Path, tmp_path: Path) -> None:
+def test_a_step_of_each_stage_reads_nothing_but_its_search(tiny_run, tmp_path):
     for name, task in tasks(tiny_run, tmp_path):
         searching = [task.generation.queries] if isinstance(task, PretrainTask) else []
         with on_device(task.model, *searching) as reads:

@@ -2,8 +2,6 @@
 
 import json
 import logging
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -13,8 +11,8 @@ from realm.errors import RunError, TrainingError
 from realm.models.model import state_sha256
 from realm.storage.metrics import MetricsLog
 from realm.training.loop.checkpoint import CheckpointDirectory
-from realm.training.loop.loop import LoopOptions, Metrics, StepResult, Task, fit
-from realm.training.order import WHOLE, Share
+from realm.training.loop.loop import LoopOptions, StepResult, Task, fit
+from realm.training.order import WHOLE
 
 OPTIONS = LoopOptions(steps=13, lr=0.05, warmup=3, seed=4, log_every=3, checkpoint_every=4)
 
@@ -34,15 +32,15 @@ class Regression(Task):
 
     name = "toy"
 
-    def __init__(self, killed_at: int = -1, broken: frozenset[int] = frozenset(), empty: frozenset[int] = frozenset(), ends: int = 10**9):
+    def __init__(self, killed_at=-1, broken=frozenset(), empty=frozenset(), ends=10**9):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             self.model = nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.3), nn.LayerNorm(8), nn.Linear(8, 1))
         self.killed_at, self.broken, self.empty, self.ends = killed_at, broken, empty, ends
         self.drawn = 0.0
-        self.calls: list[int] = []
+        self.calls = []
 
-    def step(self, step: int, share: Share = WHOLE) -> StepResult:
+    def step(self, step, share=WHOLE):
         if step == self.killed_at:
             raise Killed
         assert self.model.training
@@ -53,46 +51,46 @@ class Regression(Task):
             loss = loss * float("nan")
         return StepResult(loss, 0 if step in self.empty else 5, {"drawn": self.drawn, "odd": float(step % 2)})
 
-    def between(self, step: int) -> Metrics | None:
+    def between(self, step):
         self.calls.append(step)
         return {"checked": float(step)} if step and step % 5 == 0 else None
 
-    def finished(self, step: int) -> bool:
+    def finished(self, step):
         return step >= self.ends
 
-    def state(self) -> dict[str, Any]:
+    def state(self):
         return {"drawn": self.drawn}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state):
         self.drawn = state["drawn"]
 
 
-def directory(run: Path, fingerprint: str = "f") -> CheckpointDirectory:
+def directory(run, fingerprint="f"):
     return CheckpointDirectory(run / "checkpoints", fingerprint=fingerprint)
 
 
-def silent(stage: str, step: int, steps: int, values: Metrics) -> None:
+def silent(stage, step, steps, values):
     """A report that says nothing."""
 
 
-def train(task: Task, run: Path, options: LoopOptions = OPTIONS, fingerprint: str = "f") -> int:
+def train(task, run, options=OPTIONS, fingerprint="f"):
     return fit(task, options, log=MetricsLog(run / "metrics.jsonl"), checkpoints=directory(run, fingerprint), report=silent)
 
 
-def rows(run: Path) -> list[dict[str, Any]]:
+def rows(run):
     """The metric rows but for their times."""
     return [{k: v for k, v in row.items() if k != "time"} for row in MetricsLog(run / "metrics.jsonl").rows()]
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[dict[str, Any]]]:
+def whole(tmp_path_factory):
     """Weights and rows of the uninterrupted run."""
     run, task = tmp_path_factory.mktemp("whole"), Regression()
     assert train(task, run) == OPTIONS.steps
     return state_sha256(task.model), rows(run)
 
 
-def test_rows_hold_the_means_of_their_window(whole: tuple[str, list[dict[str, Any]]]) -> None:
+def test_rows_hold_the_means_of_their_window(whole):
     table = whole[1]
     assert [(r["step"], "checked" in r) for r in table] == [
         (3, False), (5, True), (6, False), (9, False), (10, True), (12, False), (13, False)
@@ -103,14 +101,14 @@ def test_rows_hold_the_means_of_their_window(whole: tuple[str, list[dict[str, An
     assert table[-1]["lr"] == pytest.approx(0.05 * 1 / 10)
 
 
-def test_between_is_called_before_every_step_and_after_the_last(tmp_path: Path) -> None:
+def test_between_is_called_before_every_step_and_after_the_last(tmp_path):
     task = Regression()
     train(task, tmp_path)
     assert task.calls == list(range(OPTIONS.steps + 1))
 
 
 @pytest.mark.parametrize("killed_at", range(OPTIONS.steps))
-def test_resume_is_exact_wherever_the_run_was_killed(tmp_path: Path, whole: tuple[str, list[dict[str, Any]]], killed_at: int) -> None:
+def test_resume_is_exact_wherever_the_run_was_killed(tmp_path, whole, killed_at):
     with pytest.raises(Killed):
         train(Regression(killed_at), tmp_path)
     torch.manual_seed(999)  # the new process starts with another random state
@@ -120,7 +118,7 @@ def test_resume_is_exact_wherever_the_run_was_killed(tmp_path: Path, whole: tupl
     assert task.calls[0] == killed_at // 4 * 4
 
 
-def test_killed_again_and_again(tmp_path: Path, whole: tuple[str, list[dict[str, Any]]]) -> None:
+def test_killed_again_and_again(tmp_path, whole):
     for killed_at in (2, 6, 5, 9, 9, 12):
         with pytest.raises(Killed):
             train(Regression(killed_at), tmp_path)
@@ -131,7 +129,7 @@ def test_killed_again_and_again(tmp_path: Path, whole: tuple[str, list[dict[str,
     assert (state_sha256(task.model), rows(tmp_path)) == whole
 
 
-def test_rows_of_other_stages_stay(tmp_path: Path) -> None:
+def test_rows_of_other_stages_stay(tmp_path):
     log = MetricsLog(tmp_path / "metrics.jsonl")
     log.write("before", 1, x=1)
     with pytest.raises(Killed):
@@ -143,9 +141,7 @@ def test_rows_of_other_stages_stay(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("file", ["weights.safetensors", "optimizer.safetensors", "state.json"])
 @pytest.mark.parametrize("damage", ["truncated", "bit", "missing"])
-def test_a_damaged_checkpoint_is_passed_over(
-    tmp_path: Path, whole: tuple[str, list[dict[str, Any]]], caplog: pytest.LogCaptureFixture, file: str, damage: str
-) -> None:
+def test_a_damaged_checkpoint_is_passed_over(tmp_path, whole, caplog, file, damage):
     with pytest.raises(Killed):
         train(Regression(10), tmp_path)
     newest = sorted((tmp_path / "checkpoints").iterdir())[-1]
@@ -165,7 +161,7 @@ def test_a_damaged_checkpoint_is_passed_over(
     assert (state_sha256(task.model), rows(tmp_path)) == whole
 
 
-def test_a_damaged_checkpoint_is_replaced_when_the_run_comes_by_again(tmp_path: Path) -> None:
+def test_a_damaged_checkpoint_is_replaced_when_the_run_comes_by_again(tmp_path):
     with pytest.raises(Killed):
         train(Regression(10), tmp_path)
     weights = tmp_path / "checkpoints" / "step-0000008" / "weights.safetensors"
@@ -177,7 +173,7 @@ def test_a_damaged_checkpoint_is_replaced_when_the_run_comes_by_again(tmp_path: 
     assert task.calls[0] == 8
 
 
-def test_only_the_newest_checkpoints_stay_and_leftovers_go(tmp_path: Path) -> None:
+def test_only_the_newest_checkpoints_stay_and_leftovers_go(tmp_path):
     (tmp_path / "checkpoints" / "step-0000004.staging").mkdir(parents=True)
     options = LoopOptions(**{**vars(OPTIONS), "checkpoint_every": 2})
     train(Regression(), tmp_path, options)
@@ -186,12 +182,12 @@ def test_only_the_newest_checkpoints_stay_and_leftovers_go(tmp_path: Path) -> No
     assert not (tmp_path / "checkpoints").exists()
 
 
-def test_no_checkpoints_when_switched_off(tmp_path: Path) -> None:
+def test_no_checkpoints_when_switched_off(tmp_path):
     train(Regression(), tmp_path, LoopOptions(**{**vars(OPTIONS), "checkpoint_every": 0}))
     assert not (tmp_path / "checkpoints").exists()
 
 
-def test_another_recipe_is_refused(tmp_path: Path) -> None:
+def test_another_recipe_is_refused(tmp_path):
     with pytest.raises(Killed):
         train(Regression(10), tmp_path)
     with pytest.raises(RunError, match="another recipe or corpus") as caught:
@@ -201,7 +197,7 @@ def test_another_recipe_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("keep_the_rest", [True, False])
-def test_another_format_is_refused(tmp_path: Path, keep_the_rest: bool) -> None:
+def test_another_format_is_refused(tmp_path, keep_the_rest):
     """Whatever else the file of an earlier version holds."""
     with pytest.raises(Killed):
         train(Regression(10), tmp_path)
@@ -211,10 +207,9 @@ def test_another_format_is_refused(tmp_path: Path, keep_the_rest: bool) -> None:
         train(Regression(), tmp_path)
 
 
-def test_a_step_with_bad_gradients_changes_nothing_and_is_counted(tmp_path: Path) -> None:
+def test_a_step_with_bad_gradients_changes_nothing_and_is_counted(tmp_path):
     plain, broken = Regression(), Regression(broken=frozenset({5}))
-    one_less = LoopOptions(**{**vars(OPTIONS), "steps": 6, "checkpoint_every": 5})
-    train(broken, tmp_path / "a", one_less)
+    train(broken, tmp_path / "a", LoopOptions(**{**vars(OPTIONS), "steps": 6, "checkpoint_every": 5}))
     train(plain, tmp_path / "b", LoopOptions(**{**vars(OPTIONS), "steps": 6, "checkpoint_every": 5}))
     assert state_sha256(broken.model) != state_sha256(plain.model)
     saved = Regression()
@@ -225,7 +220,7 @@ def test_a_step_with_bad_gradients_changes_nothing_and_is_counted(tmp_path: Path
     assert last["skipped"] == pytest.approx(1 / 3, abs=1e-6) and isinstance(last["loss"], float)
 
 
-def test_a_checkpoint_right_after_a_bad_step_resumes_exactly(tmp_path: Path) -> None:
+def test_a_checkpoint_right_after_a_bad_step_resumes_exactly(tmp_path):
     broken = frozenset({3, 7})
     reference = Regression(broken=broken)
     train(reference, tmp_path / "a")
@@ -236,7 +231,7 @@ def test_a_checkpoint_right_after_a_bad_step_resumes_exactly(tmp_path: Path) -> 
     assert state_sha256(task.model) == state_sha256(reference.model) and rows(tmp_path / "b") == rows(tmp_path / "a")
 
 
-def test_bad_gradients_in_a_row_stop_the_run(tmp_path: Path) -> None:
+def test_bad_gradients_in_a_row_stop_the_run(tmp_path):
     train(Regression(broken=frozenset({2, 3, 5, 6, 8})), tmp_path / "scattered")
     task = Regression(broken=frozenset({6, 7, 8}))
     with pytest.raises(TrainingError, match=r"toy: 3 steps in a row had a loss or gradients that were not finite.*step 8.*learning rate"):
@@ -249,7 +244,7 @@ def test_bad_gradients_in_a_row_stop_the_run(tmp_path: Path) -> None:
     assert again.calls[0] == 8 and again.calls[-1] == 8
 
 
-def test_windows_without_a_valid_example_stop_the_run(tmp_path: Path) -> None:
+def test_windows_without_a_valid_example_stop_the_run(tmp_path):
     empty = frozenset(range(3, 13))
     task = Regression(empty=empty)
     with pytest.raises(TrainingError, match="toy: no valid example in 9 steps"):
@@ -263,20 +258,20 @@ def test_windows_without_a_valid_example_stop_the_run(tmp_path: Path) -> None:
     assert again.calls[-1] == 11
 
 
-def test_a_stage_may_end_early_and_stays_ended(tmp_path: Path) -> None:
+def test_a_stage_may_end_early_and_stays_ended(tmp_path):
     assert train(Regression(ends=9), tmp_path) == 9
     task = Regression(ends=9)
     assert train(task, tmp_path) == 9 and task.calls == [8, 9]
 
 
-def test_no_steps(tmp_path: Path) -> None:
+def test_no_steps(tmp_path):
     task = Regression()
     before = state_sha256(task.model)
     assert train(task, tmp_path, LoopOptions(**{**vars(OPTIONS), "steps": 0})) == 0
     assert state_sha256(task.model) == before and task.calls == [0]
 
 
-def test_frozen_parameters_stay(tmp_path: Path) -> None:
+def test_frozen_parameters_stay(tmp_path):
     task = Regression()
     task.model[0].requires_grad_(False)
     frozen, learnt = state_sha256(task.model[0]), state_sha256(task.model[3])
@@ -284,10 +279,10 @@ def test_frozen_parameters_stay(tmp_path: Path) -> None:
     assert state_sha256(task.model[0]) == frozen and state_sha256(task.model[3]) != learnt
 
 
-def test_report_hears_every_row(tmp_path: Path) -> None:
-    heard: list[tuple[str, int, int, bool]] = []
+def test_report_hears_every_row(tmp_path):
+    heard = []
 
-    def report(stage: str, step: int, steps: int, values: Metrics) -> None:
+    def report(stage, step, steps, values):
         heard.append((stage, step, steps, "loss" in values))
 
     log = MetricsLog(tmp_path / "m.jsonl")

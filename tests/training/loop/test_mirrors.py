@@ -5,8 +5,6 @@ import json
 import sys
 import time
 import types
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,19 +18,19 @@ from realm.training.loop.mirrors import TensorBoard, WeightsAndBiases, open_sink
 CONFIG = {"run": {"seed": 3}}
 
 
-def write(log: MetricsLog, *steps: int, **values: Any) -> None:
+def write(log, *steps, **values):
     for step in steps:
         log.write("pretrain", step, loss=1 / step, **values)
 
 
-def curve(directory: Path, name: str) -> list[tuple[int, float]]:
+def curve(directory, name):
     """A curve as TensorBoard reads it."""
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     events = accumulator.EventAccumulator(str(directory), size_guidance={"scalars": 0}).Reload()
     return [(event.step, round(event.value, 4)) for event in events.Scalars(name)]
 
 
-def test_tensorboard_shows_the_rows_and_not_what_was_taken_back(tmp_path: Path) -> None:
+def test_tensorboard_shows_the_rows_and_not_what_was_taken_back(tmp_path):
     pytest.importorskip("tensorboard")
     log = MetricsLog(tmp_path / "metrics.jsonl", (TensorBoard(tmp_path / "tensorboard"),))
     write(log, 20, 40, 60, name="x", gap=float("nan"), flag=True)
@@ -54,41 +52,40 @@ def test_tensorboard_shows_the_rows_and_not_what_was_taken_back(tmp_path: Path) 
 class FakeRun:
     """What is used of a W&B run."""
 
-    def __init__(self) -> None:
-        self.logged: list[dict[str, Any]] = []
-        self.defined: list[tuple[str, str]] = []
-        self.alerts: list[str] = []
+    def __init__(self):
+        self.logged = []
+        self.defined = []
+        self.alerts = []
 
-    def log(self, values: dict[str, Any]) -> None:
+    def log(self, values):
         self.logged.append(values)
 
-    def define_metric(self, name: str, step_metric: str) -> None:
+    def define_metric(self, name, step_metric):
         self.defined.append((name, step_metric))
 
-    def alert(self, title: str, text: str) -> None:
+    def alert(self, title, text):
         self.alerts.append(f"{title}: {text}")
 
 
 @pytest.fixture
-def wandb(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
+def wandb(monkeypatch):
     """A module that stands for W&B: it keeps what it is told."""
     module = types.ModuleType("wandb")
-    module.Error = type("Error", (Exception,), {})  # type: ignore[attr-defined]
-    module.run = FakeRun()  # type: ignore[attr-defined]
-    module.asked = []  # type: ignore[attr-defined]
+    module.Error = type("Error", (Exception,), {})
+    module.run = FakeRun()
+    module.asked = []
 
-    def init(**options: Any) -> FakeRun:
-        module.asked.append(options)  # type: ignore[attr-defined]
-        return module.run  # type: ignore[attr-defined]
+    def init(**options):
+        module.asked.append(options)
+        return module.run
 
-    module.init = init  # type: ignore[attr-defined]
+    module.init = init
     monkeypatch.setitem(sys.modules, "wandb", module)
     return module
 
 
-def test_wandb_gets_the_rows_of_one_run(tmp_path: Path, wandb: Any) -> None:
-    sink = WeightsAndBiases(tmp_path, "realm", CONFIG)
-    log = MetricsLog(tmp_path / "metrics.jsonl", (sink,))
+def test_wandb_gets_the_rows_of_one_run(tmp_path, wandb):
+    log = MetricsLog(tmp_path / "metrics.jsonl", (WeightsAndBiases(tmp_path, "realm", CONFIG),))
     log.rewind("pretrain", 0)
     assert wandb.asked == []  # nothing is contacted before the first row
     write(log, 20, 40)
@@ -102,8 +99,8 @@ def test_wandb_gets_the_rows_of_one_run(tmp_path: Path, wandb: Any) -> None:
     assert [options["id"] for options in wandb.asked] == [asked["id"]] * 2
 
 
-def test_a_refusal_is_one_line(tmp_path: Path, wandb: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def init(**_: Any) -> None:
+def test_a_refusal_is_one_line(tmp_path, wandb, monkeypatch):
+    def init(**_):
         raise wandb.Error("no key")
 
     monkeypatch.setattr(wandb, "init", init)
@@ -111,8 +108,8 @@ def test_a_refusal_is_one_line(tmp_path: Path, wandb: Any, monkeypatch: pytest.M
         write(MetricsLog(tmp_path / "metrics.jsonl", (WeightsAndBiases(tmp_path, "realm", CONFIG),)), 1)
 
 
-def test_only_what_is_asked_for_and_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def sinks(tensorboard: bool | str, wandb: str = "") -> list[str]:
+def test_only_what_is_asked_for_and_installed(tmp_path, monkeypatch):
+    def sinks(tensorboard, wandb=""):
         return [type(s).__name__ for s in open_sinks(tmp_path, tensorboard=tensorboard, wandb=wandb, config=CONFIG)]
 
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
@@ -126,7 +123,7 @@ def test_only_what_is_asked_for_and_installed(tmp_path: Path, monkeypatch: pytes
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_recipe_says_which(tmp_path: Path) -> None:
+def test_the_recipe_says_which(tmp_path):
     assert build_recipe({}).run.tensorboard == "auto" and build_recipe({"run": {"tensorboard": True}}).run.tensorboard is True
     with pytest.raises(ConfigError, match=r"'run\.tensorboard' cannot be 'maybe'.*auto, true, false"):
         build_recipe({"run": {"tensorboard": "maybe"}})

@@ -2,8 +2,6 @@
 
 import json
 import math
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -15,7 +13,7 @@ from realm.models.model import state_sha256
 from realm.models.spec import bert_spec
 from realm.storage.metrics import MetricsLog
 from realm.training.loop.checkpoint import BestWeights, CheckpointDirectory, shared_best
-from realm.training.loop.loop import LoopOptions, Metrics, StepResult, Task, fit, recompute_layers
+from realm.training.loop.loop import LoopOptions, StepResult, Task, fit, recompute_layers
 from realm.training.order import EpochOrder, Share
 
 BATCH = 12
@@ -28,7 +26,7 @@ class Weighed(Task):
     name = "weighed"
     best_by = "score"
 
-    def __init__(self, scores: tuple[float, ...] = (), broken: frozenset[int] = frozenset(), killed_at: int = -1):
+    def __init__(self, scores=(), broken=frozenset(), killed_at=-1):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             self.model = nn.Sequential(nn.Linear(3, 8), nn.LayerNorm(8), nn.Linear(8, 1)).double()
@@ -37,7 +35,7 @@ class Weighed(Task):
         self.order = EpochOrder(40, "weighed")
         self.scores, self.broken, self.killed_at = scores, broken, killed_at
 
-    def step(self, step: int, share: Share = Share()) -> StepResult:  # noqa: B008
+    def step(self, step, share=Share()):  # noqa: B008
         if step == self.killed_at:
             raise KeyboardInterrupt
         items = torch.tensor([item for _, item in self.order.batch(step, BATCH, share)])
@@ -50,20 +48,20 @@ class Weighed(Task):
         mean_x = float((x.mean(-1) * weight).sum() / weight.sum()) if weight.any() else 0.0
         return StepResult(loss, int((weight > 0).sum()), {"mean_x": mean_x}, float(weight.sum()))
 
-    def between(self, step: int) -> Metrics | None:
+    def between(self, step):
         return {"score": self.scores[step]} if self.scores else None
 
-    def examples(self, step: int) -> list[dict[str, Any]]:
+    def examples(self, step):
         return [{"item": item} for _, item in self.order.batch(step, BATCH)]
 
 
-def train(task: Task, run: Path, **changes: Any) -> int:
+def train(task, run, **changes):
     options = LoopOptions(**{**vars(OPTIONS), **changes})
     checkpoints = CheckpointDirectory(run / "checkpoints", fingerprint="f")
     return fit(task, options, log=MetricsLog(run / "metrics.jsonl"), checkpoints=checkpoints, report=lambda *row: None)
 
 
-def test_shares_are_the_batch_in_order() -> None:
+def test_shares_are_the_batch_in_order():
     order = EpochOrder(7, "x")
     whole = order.batch(3, 6)
     assert [pair for part in range(3) for pair in order.batch(3, 6, Share(part, 3))] == whole
@@ -72,11 +70,11 @@ def test_shares_are_the_batch_in_order() -> None:
         order.batch(3, 6, Share(0, 4))
 
 
-def test_parts_of_unequal_weight_give_the_step_of_the_whole(tmp_path: Path) -> None:
+def test_parts_of_unequal_weight_give_the_step_of_the_whole(tmp_path):
     """Four parts, of which the first has nothing valid, against one batch without those examples."""
 
     class Whole(Weighed):
-        def step(self, step: int, share: Share = Share()) -> StepResult:  # noqa: B008
+        def step(self, step, share=Share()):  # noqa: B008
             parts = [super(Whole, self).step(step, Share(part, 4)) for part in range(4)]
             weight = sum(part.weight for part in parts)
             mean_x = sum(part.metrics["mean_x"] * part.weight for part in parts) / weight
@@ -94,15 +92,15 @@ def test_parts_of_unequal_weight_give_the_step_of_the_whole(tmp_path: Path) -> N
             assert one[name] == pytest.approx(other[name], abs=2e-6)
 
 
-def test_recomputed_layers_give_the_same_gradients_dropout_included() -> None:
+def test_recomputed_layers_give_the_same_gradients_dropout_included():
     spec = bert_spec(vocab_size=50, hidden=16, layers=3, heads=2, intermediate=32, max_length=32, dropout=0.3, attention_dropout=0.0)
     torch.manual_seed(0)
     body = build_body(spec, pooler=False).train()
     ids = torch.randint(5, 50, (2, 9))
-    calls: list[int] = []
+    calls = []
     body.model.encoder.layer[1].intermediate.register_forward_hook(lambda *_: calls.append(1))
 
-    def gradients() -> list[torch.Tensor]:
+    def gradients():
         body.zero_grad()
         torch.manual_seed(1)
         body.model(input_ids=ids).last_hidden_state.pow(2).sum().backward()
@@ -116,19 +114,17 @@ def test_recomputed_layers_give_the_same_gradients_dropout_included() -> None:
     assert all(torch.equal(a, b) for a, b in zip(plain, again, strict=True))
 
 
-def test_the_best_weights_are_kept(tmp_path: Path) -> None:
-    task = Weighed(scores=(0.1, 0.3, 0.2, 0.9, 0.9, 0.4, 0.5))
-    train(task, tmp_path)
+def test_the_best_weights_are_kept(tmp_path):
+    train(Weighed(scores=(0.1, 0.3, 0.2, 0.9, 0.9, 0.4, 0.5)), tmp_path)
     found = shared_best(tmp_path / "checkpoints")
     assert found is not None and found[:2] == (3, 0.9)
-    reference = Weighed()
-    train(reference, tmp_path / "short", steps=3)  # weights after three steps, but for the schedule
+    train(Weighed(), tmp_path / "short", steps=3)  # weights after three steps, but for the schedule
     assert [path.name for path in (tmp_path / "checkpoints").glob("best-*")] == ["best-0000003"]
     assert shared_best(tmp_path / "short/checkpoints") is None
 
 
 @pytest.mark.parametrize("killed_at", range(6))
-def test_a_resumed_run_has_the_same_best(tmp_path: Path, killed_at: int) -> None:
+def test_a_resumed_run_has_the_same_best(tmp_path, killed_at):
     scores = (0.1, 0.3, 0.2, 0.25, 0.9, 0.4, 0.5)
     whole = Weighed(scores)
     train(whole, tmp_path / "a")
@@ -142,7 +138,7 @@ def test_a_resumed_run_has_the_same_best(tmp_path: Path, killed_at: int) -> None
     assert best[0][2].read_bytes() == best[1][2].read_bytes()
 
 
-def test_a_best_that_a_checkpoint_knows_outlives_a_better_one(tmp_path: Path) -> None:
+def test_a_best_that_a_checkpoint_knows_outlives_a_better_one(tmp_path):
     """Killed after a better one, the run goes on from a checkpoint that knows the old one; this time the better one may not come."""
     with pytest.raises(KeyboardInterrupt):
         train(Weighed((0.1, 0.3, 0.2, 0.9, 0.0, 0.0, 0.0), killed_at=3), tmp_path)
@@ -152,13 +148,13 @@ def test_a_best_that_a_checkpoint_knows_outlives_a_better_one(tmp_path: Path) ->
     assert found is not None and found[:2] == (1, 0.3)
 
 
-def test_a_score_that_is_no_number_is_no_best(tmp_path: Path) -> None:
+def test_a_score_that_is_no_number_is_no_best(tmp_path):
     best = BestWeights(tmp_path)
     best.offer(1, math.nan, nn.Linear(1, 1))
     assert best.state is None and shared_best(tmp_path) is None
 
 
-def test_batches_of_steps_that_were_not_finite_are_written_down(tmp_path: Path) -> None:
+def test_batches_of_steps_that_were_not_finite_are_written_down(tmp_path):
     task = Weighed(broken=frozenset({1, 3, 4, 5}))
     with pytest.raises(TrainingError) as caught:
         train(task, tmp_path, log_every=10)

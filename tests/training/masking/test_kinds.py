@@ -3,7 +3,6 @@
 import dataclasses
 import json
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,14 +10,12 @@ import pytest
 from realm.documents.ingest.builder import BuildOptions, build_corpus
 from realm.documents.store.blocks import BlockStore
 from realm.models.featurize import Featurizer
-from realm.models.types import MaskedQuery
 from realm.recipe.seeds import generator
 from realm.text.wordpieces import word_table
 from realm.training.masking.kinds import (
     LENGTH_SHARES,
     MOST_WORDS,
     Collocations,
-    MaskKind,
     RandomSpans,
     UniformTokens,
     collocation_spans,
@@ -30,7 +27,7 @@ WORDS = ["wind", "rain", "snow", "stone", "river", "field", "house", "garden", "
 NAMES = ["Arvad", "Belmor", "Carsin Dulwen", "Estrag", "Faldor", "Gantor Hestia"]
 
 
-def texts() -> list[str]:
+def texts():
     """Sentences of words in any order, with names, years and two terms that keep together among ever other neighbours."""
     rng, found = generator("texts"), []
     for number in range(60):
@@ -45,7 +42,7 @@ def texts() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def terms_store(tmp_path_factory: pytest.TempPathFactory) -> BlockStore:
+def terms_store(tmp_path_factory):
     """Documents that repeat "northern light" and "old sailors", and sentences of one word."""
     root = tmp_path_factory.mktemp("terms")
     rows = [{"id": str(n), "title": f"t{n}", "text": text} for n, text in enumerate(texts())]
@@ -54,12 +51,12 @@ def terms_store(tmp_path_factory: pytest.TempPathFactory) -> BlockStore:
     return BlockStore.open(root / "corpus")
 
 
-def features(store: BlockStore, query_length: int = 64) -> Featurizer:
+def features(store, query_length=64):
     special = store.tokenizer.special
     return Featurizer(cls=special.cls, sep=special.sep, mask=special.mask, pad=special.pad, query_length=query_length)
 
 
-def kinds(store: BlockStore) -> dict[str, MaskKind]:
+def kinds(store):
     words = word_table(store.tokenizer)
     return {
         "salient": salient_spans(store),
@@ -69,15 +66,15 @@ def kinds(store: BlockStore) -> dict[str, MaskKind]:
     }
 
 
-def sentence_of(store: BlockStore, query: MaskedQuery) -> list[int]:
+def sentence_of(store, query):
     row = int(store.rows_of(np.array([query.origin]))[0])
     first, last = store.sentences(row).tokens[query.sentence].tolist()
     return store.token_ids(row)[first:last].tolist()
 
 
-def stretches(positions: list[int]) -> list[tuple[int, int]]:
+def stretches(positions):
     """Positions as runs without a gap."""
-    found: list[list[int]] = []
+    found = []
     for p in positions:
         if found and p == found[-1][1]:
             found[-1][1] += 1
@@ -88,7 +85,7 @@ def stretches(positions: list[int]) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("length", [12, 64])
 @pytest.mark.parametrize("name", ["salient", "pmi", "spans", "tokens"])
-def test_whatever_is_hidden_can_be_put_back(terms_store: BlockStore, name: str, length: int) -> None:
+def test_whatever_is_hidden_can_be_put_back(terms_store, name, length):
     """Targets restore the sentence, no target is cut by the query's end, some of the sentence is seen, and the draw is repeatable."""
     sentences = MaskedSentences(terms_store, features(terms_store, length), kinds(terms_store)[name])
     assert len(sentences) > 20
@@ -106,7 +103,7 @@ def test_whatever_is_hidden_can_be_put_back(terms_store: BlockStore, name: str, 
     assert len(varied) > 1
 
 
-def test_one_span_is_hidden_whole(terms_store: BlockStore) -> None:
+def test_one_span_is_hidden_whole(terms_store):
     """Of listed spans; the others are named."""
     for kind in (salient_spans(terms_store), collocation_spans(terms_store)):
         sentences = MaskedSentences(terms_store, features(terms_store), kind)
@@ -118,7 +115,7 @@ def test_one_span_is_hidden_whole(terms_store: BlockStore) -> None:
             assert len(query.others) == len(listed) - len(covered)
 
 
-def test_all_spans_of_a_sentence_leave_something_to_see(tmp_path: Path) -> None:
+def test_all_spans_of_a_sentence_leave_something_to_see(tmp_path):
     """Two names side by side and nothing else: only one of them can be hidden."""
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "a.txt").write_text("1802 1803\n\nThe poet Victor Hugo was born in 1802.", "utf-8")
@@ -130,7 +127,7 @@ def test_all_spans_of_a_sentence_leave_something_to_see(tmp_path: Path) -> None:
         assert 0 < len(query.positions) < len(query.ids)
 
 
-def test_random_tokens_are_fifteen_percent_and_uniform(terms_store: BlockStore) -> None:
+def test_random_tokens_are_fifteen_percent_and_uniform(terms_store):
     sentences = MaskedSentences(terms_store, features(terms_store), UniformTokens(terms_store))
     item = max(range(len(sentences)), key=lambda i: sentences.spans_of(i)[0][1])
     length = sentences.spans_of(item)[0][1]
@@ -142,7 +139,7 @@ def test_random_tokens_are_fifteen_percent_and_uniform(terms_store: BlockStore) 
     assert max(abs(count - expected) for count in hits.values()) < 5 * np.sqrt(expected)
 
 
-def test_random_spans_are_whole_words_of_geometric_lengths(terms_store: BlockStore) -> None:
+def test_random_spans_are_whole_words_of_geometric_lengths(terms_store):
     words = word_table(terms_store.tokenizer)
     sentences = MaskedSentences(terms_store, features(terms_store), RandomSpans(terms_store, words, max_masks=10**6))
     item = max(range(len(sentences)), key=lambda i: sentences.spans_of(i)[0][1])
@@ -160,7 +157,7 @@ def test_random_spans_are_whole_words_of_geometric_lengths(terms_store: BlockSto
     assert np.average(np.arange(1, MOST_WORDS + 1), weights=shares) == pytest.approx(3.8, abs=0.01)
 
 
-def test_a_word_that_the_query_cuts_is_not_hidden(terms_store: BlockStore) -> None:
+def test_a_word_that_the_query_cuts_is_not_hidden(terms_store):
     words = word_table(terms_store.tokenizer)
     whole = MaskedSentences(terms_store, features(terms_store), RandomSpans(terms_store, words))
     for length in range(8, 20):
@@ -173,7 +170,7 @@ def test_a_word_that_the_query_cuts_is_not_hidden(terms_store: BlockStore) -> No
     assert len(whole) > 50
 
 
-def test_drops_are_counted_by_reason(terms_store: BlockStore) -> None:
+def test_drops_are_counted_by_reason(terms_store):
     words, live = word_table(terms_store.tokenizer), np.flatnonzero(terms_store.live)
     total = sum(len(terms_store.sentences(int(row)).tokens) for row in live)
     tokens = MaskedSentences(terms_store, features(terms_store), UniformTokens(terms_store))
@@ -186,11 +183,11 @@ def test_drops_are_counted_by_reason(terms_store: BlockStore) -> None:
     assert all(f"{count:,} {reason}" in short.summary for reason, count in short.dropped.items())
 
 
-def test_collocations_are_learned_from_a_cased_script(terms_store: BlockStore) -> None:
+def test_collocations_are_learned_from_a_cased_script(terms_store):
     """What always stands together is a term although Latin script has case; an accidental neighbour is none. Punctuation ends a run."""
     collocations = Collocations(terms_store)
 
-    def spelled(term: str) -> str:
+    def spelled(term):
         return terms_store.tokenizer.decode([int(i) for word in term.split() for i in word.split("_")])
 
     terms = {spelled(term) for term in collocations.terms}
@@ -209,7 +206,7 @@ def test_collocations_are_learned_from_a_cased_script(terms_store: BlockStore) -
     assert masked <= terms
 
 
-def test_the_default_masks_are_those_of_one_salient_span(terms_store: BlockStore) -> None:
+def test_the_default_masks_are_those_of_one_salient_span(terms_store):
     default = MaskedSentences(terms_store, features(terms_store))
     named = MaskedSentences(terms_store, features(terms_store), salient_spans(terms_store))
     assert len(default) == len(named)
@@ -218,7 +215,7 @@ def test_the_default_masks_are_those_of_one_salient_span(terms_store: BlockStore
         assert (one.ids, one.targets) == (two.ids, two.targets) and len(stretches(one.positions)) == 1
 
 
-def test_longer_queries_hold_more(terms_store: BlockStore) -> None:
+def test_longer_queries_hold_more(terms_store):
     short, long = (MaskedSentences(terms_store, features(terms_store, n)) for n in (10, 64))
     assert short.spans < long.spans
     assert dataclasses.replace(features(terms_store), query_length=10) == short.featurizer

@@ -5,25 +5,21 @@ import pytest
 
 import realm.training.masking.partners
 from realm.documents.store.blocks import BlockStore
-from realm.models.featurize import Featurizer
-from realm.models.types import MaskedQuery
 from realm.recipe.seeds import generator
 from realm.training.masking.partners import Partners
 from realm.training.masking.sentences import MaskedSentences
 
-Span = tuple[int, ...]
 
-
-def spans_of(store: BlockStore, row: int) -> set[Span]:
+def spans_of(store, row):
     body = store.token_ids(row).tolist()
     return {tuple(body[start:end]) for start, end in store.spans(row).tokens.tolist()}
 
 
-def naive(store: BlockStore, hidden: Span, others: list[Span], excluded: set[int], too_common: int) -> list[int]:
+def naive(store, hidden, others, excluded, too_common):
     """What :meth:`Partners.rows` gives, read from every row each time."""
     held = {int(row): spans_of(store, int(row)) for row in np.flatnonzero(store.live)}
 
-    def common(span: Span) -> bool:
+    def common(span):
         return sum(span in spans for spans in held.values()) > too_common
 
     beside = [span for span in others if span != hidden and not common(span)]
@@ -32,17 +28,17 @@ def naive(store: BlockStore, hidden: Span, others: list[Span], excluded: set[int
     return [row for row, spans in sorted(held.items()) if row not in excluded and hidden in spans and any(s in spans for s in beside)]
 
 
-def queries(store: BlockStore, featurizer: Featurizer) -> list[MaskedQuery]:
+def queries(store, featurizer):
     sentences = MaskedSentences(store, featurizer)
     return [sentences.query(item, generator("partners", item, n)) for item in range(len(sentences)) for n in range(6)]
 
 
-def own_rows(store: BlockStore, query: MaskedQuery) -> set[int]:
+def own_rows(store, query):
     return set(store.rows_of(query.excluded).tolist())
 
 
 @pytest.mark.parametrize("too_common", [1, 2, 200])
-def test_as_a_loop_over_everything(store: BlockStore, featurizer: Featurizer, too_common: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_as_a_loop_over_everything(store, featurizer, too_common, monkeypatch):
     monkeypatch.setattr(realm.training.masking.partners, "TOO_COMMON", too_common)
     partners = Partners(store)
     found = 0
@@ -54,7 +50,7 @@ def test_as_a_loop_over_everything(store: BlockStore, featurizer: Featurizer, to
     assert found > 0
 
 
-def test_pairs_of_any_spans(store: BlockStore) -> None:
+def test_pairs_of_any_spans(store):
     """Also spans that no sentence has side by side, spans that are nowhere, and a span given as its own neighbour."""
     everything = sorted(set().union(*(spans_of(store, row) for row in range(len(store)))))
     partners = Partners(store)
@@ -64,7 +60,7 @@ def test_pairs_of_any_spans(store: BlockStore) -> None:
         assert partners.rows(hidden, [hidden], set()) == partners.rows(hidden, [], set()) == []
 
 
-def test_excluded_rows_are_never_partners(store: BlockStore, featurizer: Featurizer) -> None:
+def test_excluded_rows_are_never_partners(store, featurizer):
     partners = Partners(store)
     left = 0
     for query in queries(store, featurizer):
@@ -78,14 +74,13 @@ def test_excluded_rows_are_never_partners(store: BlockStore, featurizer: Featuri
     assert left > 0
 
 
-def test_a_partner_says_the_same_in_other_words(store: BlockStore) -> None:
+def test_a_partner_says_the_same_in_other_words(store):
     """London and Thames stand in two documents, in different sentences: each is the other's partner."""
     london, thames = (tuple(store.tokenizer.encode([text])[0]) for text in ("London", "Thames"))
-    rows = Partners(store).rows(london, [thames], set())
-    assert [store.block(row).doc_id for row in rows] == ["london", "one"]
+    assert [store.block(row).doc_id for row in Partners(store).rows(london, [thames], set())] == ["london", "one"]
 
 
-def test_removed_blocks_are_no_partners(store: BlockStore, featurizer: Featurizer) -> None:
+def test_removed_blocks_are_no_partners(store, featurizer):
     london, thames = (store.tokenizer.encode([text])[0] for text in ("London", "Thames"))
     before = Partners(store).rows(london, [thames], set())
     fewer = BlockStore.open(store.path)

@@ -4,7 +4,6 @@ import json
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,10 +26,9 @@ TOPICS = {
     "latin": [f"{a}{b}o" for a in "klmnprst" for b in "aeiu"] + ["Arvad", "Belmor", "Carsin Dulwen", "1932", "1877", "to the ro"],
     "chinese": [*list("日月盈昃辰宿列张寒来暑往秋收冬藏闰余成岁律吕调阳云腾致雨"), "露结为霜", "金生丽水"],
 }
-Listed = set[tuple[int, int, int, int, bool]]
 
 
-def texts(script: str, documents: int = 24, seed: int = 0) -> dict[str, str]:
+def texts(script, documents=24, seed=0):
     """Documents of several blocks in words drawn unevenly, with commas, capitals, and sentences that several of them have."""
     rng, found = generator(script, seed), {}
     glue, stop = (" ", ".") if script == "latin" else ("", "。")
@@ -49,7 +47,7 @@ def texts(script: str, documents: int = 24, seed: int = 0) -> dict[str, str]:
     return found
 
 
-def built(root: Path, documents: dict[str, str], name: str = "corpus", like: Path | None = None) -> BlockStore:
+def built(root, documents, name="corpus", like=None):
     rows = [{"id": key, "title": "", "text": text} for key, text in documents.items()]
     (root / f"{name}.jsonl").write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
     options = BuildOptions(vocab_size=200, block_length=40) if like is None else BuildOptions(tokenizer=str(like), block_length=40)
@@ -57,13 +55,13 @@ def built(root: Path, documents: dict[str, str], name: str = "corpus", like: Pat
     return BlockStore.open(root / name)
 
 
-def features(store: BlockStore, length: int = 64) -> Featurizer:
+def features(store, length=64):
     special = store.tokenizer.special
     return Featurizer(cls=special.cls, sep=special.sep, mask=special.mask, pad=special.pad, query_length=length)
 
 
 @pytest.fixture
-def strict(monkeypatch: pytest.MonkeyPatch) -> None:
+def strict(monkeypatch):
     """Thresholds that divide a corpus of a hundred sentences."""
     for name, value in {"STOP_SHARE": 0.25, "STOP_LEAST": 3, "COMMON_SHARE": 0.4, "COMMON_LEAST": 3}.items():
         monkeypatch.setattr(grams_module, name, value)
@@ -84,7 +82,7 @@ class Sentence:
     words: list[tuple[str, int, int]]
 
 
-def read(store: BlockStore) -> list[Sentence]:
+def read(store):
     starts, found = word_table(store.tokenizer).starts, []
     for row in np.flatnonzero(store.live).tolist():
         body, table = store.token_ids(row).tolist(), store.sentences(row)
@@ -98,14 +96,14 @@ def read(store: BlockStore) -> list[Sentence]:
     return found
 
 
-def slow(sentences: BlockStore, blocks: BlockStore) -> tuple[Listed, dict[tuple[int, int, int, int], set[int]]]:
+def slow(sentences, blocks):
     """What may be hidden (row, sentence, start, end, whether salient) and the evidence rows of every place, by loops."""
     known, asked = read(blocks), read(sentences)
     everything = known if sentences is blocks else known + asked
     blocks_with, documents_with, asked_runs = defaultdict(set), defaultdict(set), set()
     held, all_documents = defaultdict(set), defaultdict(set)
 
-    def runs(sentence: Sentence) -> list[tuple[tuple[str, ...], int, int]]:
+    def runs(sentence):
         words = sentence.words
         pairs = [(a, b) for a in range(len(words)) for b in range(a + 1, len(words) + 1) if words[b - 1][2] - words[a][1] <= MAX_MASKS]
         return [(tuple(word for word, _, _ in words[a:b]), words[a][1], words[b - 1][2]) for a, b in pairs]
@@ -124,16 +122,16 @@ def slow(sentences: BlockStore, blocks: BlockStore) -> tuple[Listed, dict[tuple[
     limit = max(grams_module.COMMON_LEAST, int(grams_module.COMMON_SHARE * len({s.document for s in known})))
     often = max(grams_module.STOP_LEAST, grams_module.STOP_SHARE * len({s.row for s in known}))
 
-    def spaced(word: str) -> bool:
+    def spaced(word):
         return max(map(ord, word)) < FIRST_UNSPACED
 
-    def letters(word: str) -> bool:
+    def letters(word):
         return any(c.isalnum() for c in word)
 
-    def stopword(word: str) -> bool:
+    def stopword(word):
         return len(blocks_with[word]) > often
 
-    def usable(run: tuple[str, ...]) -> bool:
+    def usable(run):
         if len(all_documents[run]) < 2 or not documents_with[run] or run not in asked_runs or len(documents_with[run]) > limit:
             return False
         ends = all(letters(word) and not (stopword(word) and spaced(word)) for word in (run[0], run[-1]))
@@ -175,7 +173,7 @@ def slow(sentences: BlockStore, blocks: BlockStore) -> tuple[Listed, dict[tuple[
     return listed, evidence
 
 
-def fast(sentences: BlockStore, blocks: BlockStore, length: int = 64) -> tuple[Listed, MaskedSentences, RecurringSpans]:
+def fast(sentences, blocks, length=64):
     kind = RecurringSpans(sentences, blocks, shown=length - 2, unsalient=0.5)
     masked = MaskedSentences(sentences, features(sentences, length), kind, Exclusion(sentences, blocks, documents=True))
     found = set()
@@ -185,7 +183,7 @@ def fast(sentences: BlockStore, blocks: BlockStore, length: int = 64) -> tuple[L
     return found, masked, kind
 
 
-def agree(sentences: BlockStore, blocks: BlockStore) -> Listed:
+def agree(sentences, blocks):
     expected, evidence = slow(sentences, blocks)
     found, masked, kind = fast(sentences, blocks)
     assert found == expected
@@ -200,7 +198,7 @@ def agree(sentences: BlockStore, blocks: BlockStore) -> Listed:
 
 
 @pytest.mark.parametrize("script", ["latin", "chinese"])
-def test_they_are_those_that_loops_over_all_runs_find(strict: None, tmp_path: Path, script: str) -> None:
+def test_they_are_those_that_loops_over_all_runs_find(strict, tmp_path, script):
     store = built(tmp_path, texts(script, documents=40))
     found = agree(store, store)
     assert len(found) > 20 and max(end - start for _, _, start, end, _ in found) > 2
@@ -208,14 +206,14 @@ def test_they_are_those_that_loops_over_all_runs_find(strict: None, tmp_path: Pa
         assert {salient for *_, salient in found} == {True, False}
 
 
-def test_sentences_of_another_corpus(strict: None, tmp_path: Path) -> None:
+def test_sentences_of_another_corpus(strict, tmp_path):
     """Documents of one id are one document, whichever corpus they are in."""
     blocks = built(tmp_path, texts("latin"))
     news = {f"d{n}": text for n, text in zip((3, 50, 51, 52), texts("latin", 4, seed=1).values(), strict=True)}
     assert len(agree(built(tmp_path, news, "news", like=blocks.path), blocks)) > 5
 
 
-def test_what_was_removed_counts_for_nothing(strict: None, tmp_path: Path) -> None:
+def test_what_was_removed_counts_for_nothing(strict, tmp_path):
     store = built(tmp_path, texts("latin"))
     before = agree(store, store)
     remove_documents(store.path, [f"d{n}" for n in range(0, 24, 2)])
@@ -223,7 +221,7 @@ def test_what_was_removed_counts_for_nothing(strict: None, tmp_path: Path) -> No
     assert agree(left, left) != before
 
 
-def test_a_word_counts_however_it_was_cut_and_written(tmp_path: Path) -> None:
+def test_a_word_counts_however_it_was_cut_and_written(tmp_path):
     """In a vocabulary with case a name in capitals has other wordpieces."""
     documents = {"a": "The bridge of Zorvath was built by Quellin.", "b": "In 1950 ZORVATH thanked (Quellin).", "c": "Nobody knew of it."}
     rows = [{"id": key, "title": "", "text": text} for key, text in documents.items()]
@@ -235,14 +233,14 @@ def test_a_word_counts_however_it_was_cut_and_written(tmp_path: Path) -> None:
     assert len(masked) == 2 and hidden == {"zorvath", "quellin"}
 
 
-def test_what_a_query_does_not_hold_neither_is_hidden_nor_helps(strict: None, tmp_path: Path) -> None:
+def test_what_a_query_does_not_hold_neither_is_hidden_nor_helps(strict, tmp_path):
     store = built(tmp_path, texts("latin"))
     found, masked, kind = fast(store, store, 14)
     assert 0 < len(found) < len(fast(store, store)[0]) and all(end <= 12 for _, _, _, end, _ in found)
     assert all(kind.evidence.rows(masked.query(item, generator(item))) for item in range(len(masked)))
 
 
-def test_how_often_an_unsalient_span_is_hidden(strict: None, tmp_path: Path) -> None:
+def test_how_often_an_unsalient_span_is_hidden(strict, tmp_path):
     store = built(tmp_path, texts("latin"))
     _, masked, kind = fast(store, store)
     both = [i for i in range(len(masked)) if {a < b for a, b in masked.spans_of(i)} == {True, False}]
@@ -257,7 +255,7 @@ def test_how_often_an_unsalient_span_is_hidden(strict: None, tmp_path: Path) -> 
         assert set(query.others) <= set(again)
 
 
-def test_whole_documents_are_excluded(tmp_path: Path) -> None:
+def test_whole_documents_are_excluded(tmp_path):
     """All blocks of the sentence's own document, and of those that hold it verbatim; in another corpus, of the document of that id."""
     store = built(tmp_path, texts("latin"))
     blocks, documents = Exclusion(store, store), Exclusion(store, store, documents=True)
@@ -276,7 +274,7 @@ def test_whole_documents_are_excluded(tmp_path: Path) -> None:
     assert not len(elsewhere.blocks(1, 0))
 
 
-def test_what_the_retriever_sees(strict: None, tmp_path: Path) -> None:
+def test_what_the_retriever_sees(strict, tmp_path):
     store = built(tmp_path, texts("latin", documents=40))
     _, masked, _ = fast(store, store)
     mask = features(store).mask

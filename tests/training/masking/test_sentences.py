@@ -1,7 +1,6 @@
 """Masked sentences and inverse cloze examples over a real corpus directory."""
 
 import dataclasses
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,14 +8,13 @@ import pytest
 from realm.documents.ingest.builder import build_corpus
 from realm.documents.store.blocks import BlockStore
 from realm.models.featurize import Featurizer
-from realm.models.types import MaskedQuery
 from realm.recipe.seeds import generator
 from realm.training.ict import InverseCloze
 from realm.training.masking.kinds import salient_spans
 from realm.training.masking.sentences import MaskedSentences, hide_more
 
 
-def build(directory: Path, *texts: str) -> BlockStore:
+def build(directory, *texts):
     """A corpus with one document for each text."""
     (directory / "docs").mkdir()
     for number, text in enumerate(texts):
@@ -28,21 +26,21 @@ def build(directory: Path, *texts: str) -> BlockStore:
 class Chosen:
     """Stands for a generator that draws what it is told."""
 
-    def __init__(self, value: int):
+    def __init__(self, value):
         self.value = value
 
-    def integers(self, high: int) -> int:
+    def integers(self, high):
         assert 0 <= self.value < high
         return self.value
 
 
-def all_queries(sentences: MaskedSentences) -> list[MaskedQuery]:
+def all_queries(sentences):
     """Every span of every sentence, masked."""
     places = [(item, span) for item in range(len(sentences)) for span in range(len(sentences.spans_of(item)))]
-    return [sentences.query(item, Chosen(span)) for item, span in places]  # type: ignore[arg-type]
+    return [sentences.query(item, Chosen(span)) for item, span in places]
 
 
-def test_the_targets_restore_the_sentence(store: BlockStore, featurizer: Featurizer) -> None:
+def test_the_targets_restore_the_sentence(store, featurizer):
     sentences = MaskedSentences(store, featurizer)
     assert len(sentences) >= 6 and sentences.spans >= len(sentences)
     queries = all_queries(sentences) + [sentences.query(item, generator("test", item)) for item in range(len(sentences))]
@@ -55,12 +53,12 @@ def test_the_targets_restore_the_sentence(store: BlockStore, featurizer: Featuri
         assert query.whole == body[slice(*table.tokens[query.sentence].tolist())]
 
 
-def test_masked_spans_are_names_and_dates(store: BlockStore, featurizer: Featurizer) -> None:
+def test_masked_spans_are_names_and_dates(store, featurizer):
     masked = {store.tokenizer.decode(query.targets).lower() for query in all_queries(MaskedSentences(store, featurizer))}
     assert {"1802", "1666", "1694"} <= masked and any("kingdom" in text for text in masked)
 
 
-def test_origin_and_verbatim_twins_are_excluded(store: BlockStore, featurizer: Featurizer) -> None:
+def test_origin_and_verbatim_twins_are_excluded(store, featurizer):
     twins = {store.block(row).block_id for row in range(len(store)) if "pound sterling is the money" in store.block(row).text}
     assert len(twins) == 2
     seen = 0
@@ -75,7 +73,7 @@ def test_origin_and_verbatim_twins_are_excluded(store: BlockStore, featurizer: F
 
 
 @pytest.mark.parametrize("length", [6, 8, 10])
-def test_a_span_is_never_cut(store: BlockStore, featurizer: Featurizer, length: int) -> None:
+def test_a_span_is_never_cut(store, featurizer, length):
     short = dataclasses.replace(featurizer, query_length=length)
     sentences, everything = MaskedSentences(store, short), MaskedSentences(store, featurizer)
     for query in all_queries(sentences):
@@ -86,23 +84,22 @@ def test_a_span_is_never_cut(store: BlockStore, featurizer: Featurizer, length: 
     assert sentences.dropped["beyond the query length"] > 0
 
 
-def test_long_spans_are_counted_and_dropped(store: BlockStore, featurizer: Featurizer) -> None:
+def test_long_spans_are_counted_and_dropped(store, featurizer):
     everything, few = MaskedSentences(store, featurizer), MaskedSentences(store, featurizer, salient_spans(store, max_masks=1))
     assert all(len(query.targets) == 1 for query in all_queries(few))
     assert few.spans + few.dropped["longer than max_masks"] == everything.spans and few.dropped["longer than max_masks"] > 0
 
 
-def test_a_span_that_is_the_whole_sentence_is_dropped(tmp_path: Path, featurizer: Featurizer) -> None:
+def test_a_span_that_is_the_whole_sentence_is_dropped(tmp_path, featurizer):
     store = build(tmp_path, "1802\n\nThe poet Victor Hugo was born in 1802 in a town in France.")
     special = store.tokenizer.special
-    own = Featurizer(cls=special.cls, sep=special.sep, mask=special.mask, pad=special.pad)
-    sentences = MaskedSentences(store, own)
+    sentences = MaskedSentences(store, Featurizer(cls=special.cls, sep=special.sep, mask=special.mask, pad=special.pad))
     assert sentences.dropped["the whole sentence"] == 1
     for query in all_queries(sentences):
         assert len(query.targets) < len(query.ids)
 
 
-def test_a_query_is_drawn_by_its_generator_alone(store: BlockStore, featurizer: Featurizer) -> None:
+def test_a_query_is_drawn_by_its_generator_alone(store, featurizer):
     sentences = MaskedSentences(store, featurizer)
     item = max(range(len(sentences)), key=lambda i: len(sentences.spans_of(i)))
     drawn = [sentences.query(item, generator("s", n)) for n in range(20)]
@@ -111,7 +108,7 @@ def test_a_query_is_drawn_by_its_generator_alone(store: BlockStore, featurizer: 
     assert len({tuple(q.positions) for q in drawn}) == len(sentences.spans_of(item)) > 1
 
 
-def test_the_other_spans_of_the_sentence_are_named(store: BlockStore, featurizer: Featurizer) -> None:
+def test_the_other_spans_of_the_sentence_are_named(store, featurizer):
     several = 0
     for query in all_queries(MaskedSentences(store, featurizer)):
         row = int(store.rows_of(np.array([query.origin]))[0])
@@ -127,7 +124,7 @@ def test_the_other_spans_of_the_sentence_are_named(store: BlockStore, featurizer
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.3, 1.0])
-def test_more_is_hidden_at_its_rate(store: BlockStore, featurizer: Featurizer, rate: float) -> None:
+def test_more_is_hidden_at_its_rate(store, featurizer, rate):
     """Every [MASK] has its target, the sentence can be restored, the span stays hidden, and nothing else of the query changes."""
     shown = hidden = 0
     for item, query in enumerate(all_queries(MaskedSentences(store, featurizer))):
@@ -142,7 +139,7 @@ def test_more_is_hidden_at_its_rate(store: BlockStore, featurizer: Featurizer, r
     assert hidden / shown == pytest.approx(rate, abs=0.02)
 
 
-def test_hiding_more_is_drawn_by_its_generator_and_leaves_the_query(store: BlockStore, featurizer: Featurizer) -> None:
+def test_hiding_more_is_drawn_by_its_generator_and_leaves_the_query(store, featurizer):
     query = max(all_queries(MaskedSentences(store, featurizer)), key=lambda q: len(q.ids))
     before = (list(query.ids), list(query.positions), list(query.targets))
     drawn = [hide_more(query, 0.5, featurizer.mask, generator("h", n)).positions for n in range(10)]
@@ -151,7 +148,7 @@ def test_hiding_more_is_drawn_by_its_generator_and_leaves_the_query(store: Block
     assert before == (query.ids, query.positions, query.targets)
 
 
-def test_inverse_cloze_takes_the_sentence_out(store: BlockStore) -> None:
+def test_inverse_cloze_takes_the_sentence_out(store):
     cloze = InverseCloze(store, keep_rate=0.0)
     multiple = [row for row in range(len(store)) if len(store.sentences(row).tokens) > 1]
     assert len(cloze) == len(multiple) == len(store) - 1
@@ -168,9 +165,8 @@ def test_inverse_cloze_takes_the_sentence_out(store: BlockStore) -> None:
         assert len(drawn) == len(spans)
 
 
-def test_inverse_cloze_keeps_it_at_its_rate(store: BlockStore) -> None:
+def test_inverse_cloze_keeps_it_at_its_rate(store):
     assert all(InverseCloze(store, keep_rate=1.0).example(0, generator(n)).body == store.token_ids(0).tolist() for n in range(10))
     cloze, whole = InverseCloze(store, keep_rate=0.1), store.token_ids(0).tolist()
-    kept = sum(cloze.example(0, generator("rate", n)).body == whole for n in range(1000))
-    assert 70 <= kept <= 130
+    assert 70 <= sum(cloze.example(0, generator("rate", n)).body == whole for n in range(1000)) <= 130
     assert cloze.example(0, generator(7)) == cloze.example(0, generator(7))

@@ -1,7 +1,6 @@
 """Questions of masked sentences, from blocks that state their spans in other words, and thinned sentences."""
 
 import json
-from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -9,9 +8,8 @@ import pytest
 
 from realm.documents.ingest.builder import BuildOptions, build_corpus
 from realm.documents.store.blocks import BlockStore
-from realm.evaluation.places import Span
 from realm.models.featurize import Featurizer
-from realm.models.types import MaskedQuery, TokenIds
+from realm.models.types import MaskedQuery
 from realm.training.masking.statements import BESIDE, DROPPED, Statements, stating_sentence, thinned, thinned_cloze
 
 SAID = "The old bridge of Arvad was finished in 1932 by masons."
@@ -27,7 +25,7 @@ PAPER = "When the old bridge of Arvad was opened, says the newspaper?"
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockStore]:
+def corpus(tmp_path_factory):
     root = tmp_path_factory.mktemp("statements")
     rows = [{"id": key, "title": "", "text": text} for key, text in DOCUMENTS.items()]
     (root / "documents.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
@@ -36,26 +34,26 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BlockStore]:
 
 
 @pytest.fixture(scope="module")
-def statements(corpus: BlockStore) -> Statements:
+def statements(corpus):
     special = corpus.tokenizer.special
     features = Featurizer(cls=special.cls, sep=special.sep, mask=special.mask, pad=special.pad, query_length=32)
     return Statements(corpus, corpus, features)
 
 
-def row_of(corpus: BlockStore, document: str) -> int:
+def row_of(corpus, document):
     return int(corpus.rows_of_document(document)[0])
 
 
-def span(corpus: BlockStore, text: str = "1932") -> TokenIds:
+def span(corpus, text="1932"):
     return corpus.tokenizer.encode([text])[0]
 
 
-def places(corpus: BlockStore, row: int, wanted: TokenIds) -> list[Span]:
+def places(corpus, row, wanted):
     body = corpus.token_ids(row).tolist()
     return [(at, at + len(wanted)) for at in range(len(body)) if body[at : at + len(wanted)] == wanted]
 
 
-def masked(corpus: BlockStore, document: str = "bridge", sentence: int = 1) -> MaskedQuery:
+def masked(corpus, document="bridge", sentence=1):
     """The year hidden in a sentence."""
     row, wanted = row_of(corpus, document), span(corpus)
     first, last = corpus.sentences(row).tokens[sentence].tolist()
@@ -66,12 +64,12 @@ def masked(corpus: BlockStore, document: str = "bridge", sentence: int = 1) -> M
     return MaskedQuery(ids, positions, wanted, int(corpus.block_ids[row]), sentence)
 
 
-def found(corpus: BlockStore, *documents: str) -> tuple[list[int], list[list[Span]]]:
+def found(corpus, *documents):
     rows = [row_of(corpus, document) for document in documents]
     return rows, [places(corpus, row, span(corpus)) for row in rows]
 
 
-def test_the_sentence_that_holds_a_span_is_found_in_characters(corpus: BlockStore) -> None:
+def test_the_sentence_that_holds_a_span_is_found_in_characters(corpus):
     for document in DOCUMENTS:
         rows, ((place, *_),) = found(corpus, document)
         statement = stating_sentence(corpus, rows[0], place)
@@ -80,13 +78,13 @@ def test_the_sentence_that_holds_a_span_is_found_in_characters(corpus: BlockStor
     assert stating_sentence(corpus, row_of(corpus, "paper"), (0, 12)) is None  # more than a sentence
 
 
-def test_a_question_is_made_of_the_statement_that_shares_most(corpus: BlockStore, statements: Statements) -> None:
+def test_a_question_is_made_of_the_statement_that_shares_most(corpus, statements):
     rows, spans = found(corpus, "rain", "guide", "paper")
     for seed in range(4):
         assert statements.question(masked(corpus), rows, spans, np.random.default_rng(seed)) == PAPER
 
 
-def test_what_states_something_else_gives_no_question(corpus: BlockStore, statements: Statements) -> None:
+def test_what_states_something_else_gives_no_question(corpus, statements):
     for documents in [
         ("rain",),
         ("rome",),
@@ -98,7 +96,7 @@ def test_what_states_something_else_gives_no_question(corpus: BlockStore, statem
     assert statements.question(masked(corpus), [-1, row_of(corpus, "paper")], [[], []], np.random.default_rng(0)) is None
 
 
-def test_the_statement_s_blocks_are_excluded_and_the_sentence_s_own_allowed(corpus: BlockStore, statements: Statements) -> None:
+def test_the_statement_s_blocks_are_excluded_and_the_sentence_s_own_allowed(corpus, statements):
     query = masked(corpus, "paper", 1)
     asked = statements.as_question(query, *found(corpus, "bridge"), np.random.default_rng(0))
     assert asked is not None
@@ -117,8 +115,8 @@ SENTENCE = list(range(3 * WORDS // 2))
 MASK = 999
 
 
-def words_of(ids: list[int]) -> list[tuple[int, ...]]:
-    found: list[list[int]] = []
+def words_of(ids):
+    found = []
     for wordpiece in ids:
         if STARTS[wordpiece] or not found:
             found.append([])
@@ -126,7 +124,7 @@ def words_of(ids: list[int]) -> list[tuple[int, ...]]:
     return [tuple(word) for word in found]
 
 
-def test_words_are_left_out_and_moved_but_stay_whole() -> None:
+def test_words_are_left_out_and_moved_but_stay_whole():
     before, kept, moved = words_of(SENTENCE), 0, 0
     assert len(before) == WORDS
     for seed in range(200):
@@ -139,13 +137,13 @@ def test_words_are_left_out_and_moved_but_stay_whole() -> None:
     assert thinned(SENTENCE, STARTS, np.random.default_rng(3)) == thinned(SENTENCE, STARTS, np.random.default_rng(3))
 
 
-def test_something_is_always_left() -> None:
+def test_something_is_always_left():
     assert all(thinned([3], STARTS, np.random.default_rng(seed)) == [3] for seed in range(50))
     assert thinned([], STARTS, np.random.default_rng(0)) == []
 
 
 @pytest.mark.parametrize("place", [0, 21, 57])
-def test_a_cloze_keeps_the_words_around_one_mask(place: int) -> None:
+def test_a_cloze_keeps_the_words_around_one_mask(place):
     """Wherever the span stands, of however many wordpieces it is."""
     ids = [*SENTENCE[:place], MASK, MASK, *SENTENCE[place + 2 :]]
     query = MaskedQuery(ids, [place, place + 1], SENTENCE[place : place + 2], origin=0)

@@ -2,7 +2,6 @@
 
 import os
 import re
-from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 NICENESS = "RAY_worker_niceness"
 
 
-def processes(marker: str, *without: str) -> dict[int, str]:
+def processes(marker, *without):
     """Number and command of every process, zombies aside, whose environment has ``marker`` and none of the others.
 
     An environment is read once: at the moment when a process becomes another program it looks empty. Ray's processes give themselves
@@ -31,7 +30,7 @@ def processes(marker: str, *without: str) -> dict[int, str]:
 
 
 @pytest.fixture(scope="session")
-def marked() -> Callable[..., dict[int, str]]:
+def marked():
     """See ``processes``; skips where there is no /proc."""
     if not Path("/proc/self/environ").exists():
         pytest.skip("no /proc here")
@@ -39,14 +38,14 @@ def marked() -> Callable[..., dict[int, str]]:
 
 
 @pytest.fixture(scope="session")
-def extra() -> None:
+def extra():
     """Skips where Ray is not installed."""
     if find_spec("ray") is None:  # importing it here would be too early
         pytest.skip("the extra ray is not installed")
 
 
 @pytest.fixture(scope="session")
-def cluster(extra: None) -> Iterator[None]:
+def cluster(extra):
     """This process is connected to a local cluster of 8 CPUs that are not there: only the bookkeeping needs them."""
     from realm.training.pool.cluster import connected
 

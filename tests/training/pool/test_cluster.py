@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,28 +15,25 @@ import pytest
 from realm.errors import ConfigError, MissingExtra, PoolError
 from realm.search.blocks import open_inputs
 from realm.search.publishing.generation import open_generation
-from realm.storage.paths import RunPaths
 from realm.training.pool import cluster as our
 from realm.training.pool.cluster import connected
 
-Marked = Callable[..., dict[int, str]]
-
 
 @pytest.fixture
-def no_token(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def no_token(monkeypatch, tmp_path):
     for name in (our.TOKEN, our.TOKEN_PATH):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
 
 
 @pytest.mark.parametrize("address", ["10.0.0.7:6379", "head.example:6379", "[fd00::7]:6379", "127.0.0.1:6379", "auto"])
-def test_no_cluster_without_a_token(no_token: None, address: str) -> None:
+def test_no_cluster_without_a_token(no_token, address):
     with pytest.raises(ConfigError, match=r"there is no token for the Ray cluster at .*RAY_AUTH_TOKEN") as caught, connected(address):
         pass
     assert len(str(caught.value).splitlines()) == 1
 
 
-def test_an_empty_token_is_none(no_token: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_empty_token_is_none(no_token, monkeypatch, tmp_path):
     (tmp_path / "token").write_text("\n")
     monkeypatch.setenv(our.TOKEN_PATH, str(tmp_path / "token"))
     with pytest.raises(ConfigError, match="there is no token"), connected("10.0.0.7:6379"):
@@ -47,23 +43,23 @@ def test_an_empty_token_is_none(no_token: None, monkeypatch: pytest.MonkeyPatch,
 
 
 @pytest.mark.parametrize("address", ["head", "ray://head:10001", "head:port", ":6379", "http://head:8265", ""])
-def test_what_is_no_address(address: str) -> None:
+def test_what_is_no_address(address):
     with pytest.raises(ConfigError, match="is not the address of a Ray cluster"), connected(address):
         pass
 
 
-def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtra, match=r"needs the extra 'ray'. Install it: pip install 'realm-qa\[ray\]'"), connected():
         pass
 
 
-def test_nobody_listens(cluster: None) -> None:
+def test_nobody_listens(cluster):
     with pytest.raises(PoolError, match=r"no Ray cluster at 127.0.0.1:1: .*refused.*ray start --address"):
         our._start(our.ray(), "127.0.0.1:1", {})
 
 
-def test_one_connection_and_our_own_settings(cluster: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_connection_and_our_own_settings(cluster, monkeypatch):
     with pytest.raises(PoolError, match="connected to Ray already"), connected():
         pass
     monkeypatch.setattr(our, "_imported", {})
@@ -71,7 +67,7 @@ def test_one_connection_and_our_own_settings(cluster: None, monkeypatch: pytest.
         pass
 
 
-def listening(pids: set[int]) -> set[str]:
+def listening(pids):
     """Addresses, as /proc writes them, at which processes listen for TCP."""
     sockets = set()
     for pid in pids:
@@ -88,7 +84,7 @@ def listening(pids: set[int]) -> set[str]:
     return found
 
 
-def test_bound_to_loopback_with_a_token_and_no_statistics(cluster: None, marked: Marked) -> None:
+def test_bound_to_loopback_with_a_token_and_no_statistics(cluster, marked):
     import ray
 
     ours = marked(f"{our.TOKEN}={our._own_token()}")
@@ -111,7 +107,7 @@ def test_bound_to_loopback_with_a_token_and_no_statistics(cluster: None, marked:
         assert let_in or "authentication" in done.stderr.lower()
 
 
-def command(paths: RunPaths, marker: str, temporary: str, *more: str) -> subprocess.Popen[str]:
+def command(paths, marker, temporary, *more):
     environment = os.environ | {"REALM_TEST": marker, "TMPDIR": temporary, "RAY_worker_niceness": "0"}
     environment = {name: value for name, value in environment.items() if name not in (our.TOKEN, our.MODE, *our.LOOPBACK)}
     line = [sys.executable, "-m", "realm", "refresh", str(paths.root), *more, "--ray"]
@@ -119,7 +115,7 @@ def command(paths: RunPaths, marker: str, temporary: str, *more: str) -> subproc
     return subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
-def gone(marked: Marked, marker: str, seconds: float = 180) -> bool:
+def gone(marked, marker, seconds=180):
     """Whether no process of a command is left, at the latest some seconds from now: some of Ray's wait 60 for a head that was killed."""
     until = time.monotonic() + seconds
     while (left := marked(f"REALM_TEST={marker}")) and time.monotonic() < until:
@@ -127,7 +123,7 @@ def gone(marked: Marked, marker: str, seconds: float = 180) -> bool:
     return not left
 
 
-def test_refresh_on_ray(waiting_run: RunPaths, marked: Marked, extra: None) -> None:
+def test_refresh_on_ray(waiting_run, marked, extra):
     """The command: what was asked for is published, nothing is said on standard error but progress, nothing is left behind."""
     with tempfile.TemporaryDirectory() as temporary:  # pytest's own directories are too deep for sockets
         process = command(waiting_run, "once", temporary, "--once", "--actors", "1")
@@ -140,7 +136,7 @@ def test_refresh_on_ray(waiting_run: RunPaths, marked: Marked, extra: None) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, None), (signal.SIGKILL, -signal.SIGKILL)])
-def test_nothing_is_left_of_a_killed_command(waiting_run: RunPaths, marked: Marked, extra: None, number: int, code: int | None) -> None:
+def test_nothing_is_left_of_a_killed_command(waiting_run, marked, extra, number, code):
     """Ended in any way while its actor starts to work: every process goes; the same command then does the work."""
     marker = f"killed-{number}-{os.getpid()}"
     with tempfile.TemporaryDirectory() as temporary:

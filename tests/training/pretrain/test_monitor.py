@@ -19,10 +19,10 @@ from realm.training.pretrain.monitor import has_collapsed
         ([1.0, 0.99, 0.99], True),
     ],
 )
-def test_only_a_clear_fall_that_lasts_is_a_collapse(history: list[float], rings: bool) -> None:
+def test_only_a_clear_fall_that_lasts_is_a_collapse(history, rings):
     assert has_collapsed(history, 200) is rings
 
 
-def test_the_margin_is_that_of_the_sample() -> None:
+def test_the_margin_is_that_of_the_sample():
     assert not has_collapsed([0.5, 0.42, 0.42], 100)
     assert has_collapsed([0.5, 0.42, 0.42], 1000)

@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ Jobs = Callable[..., list[dict[str, Any]]]
 
 
 @pytest.fixture(scope="session")
-def launcher() -> Iterator["subprocess.Popen[str]"]:
+def launcher():
     """The process that forks the ranks (see jobs.py)."""
     command = [sys.executable, Path(__file__).with_name("jobs.py")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -23,10 +23,10 @@ def launcher() -> Iterator["subprocess.Popen[str]"]:
 
 
 @pytest.fixture
-def jobs(launcher: "subprocess.Popen[str]", tmp_path: Path) -> Jobs:
+def jobs(launcher, tmp_path):
     """Runs jobs one after the other; returns the exit codes and errors of each."""
 
-    def run(*plan: dict[str, Any]) -> list[dict[str, Any]]:
+    def run(*plan):
         path = tmp_path / "plan.json"
         path.write_text(json.dumps(plan))
         assert launcher.stdin is not None and launcher.stdout is not None

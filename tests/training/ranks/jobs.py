@@ -57,8 +57,7 @@ def exact(model: nn.Module) -> Any:
 
 def tasks(context: StageContext) -> list[Task]:
     """The four stages as they begin, in float64."""
-    number = stage_facts(context.paths, "pretrain")["generation"]
-    generation = open_generation(context.paths, context.inputs, number)
+    generation = open_generation(context.paths, context.inputs, stage_facts(context.paths, "pretrain")["generation"])
     pretrain = PretrainTask(context, exact(load_stage(context, "ict").with_parts(encoder=load_stage(context, "warm").encoder)))
     pretrain.generation = generation
     tuned = exact(with_new_reader(context, load_stage(context, "pretrain").fork_document_embedder()))
@@ -111,8 +110,7 @@ def stages(job: Job) -> None:
 
     realm.training.loop.loop._one_step = one_step
     recipe = recipe_of(job)
-    timeout = job.get("timeout", 60)
-    recipe = dataclasses.replace(recipe, run=dataclasses.replace(recipe.run, rank_timeout=timeout))
+    recipe = dataclasses.replace(recipe, run=dataclasses.replace(recipe.run, rank_timeout=job.get("timeout", 60)))
     run_recipe(recipe, Path(job["run"]), stages=tuple(job["stages"]), progress=Progress(quiet=True))
 
 

@@ -2,24 +2,20 @@
 
 import json
 import shutil
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-Jobs = Callable[..., list[dict[str, Any]]]
 STAGES = ("ict", "warm", "pretrain", "finetune")
 
 
 @pytest.fixture
-def run_copy(tiny_run: Path, tmp_path: Path) -> Path:
+def run_copy(tiny_run, tmp_path):
     return shutil.copytree(tiny_run, tmp_path / "run")
 
 
-def test_ranks_and_parts_have_the_gradient_of_the_whole_batch(run_copy: Path, tmp_path: Path, jobs: Jobs) -> None:
+def test_ranks_and_parts_have_the_gradient_of_the_whole_batch(run_copy, tmp_path, jobs):
     shapes = [(1, 1), (2, 1), (1, 2), (2, 2)]
     outs = [str(tmp_path / f"{world}-{parts}") for world, parts in shapes]
     common = {"work": "gradients", "run": str(run_copy)}
@@ -42,7 +38,7 @@ def test_ranks_and_parts_have_the_gradient_of_the_whole_batch(run_copy: Path, tm
     assert len(set(whole["warm weights"].tolist())) > 1
 
 
-def test_a_gradient_that_no_rank_has_stays_none(tmp_path: Path, jobs: Jobs) -> None:
+def test_a_gradient_that_no_rank_has_stays_none(tmp_path, jobs):
     (done,) = jobs({"work": "unused", "world": 2, "out": str(tmp_path / "grads")})
     assert done["codes"] == [0, 0], done
     for rank in (0, 1):

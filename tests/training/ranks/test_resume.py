@@ -3,16 +3,12 @@
 import json
 import random
 import shutil
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from realm.storage.files import sha256_file
 from realm.storage.metrics import TIMES, MetricsLog, _line
 
-Jobs = Callable[..., list[dict[str, Any]]]
 STEPS = 10
 PRETRAIN = {"steps": STEPS, "refresh_every": 4, "held_out": 3, "eval_every": 5, "batch": 4}
 SETTINGS = {"run": {"checkpoint_every": 3, "accumulate": 2}, "pretrain": PRETRAIN, "eval": {"qa": ""}}
@@ -20,7 +16,7 @@ KILLED = -9
 
 
 @pytest.fixture(scope="module")
-def before_pretraining(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def before_pretraining(tiny_run, tmp_path_factory):
     """A run in which warm and ict have ended."""
     run = shutil.copytree(tiny_run, tmp_path_factory.mktemp("before") / "run")
     for name in ("stages/pretrain", "stages/finetune", "index", "params", "results"):
@@ -30,17 +26,17 @@ def before_pretraining(tiny_run: Path, tmp_path_factory: pytest.TempPathFactory)
     return run
 
 
-def job(run: Path, world: int, settings: dict[str, Any] = SETTINGS, **more: Any) -> dict[str, Any]:
+def job(run, world, settings=SETTINGS, **more):
     return {"work": "stages", "run": str(run), "world": world, "set": settings, "stages": ["pretrain"], **more}
 
 
-def outcome(run: Path) -> tuple[str, list[dict[str, Any]]]:
+def outcome(run):
     """Weights and metrics but for times."""
     metrics = [{key: value for key, value in row.items() if key not in TIMES} for row in MetricsLog(run / "metrics.jsonl").rows()]
     return sha256_file(run / "stages/pretrain/model.safetensors"), metrics
 
 
-def assert_resumes(jobs: Jobs, start: Path, root: Path, world: int, kills: list[tuple[int, int]], settings: dict[str, Any]) -> None:
+def assert_resumes(jobs, start, root, world, kills, settings):
     """An uninterrupted run, and one that is killed at each (rank, step) in turn."""
     whole, broken = (shutil.copytree(start, root / name) for name in ("whole", "broken"))
     starts = [job(broken, world, settings, kill=[rank, step, "pretrain"]) for rank, step in kills]
@@ -51,18 +47,17 @@ def assert_resumes(jobs: Jobs, start: Path, root: Path, world: int, kills: list[
     assert outcome(broken) == outcome(whole)
     facts = json.loads((whole / "stages/pretrain/stage.json").read_text())
     assert facts["steps"] == STEPS and facts["published"] == "last" and 0 <= facts["best_step"] <= STEPS
-    steps = [row["step"] for row in outcome(whole)[1] if "held_out_utility" in row]
-    assert steps == [0, 5, 10]
+    assert [row["step"] for row in outcome(whole)[1] if "held_out_utility" in row] == [0, 5, 10]
 
 
-def test_killed_on_two_ranks(before_pretraining: Path, tmp_path: Path, jobs: Jobs) -> None:
+def test_killed_on_two_ranks(before_pretraining, tmp_path, jobs):
     assert_resumes(jobs, before_pretraining, tmp_path, 2, [(1, 5)], SETTINGS)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("world", [1, 2])
 @pytest.mark.parametrize("accumulate", [1, 2])
-def test_killed_at_random_steps_again_and_again(before_pretraining: Path, tmp_path: Path, jobs: Jobs, world: int, accumulate: int) -> None:
+def test_killed_at_random_steps_again_and_again(before_pretraining, tmp_path, jobs, world, accumulate):
     draw = random.Random(10 * world + accumulate)
     kills = sorted((step, draw.randrange(world)) for step in draw.sample(range(STEPS), 6))
     settings = {**SETTINGS, "run": {"checkpoint_every": 3, "accumulate": accumulate}}
@@ -71,17 +66,13 @@ def test_killed_at_random_steps_again_and_again(before_pretraining: Path, tmp_pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", ["warm", "ict", "finetune"])
-def test_the_other_stages_on_two_ranks(tiny_run: Path, tmp_path: Path, jobs: Jobs, stage: str) -> None:
+def test_the_other_stages_on_two_ranks(tiny_run, tmp_path, jobs, stage):
     runs = [shutil.copytree(tiny_run, tmp_path / name) for name in ("whole", "broken")]
     for run in runs:
         shutil.rmtree(run / "stages" / stage)
         (run / "metrics.jsonl").unlink()
     common = {"work": "stages", "world": 2, "stages": [stage]}
-    done = jobs(
-        {**common, "run": str(runs[0])},
-        {**common, "run": str(runs[1]), "kill": [1, 3, stage]},
-        {**common, "run": str(runs[1])},
-    )
+    done = jobs({**common, "run": str(runs[0])}, {**common, "run": str(runs[1]), "kill": [1, 3, stage]}, {**common, "run": str(runs[1])})
     assert done[0]["codes"] == done[2]["codes"] == [0, 0] and done[1]["codes"][1] == KILLED, done
     weights = [sha256_file(run / "stages" / stage / "model.safetensors") for run in runs]
     rows = [[{k: v for k, v in row.items() if k not in TIMES} for row in MetricsLog(run / "metrics.jsonl").rows()] for run in runs]

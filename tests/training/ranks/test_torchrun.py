@@ -18,25 +18,25 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
 
 
 @pytest.fixture
-def unwarmed(tiny_run: Path, tmp_path: Path) -> Path:
+def unwarmed(tiny_run, tmp_path):
     run = shutil.copytree(tiny_run, tmp_path / "run")
     shutil.rmtree(run / "stages/warm")
     (run / "metrics.jsonl").unlink()
     return run
 
 
-def ranks_of(pid: int) -> list[int]:
+def ranks_of(pid):
     """Processes that torchrun has started, the second rank last."""
     children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     return sorted((child for child in children if b"RANK=" in Path(f"/proc/{child}/environ").read_bytes()), key=rank_of)
 
 
-def rank_of(pid: int) -> int:
+def rank_of(pid):
     variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     return int(next(value for value in variables if value.startswith(b"RANK=")).removeprefix(b"RANK="))
 
 
-def test_killed_under_torchrun_and_started_again(unwarmed: Path) -> None:
+def test_killed_under_torchrun_and_started_again(unwarmed):
     config = unwarmed / "config.toml"
     settings = {"warm": {"steps": 60, "least_steps": 60}, "run": {"checkpoint_every": 10}}
     config.write_text(dump_recipe(load_recipe(config, settings)))

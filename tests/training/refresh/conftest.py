@@ -6,20 +6,20 @@ from pathlib import Path
 import pytest
 
 from realm.models.model import RealmModel
-from realm.search.blocks import BlockInputs, open_inputs
+from realm.search.blocks import open_inputs
 from realm.storage.paths import RunPaths
 
 
 @pytest.fixture
-def run(tiny_run: Path, tmp_path: Path) -> RunPaths:
+def run(tiny_run, tmp_path):
     return RunPaths(Path(shutil.copytree(tiny_run, tmp_path / "run")))
 
 
 @pytest.fixture
-def inputs(run: RunPaths) -> BlockInputs:
+def inputs(run):
     return open_inputs(run.corpus, 32)
 
 
 @pytest.fixture
-def model(run: RunPaths) -> RealmModel:
+def model(run):
     return RealmModel.from_pretrained(run.stage("pretrain"))

@@ -6,25 +6,21 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from realm.errors import TrainingError
-from realm.models.model import RealmModel, state_sha256
+from realm.models.model import state_sha256
 from realm.progress import Progress
 from realm.recipe import load_recipe
 from realm.runs.run import run_recipe
-from realm.search.blocks import BlockInputs
 from realm.search.publishing.embedding import EmbedOptions
 from realm.search.publishing.parameters import requested
 from realm.search.publishing.refresher import Refresher, read_status
 from realm.storage.generations import current_generation
 from realm.storage.metrics import MetricsLog
-from realm.storage.paths import RunPaths
 from realm.training.refresh import refresher_process
 from realm.training.refresh.async_refresh import AsyncRefresh
 from realm.training.refresh.index_source import Inline, RefreshContext, Schedule
@@ -32,22 +28,21 @@ from realm.training.refresh.refresher_process import RefresherProcess
 
 STAGES = ("corpus", "warm", "ict", "pretrain")
 QUIET = Progress(quiet=True)
-Write = Callable[[Path], Path]
 
 
-def asking(run: RunPaths, inputs: BlockInputs, process: Any = None, **schedule: Any) -> AsyncRefresh:
+def asking(run, inputs, process=None, **schedule):
     values = {"steps": 100, "every": 5, "limit": 25, "deadline": 0.3, **schedule}
     return AsyncRefresh(RefreshContext(run, inputs, torch.device("cpu"), Schedule(**values), frozenset), process)
 
 
-def move(model: RealmModel) -> str:
+def move(model):
     """Other parameters than before; returns their hash."""
     with torch.no_grad():
         next(model.documents.parameters()).add_(0.01)
     return state_sha256(model.documents)
 
 
-def started(run: RunPaths, inputs: BlockInputs, **schedule: Any) -> AsyncRefresh:
+def started(run, inputs, **schedule):
     """A trainer's side that searches the run's newest generation, made of parameters of step 0."""
     source = asking(run, inputs, **schedule)
     number = current_generation(run.index)
@@ -56,12 +51,12 @@ def started(run: RunPaths, inputs: BlockInputs, **schedule: Any) -> AsyncRefresh
     return source
 
 
-def answer(run: RunPaths, inputs: BlockInputs) -> None:
+def answer(run, inputs):
     """A refresher that wakes up once."""
     assert Refresher(run, inputs, EmbedOptions()).tick() is not None
 
 
-def test_skipped_not_queued_and_swapped_once(run: RunPaths, inputs: BlockInputs, model: RealmModel) -> None:
+def test_skipped_not_queued_and_swapped_once(run, inputs, model):
     source = started(run, inputs)
     base = source.generation
     assert base is not None
@@ -78,7 +73,7 @@ def test_skipped_not_queued_and_swapped_once(run: RunPaths, inputs: BlockInputs,
     assert source.between(base.step + 13, model) is None
 
 
-def test_above_the_limit_it_waits_and_says_who_is_silent(run: RunPaths, inputs: BlockInputs, model: RealmModel) -> None:
+def test_above_the_limit_it_waits_and_says_who_is_silent(run, inputs, model):
     source = started(run, inputs)
     assert source.generation is not None
     late = source.generation.step + 26
@@ -91,7 +86,7 @@ def test_above_the_limit_it_waits_and_says_who_is_silent(run: RunPaths, inputs: 
         source.between(late + 26, model)
 
 
-def test_a_damaged_generation_is_not_swapped_in(run: RunPaths, inputs: BlockInputs, model: RealmModel) -> None:
+def test_a_damaged_generation_is_not_swapped_in(run, inputs, model):
     source = started(run, inputs)
     assert source.generation is not None
     step = source.generation.step + 5
@@ -102,7 +97,7 @@ def test_a_damaged_generation_is_not_swapped_in(run: RunPaths, inputs: BlockInpu
     assert source.between(step + 1, model) is None
 
 
-def test_requests_of_forgotten_steps_are_not_swapped_in(run: RunPaths, inputs: BlockInputs, model: RealmModel) -> None:
+def test_requests_of_forgotten_steps_are_not_swapped_in(run, inputs, model):
     """Killed after step 10, resumed from a checkpoint of step 7: what step 10 asked for is another history."""
     source = started(run, inputs)
     assert source.generation is not None
@@ -114,12 +109,11 @@ def test_requests_of_forgotten_steps_are_not_swapped_in(run: RunPaths, inputs: B
     assert again.resume(number).number == number
     assert again.between(base + 2, model) is None and again.generation is not None and again.generation.number == number
     source.between(base + 10, model)  # unanswered when the trainer was killed
-    last = asking(run, inputs)
-    last.resume(number)
+    asking(run, inputs).resume(number)
     assert Refresher(run, inputs, EmbedOptions()).tick() is None
 
 
-def test_the_number_of_a_forgotten_request_is_not_given_again(run: RunPaths, inputs: BlockInputs, model: RealmModel) -> None:
+def test_the_number_of_a_forgotten_request_is_not_given_again(run, inputs, model):
     """Else its answer would be taken for one of the forgotten steps, and a trainer above the limit would wait for ever."""
     source = started(run, inputs)
     assert source.generation is not None
@@ -138,9 +132,7 @@ def test_the_number_of_a_forgotten_request_is_not_given_again(run: RunPaths, inp
     assert found is not None and found.step == base + 10
 
 
-def test_an_answer_that_cannot_be_used_is_asked_for_again(
-    run: RunPaths, inputs: BlockInputs, model: RealmModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_that_cannot_be_used_is_asked_for_again(run, inputs, model, monkeypatch):
     source = started(run, inputs)
     assert source.generation is not None
     late = source.generation.step + 26
@@ -157,7 +149,7 @@ def test_an_answer_that_cannot_be_used_is_asked_for_again(
 class Dead(RefresherProcess):
     """A refresher that ends at once."""
 
-    def _start(self) -> None:
+    def _start(self):
         with open(self._paths.root / refresher_process.LOG, "ab") as log:
             command = [sys.executable, "-S", "-c", "import sys; print('error: no room', file=sys.stderr); sys.exit(2)"]
             self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=log)
@@ -165,7 +157,7 @@ class Dead(RefresherProcess):
         self._not_before = 0.0
 
 
-def test_a_refresher_that_cannot_live_is_given_up(run: RunPaths, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_refresher_that_cannot_live_is_given_up(run, monkeypatch, caplog):
     monkeypatch.setattr(time, "monotonic", iter(range(0, 10**6, 1000)).__next__)
     child = Dead(run, 1, "cpu")
     with pytest.raises(TrainingError, match=r"died with code 2: error: no room\. Fix .*refresher.log"):
@@ -176,7 +168,7 @@ def test_a_refresher_that_cannot_live_is_given_up(run: RunPaths, monkeypatch: py
 
 
 @pytest.fixture
-def child(run: RunPaths) -> Iterator[RefresherProcess]:
+def child(run):
     """A real refresher beside this process."""
     child = RefresherProcess(run, 1, "cpu")
     child.watch()
@@ -184,7 +176,7 @@ def child(run: RunPaths) -> Iterator[RefresherProcess]:
     child.stop()
 
 
-def until(what: Callable[[], Any], seconds: float = 120.0) -> Any:
+def until(what, seconds=120.0):
     deadline = time.monotonic() + seconds
     while not (found := what()):
         assert time.monotonic() < deadline, "nothing happened"
@@ -192,7 +184,7 @@ def until(what: Callable[[], Any], seconds: float = 120.0) -> Any:
     return found
 
 
-def alive(pid: int) -> bool:
+def alive(pid):
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -200,9 +192,7 @@ def alive(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z" if Path("/proc/self/stat").exists() else True
 
 
-def test_the_child_answers_is_started_again_and_ends(
-    run: RunPaths, inputs: BlockInputs, model: RealmModel, child: RefresherProcess
-) -> None:
+def test_the_child_answers_is_started_again_and_ends(run, inputs, model, child):
     source = asking(run, inputs, child, deadline=120.0, limit=5)
     source.resume(current_generation(run.index) or 0)
     assert source.generation is not None
@@ -222,14 +212,13 @@ def test_the_child_answers_is_started_again_and_ends(
     assert second is not None and not alive(second)
 
 
-def settings(**pretrain: Any) -> dict[str, dict[str, Any]]:
+def settings(**pretrain):
     return {"pretrain": {"steps": 40, "refresh_every": 5, "refresh": "process", **pretrain}, "refresher": {"staleness_limit": 6}}
 
 
-def test_a_run_beside_a_refresher(tmp_path: Path, write_tiny: Write) -> None:
+def test_a_run_beside_a_refresher(tmp_path, write_tiny):
     """It goes over to several indexes, some of parameters that are older than the step, says what each changed, and leaves no orphan."""
-    recipe = write_tiny(tmp_path)
-    run_recipe(load_recipe(recipe, settings()), tmp_path / "run", stages=STAGES, progress=QUIET)
+    run_recipe(load_recipe(write_tiny(tmp_path), settings()), tmp_path / "run", stages=STAGES, progress=QUIET)
     rows = [row for row in MetricsLog(tmp_path / "run" / "metrics.jsonl").rows() if row["stage"] == "pretrain"]
     assert sum("probe_recall" in row for row in rows) >= 4 and max(row.get("staleness_highest", 0) for row in rows) >= 5
     assert {"topk_overlap", "stale_share", "probe_recall"} <= set().union(*rows)
@@ -241,7 +230,7 @@ SLOW = pytest.mark.slow
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=SLOW), pytest.param(signal.SIGINT, marks=SLOW)])
-def test_a_trainer_that_ends_leaves_no_orphan(run: RunPaths, how: signal.Signals) -> None:
+def test_a_trainer_that_ends_leaves_no_orphan(run, how):
     for stage in ("pretrain", "finetune"):
         shutil.rmtree(run.stage(stage))
     pretraining = run.config.read_text().replace('refresh = "inline"', 'refresh = "process"').split("[pretrain]")
@@ -261,8 +250,8 @@ def test_a_trainer_that_ends_leaves_no_orphan(run: RunPaths, how: signal.Signals
     until(lambda: not alive(status.pid))
 
 
-def test_an_index_that_is_embedded_within_training_says_how_far_it_is(run: RunPaths, inputs: BlockInputs, model: RealmModel) -> None:
-    told: list[tuple[int, int]] = []
+def test_an_index_that_is_embedded_within_training_says_how_far_it_is(run, inputs, model):
+    told = []
     tell = lambda done, total: told.append((done, total))  # noqa: E731
     source = Inline(RefreshContext(run, inputs, torch.device("cpu"), Schedule(100, 5, 25), frozenset, progress=tell))
     assert source.between(5, model) is not None

@@ -3,7 +3,6 @@ embedders cannot be compared."""
 
 import json
 import shutil
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,7 +29,7 @@ from realm.storage.paths import RunPaths
 NAMES = ["Arvad", "Belmor", "Carsin", "Dulwen", "Estrag", "Faldor", "Gorlan", "Hestia", "Ivanor", "Jorund", "Kelvas", "Lormand"]
 
 
-def write(path: Path, names: list[str]) -> Path:
+def write(path, names):
     """Documents of quite different lengths."""
     with open(path, "w", encoding="utf-8") as file:
         for number, name in enumerate(names):
@@ -39,14 +38,14 @@ def write(path: Path, names: list[str]) -> Path:
     return path
 
 
-def open_inputs(corpus: Path) -> BlockInputs:
+def open_inputs(corpus):
     store = BlockStore.open(corpus)
     special = store.tokenizer.special
     return BlockInputs(store, Featurizer(cls=special.cls, sep=special.sep, mask=special.mask, pad=special.pad))
 
 
 @pytest.fixture
-def paths(tmp_path: Path) -> RunPaths:
+def paths(tmp_path):
     """A run with a corpus."""
     run = RunPaths(tmp_path / "run")
     build_corpus([write(tmp_path / "docs.jsonl", NAMES)], run.corpus, vocab_size=300)
@@ -54,11 +53,11 @@ def paths(tmp_path: Path) -> RunPaths:
 
 
 @pytest.fixture
-def inputs(paths: RunPaths) -> BlockInputs:
+def inputs(paths):
     return open_inputs(paths.corpus)
 
 
-def make_model(inputs: BlockInputs, seed: int = 0, *, hidden: int = 32) -> RealmModel:
+def make_model(inputs, seed=0, *, hidden=32):
     torch.manual_seed(seed)
     vocabulary = inputs.store.tokenizer.vocab_size
     sizes = {"hidden": hidden, "layers": 2, "heads": 2, "intermediate": 2 * hidden}
@@ -66,16 +65,16 @@ def make_model(inputs: BlockInputs, seed: int = 0, *, hidden: int = 32) -> Realm
     return RealmModel(one_body(BodySpec(body.config), projection=16))
 
 
-def learn(model: RealmModel, inputs: BlockInputs) -> None:
+def learn(model, inputs):
     """Move the live embedder."""
     model.embedder.train()(inputs.blocks([0, 1])).pow(3).sum().backward()
     torch.optim.SGD(model.embedder.parameters(), lr=0.1).step()
 
 
-def test_a_generation_is_what_its_embedder_says(paths: RunPaths, inputs: BlockInputs) -> None:
+def test_a_generation_is_what_its_embedder_says(paths, inputs):
     model = make_model(inputs).train()
     before = state_sha256(model)
-    seen: list[tuple[int, int]] = []
+    seen = []
     generation = refresh_index(model, inputs, paths, step=7, progress=lambda done, total: seen.append((done, total)))
     assert model.training and state_sha256(model) == before, "the live model is not touched"
     assert generation.number == 1 == current_generation(paths.index) and generation.snapshot.manifest.step == 7
@@ -91,28 +90,27 @@ def test_a_generation_is_what_its_embedder_says(paths: RunPaths, inputs: BlockIn
     assert opened.number == 1 and np.array_equal(opened.snapshot.vectors, generation.snapshot.vectors)
 
 
-def test_the_same_parameters_give_the_same_bits(paths: RunPaths, inputs: BlockInputs) -> None:
+def test_the_same_parameters_give_the_same_bits(paths, inputs):
     first, second = (refresh_index(make_model(inputs), inputs, paths, step=0) for _ in range(2))
     assert (first.number, second.number) == (1, 2) and np.array_equal(first.snapshot.vectors, second.snapshot.vectors)
 
 
-def test_after_the_fork_the_document_side_makes_the_index(paths: RunPaths, inputs: BlockInputs) -> None:
+def test_after_the_fork_the_document_side_makes_the_index(paths, inputs):
     model = make_model(inputs).fork_document_embedder()
     learn(model, inputs)
     generation = refresh_index(model, inputs, paths, step=0)
     assert generation.snapshot.manifest.document_embedder_sha256 == state_sha256(model.document_embedder) != state_sha256(model.embedder)
-    published = RealmModel.from_pretrained(paths.params / "000001")
-    assert published.spec.parts == ("embedder", "document_embedder")
+    assert RealmModel.from_pretrained(paths.params / "000001").spec.parts == ("embedder", "document_embedder")
     assert state_sha256(generation.queries) == state_sha256(model.embedder) and generation.embedder is not generation.queries
 
 
-def test_before_the_fork_one_embedder_is_published(paths: RunPaths, inputs: BlockInputs) -> None:
+def test_before_the_fork_one_embedder_is_published(paths, inputs):
     generation = refresh_index(make_model(inputs), inputs, paths, step=0)
     assert RealmModel.from_pretrained(paths.params / "000001").spec.parts == ("embedder",)
     assert generation.queries is generation.embedder
 
 
-def test_an_added_document_gets_the_vector_of_a_full_rebuild(paths: RunPaths, inputs: BlockInputs, tmp_path: Path) -> None:
+def test_an_added_document_gets_the_vector_of_a_full_rebuild(paths, inputs, tmp_path):
     """Fine-tune (here: fork, and move the question side), add a document: its vector equals a full rebuild's to 1e-6 of its length.
 
     Not bit for bit: in float32 the shape of a batch decides the last digits of its products.
@@ -139,17 +137,16 @@ def test_an_added_document_gets_the_vector_of_a_full_rebuild(paths: RunPaths, in
     assert added == 0 and again.number == 2
 
 
-def test_added_documents_are_found(paths: RunPaths, inputs: BlockInputs, tmp_path: Path) -> None:
+def test_added_documents_are_found(paths, inputs, tmp_path):
     refresh_index(make_model(inputs), inputs, paths, step=0)
     add_documents(paths.corpus, [write(tmp_path / "more.jsonl", ["Utopia"])])
     wider = open_inputs(paths.corpus)
     generation, _ = add_difference(open_generation(paths, wider), paths, wider)
-    query = torch.from_numpy(np.array(generation.snapshot.vectors[12:13]))
-    hits = generation.index.search(query, 20)
+    hits = generation.index.search(torch.from_numpy(np.array(generation.snapshot.vectors[12:13])), 20)
     assert hits.valid.sum() == 13 and int(generation.snapshot.block_ids[12]) in hits.ids[0, :3].tolist()
 
 
-def test_removed_blocks_are_not_found(paths: RunPaths, inputs: BlockInputs) -> None:
+def test_removed_blocks_are_not_found(paths, inputs):
     generation = refresh_index(make_model(inputs), inputs, paths, step=0)
     gone, before = int(inputs.store.block_ids[3]), generation.index
     inputs.store.__dict__["live"] = np.asarray(inputs.store.block_ids) != gone  # a tombstone
@@ -161,11 +158,9 @@ def test_removed_blocks_are_not_found(paths: RunPaths, inputs: BlockInputs) -> N
 
 
 @pytest.mark.parametrize("two", [False, True])
-def test_networks_and_vectors_are_hashed_once_and_few_files_are_written(
-    paths: RunPaths, inputs: BlockInputs, two: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_networks_and_vectors_are_hashed_once_and_few_files_are_written(paths, inputs, two, monkeypatch):
     model = make_model(inputs).fork_document_embedder() if two else make_model(inputs)
-    hashed: list[str] = []
+    hashed = []
     for module in (parameters, generation):
         monkeypatch.setattr(module, "state_sha256", lambda network: hashed.append("network") or state_sha256(network))
     monkeypatch.setattr(arrays, "sha256_file", lambda path: hashed.append(path.name) or sha256_file(path))
@@ -182,7 +177,7 @@ def test_networks_and_vectors_are_hashed_once_and_few_files_are_written(
     assert (again.query_embedder is not None) == (opened.query_embedder is not None) == two
 
 
-def test_foreign_parameters_are_refused(paths: RunPaths, inputs: BlockInputs) -> None:
+def test_foreign_parameters_are_refused(paths, inputs):
     refresh_index(make_model(inputs), inputs, paths, step=0)
     shutil.rmtree(paths.params / "000001")
     with pytest.raises(SnapshotError, match="no model"):
@@ -193,9 +188,8 @@ def test_foreign_parameters_are_refused(paths: RunPaths, inputs: BlockInputs) ->
     assert "\n" not in str(caught.value) and caught.value.cure
 
 
-def test_an_index_of_another_embedder_or_corpus_is_refused(paths: RunPaths, inputs: BlockInputs, tmp_path: Path) -> None:
-    generation = refresh_index(make_model(inputs), inputs, paths, step=0)
-    sha = generation.snapshot.manifest.document_embedder_sha256
+def test_an_index_of_another_embedder_or_corpus_is_refused(paths, inputs, tmp_path):
+    sha = refresh_index(make_model(inputs), inputs, paths, step=0).snapshot.manifest.document_embedder_sha256
     assert open_generation(paths, inputs, 1, document_embedder_sha256=sha).number == 1
     with pytest.raises(SnapshotError, match="another document embedder"):
         open_generation(paths, inputs, document_embedder_sha256="0" * 64)
@@ -207,13 +201,13 @@ def test_an_index_of_another_embedder_or_corpus_is_refused(paths: RunPaths, inpu
         open_generation(paths, inputs, 9)
 
 
-def test_before_the_first_generation(paths: RunPaths, inputs: BlockInputs) -> None:
+def test_before_the_first_generation(paths, inputs):
     with pytest.raises(RealmError) as caught:
         open_generation(paths, inputs)
     assert "\n" not in str(caught.value) and caught.value.cure
 
 
-def test_three_generations_stay_and_what_checkpoints_need(paths: RunPaths, inputs: BlockInputs) -> None:
+def test_three_generations_stay_and_what_checkpoints_need(paths, inputs):
     assert KEEP_GENERATIONS == 3
     model = make_model(inputs)
     for step in range(6):
@@ -226,15 +220,13 @@ def test_three_generations_stay_and_what_checkpoints_need(paths: RunPaths, input
 
 
 @pytest.mark.parametrize("where", ["refresher.publish_snapshot", "embedding.embed_corpus"])
-def test_a_killed_refresh_leaves_the_old_index_and_no_trap(
-    paths: RunPaths, inputs: BlockInputs, monkeypatch: pytest.MonkeyPatch, where: str
-) -> None:
+def test_a_killed_refresh_leaves_the_old_index_and_no_trap(paths, inputs, monkeypatch, where):
     """Killed after its parameters were published: the next refresh, with other weights, must not take them for its own."""
 
     class Killed(BaseException):
         pass
 
-    def killed(*args: object, **options: object) -> None:
+    def killed(*args, **options):
         raise Killed
 
     refresh_index(make_model(inputs, seed=0), inputs, paths, step=0)

@@ -6,21 +6,19 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import realm
 from realm.storage.generations import published_generations
-from realm.storage.paths import RunPaths
 from realm.training.refresh.refresher_process import RefresherProcess
 
 ALSO = "token random types warnings traceback signal socket pickle struct copyreg encodings site usercustomize"
 """Modules of Python that ours and its own starter of processes import behind our back."""
 
 
-def imported() -> set[str]:
+def imported():
     """The top-level name of everything that any file of the package imports, and its own."""
     names = {*ALSO.split(), "realm"}
     for file in Path(realm.__file__).parent.rglob("*.py"):
@@ -33,7 +31,7 @@ def imported() -> set[str]:
 
 
 @pytest.fixture
-def shadows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], set[str]]:
+def shadows(tmp_path, monkeypatch):
     """Stands in a directory with a module for each of those names. The result says which of them were run."""
     here, ran = tmp_path / "here", tmp_path / "ran"
     here.mkdir()
@@ -46,14 +44,14 @@ def shadows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], set
     return lambda: {path.name for path in ran.iterdir()}
 
 
-def test_the_planted_modules_are_run_where_python_lets_them(shadows: Callable[[], set[str]]) -> None:
+def test_the_planted_modules_are_run_where_python_lets_them(shadows):
     """Otherwise the tests below would prove nothing."""
     plain = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}  # a test that is connected to Ray sets it
     subprocess.run([sys.executable, "-c", "import token"], check=True, env=plain)
     assert "token" in shadows()
 
 
-def test_the_refresher_beside_a_trainer(shadows: Callable[[], set[str]], waiting_run: RunPaths) -> None:
+def test_the_refresher_beside_a_trainer(shadows, waiting_run):
     refresher = RefresherProcess(waiting_run, 1, "cpu")
     try:
         until = time.monotonic() + 200
@@ -66,7 +64,7 @@ def test_the_refresher_beside_a_trainer(shadows: Callable[[], set[str]], waiting
     assert published_generations(waiting_run.index) == [1] and refresher.restarts == 0
 
 
-def test_a_build_with_workers(shadows: Callable[[], set[str]], tmp_path: Path) -> None:
+def test_a_build_with_workers(shadows, tmp_path):
     """As the installed command, whose own directory is the first that Python looks in."""
     (tmp_path / "bin").mkdir()
     command = tmp_path / "bin" / "realm"
@@ -80,7 +78,7 @@ def test_a_build_with_workers(shadows: Callable[[], set[str]], tmp_path: Path) -
     assert done.returncode == 0 and (tmp_path / "corpus" / "CURRENT").exists(), done.stderr
 
 
-def test_the_package_run_as_a_module(shadows: Callable[[], set[str]], tmp_path: Path) -> None:
+def test_the_package_run_as_a_module(shadows, tmp_path):
     """``python -m`` begins with what Python itself finds here; what the package imports once it runs is not looked for here."""
     late = {"json", "numpy", "tyro", "signal"}
     for file in Path().glob("*.py"):
@@ -90,7 +88,7 @@ def test_the_package_run_as_a_module(shadows: Callable[[], set[str]], tmp_path: 
     assert done.stdout == f"realm {realm.__version__}\n" and not shadows(), (done.stderr, shadows())
 
 
-def test_actors_of_ray(shadows: Callable[[], set[str]], tmp_path: Path) -> None:
+def test_actors_of_ray(shadows, tmp_path):
     pytest.importorskip("ray")
     script = tmp_path / "actor.py"
     script.write_text(
