@@ -15,7 +15,7 @@ from realm.storage.files import POINTS, reached
 from .examples import Example
 
 SOURCE = Path(realm.__file__).parent
-OTHERS = ("corpus", "native")
+OTHERS = ("documents", "native")
 """Every call of the operating system that a corpus makes is a point (test_publishing.py). The native kernel is built when the package is
 installed, before it can be imported; a library that was cut off has another name and is never loaded."""
 RENAMES = {"os.rename", "os.replace", "os.link", "shutil.move"}

@@ -11,11 +11,9 @@ import pytest
 import torch
 
 from realm.errors import ConfigError, DataError, SnapshotError
-from realm.knn.datastore import Datastore, build_from_texts, find_neighbours, forecast
+from realm.knn.datastore import Datastore, build_from_texts, find_neighbours, forecast, verify_datastore
 from realm.knn.network import HubNetwork, load_network
 from realm.knn.windows import TextOptions, windows_of_texts
-from realm.progress import Progress
-from realm.runs.mending import verify
 from realm.search.index.choice import KINDS
 from realm.storage import files
 from realm.storage.files import sha256_file
@@ -226,9 +224,9 @@ def test_no_flipped_bit_changes_what_a_datastore_holds(copy: Path) -> None:
             if aside.is_dir():
                 aside.rename(path.parent)
             path.write_bytes(whole)
-    assert seen > 20 and not verify(copy, Progress(quiet=True))
+    assert seen > 20 and not verify_datastore(copy)
     (copy / "values.npy").write_bytes(b"")
-    assert [found.path.name for found in verify(copy, Progress(quiet=True))] == ["values.npy"]
+    assert [found.path.name for found in verify_datastore(copy)] == ["values.npy"]
 
 
 def test_a_key_that_is_not_finite_is_refused(tmp_path: Path, model_directories: dict[str, Path], source_of: dict[str, Path]) -> None:

@@ -119,7 +119,7 @@ def test_other_documents(publish: Publish, tmp_path: Path) -> None:
     assert result["blocks"] == 4 and set(result["parts"]) == {"embedder", "encoder"}
     realm = Realm.open(run)
     assert {hit.doc_id for hit in realm.search("pound", k=4)} == {"d0", "d1", "d2"}
-    explained = realm.answering.explain("Alan [MASK] was a pioneer.", ["Turing"], k=3)
+    explained = realm.explain("Alan [MASK] was a pioneer.", ["Turing"], k=3)
     assert 0 < explained.p_y < 1
     with pytest.raises(RunError, match="has not been fine-tuned"):
         realm.ask("Who?", k=1)
