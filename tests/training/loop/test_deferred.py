@@ -153,8 +153,8 @@ def test_scalars_of_any_depth_are_read_together(monkeypatch):
     assert as_numbers([{"a": 1}]) == [{"a": 1}] and stacked == [4]
 
 
-SEARCHES = {"retrieve.py: retrieve", "search/candidates.py: _found"}
-INDEX = {"checks.py", "base.py", "scan.py"}
+SEARCHES = {"retrieve.py: retrieve", "candidates.py: _found"}
+INDEX = {"checks.py", "base.py", "exact.py"}
 """Who may read in a step: what is searched with goes to the index, and what was found comes back, because texts are read by it."""
 
 
