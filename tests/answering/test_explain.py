@@ -87,17 +87,11 @@ def enumerated(world, explanation):
     return torch.stack(scores).softmax(0).tolist(), given
 
 
-@pytest.mark.parametrize(
-    ("text", "targets"),
-    [
-        (SENTENCE, ["pound"]),
-        (SENTENCE, ["pound sterling"]),
-        ("The [MASK] is the currency of the [MASK].", ["pound sterling", "United Kingdom"]),
-        ("[MASK] pays with pence", ["Great Britain"]),
-        (SENTENCE, []),
-        ("The [MASK] is the currency of [MASK].", []),
-    ],
-)
+@pytest.mark.parametrize(("text", "targets"), [
+    (SENTENCE, ["pound"]), (SENTENCE, ["pound sterling"]),
+    ("The [MASK] is the currency of the [MASK].", ["pound sterling", "United Kingdom"]),
+    ("[MASK] pays with pence", ["Great Britain"]), (SENTENCE, []), ("The [MASK] is the currency of [MASK].", []),
+])  # fmt: skip
 def test_p_y_is_the_enumerated_sum_and_r_its_gradient(world, text, targets):
     found = world.explain(text, targets=targets)
     p_z, given = enumerated(world, found)
@@ -188,20 +182,15 @@ def test_beam_search_finds_the_best_joint_spans():
     assert [p for _, p in found] == pytest.approx([p for _, p in best])
 
 
-@pytest.mark.parametrize(
-    ("text", "options", "kind", "words"),
-    [
-        ("no mask here", {}, DataError, "[MASK]"),
-        (SENTENCE, {"targets": ["a", "b"]}, DataError, "2 targets for 1"),
-        ("[MASK] and [MASK]", {"targets": ["a"]}, DataError, "1 targets for 2"),
-        (SENTENCE, {"targets": [" "]}, DataError, "no wordpieces"),
-        (SENTENCE, {"targets": ["ϟ"]}, DataError, "vocabulary"),
-        (SENTENCE, {"exclude_documents": ["nobody"]}, DataError, "nobody"),
-        ("long " * 60 + "[MASK]", {}, DataError, "a query holds 46"),
-        (SENTENCE, {"targets": ["pound " * 46]}, DataError, "a query holds 46"),
-        (SENTENCE, {"k": 0}, ConfigError, "at least 1"),
-    ],
-)
+@pytest.mark.parametrize(("text", "options", "kind", "words"), [
+    ("no mask here", {}, DataError, "[MASK]"), (SENTENCE, {"targets": ["a", "b"]}, DataError, "2 targets for 1"),
+    ("[MASK] and [MASK]", {"targets": ["a"]}, DataError, "1 targets for 2"),
+    (SENTENCE, {"targets": [" "]}, DataError, "no wordpieces"), (SENTENCE, {"targets": ["ϟ"]}, DataError, "vocabulary"),
+    (SENTENCE, {"exclude_documents": ["nobody"]}, DataError, "nobody"),
+    ("long " * 60 + "[MASK]", {}, DataError, "a query holds 46"),
+    (SENTENCE, {"targets": ["pound " * 46]}, DataError, "a query holds 46"),
+    (SENTENCE, {"k": 0}, ConfigError, "at least 1"),
+])  # fmt: skip
 def test_bad_input_is_one_line_with_a_cure(world, text, options, kind, words):
     with pytest.raises(kind) as caught:
         world.explain(text, **options)

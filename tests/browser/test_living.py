@@ -90,20 +90,15 @@ def test_an_upload_changes_the_answer(browser, server, tmp_path):
     assert all("409" in line for line in browser.complaints())
 
 
-@pytest.mark.parametrize(
-    ("name", "data", "said"),
-    [
-        ("picture.png", b"\x89PNG", "not a .txt, .md or .jsonl file"),
-        ("binary.txt", b"\xff\xfe\x00\x01", "not UTF-8 text"),
-        ("null.txt", b"a\x00b", "not a text file"),
-        ("empty.txt", b"  \n", "there is no text"),
-        ("broken.jsonl", b'{"id": "a", "text": "b"}\n{"id": "c"', "broken.jsonl, line 2: not JSON"),
-        ("number.jsonl", b'{"id": 1, "text": "b"}', "line 1: id must be text"),
-        ("twice.jsonl", b'{"id": "a", "text": "b"}\n{"id": "a", "text": "c"}', "this id occurs twice"),
-        ("none.jsonl", b"\n", "There is no document in it"),
-        ("large.txt", b"a " * 4_500_000, "larger than 8.0 MiB"),
-    ],
-)
+@pytest.mark.parametrize(("name", "data", "said"), [
+    ("picture.png", b"\x89PNG", "not a .txt, .md or .jsonl file"),
+    ("binary.txt", b"\xff\xfe\x00\x01", "not UTF-8 text"), ("null.txt", b"a\x00b", "not a text file"),
+    ("empty.txt", b"  \n", "there is no text"),
+    ("broken.jsonl", b'{"id": "a", "text": "b"}\n{"id": "c"', "broken.jsonl, line 2: not JSON"),
+    ("number.jsonl", b'{"id": 1, "text": "b"}', "line 1: id must be text"),
+    ("twice.jsonl", b'{"id": "a", "text": "b"}\n{"id": "a", "text": "c"}', "this id occurs twice"),
+    ("none.jsonl", b"\n", "There is no document in it"), ("large.txt", b"a " * 4_500_000, "larger than 8.0 MiB"),
+])  # fmt: skip
 def test_files_that_are_no_documents(browser, shared, tmp_path, name, data, said):
     browser.open(f"{shared.url}/#documents?add=1")
     (tmp_path / name).write_bytes(data)

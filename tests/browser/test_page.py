@@ -11,13 +11,8 @@ pytestmark = pytest.mark.browser
 QUESTION = "What is the currency of Arvad?"
 EXPLAIN = "#explain?x=The+currency+of+Arvad+is+the+%5BMASK%5D.&y=Tirel&k=4"
 VIEWS = [
-    "#ask?q=What+is+the+currency+of+Arvad%3F&k=3",
-    EXPLAIN,
-    "#documents",
-    "#documents?add=1",
-    "#documents?id=Arvad%2F0&from=4&to=9",
-    "#run",
-]
+    "#ask?q=What+is+the+currency+of+Arvad%3F&k=3", EXPLAIN, "#documents", "#documents?add=1", "#documents?id=Arvad%2F0&from=4&to=9", "#run",
+]  # fmt: skip
 
 
 def test_ask_and_read_the_evidence(browser, shared):

@@ -77,16 +77,9 @@ def run_chunk(world, work, first, count):
     found = []
     while len(found) < count:
         command = [
-            sys.executable,
-            "-P",
-            "-m",
-            "damage.fuzz",
-            str(world),
-            str(work),
-            str(SEED),
-            str(first + len(found)),
+            sys.executable, "-P", "-m", "damage.fuzz", str(world), str(work), str(SEED), str(first + len(found)),
             str(count - len(found)),
-        ]
+        ]  # fmt: skip
         tests = Path(__file__).resolve().parents[1]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tests), *filter(None, [os.environ.get("PYTHONPATH")])])}
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)

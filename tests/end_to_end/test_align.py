@@ -72,16 +72,10 @@ def test_the_verb(tiny_run, tmp_path, capsys):
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["--limit", "-1"], "limit = -1"),
-        (["--k", "1"], "k = 1"),
-        (["--device", "tpu"], "no device 'tpu'"),
-        (["--out", "{tmp}"], "{tmp}: a directory is here"),
-        (["--out", "{tmp}/file/x.jsonl"], "{tmp}/file: no directory"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "words"), [
+    (["--limit", "-1"], "limit = -1"), (["--k", "1"], "k = 1"), (["--device", "tpu"], "no device 'tpu'"),
+    (["--out", "{tmp}"], "{tmp}: a directory is here"), (["--out", "{tmp}/file/x.jsonl"], "{tmp}/file: no directory"),
+])  # fmt: skip
 def test_faults_are_one_line(tiny_run, tmp_path, capsys, arguments, words):
     (tmp_path / "file").write_text("x")
     assert main(["align", str(tiny_run), *(a.format(tmp=tmp_path) for a in arguments)]) == 2

@@ -44,29 +44,26 @@ QUESTION = {"id": "a", "question": "What is the currency of Arvad?", "answers": 
 LONG = json.dumps(QUESTION) + "\n\n" + json.dumps({**QUESTION, "id": "b", "answers": ["crown " * 300]}) + "\n"
 
 
-@pytest.mark.parametrize(
-    ("file", "text", "problem", "cure"),
-    [
-        ("recipe.toml", None, r"recipe.toml: no such recipe", "recipes/"),
-        ("recipe.toml", "[ict\n", r"recipe.toml: not TOML.*line 1", ""),
-        ("recipe.toml", b"\xff\xfe\x00", r"recipe.toml: not TOML", ""),
-        ("recipe.toml", "[ict]\nstep = 3\n", r"recipe.toml: unknown key in \[ict\] 'step'", "Did you mean 'steps'"),
-        ("recipe.toml", '[model]\npreset = "huge"\n', r"recipe.toml: no preset 'huge'", "base, mini, small, tiny"),
-        ("recipe.toml", "[ict]\nsteps = -1\n", r"recipe.toml: \[ict\] needs steps >= 0", ""),
-        ("recipe.toml", "[ict]\nsteps = 1\n", r"config.toml: no documents: \[corpus\] sources is empty", "Name files"),
-        ("docs.jsonl", None, r"docs.jsonl", "Check|No such|no such"),
-        ("docs.jsonl", "", r"no usable document in .*docs.jsonl", "Check the sources"),
-        ("docs.jsonl", "{]\n3\n", r"no usable document in .*docs.jsonl \(1 bad json; 1 not an object\)", "Check the sources"),
-        ("docs.jsonl", ONE, r"corpus: the corpus has 1 blocks, fewer than pretrain.candidates = 4", "one block leaves nothing to retrieve"),
-        ("docs.jsonl", SOME, r"corpus: the corpus has 3 blocks, fewer than pretrain.candidates = 4", "set pretrain.candidates = 3"),
-        ("qa.jsonl", None, r"qa.jsonl: no such file", "Check the path"),
-        ("qa.jsonl", "", r"qa.jsonl: no questions", "Each line is"),
-        ("qa.jsonl", json.dumps(QUESTION) + "\n{\n", r"qa.jsonl:2: not JSON", "Each line is"),
-        ("qa.jsonl", json.dumps({**QUESTION, "answers": []}), r"qa.jsonl:1: no answers", "Each line is"),
-        ("qa.jsonl", json.dumps({"question": "Who?"}), r"qa.jsonl:1: no answers", "Each line is"),
-        ("qa.jsonl", LONG, r"qa.jsonl:3: the answer of 'b' has \d+ wordpieces, a block holds 61", "Shorten"),
-    ],
-)
+@pytest.mark.parametrize(("file", "text", "problem", "cure"), [
+    ("recipe.toml", None, r"recipe.toml: no such recipe", "recipes/"),
+    ("recipe.toml", "[ict\n", r"recipe.toml: not TOML.*line 1", ""),
+    ("recipe.toml", b"\xff\xfe\x00", r"recipe.toml: not TOML", ""),
+    ("recipe.toml", "[ict]\nstep = 3\n", r"recipe.toml: unknown key in \[ict\] 'step'", "Did you mean 'steps'"),
+    ("recipe.toml", '[model]\npreset = "huge"\n', r"recipe.toml: no preset 'huge'", "base, mini, small, tiny"),
+    ("recipe.toml", "[ict]\nsteps = -1\n", r"recipe.toml: \[ict\] needs steps >= 0", ""),
+    ("recipe.toml", "[ict]\nsteps = 1\n", r"config.toml: no documents: \[corpus\] sources is empty", "Name files"),
+    ("docs.jsonl", None, r"docs.jsonl", "Check|No such|no such"),
+    ("docs.jsonl", "", r"no usable document in .*docs.jsonl", "Check the sources"),
+    ("docs.jsonl", "{]\n3\n", r"no usable document in .*docs.jsonl \(1 bad json; 1 not an object\)", "Check the sources"),
+    ("docs.jsonl", ONE, r"corpus: the corpus has 1 blocks, fewer than pretrain.candidates = 4", "one block leaves nothing to retrieve"),
+    ("docs.jsonl", SOME, r"corpus: the corpus has 3 blocks, fewer than pretrain.candidates = 4", "set pretrain.candidates = 3"),
+    ("qa.jsonl", None, r"qa.jsonl: no such file", "Check the path"),
+    ("qa.jsonl", "", r"qa.jsonl: no questions", "Each line is"),
+    ("qa.jsonl", json.dumps(QUESTION) + "\n{\n", r"qa.jsonl:2: not JSON", "Each line is"),
+    ("qa.jsonl", json.dumps({**QUESTION, "answers": []}), r"qa.jsonl:1: no answers", "Each line is"),
+    ("qa.jsonl", json.dumps({"question": "Who?"}), r"qa.jsonl:1: no answers", "Each line is"),
+    ("qa.jsonl", LONG, r"qa.jsonl:3: the answer of 'b' has \d+ wordpieces, a block holds 61", "Shorten"),
+])  # fmt: skip
 def test_a_run_that_cannot_start(tmp_path, write_tiny, refused, file, text, problem, cure):
     recipe = write_tiny(tmp_path)
     if text is None:

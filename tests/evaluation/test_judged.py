@@ -29,16 +29,11 @@ def test_trec_and_json(tmp_path):
     assert load_judged(folder(tmp_path / "json", text, "x_qrels.jsonl")).grades == {"q1": {"7": 4}, "q3": {"9": 1}}
 
 
-@pytest.mark.parametrize(
-    ("qrels", "queries", "where"),
-    [
-        ("q1\td1\tgood\n", QUERIES, "test.tsv:1: no judgement"),
-        ("q1\td1\t1\nq1\n", QUERIES, "test.tsv:2: no judgement"),
-        ("q1\td1\t0\n", QUERIES, "no query with a relevant document"),
-        ("q1\td1\t1\n", '{"_id": 1}\n', "queries.jsonl:1: no query"),
-        ("q1\td1\t1\n", "{\n", "queries.jsonl:1: not JSON"),
-    ],
-)
+@pytest.mark.parametrize(("qrels", "queries", "where"), [
+    ("q1\td1\tgood\n", QUERIES, "test.tsv:1: no judgement"), ("q1\td1\t1\nq1\n", QUERIES, "test.tsv:2: no judgement"),
+    ("q1\td1\t0\n", QUERIES, "no query with a relevant document"),
+    ("q1\td1\t1\n", '{"_id": 1}\n', "queries.jsonl:1: no query"), ("q1\td1\t1\n", "{\n", "queries.jsonl:1: not JSON"),
+])  # fmt: skip
 def test_broken(tmp_path, qrels, queries, where):
     with pytest.raises(DataError) as caught:
         load_judged(folder(tmp_path, qrels, queries=queries))

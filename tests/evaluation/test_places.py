@@ -34,25 +34,16 @@ def test_compressed_files_and_a_byte_order_mark(tmp_path):
     assert load_questions(tmp_path / "qa.jsonl.gz")[0].text == "Où?"
 
 
-@pytest.mark.parametrize(
-    ("line", "problem"),
-    [
-        ("{", "not JSON"),
-        ("[" * 100_000, "not JSON"),
-        ("[1]", "no question"),
-        ({"answers": ["a"]}, "no question"),
-        ({"question": "  ", "answers": ["a"]}, "no question"),
-        ({"question": 3, "answers": ["a"]}, "no question"),
-        ({"question": "Q"}, "no answers"),
-        ({"question": "Q", "answers": []}, "no answers"),
-        ({"question": "Q", "answers": "a"}, "no answers"),
-        ({"question": "Q", "answers": ["a", " "]}, "no answers"),
-        ({"question": "Q", "answers": [3]}, "no answers"),
-        ({"question": "Q", "answers": ["a"], "answer_type": "fuzzy"}, "answer_type 'fuzzy'"),
-        ({"question": "Q", "answers": ["a"], "positive_ids": "d"}, "positive_ids is not a list"),
-        (GOOD, "the id 'q1' occurs twice"),
-    ],
-)
+@pytest.mark.parametrize(("line", "problem"), [
+    ("{", "not JSON"), ("[" * 100_000, "not JSON"), ("[1]", "no question"), ({"answers": ["a"]}, "no question"),
+    ({"question": "  ", "answers": ["a"]}, "no question"), ({"question": 3, "answers": ["a"]}, "no question"),
+    ({"question": "Q"}, "no answers"), ({"question": "Q", "answers": []}, "no answers"),
+    ({"question": "Q", "answers": "a"}, "no answers"), ({"question": "Q", "answers": ["a", " "]}, "no answers"),
+    ({"question": "Q", "answers": [3]}, "no answers"),
+    ({"question": "Q", "answers": ["a"], "answer_type": "fuzzy"}, "answer_type 'fuzzy'"),
+    ({"question": "Q", "answers": ["a"], "positive_ids": "d"}, "positive_ids is not a list"),
+    (GOOD, "the id 'q1' occurs twice"),
+])  # fmt: skip
 def test_errors_name_file_and_line(tmp_path, line, problem):
     path = write(tmp_path, GOOD, "", line)
     with pytest.raises(DataError) as caught:
@@ -64,13 +55,10 @@ def test_errors_name_file_and_line(tmp_path, line, problem):
 def test_files_that_cannot_be_read(tmp_path):
     compressed = gzip.compress(b"\n".join(json.dumps({**GOOD, "id": i}).encode() for i in range(2000)))
     files = {
-        "empty.jsonl": b"\n\n",
-        "latin.jsonl": b'{"question": "caf\xe9"}\n',
-        "cut.jsonl.gz": compressed[:-20],
-        "wrong.jsonl.gz": b"plain text",
-        "damaged.jsonl.gz": compressed[:400] + bytes(200) + compressed[600:],
+        "empty.jsonl": b"\n\n", "latin.jsonl": b'{"question": "caf\xe9"}\n', "cut.jsonl.gz": compressed[:-20],
+        "wrong.jsonl.gz": b"plain text", "damaged.jsonl.gz": compressed[:400] + bytes(200) + compressed[600:],
         "wrong.jsonl.xz": b"plain text",
-    }
+    }  # fmt: skip
     for name, data in files.items():
         (tmp_path / name).write_bytes(data)
     for path in [tmp_path / name for name in files] + [tmp_path / "missing.jsonl", tmp_path]:

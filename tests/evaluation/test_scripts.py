@@ -24,15 +24,11 @@ DOCUMENTS = [
 ]
 QUESTIONS = [
     Question("company", "广茂铁路由谁管理？", ("三茂铁路股份有限公司",)),
-    Question("day", "什么时候接管？", ("2004年2月29日",)),
-    Question("title", "前称什么？", ("《广东三茂》。",)),
-    Question("railway", "什么铁路？", ("广茂铁路",)),
-    Question("person", "주도한 사람은?", ("임종석",)),
-    Question("place", "어디에서?", ("여의도", "경희대학교 학생회관")),
-    Question("kbs", "누가 보도하였는가?", ("KBS",)),
-    Question("nowhere", "谁？", ("北京大学",)),
-    Question("year", "Since when?", ("2004",)),
-]
+    Question("day", "什么时候接管？", ("2004年2月29日",)), Question("title", "前称什么？", ("《广东三茂》。",)),
+    Question("railway", "什么铁路？", ("广茂铁路",)), Question("person", "주도한 사람은?", ("임종석",)),
+    Question("place", "어디에서?", ("여의도", "경희대학교 학생회관")), Question("kbs", "누가 보도하였는가?", ("KBS",)),
+    Question("nowhere", "谁？", ("北京大学",)), Question("year", "Since when?", ("2004",)),
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")

@@ -21,13 +21,10 @@ SOURCE = str(Path(realm.__file__).parent)
 WRITING, NAMING, DELETING = ("create", "write", "fsync"), ("replace", "rename", "link", "mkdir"), ("unlink", "rmdir")
 ANYWHERE = "memory runs out in any function"
 KINDS = {
-    "EIO": (errno.EIO, ("open", *WRITING, *NAMING, *DELETING)),
-    "ENOSPC": (errno.ENOSPC, (*WRITING, *NAMING)),
-    "EMFILE": (errno.EMFILE, ("open", "create")),
-    "EXDEV": (errno.EXDEV, ("replace", "rename", "link")),
-    "MemoryError": (0, ("open", *WRITING, *NAMING, *DELETING)),
-    ANYWHERE: (0, ("function",)),
-}
+    "EIO": (errno.EIO, ("open", *WRITING, *NAMING, *DELETING)), "ENOSPC": (errno.ENOSPC, (*WRITING, *NAMING)),
+    "EMFILE": (errno.EMFILE, ("open", "create")), "EXDEV": (errno.EXDEV, ("replace", "rename", "link")),
+    "MemoryError": (0, ("open", *WRITING, *NAMING, *DELETING)), ANYWHERE: (0, ("function",)),
+}  # fmt: skip
 """What fails in which way; 0: with MemoryError."""
 
 

@@ -60,15 +60,12 @@ def run(tiny_run, tmp_path):
 
 
 COMMANDS = {
-    "ask": ("ask", "{run}", QUESTION, "--json"),
-    "add": ("corpus", "add", "{run}/corpus", "{more}"),
+    "ask": ("ask", "{run}", QUESTION, "--json"), "add": ("corpus", "add", "{run}/corpus", "{more}"),
     "sync": ("corpus", "sync", "{run}/corpus", "{docs}"),
     "build": ("corpus", "build", "{docs}", "--out", "{run}/other", "--vocab-size", "300"),
-    "index build": ("index", "build", "{run}"),
-    "verify": ("verify", "{run}"),
-    "repair": ("repair", "{run}", "--yes"),
+    "index build": ("index", "build", "{run}"), "verify": ("verify", "{run}"), "repair": ("repair", "{run}", "--yes"),
     "finetune": ("finetune", "{run}"),
-}
+}  # fmt: skip
 
 
 def one_line(said):

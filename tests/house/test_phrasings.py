@@ -9,17 +9,11 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 LIST = Path(__file__).with_name("banned_phrasings.txt")
 PAGES = [
-    ROOT / "README.md",
-    ROOT / "CONTRIBUTING.md",
-    ROOT / "SECURITY.md",
-    ROOT / "Makefile",
-    ROOT / "mkdocs.yml",
+    ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", ROOT / "Makefile", ROOT / "mkdocs.yml",
     ROOT / "benchmarks" / "results" / "README.md",  # the pages themselves keep their words
-    *(ROOT / "docs").rglob("*.md"),
-    *(ROOT / "recipes").glob("*.toml"),
-    *(ROOT / "examples").glob("*.ipynb"),
+    *(ROOT / "docs").rglob("*.md"), *(ROOT / "recipes").glob("*.toml"), *(ROOT / "examples").glob("*.ipynb"),
     *(ROOT / ".github").rglob("*.yml"),
-]
+]  # fmt: skip
 PACKAGE = ROOT / "src" / "realm"
 SPOKEN = [path for ending in ("toml", "js", "html", "md") for path in PACKAGE.rglob(f"*.{ending}") if "world" not in path.parts]
 

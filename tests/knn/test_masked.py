@@ -106,15 +106,10 @@ def test_a_datastore_of_a_removed_document_is_refused(tmp_path, tiny_run, capsys
     assert not any("currency of arvad" in decode(window.ids.tolist()).lower() for _, window in span_windows(network.inputs))
 
 
-@pytest.mark.parametrize(
-    ("line", "problem"),
-    [
-        ('{"text": "No mask.", "target": "x"}', r"no \[MASK\]"),
-        ("{", "not JSON"),
-        ('{"text": "[MASK] is."}', "no sentence"),
-        ("", "no sent"),
-    ],
-)
+@pytest.mark.parametrize(("line", "problem"), [
+    ('{"text": "No mask.", "target": "x"}', r"no \[MASK\]"), ("{", "not JSON"),
+    ('{"text": "[MASK] is."}', "no sentence"), ("", "no sent"),
+])  # fmt: skip
 def test_bad_clozes(tmp_path, network, line, problem):
     (tmp_path / "c.jsonl").write_text(line + "\n", "utf-8")
     with pytest.raises(DataError, match=rf"c\.jsonl.*{problem}"):

@@ -17,15 +17,12 @@ OPT = {"hidden_size": 16, "ffn_dim": 24, "num_hidden_layers": 2, "num_attention_
 T5 = {"d_model": 16, "d_ff": 24, "d_kv": 8, "num_layers": 2, "num_heads": 2, "decoder_start_token_id": 0}
 FAMILIES = [
     ("gpt2", {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 32}, "transformer.h.1.mlp"),
-    ("llama", LLAMA, "model.layers.1.mlp"),
-    ("qwen2", LLAMA, "model.layers.1.mlp"),
+    ("llama", LLAMA, "model.layers.1.mlp"), ("qwen2", LLAMA, "model.layers.1.mlp"),
     ("gpt_neox", {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}, "gpt_neox.layers.1.mlp"),
     ("opt", {**OPT, "max_position_embeddings": 32}, "model.decoder.layers.1.fc1"),
-    ("bart", BART, "model.decoder.layers.1.fc1"),
-    ("marian", BART, "model.decoder.layers.1.fc1"),
-    ("m2m_100", BART, "model.decoder.layers.1.fc1"),
-    ("t5", T5, "decoder.block.1.layer.2.DenseReluDense"),
-]
+    ("bart", BART, "model.decoder.layers.1.fc1"), ("marian", BART, "model.decoder.layers.1.fc1"),
+    ("m2m_100", BART, "model.decoder.layers.1.fc1"), ("t5", T5, "decoder.block.1.layer.2.DenseReluDense"),
+]  # fmt: skip
 
 
 class Vocabulary:

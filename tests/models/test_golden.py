@@ -65,18 +65,11 @@ def test_the_command_prints_a_table_and_fails_above_a_bound(changed, capsys):
     assert compare.main([sys.executable, "--cases", str(changed), "--no-exports"]) == 0
 
 
-@pytest.mark.parametrize(
-    ("ours", "theirs", "value", "zero"),
-    [
-        ([1.0, 2.0], [1.0, 4.0], 0.5, False),
-        ([0.0, 0.0], [0.0, 0.0], 0.0, True),
-        ([0.0, 1e-30], [0.0, 0.0], float("inf"), False),
-        ([float("nan"), 1.0], [1.0, 1.0], float("inf"), False),
-        ([1.0], [1.0, 1.0], float("inf"), False),
-        ([1, 2], [1, 2], 0.0, False),
-        ([1, 2], [1, 3], float("inf"), False),
-    ],
-)
+@pytest.mark.parametrize(("ours", "theirs", "value", "zero"), [
+    ([1.0, 2.0], [1.0, 4.0], 0.5, False), ([0.0, 0.0], [0.0, 0.0], 0.0, True),
+    ([0.0, 1e-30], [0.0, 0.0], float("inf"), False), ([float("nan"), 1.0], [1.0, 1.0], float("inf"), False),
+    ([1.0], [1.0, 1.0], float("inf"), False), ([1, 2], [1, 2], 0.0, False), ([1, 2], [1, 3], float("inf"), False),
+])  # fmt: skip
 def test_the_measure(ours, theirs, value, zero):
     found = difference(Pair("outputs", "x", torch.tensor(ours), torch.tensor(theirs), torch.tensor(theirs)), 0.0)
     assert (found.value, found.zero) == (value, zero)

@@ -29,26 +29,14 @@ class Shape:
     def config(self, words: int = 0) -> dict[str, Any]:
         """The published ``config.json`` of this shape, without dropout so that training mode is a function of the inputs."""
         return {
-            "vocab_size": words or self.words,
-            "hidden_size": self.hidden,
-            "num_hidden_layers": self.layers,
-            "num_attention_heads": self.heads,
-            "intermediate_size": self.inner,
-            "max_position_embeddings": 64,
-            "type_vocab_size": self.types,
-            "hidden_act": self.activation,
-            "hidden_dropout_prob": 0.0,
-            "attention_probs_dropout_prob": 0.0,
-            "retriever_proj_size": self.projection,
-            "num_candidates": self.candidates,
-            "span_hidden_size": self.span_hidden,
-            "max_span_width": self.max_span,
-            "reader_beam_size": 3,
-            "searcher_beam_size": 6,
-            "num_block_records": len(BLOCKS),
-            "reader_seq_len": 64,
+            "vocab_size": words or self.words, "hidden_size": self.hidden, "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads, "intermediate_size": self.inner, "max_position_embeddings": 64,
+            "type_vocab_size": self.types, "hidden_act": self.activation, "hidden_dropout_prob": 0.0,
+            "attention_probs_dropout_prob": 0.0, "retriever_proj_size": self.projection,
+            "num_candidates": self.candidates, "span_hidden_size": self.span_hidden, "max_span_width": self.max_span,
+            "reader_beam_size": 3, "searcher_beam_size": 6, "num_block_records": len(BLOCKS), "reader_seq_len": 64,
             "pad_token_id": self.pad_id,
-        }
+        }  # fmt: skip
 
 
 SHAPES = {

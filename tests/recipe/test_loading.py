@@ -2,6 +2,7 @@
 
 import dataclasses
 import tomllib
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import tomli_w
 from hypothesis import given, strategies as st
 
 from realm.errors import ConfigError
+from realm.experiments import demo
 from realm.recipe import Recipe, build_recipe, dump_recipe, load_recipe, preset_names
 
 
@@ -66,44 +68,39 @@ def test_every_field_has_a_docstring():
                 assert isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant), f"{node.name}.{field.target.id}"
 
 
-@pytest.mark.parametrize(
-    ("text", "problem", "cure"),
-    [
-        ("[modle]\nhidden = 3\n", "unknown section 'modle'", "'model'"),
-        ("seed = 3\n", "unknown section 'seed'", "Known: run, corpus"),
-        ("[ict]\nstep = 3\n", "unknown key in [ict] 'step'", "'steps'"),
-        ("[ict]\nqqq = 3\n", "unknown key in [ict] 'qqq'", "Known: steps"),
-        ('[model]\npreset = "huge"\n', "no preset 'huge'", "base, mini, small, tiny"),
-        ("[model]\npreset = []\n", "no preset", "base, mini, small, tiny"),
-        ("model = 3\n", "'model' is not a section", "[model]"),
-        ('[ict]\nsteps = "many"\n', "'ict.steps' cannot be 'many'", "a whole number"),
-        ("[ict]\nsteps = 3.5\n", "'ict.steps' cannot be 3.5", "a whole number"),
-        ("[ict]\nsteps = true\n", "'ict.steps' cannot be True", "a whole number"),
-        ("[ict]\nlr = true\n", "'ict.lr' cannot be True", "a number"),
-        ("[ict]\nlr = nan\n", "'ict.lr' cannot be nan", "a number"),
-        ("[ict]\nlr = inf\n", "'ict.lr' cannot be inf", "a number"),
-        ("[run]\nbf16 = 1\n", "'run.bf16' cannot be 1", "true or false"),
-        ('[corpus]\nsources = "docs"\n', "'corpus.sources' cannot be 'docs'", "a list"),
-        ("[corpus]\nsources = [3]\n", "'corpus.sources' cannot be [3]", "a list"),
-        ("[eval]\nk = [true]\n", "'eval.k' cannot be [True]", "a list"),
-        ("[eval]\nk = [0]\n", "'eval.k'", "at least 1"),
-        ("[eval]\nk = []\n", "'eval.k'", "at least 1"),
-        ('[run]\ndevice = "tpu"\n', "'run.device' cannot be 'tpu'", "auto, cpu, cuda"),
-        ('[model]\npooling = "max"\n', "'model.pooling' cannot be 'max'", "pooler, cls, mean"),
-        ('[pretrain]\nmarginal = "both"\n', "'pretrain.marginal' cannot be 'both'", "token, joint"),
-        ("[pretrain]\ncandidates = 1\n", "'pretrain.candidates' is 1", "at least 2"),
-        ("[corpus]\nvocab_size = 100\n", "'corpus.vocab_size' is 100", "at least 200"),
-        ("[ict]\nsteps = -1\n", "[ict] needs steps >= 0", ""),
-        ("[ict]\nlr = 0\n", "lr > 0", ""),
-        ("[ict]\nwarmup = -1\n", "'ict.warmup' is -1", "at least 0"),
-        ("[pretrain]\nshown = 1.5\n", "'pretrain.shown' is 1.5", "0 and 1"),
-        ("[model]\ndropout = -0.1\n", "'model.dropout' is -0.1", "0 and 1"),
-        ("[model]\nspan_hidden = -1\n", "'model.span_hidden' is -1", "at least"),
-        ("[model]\nhidden = 130\nheads = 4\n", "multiple of 'model.heads'", ""),
-        ('[finetune]\ntrain = "a"\nbeam = 2\nread = 5\n', "'finetune.beam' is smaller", "best of the beam"),
-        ("[model\n", "not TOML", ""),
-    ],
-)
+@pytest.mark.parametrize(("text", "problem", "cure"), [
+    ("[modle]\nhidden = 3\n", "unknown section 'modle'", "'model'"),
+    ("seed = 3\n", "unknown section 'seed'", "Known: run, corpus"),
+    ("[ict]\nstep = 3\n", "unknown key in [ict] 'step'", "'steps'"),
+    ("[ict]\nqqq = 3\n", "unknown key in [ict] 'qqq'", "Known: steps"),
+    ('[model]\npreset = "huge"\n', "no preset 'huge'", "base, mini, small, tiny"),
+    ("[model]\npreset = []\n", "no preset", "base, mini, small, tiny"),
+    ("model = 3\n", "'model' is not a section", "[model]"),
+    ('[ict]\nsteps = "many"\n', "'ict.steps' cannot be 'many'", "a whole number"),
+    ("[ict]\nsteps = 3.5\n", "'ict.steps' cannot be 3.5", "a whole number"),
+    ("[ict]\nsteps = true\n", "'ict.steps' cannot be True", "a whole number"),
+    ("[ict]\nlr = true\n", "'ict.lr' cannot be True", "a number"),
+    ("[ict]\nlr = nan\n", "'ict.lr' cannot be nan", "a number"),
+    ("[ict]\nlr = inf\n", "'ict.lr' cannot be inf", "a number"),
+    ("[run]\nbf16 = 1\n", "'run.bf16' cannot be 1", "true or false"),
+    ('[corpus]\nsources = "docs"\n', "'corpus.sources' cannot be 'docs'", "a list"),
+    ("[corpus]\nsources = [3]\n", "'corpus.sources' cannot be [3]", "a list"),
+    ("[eval]\nk = [true]\n", "'eval.k' cannot be [True]", "a list"), ("[eval]\nk = [0]\n", "'eval.k'", "at least 1"),
+    ("[eval]\nk = []\n", "'eval.k'", "at least 1"),
+    ('[run]\ndevice = "tpu"\n', "'run.device' cannot be 'tpu'", "auto, cpu, cuda"),
+    ('[model]\npooling = "max"\n', "'model.pooling' cannot be 'max'", "pooler, cls, mean"),
+    ('[pretrain]\nmarginal = "both"\n', "'pretrain.marginal' cannot be 'both'", "token, joint"),
+    ("[pretrain]\ncandidates = 1\n", "'pretrain.candidates' is 1", "at least 2"),
+    ("[corpus]\nvocab_size = 100\n", "'corpus.vocab_size' is 100", "at least 200"),
+    ("[ict]\nsteps = -1\n", "[ict] needs steps >= 0", ""), ("[ict]\nlr = 0\n", "lr > 0", ""),
+    ("[ict]\nwarmup = -1\n", "'ict.warmup' is -1", "at least 0"),
+    ("[pretrain]\nshown = 1.5\n", "'pretrain.shown' is 1.5", "0 and 1"),
+    ("[model]\ndropout = -0.1\n", "'model.dropout' is -0.1", "0 and 1"),
+    ("[model]\nspan_hidden = -1\n", "'model.span_hidden' is -1", "at least"),
+    ("[model]\nhidden = 130\nheads = 4\n", "multiple of 'model.heads'", ""),
+    ('[finetune]\ntrain = "a"\nbeam = 2\nread = 5\n', "'finetune.beam' is smaller", "best of the beam"),
+    ("[model\n", "not TOML", ""),
+])  # fmt: skip
 def test_what_does_not_fit_is_named(tmp_path, text, problem, cure):
     error = refused(write(tmp_path, text))
     assert problem in str(error) and cure in str(error)
@@ -200,3 +197,44 @@ def test_what_presets_learn_later_changes_no_run(tmp_path):
     run = load_recipe(tmp_path / "config.toml")
     assert (run.pretrain.documents, run.finetune.evidence) == ("trained", "anywhere")
     assert run.pretrain.own_block == recipe.pretrain.own_block, "what is stated stays"
+
+
+RECIPES = sorted((Path(__file__).resolve().parents[2] / "recipes").glob("*.toml"))
+BUNDLED = sorted(path.name for path in (files("realm.experiments") / "world").iterdir() if path.name.startswith("recipe"))
+
+
+def test_there_are_recipes():
+    known = {"own-documents.toml", "from-nothing.toml", "squad-small.toml", "squad-compare.toml", "simplewiki-compare.toml"}
+    assert known <= {path.name for path in RECIPES}
+    assert BUNDLED == ["recipe-long.toml", "recipe.toml"]
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.name)
+def test_every_recipe_parses(path):
+    recipe = load_recipe(path)
+    assert recipe.corpus.sources and ((recipe.finetune.train and recipe.eval_files) or recipe.pretrain.steps == 0)
+    named = (*recipe.corpus.sources, recipe.finetune.train, recipe.finetune.dev, *recipe.eval_files)
+    assert all(Path(name).is_absolute() for name in named if name), "paths count from the recipe's file"
+    assert build_recipe(tomllib.loads(dump_recipe(recipe))) == recipe
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.name)
+def test_what_is_fitted_is_not_measured_on_the_same_questions(path):
+    recipe = load_recipe(path)
+    assert not set(recipe.dev_files) & {*recipe.train_files, *recipe.eval_files} and not set(recipe.train_files) & set(recipe.eval_files)
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.name)
+def test_the_commented_keys_exist(path):
+    """`# key = value` in a recipe is an offer: taking it must not end in an error."""
+    lines = path.read_text("utf-8").splitlines()
+    offered = [line.removeprefix("# ") if line.startswith("# ") and line[2:].split(" = ")[0].isidentifier() else line for line in lines]
+    values = tomllib.loads("\n".join(offered))
+    recipe = build_recipe(values, path=path)
+    assert all(hasattr(getattr(recipe, section), key) for section, keys in values.items() for key in keys)
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+def test_every_bundled_recipe_parses(name, tmp_path):
+    recipe = demo.demo_recipe(tmp_path, long="long" in name)
+    assert all(Path(source).is_relative_to(tmp_path.resolve()) for source in recipe.corpus.sources)

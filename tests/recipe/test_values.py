@@ -30,20 +30,17 @@ def test_choices_are_those_that_the_code_knows(section, key, known):
     assert set(get_args(get_type_hints(section)[key])) == known
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("[run]\ntensorboard = 1", "'run.tensorboard' cannot be 1. It is one of: auto, true, false."),
-        ('[run]\ntensorboard = "x"', "'run.tensorboard' cannot be 'x'. It is one of: auto, true, false."),
-        ("[run]\nseed = true", "'run.seed' cannot be True. It is a whole number."),
-        ("[eval]\nk = [5, 0]", "'eval.k' is [5, 0]. It is one number or more, and each is at least 1."),
-        ("[pretrain]\nbatch = 0", "'pretrain.batch' is 0. It is at least 1."),
-        ("[corpus]\ndocument_seconds = 0", "'corpus.document_seconds' is 0. It is above 0 and at most 86400."),
-        ("[model]\ndropout = 1.01", "'model.dropout' is 1.01. It is between 0 and 1."),
-        ("[run]\nrank_timeout = 0.5", "'run.rank_timeout' is 0.5. It is at least 1."),
-        ("[corpus]\nsources = 1979-05-27", "'corpus.sources' cannot be datetime.date(1979, 5, 27). It is a list."),
-    ],
-)
+@pytest.mark.parametrize(("text", "message"), [
+    ("[run]\ntensorboard = 1", "'run.tensorboard' cannot be 1. It is one of: auto, true, false."),
+    ('[run]\ntensorboard = "x"', "'run.tensorboard' cannot be 'x'. It is one of: auto, true, false."),
+    ("[run]\nseed = true", "'run.seed' cannot be True. It is a whole number."),
+    ("[eval]\nk = [5, 0]", "'eval.k' is [5, 0]. It is one number or more, and each is at least 1."),
+    ("[pretrain]\nbatch = 0", "'pretrain.batch' is 0. It is at least 1."),
+    ("[corpus]\ndocument_seconds = 0", "'corpus.document_seconds' is 0. It is above 0 and at most 86400."),
+    ("[model]\ndropout = 1.01", "'model.dropout' is 1.01. It is between 0 and 1."),
+    ("[run]\nrank_timeout = 0.5", "'run.rank_timeout' is 0.5. It is at least 1."),
+    ("[corpus]\nsources = 1979-05-27", "'corpus.sources' cannot be datetime.date(1979, 5, 27). It is a list."),
+])  # fmt: skip
 def test_what_does_not_fit_has_its_cure(text, message):
     with pytest.raises(ConfigError) as caught:
         build_recipe(tomllib.loads(text))

@@ -65,16 +65,10 @@ def test_differences_are_paired_by_question(evidence):
     assert evidence.paired(ours, ours) == {"value": 0.0, "interval": [0.0, 0.0], "by_seed": [0.0, 0.0], "decision": "open"}
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "by_seed", "expected"),
-    [
-        (0.1, 0.2, [0.1, 0.2, 0.1], "holds"),
-        (0.1, 0.2, [0.1, 0.2], "above 0"),
-        (0.1, 0.2, [0.3, 0.1, -0.1], "open"),
-        (-0.2, -0.1, [-0.1], "against"),
-        (-0.1, 0.1, [0.0], "open"),
-    ],
-)
+@pytest.mark.parametrize(("low", "high", "by_seed", "expected"), [
+    (0.1, 0.2, [0.1, 0.2, 0.1], "holds"), (0.1, 0.2, [0.1, 0.2], "above 0"), (0.1, 0.2, [0.3, 0.1, -0.1], "open"),
+    (-0.2, -0.1, [-0.1], "against"), (-0.1, 0.1, [0.0], "open"),
+])  # fmt: skip
 def test_as_registered(evidence, low, high, by_seed, expected):
     assert evidence.decision(low, high, by_seed) == expected
 

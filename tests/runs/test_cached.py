@@ -158,16 +158,13 @@ def test_a_fine_tuned_model_answers_from_other_documents(notes, tiny_run, capsys
     assert all(e["text"][e["start"] : e["end"]] == e["answer"] for e in found["evidence"]) and "no question has taught" not in said.err
 
 
-@pytest.mark.parametrize(
-    ("asked", "problem"),
-    [
-        ([], "the following arguments are required|no run and no documents are named"),
-        (["{notes}", "gone", "Who?"], "gone: no such run, file or folder"),
-        (["{run}", "{notes}", "Who?"], "is a run and cannot be mixed with documents"),
-        (["gone", "Who?"], "gone: no such run, file or folder"),
-        (["{empty}", "Who?"], r"no \.txt, .* file, .*in this folder"),
-    ],
-)
+@pytest.mark.parametrize(("asked", "problem"), [
+    ([], "the following arguments are required|no run and no documents are named"),
+    (["{notes}", "gone", "Who?"], "gone: no such run, file or folder"),
+    (["{run}", "{notes}", "Who?"], "is a run and cannot be mixed with documents"),
+    (["gone", "Who?"], "gone: no such run, file or folder"),
+    (["{empty}", "Who?"], r"no \.txt, .* file, .*in this folder"),
+])  # fmt: skip
 def test_what_cannot_be_asked(notes, tiny_run, tmp_path, asked, problem, capsys):
     import re
 

@@ -17,22 +17,8 @@ from realm.search.sparse import open_sparse, verify_sparse
 from realm.text.words import words
 
 WORDS = [
-    "river",
-    "town",
-    "bridge",
-    "crown",
-    "coin",
-    "winter",
-    "harbour",
-    "tower",
-    "wheat",
-    "sail",
-    "garden",
-    "stone",
-    "king",
-    "queen",
-    "market",
-]
+    "river", "town", "bridge", "crown", "coin", "winter", "harbour", "tower", "wheat", "sail", "garden", "stone", "king", "queen", "market",
+]  # fmt: skip
 QUERIES = ["the river and the bridge", "coin coin market", "queen of the winter harbour", "nothing known zzz"]
 
 
@@ -97,16 +83,11 @@ def test_the_words_are_those_of_bm25s():
     assert words(text) == bm25s.tokenize(text, stopwords="en", return_ids=False, show_progress=False)[0]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("東京都はTokyo tower", ["東京", "京都", "都は", "tokyo", "tower"]),
-        ("北 京", ["北", "京"]),
-        ("กรุงเทพ", ["กร", "รุ", "ุง", "งเ", "เท", "ทพ"]),
-        ("서울의 봄", ["서울", "울의", "봄"]),
-        ("BM25在这里", ["bm25", "在这", "这里"]),
-    ],
-)
+@pytest.mark.parametrize(("text", "expected"), [
+    ("東京都はTokyo tower", ["東京", "京都", "都は", "tokyo", "tower"]), ("北 京", ["北", "京"]),
+    ("กรุงเทพ", ["กร", "รุ", "ุง", "งเ", "เท", "ทพ"]), ("서울의 봄", ["서울", "울의", "봄"]),
+    ("BM25在这里", ["bm25", "在这", "这里"]),
+])  # fmt: skip
 def test_scripts_without_spaces_give_pairs_of_characters(text, expected):
     assert words(text) == expected
 

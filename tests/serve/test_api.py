@@ -157,17 +157,7 @@ def test_documents_are_listed_and_shown(client):
 def test_openapi_names_every_endpoint(client):
     paths = client.get("/openapi.json").json()["paths"]
     assert set(paths) == {
-        "/v1/answer",
-        "/v1/search",
-        "/v1/explain",
-        "/v1/embeddings",
-        "/v1/documents",
-        "/v1/documents/remove",
-        "/v1/documents/{doc_id}",
-        "/v1/pictures/{block_id}",
-        "/v1/run",
-        "/healthz",
-        "/readyz",
-        "/metrics",
-    }
+        "/v1/answer", "/v1/search", "/v1/explain", "/v1/embeddings", "/v1/documents", "/v1/documents/remove",
+        "/v1/documents/{doc_id}", "/v1/pictures/{block_id}", "/v1/run", "/healthz", "/readyz", "/metrics",
+    }  # fmt: skip
     assert set(paths["/v1/documents"]) == {"get", "post", "put"} and set(paths["/v1/documents/{doc_id}"]) == {"get", "delete"}

@@ -22,49 +22,24 @@ def ask(client, body):
     return client.post("/v1/answer", json=body).status_code
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        {},
-        {"questions": []},
-        {"questions": ["  "]},
-        {"questions": ["word " * 1_000_000]},
-        {"questions": ["Who?"] * (LIMITS.texts + 1)},
-        {"questions": ["Who?"], "k": 10**9},
-        {"questions": ["Who?"], "k": 0},
-        {"questions": ["Who?"], "k": True},
-        {"questions": ["Who?"], "k": "3"},
-        {"questions": ["Who?"], "k": 50},
-        {"questions": ["Who?"], "timeout_ms": 0},
-        {"questions": ["Who?"], "abstain_below": 1.5},
-        {"questions": ["Who?"], "abstain_below": "0.5"},
-        {"questions": ["Who?"], "surprise": 1},
-        {"questions": [None]},
-        {"questions": "Who?"},
-    ],
-    ids=lambda body: str(body)[:40],
-)
+@pytest.mark.parametrize("body", [
+    {}, {"questions": []}, {"questions": ["  "]}, {"questions": ["word " * 1_000_000]},
+    {"questions": ["Who?"] * (LIMITS.texts + 1)}, {"questions": ["Who?"], "k": 10**9}, {"questions": ["Who?"], "k": 0},
+    {"questions": ["Who?"], "k": True}, {"questions": ["Who?"], "k": "3"}, {"questions": ["Who?"], "k": 50},
+    {"questions": ["Who?"], "timeout_ms": 0}, {"questions": ["Who?"], "abstain_below": 1.5},
+    {"questions": ["Who?"], "abstain_below": "0.5"}, {"questions": ["Who?"], "surprise": 1}, {"questions": [None]},
+    {"questions": "Who?"},
+], ids=lambda body: str(body)[:40])  # fmt: skip
 def test_bad_values(client, body):
     found = client.post("/v1/answer", json=body)
     assert found.status_code == 422 and set(found.json()["error"]) == {"code", "message"} and len(found.text) < 2000
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"{",
-        b"\xff\xfe",
-        b'{"questions": ["Who?"], "k": NaN}',
-        b'{"questions": ["Who?"], "k": Infinity}',
-        b'{"questions": ["Who?"], "abstain_below": NaN}',
-        b'{"questions": ["\\ud800"]}',
-        b'{"questions": ["Who?"], "k": ' + b"9" * 10_000 + b"}",
-        b'{"\\ud800": 1}',
-        DEEP,
-    ],
-    ids=lambda data: repr(data[:30]),
-)
+@pytest.mark.parametrize("data", [
+    b"", b"{", b"\xff\xfe", b'{"questions": ["Who?"], "k": NaN}', b'{"questions": ["Who?"], "k": Infinity}',
+    b'{"questions": ["Who?"], "abstain_below": NaN}', b'{"questions": ["\\ud800"]}',
+    b'{"questions": ["Who?"], "k": ' + b"9" * 10_000 + b"}", b'{"\\ud800": 1}', DEEP,
+], ids=lambda data: repr(data[:30]))  # fmt: skip
 def test_bad_json(client, data):
     found = client.post("/v1/answer", content=data, headers=JSON)
     assert found.status_code in (400, 422) and found.json()["error"]["message"]

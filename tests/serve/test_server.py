@@ -1,24 +1,36 @@
 """The command itself, on a real socket: draining, slow senders, floods, a second server, and the client."""
 
 import contextlib
+import ctypes
 import gzip
 import http.client
 import json
 import multiprocessing
 import random
+import shutil
 import signal
 import socket
 import threading
 import time
+from contextlib import asynccontextmanager
 
+import numpy as np
 import pytest
+import schemathesis
 import uvicorn
+from hypothesis import HealthCheck, given, settings
+from schemathesis import GenerationMode
+from schemathesis.specs.openapi.checks import response_schema_conformance, status_code_conformance
 
 from realm.answering.records import StoredDocument
 from realm.cli import main
+from realm.serve import serving
 from realm.serve.client import Client, ServiceError
 from realm.serve.connections import BoundedProtocol
-from realm.serve.server import _listen, serve
+from realm.serve.guard import Rules
+from realm.serve.server import _listen, make_app, serve
+from realm.serve.serving import Serving
+from realm.serve.shapes import LIMITS
 
 HEAD = b"POST /v1/answer HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
 CHUNK = b"10000\r\n" + b"a" * 65536 + b"\r\n"
@@ -252,3 +264,74 @@ def _change_until_the_end(client, chance, here, gone, number):
             assert not error.status, error
             return number
         gone.add(removed)
+
+
+def test_free_memory_goes_back(monkeypatch):
+    library = ctypes.CDLL(None)
+    if not hasattr(library, "malloc_trim"):
+        pytest.skip("another C library than glibc")
+    pieces = [np.ones(1000) for _ in range(1000)]
+    del pieces
+    said = []
+    trim = library.malloc_trim
+    library.malloc_trim = lambda keep: said.append(trim(keep))
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
+    serving.give_back()
+    assert len(said) == 1 and said[0] in (0, 1), "whether memory was released, in the words of the C library"
+
+
+@pytest.mark.parametrize("error", [OSError, TypeError, AttributeError])
+def test_another_c_library(monkeypatch, error):
+    asked = []
+
+    def refuse(name):
+        asked.append(name)
+        raise error("no malloc_trim here")
+
+    monkeypatch.setattr(ctypes, "CDLL", refuse)
+    serving.give_back()
+    assert asked == [None]
+
+
+pytest.importorskip("schemathesis")
+
+
+@pytest.fixture(scope="module")
+def described(tiny_run, tmp_path_factory):
+    """The application, as schemathesis calls it."""
+    serving = Serving(shutil.copytree(tiny_run, tmp_path_factory.mktemp("schema") / "run"))
+    app = make_app(serving, Rules(hosts=frozenset({"testserver", "localhost", "127.0.0.1"})))
+    app.router.lifespan_context = _goes_on
+    yield schemathesis.openapi.from_asgi("/openapi.json", app)
+    serving.close()
+
+
+@asynccontextmanager
+async def _goes_on(app):
+    """schemathesis ends an application with each of its sessions; here it outlives them."""
+    yield
+
+
+@pytest.mark.parametrize("examples", [4, pytest.param(40, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])])
+@pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=lambda mode: mode.value)
+def test_nothing_fails(described, mode, examples):
+    """What the document allows, and what it does not allow, endpoint by endpoint."""
+    asked = []
+    for found in described.get_all_operations():
+        operation = found.ok()
+        if mode == GenerationMode.NEGATIVE and not (operation.body or operation.query):
+            continue  # nothing in such a request can be wrong
+
+        @given(case=operation.as_strategy(generation_mode=mode))
+        @settings(max_examples=examples, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+        def check(case):
+            answer = case.call()
+            asked.append(answer.status_code)
+            late = answer.status_code == 504 and case.body.get("timeout_ms", LIMITS.timeout_ms) < LIMITS.timeout_ms  # its own wish
+            assert answer.status_code < 500 or late, (case.path, answer.text)
+            case.validate_response(answer, checks=[response_schema_conformance, status_code_conformance])
+
+        check()
+    taken = asked.count(200) + asked.count(504)  # a busy machine does not make a request wrong
+    there = len(asked) - asked.count(404)  # what a drawn request names is seldom there
+    assert len(asked) > 20 and (mode == GenerationMode.POSITIVE) == (taken > there / 3)

@@ -38,16 +38,12 @@ def test_a_header_is_what_numpy_writes(published):
     assert published[0].read_bytes() == array_header(INT64, (2, 3)) + np.arange(6).tobytes()
 
 
-@pytest.mark.parametrize(
-    ("damage", "said"),
-    [
-        (lambda path: path.unlink(), "missing"),
-        (lambda path: path.write_bytes(path.read_bytes()[:-1]), "not a complete"),
-        (lambda path: np.save(path, np.zeros((2, 3))), r"holds float64 \[2, 3\], the manifest says int64 \[2,n\]"),
-        (lambda path: np.save(path, np.zeros((3, 3), INT64)), r"holds int64 \[3, 3\]"),
-        (lambda path: np.save(path, np.zeros(2, INT64)), r"holds int64 \[2\]"),
-    ],
-)
+@pytest.mark.parametrize(("damage", "said"), [
+    (lambda path: path.unlink(), "missing"), (lambda path: path.write_bytes(path.read_bytes()[:-1]), "not a complete"),
+    (lambda path: np.save(path, np.zeros((2, 3))), r"holds float64 \[2, 3\], the manifest says int64 \[2,n\]"),
+    (lambda path: np.save(path, np.zeros((3, 3), INT64)), r"holds int64 \[3, 3\]"),
+    (lambda path: np.save(path, np.zeros(2, INT64)), r"holds int64 \[2\]"),
+])  # fmt: skip
 def test_damage_is_said_by_the_owner(published, damage, said):
     path, sha256 = published
     damage(path)

@@ -31,29 +31,18 @@ def test_words_of_texts_without_spaces():
     assert characters_of("東京") == ["東", "京"]
 
 
-@pytest.mark.parametrize(
-    ("text", "answer", "found"),
-    [
-        (CHINESE, "战国无双", ["战国无双", "战国无双"]),
-        (CHINESE, "战国无双3", ["战国无双3"]),
-        (CHINESE, "《战国无双3》", ["战国无双3"]),
-        (CHINESE, "ω-force", ["ω-force"]),
-        (CHINESE, "forc", []),  # a word of other letters is whole
-        (CHINESE, "force", ["force"]),  # but for a hyphen beside it
-        (CHINESE, "1200人", ["1,200人"]),
-        (CHINESE, "200人", []),
-        (CHINESE, "光荣和Ω-FORCE", ["光荣和ω-force"]),
-        (CHINESE, "。", []),
-        (KOREAN, "임종석", ["임종석"]),  # without its particle
-        (KOREAN, "2월 15일", ["2월 15일"]),
-        (KOREAN, "2월15일", ["2월 15일"]),
-        (KOREAN, "5일", []),
-        (KOREAN, "농민 시위", ["농민 시위"]),
-        (KOREAN, "시위 폭력", ["시위’(폭력"]),
-        ("Tokyo (東京) is the capital.", "東京", ["東京"]),
-        ("Tokyo (東京都) is the capital.", "東京", []),
-    ],
-)
+@pytest.mark.parametrize(("text", "answer", "found"), [
+    (CHINESE, "战国无双", ["战国无双", "战国无双"]), (CHINESE, "战国无双3", ["战国无双3"]),
+    (CHINESE, "《战国无双3》", ["战国无双3"]), (CHINESE, "ω-force", ["ω-force"]),
+    (CHINESE, "forc", []),  # a word of other letters is whole
+    (CHINESE, "force", ["force"]),  # but for a hyphen beside it
+    (CHINESE, "1200人", ["1,200人"]), (CHINESE, "200人", []), (CHINESE, "光荣和Ω-FORCE", ["光荣和ω-force"]),
+    (CHINESE, "。", []),
+    (KOREAN, "임종석", ["임종석"]),  # without its particle
+    (KOREAN, "2월 15일", ["2월 15일"]), (KOREAN, "2월15일", ["2월 15일"]), (KOREAN, "5일", []),
+    (KOREAN, "농민 시위", ["농민 시위"]), (KOREAN, "시위 폭력", ["시위’(폭력"]),
+    ("Tokyo (東京) is the capital.", "東京", ["東京"]), ("Tokyo (東京都) is the capital.", "東京", []),
+])  # fmt: skip
 def test_answers_stand_in_texts(text, answer, found):
     assert [text[start:end] for start, end in normalised_ranges(text, [answer])] == found
     assert any(needle in padded_parts(text) for needle in padded_answers([answer])) is bool(found)

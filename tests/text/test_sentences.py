@@ -17,23 +17,17 @@ def sentences(text):
     return [text[start:end] for start, end in split_sentences(text)]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("It rained. We stayed.", ["It rained.", "We stayed."]),
-        ("Why? Because! Yes.", ["Why?", "Because!", "Yes."]),
-        ("Dr. Smith met J. R. R. Tolkien in St. Louis. They talked.", ["Dr. Smith met J. R. R. Tolkien in St. Louis.", "They talked."]),
-        ("It costs 3.5 pounds, e.g. in London. Fine.", ["It costs 3.5 pounds, e.g. in London.", "Fine."]),
-        ('He said "Go away." Then he left.', ['He said "Go away."', "Then he left."]),
-        ("First line\nsecond line. Third\n\n  \nfourth", ["First line", "second line.", "Third", "fourth"]),
-        ("他来了。她走了！真的？是", ["他来了。", "她走了！", "真的？", "是"]),
-        ("「はい。」と言った。終わり。", ["「はい。」", "と言った。", "終わり。"]),
-        ("It was in 1969. The crew came home.", ["It was in 1969.", "The crew came home."]),
-        ("yahoo! is a site. ok", ["yahoo! is a site. ok"]),
-        ("", []),
-        (" \n\t ", []),
-    ],
-)
+@pytest.mark.parametrize(("text", "expected"), [
+    ("It rained. We stayed.", ["It rained.", "We stayed."]), ("Why? Because! Yes.", ["Why?", "Because!", "Yes."]),
+    ("Dr. Smith met J. R. R. Tolkien in St. Louis. They talked.", ["Dr. Smith met J. R. R. Tolkien in St. Louis.", "They talked."]),
+    ("It costs 3.5 pounds, e.g. in London. Fine.", ["It costs 3.5 pounds, e.g. in London.", "Fine."]),
+    ('He said "Go away." Then he left.', ['He said "Go away."', "Then he left."]),
+    ("First line\nsecond line. Third\n\n  \nfourth", ["First line", "second line.", "Third", "fourth"]),
+    ("他来了。她走了！真的？是", ["他来了。", "她走了！", "真的？", "是"]),
+    ("「はい。」と言った。終わり。", ["「はい。」", "と言った。", "終わり。"]),
+    ("It was in 1969. The crew came home.", ["It was in 1969.", "The crew came home."]),
+    ("yahoo! is a site. ok", ["yahoo! is a site. ok"]), ("", []), (" \n\t ", []),
+])  # fmt: skip
 def test_boundaries(text, expected):
     assert sentences(text) == expected
 
@@ -78,43 +72,13 @@ def test_agrees_with_syntok_on_real_articles(data_dir):
 
 BEFORE = ["The vitamin", "In 1950 it met", "The word", "The price, as in"]
 WORDS = [
-    "C",
-    "a",
-    "I",
-    "IV",
-    "XX",
-    "Dr",
-    "Co",
-    "no",
-    "No",
-    "12",
-    "3.5",
-    "1,200",
-    "1920s",
-    "G.N.U",
-    "7-0",
-    "type_b",
-    "50%",
-    '"C"',
-    "James's",
-    "Mar",
-    "J. R",
-    "x",
-    "été",
-]
+    "C", "a", "I", "IV", "XX", "Dr", "Co", "no", "No", "12", "3.5", "1,200", "1920s", "G.N.U", "7-0", "type_b", "50%", '"C"', "James's",
+    "Mar", "J. R", "x", "été",
+]  # fmt: skip
 AFTER = [
-    "The next one.",
-    "Smith went.",
-    "It's here.",
-    '"Yes," he said.',
-    "May was warm.",
-    "12 came.",
-    "1950 was warm.",
-    "30% went.",
-    "2nd place.",
-    "Ünder it.",
-    "ABC sent.",
-]
+    "The next one.", "Smith went.", "It's here.", '"Yes," he said.', "May was warm.", "12 came.", "1950 was warm.", "30% went.",
+    "2nd place.", "Ünder it.", "ABC sent.",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("mark", [".", ";"])

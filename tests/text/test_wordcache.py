@@ -14,33 +14,10 @@ from realm.text.wordcache import WordCache, splits_at_spaces
 
 TEXTS = ["The quick brown fox met Ada Lovelace in London on 12 March 1969. Überraschung! 東京タワー 한국어 naïve café's 3,5"] * 3
 LOWER, CASED = train_wordpiece(TEXTS, 300), train_wordpiece(TEXTS, 300, lowercase=False)
-PIECES = st.sampled_from(
-    [
-        "The",
-        "fox",
-        "Überraschung",
-        "u\u0308",
-        "\u0301",
-        "東京",
-        "한국어",
-        " ",
-        "  ",
-        "\u00a0",
-        "\t",
-        ".",
-        "'",
-        "[MASK]",
-        "[",
-        "MASK]",
-        "x" * 50,
-        "🏦",
-        "\u200d",
-        "quick",
-        "Quick,",
-        "ée",
-        "#x",
-    ]
-)
+PIECES = st.sampled_from( [
+    "The", "fox", "Überraschung", "u\u0308", "\u0301", "東京", "한국어", " ", "  ", "\u00a0", "\t", ".", "'", "[MASK]", "[",
+    "MASK]", "x" * 50, "🏦", "\u200d", "quick", "Quick,", "ée", "#x",
+])  # fmt: skip
 PRINTABLE = st.characters(min_codepoint=0x20, max_codepoint=0x7E)
 
 

@@ -17,15 +17,11 @@ def table(entries):
     return {entry: (bool(words.starts[vocabulary[entry]]), bool(words.letters[vocabulary[entry]])) for entry in entries}
 
 
-@pytest.mark.parametrize(
-    ("entries", "expected"),
-    [
-        (["river", "##bank", "##s", ".", "##", "4", "河"], [(1, 1), (0, 1), (0, 1), (1, 0), (0, 0), (1, 1), (1, 1)]),
-        (["▁river", "bank", ".", "▁", "河", "▁4"], [(1, 1), (0, 1), (1, 0), (1, 0), (1, 1), (1, 1)]),
-        (["Ġriver", "bank", ","], [(1, 1), (0, 1), (1, 0)]),
-        (["river", "bank", "."], [(1, 1), (1, 1), (1, 0)]),
-    ],
-)
+@pytest.mark.parametrize(("entries", "expected"), [
+    (["river", "##bank", "##s", ".", "##", "4", "河"], [(1, 1), (0, 1), (0, 1), (1, 0), (0, 0), (1, 1), (1, 1)]),
+    (["▁river", "bank", ".", "▁", "河", "▁4"], [(1, 1), (0, 1), (1, 0), (1, 0), (1, 1), (1, 1)]),
+    (["Ġriver", "bank", ","], [(1, 1), (0, 1), (1, 0)]), (["river", "bank", "."], [(1, 1), (1, 1), (1, 0)]),
+])  # fmt: skip
 def test_marks_of_vocabularies(entries, expected):
     assert table(entries) == {entry: (bool(a), bool(b)) for entry, (a, b) in zip(entries, expected, strict=True)}
 

@@ -62,12 +62,9 @@ ko · date · 그 그림은 [1889년]에 팔렸다. · 그 그림은 언제 팔�
 ROWS = [tuple(line.split(" · ")) for line in TABLE.strip().splitlines()]
 UNKNOWN = [
     "La torre fu costruita da Gustave Eiffel nel 1889 e non è la più alta della città.",
-    "De toren werd gebouwd door een ingenieur en is het symbool van de stad.",
-    "Башня была построена в 1889 году.",
-    "この塔は1889年に建てられました。",
-    "1889, 1890, 1891",
-    "",
-]
+    "De toren werd gebouwd door een ingenieur en is het symbool van de stad.", "Башня была построена в 1889 году.",
+    "この塔は1889年に建てられました。", "1889, 1890, 1891", "",
+]  # fmt: skip
 
 
 def parts(marked):
@@ -116,18 +113,14 @@ def test_the_same_draws_give_the_same_question():
     assert len(asked("en", marked, range(16))) == 2
 
 
-@pytest.mark.parametrize(
-    "marked",
-    [
-        "He left [Paris].",  # too little to ask about
-        "The duchy of Saxe-[Eisenach] was divided by the brothers.",  # a part of a word
-        "The [NP]-complete problems are solved by nobody.",
-        "The fight against [HIV]/ AIDS was led by the old doctor.",
-        "He made many films such as Omkara (2006), Golmaal Returns (2008) and Singham ([2011]).",  # one of a list
-        f"In [1889] the tower was opened{'(' * 2000}.",
-        "The river [Loire] is the longest of France, and the Loire valley is famous.",  # the answer stands in the question
-    ],
-)
+@pytest.mark.parametrize("marked", [
+    "He left [Paris].",  # too little to ask about
+    "The duchy of Saxe-[Eisenach] was divided by the brothers.",  # a part of a word
+    "The [NP]-complete problems are solved by nobody.", "The fight against [HIV]/ AIDS was led by the old doctor.",
+    "He made many films such as Omkara (2006), Golmaal Returns (2008) and Singham ([2011]).",  # one of a list
+    f"In [1889] the tower was opened{'(' * 2000}.",
+    "The river [Loire] is the longest of France, and the Loire valley is famous.",  # the answer stands in the question
+])  # fmt: skip
 def test_no_question_is_better_than_a_useless_one(marked):
     assert asked("en", marked) == {None}
 

@@ -26,25 +26,10 @@ def packed(text, room):
     return pieces, fill_blocks(pieces.lengths, room), counts
 
 
-WORDS = st.sampled_from(
-    [
-        "The fox",
-        "London",
-        "Ada Lovelace",
-        "12 March 1969",
-        ". ",
-        "! ",
-        "\n",
-        " ",
-        "東京",
-        "ü",
-        "x" * 120,
-        "🏦",
-        "u\u0308",
-        "\u200d",
-        "1,200",
-    ]
-)
+WORDS = st.sampled_from( [
+    "The fox", "London", "Ada Lovelace", "12 March 1969", ". ", "! ", "\n", " ", "東京", "ü", "x" * 120, "🏦", "u\u0308",
+    "\u200d", "1,200",
+])  # fmt: skip
 
 
 @settings(max_examples=200, deadline=None)

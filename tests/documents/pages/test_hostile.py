@@ -23,16 +23,11 @@ def damage(data, chance):
     """Cut, flipped, doubled, or with foreign bytes put in."""
     at = chance.randrange(len(data))
     end = min(len(data), at + chance.randrange(1, 40))
-    return chance.choice(
-        [
-            data[:at],
-            data[at:],
-            data[:at] + data[end:],
-            data[:end] + data[at:],
-            data[:at] + bytes(chance.randrange(256) for _ in range(end - at)) + data[end:],
-            data[:at] + chance.choice([b"\0", b'"', b"\r", b"\n", b"\xff\xfe", b"[" * 2000, b"<", b"\x1f\x8b"]) + data[at:],
-        ]
-    )
+    return chance.choice( [
+        data[:at], data[at:], data[:at] + data[end:], data[:end] + data[at:],
+        data[:at] + bytes(chance.randrange(256) for _ in range(end - at)) + data[end:],
+        data[:at] + chance.choice([b"\0", b'"', b"\r", b"\n", b"\xff\xfe", b"[" * 2000, b"<", b"\x1f\x8b"]) + data[at:],
+    ])  # fmt: skip
 
 
 def sample(kind, path, office):

@@ -75,16 +75,12 @@ def test_a_word_file(tmp_path):
     assert list(iter_documents(tmp_path / "bad.docx")) == [Rejected(str(tmp_path / "bad.docx"), 0, "damaged file")]
 
 
-@pytest.mark.parametrize(
-    ("lines", "paragraphs"),
-    [
-        ("A heading\nA line that is long enough to fill the page and\ngoes on here.", 2),
-        ("A line that is long enough to fill the page, as it\n1. A point of a list", 2),
-        ("It has an end and then there is a bit of room here.\n\nAnother paragraph.", 2),
-        ("Words that are parted by a hyphen are put to-\ngether, but North-\nSouth is not.", 2),
-        ("", 0),
-    ],
-)
+@pytest.mark.parametrize(("lines", "paragraphs"), [
+    ("A heading\nA line that is long enough to fill the page and\ngoes on here.", 2),
+    ("A line that is long enough to fill the page, as it\n1. A point of a list", 2),
+    ("It has an end and then there is a bit of room here.\n\nAnother paragraph.", 2),
+    ("Words that are parted by a hyphen are put to-\ngether, but North-\nSouth is not.", 2), ("", 0),
+])  # fmt: skip
 def test_lines_become_paragraphs(lines, paragraphs):
     found = [part for part in unwrapped(lines).split("\n\n") if part]
     assert len(found) == paragraphs, found

@@ -45,21 +45,13 @@ def test_compressed_text(tmp_path, pack):
     assert only(tmp_path / "note.txt.gz") == Rejected(str(tmp_path / "note.txt.gz"), 0, "damaged compressed data")
 
 
-@pytest.mark.parametrize(
-    ("data", "line", "reason"),
-    [
-        (b"", 0, "empty file"),
-        (b" \n\t \xc2\xa0", 0, "empty text"),
-        (b"one\ntwo \xff", 2, "invalid utf-8"),
-        (b"caf\xe9", 1, "invalid utf-8"),
-        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\xff", 0, "binary data"),
-        (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n1 0 obj\0", 0, "binary data"),
-        (bytes(5000), 0, "binary data"),
-        ("UTF-16 without its mark".encode("utf-16-le"), 0, "binary data"),
-        ("odd".encode("utf-16") + b"x", 0, "invalid utf-16"),
-        (b"x" * 2000, 0, "line or document too long"),
-    ],
-)
+@pytest.mark.parametrize(("data", "line", "reason"), [
+    (b"", 0, "empty file"), (b" \n\t \xc2\xa0", 0, "empty text"), (b"one\ntwo \xff", 2, "invalid utf-8"),
+    (b"caf\xe9", 1, "invalid utf-8"), (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\xff", 0, "binary data"),
+    (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n1 0 obj\0", 0, "binary data"), (bytes(5000), 0, "binary data"),
+    ("UTF-16 without its mark".encode("utf-16-le"), 0, "binary data"),
+    ("odd".encode("utf-16") + b"x", 0, "invalid utf-16"), (b"x" * 2000, 0, "line or document too long"),
+])  # fmt: skip
 @pytest.mark.parametrize("name", ["a.txt", "a.md"])
 def test_bad_texts(tmp_path, data, line, reason, name, monkeypatch):
     monkeypatch.setattr(streams, "LINE_LIMIT", 1999 if data[:1] == b"x" else 10**6)
@@ -72,25 +64,20 @@ def test_a_stray_nul_is_no_binary_file(tmp_path):
     assert isinstance(only(tmp_path / "a.txt"), SourceDocument)
 
 
-@pytest.mark.parametrize(
-    ("markdown", "title", "text"),
-    [
-        ("# The *Head*\n\nBody **bold** _it_ `code`.", "The Head", "The Head\n\nBody bold it code."),
-        ("intro\n\n## The Heading ##\nBody.", "The Heading", "intro\n\nThe Heading\n\nBody."),
-        ("Setext\n======\nA [link](http://a.b 'title') and ![picture](a.png) end.", "Setext", "Setext\n\nA link and  end."),
-        ("- one\n- two\n  more\n\n1. three", "", "one\n\ntwo more\n\nthree"),
-        ("> quoted\n> text", "", "quoted text"),
-        ("```python\nx = 1\n# no heading\n```\n\n    indented", "", "x = 1\n# no heading\n\nindented"),
-        ("| a | b |\n|---|---|\n| *c* | d |", "", "a | b\n\nc | d"),
-        ("a<br>b <b>c</b>\n\n<div><p>In &amp; out</p><script>no()</script></div>", "", "a\nb c\n\nIn & out"),
-        ("---\ntitle: 'From the front'\ndate: 2020\n---\n# Head\ntext", "From the front", "Head\n\ntext"),
-        ("hard  \nbreak\\\nand soft\nbreak", "", "hard\nbreak\nand soft break"),
-        ("---\n\nno front matter\n\n---\n", "", "no front matter"),
-        ("R&amp;D ~~gone~~ 2 \\* 3 <http://a.b>", "", "R&D gone 2 * 3 http://a.b"),
-        ("snake_case and 2*3*4", "", "snake_case and 234"),
-        ("", "", ""),
-    ],
-)
+@pytest.mark.parametrize(("markdown", "title", "text"), [
+    ("# The *Head*\n\nBody **bold** _it_ `code`.", "The Head", "The Head\n\nBody bold it code."),
+    ("intro\n\n## The Heading ##\nBody.", "The Heading", "intro\n\nThe Heading\n\nBody."),
+    ("Setext\n======\nA [link](http://a.b 'title') and ![picture](a.png) end.", "Setext", "Setext\n\nA link and  end."),
+    ("- one\n- two\n  more\n\n1. three", "", "one\n\ntwo more\n\nthree"), ("> quoted\n> text", "", "quoted text"),
+    ("```python\nx = 1\n# no heading\n```\n\n    indented", "", "x = 1\n# no heading\n\nindented"),
+    ("| a | b |\n|---|---|\n| *c* | d |", "", "a | b\n\nc | d"),
+    ("a<br>b <b>c</b>\n\n<div><p>In &amp; out</p><script>no()</script></div>", "", "a\nb c\n\nIn & out"),
+    ("---\ntitle: 'From the front'\ndate: 2020\n---\n# Head\ntext", "From the front", "Head\n\ntext"),
+    ("hard  \nbreak\\\nand soft\nbreak", "", "hard\nbreak\nand soft break"),
+    ("---\n\nno front matter\n\n---\n", "", "no front matter"),
+    ("R&amp;D ~~gone~~ 2 \\* 3 <http://a.b>", "", "R&D gone 2 * 3 http://a.b"),
+    ("snake_case and 2*3*4", "", "snake_case and 234"), ("", "", ""),
+])  # fmt: skip
 def test_markdown(markdown, title, text):
     assert plain_markdown(markdown) == (title, text)
 
@@ -112,18 +99,15 @@ def test_html(tmp_path):
         assert not any(word in record.text for word in ("About the site", "hidden", "Copyright", "<p>"))
 
 
-@pytest.mark.parametrize(
-    ("data", "title", "words"),
-    [
-        (b"<p>A fragment without a head.</p>", "a", "A fragment without a head."),
-        (b"<html><body><p>Short.</p></body></html>", "a", "Short."),
-        ('<html><head><meta charset="windows-1251"></head><body><p>Привет, мир.</p></body></html>'.encode("cp1251"), "a", "Привет, мир."),
-        ("<html><body><p>Größe und Länge.</p></body></html>".encode("utf-16"), "a", "Größe und Länge."),
-        ('<html><head><meta charset="utf-16"></head><body><p>Länge.</p></body></html>'.encode(), "a", "Länge."),
-        (b'<html><head><meta charset="no-such"></head><body><p>Plain.</p></body></html>', "a", "Plain."),
-        (b'<html><head><meta charset="utf-8"></head><body><p>One bad \xff byte.</p></body></html>', "a", "One bad \ufffd byte."),
-    ],
-)
+@pytest.mark.parametrize(("data", "title", "words"), [
+    (b"<p>A fragment without a head.</p>", "a", "A fragment without a head."),
+    (b"<html><body><p>Short.</p></body></html>", "a", "Short."),
+    ('<html><head><meta charset="windows-1251"></head><body><p>Привет, мир.</p></body></html>'.encode("cp1251"), "a", "Привет, мир."),
+    ("<html><body><p>Größe und Länge.</p></body></html>".encode("utf-16"), "a", "Größe und Länge."),
+    ('<html><head><meta charset="utf-16"></head><body><p>Länge.</p></body></html>'.encode(), "a", "Länge."),
+    (b'<html><head><meta charset="no-such"></head><body><p>Plain.</p></body></html>', "a", "Plain."),
+    (b'<html><head><meta charset="utf-8"></head><body><p>One bad \xff byte.</p></body></html>', "a", "One bad \ufffd byte."),
+])  # fmt: skip
 def test_pages(tmp_path, data, title, words):
     pytest.importorskip("trafilatura")
     (tmp_path / "a.html").write_bytes(data)
@@ -131,15 +115,11 @@ def test_pages(tmp_path, data, title, words):
     assert isinstance(record, SourceDocument) and record.title == title and words in record.text
 
 
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
-        (b"<html><body></body></html>", "empty text"),
-        (b"<html><body><p>undeclared \xff\xe9</p></body></html>", "invalid utf-8"),
-        (b"\x89PNG\r\n\0\0\xff", "binary data"),
-        (b"", "empty file"),
-    ],
-)
+@pytest.mark.parametrize(("data", "reason"), [
+    (b"<html><body></body></html>", "empty text"),
+    (b"<html><body><p>undeclared \xff\xe9</p></body></html>", "invalid utf-8"), (b"\x89PNG\r\n\0\0\xff", "binary data"),
+    (b"", "empty file"),
+])  # fmt: skip
 def test_bad_pages(tmp_path, data, reason):
     pytest.importorskip("trafilatura")
     (tmp_path / "a.html").write_bytes(data)

@@ -50,13 +50,10 @@ def test_links_are_not_followed_out(tmp_path):
     (folder / "sub" / "there").symlink_to(tmp_path / "elsewhere")
     assert ids(folder) == ["in.txt", "inner.txt"]
     assert reasons(folder) == {
-        "out.txt": (0, "link out of the folder"),
-        "up.txt": (0, "link out of the folder"),
-        "gone.txt": (0, "unreadable file"),
-        "round.txt": (0, "unreadable file"),
-        "loop": (0, "link to a folder"),
+        "out.txt": (0, "link out of the folder"), "up.txt": (0, "link out of the folder"),
+        "gone.txt": (0, "unreadable file"), "round.txt": (0, "unreadable file"), "loop": (0, "link to a folder"),
         "there": (0, "link to a folder"),
-    }
+    }  # fmt: skip
     (tmp_path / "alias").symlink_to(folder)  # the source itself may be a link
     assert ids(tmp_path / "alias") == ["in.txt", "inner.txt"]
 

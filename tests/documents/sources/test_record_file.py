@@ -74,25 +74,21 @@ def test_a_hostile_global_is_named_and_not_called(tmp_path):
         list(RecordFile(path))
 
 
-@pytest.mark.parametrize(
-    ("change", "problem"),
-    [
-        (lambda whole: whole[:-1], "damaged or cut short|cut short"),
-        (lambda whole: whole[:200], "damaged or cut short"),
-        (lambda whole: whole[: whole.index(b"]")], "damaged or cut short|opening of an object array"),
-        (lambda whole: whole.replace(b"B\x03\x00\x00\x00one", b"B\xff\xff\xff\xffone"), f"a record of {2**32 - 1} bytes"),
-        (lambda whole: whole.replace(b"B\x03\x00\x00\x00one", b"K\x01"), "'1' where a byte string|expected"),
-        (lambda whole: whole.replace(b"B\x03\x00\x00\x00one", b"X\x03\x00\x00\x00one"), "where a byte string was expected"),
-        (lambda whole: whole.replace(b"B\x03\x00\x00\x00one", b"]"), "'EMPTY_LIST' where a byte string"),
-        (lambda whole: whole.replace(b"B\x03\x00\x00\x00one", b"}"), "the opcode EMPTY_DICT is not one"),
-        (lambda whole: whole.replace(b"B\x03\x00\x00\x00one", b"h\x63"), "the opcode BINGET refers to something else"),
-        (lambda whole: whole.replace(b"B\x03\x00\x00\x00one", b""), "5 records where the header promises 6"),
-        (lambda whole: whole.replace(b"B\x03\x00\x00\x00one", b"B\x01\x00\x00\x00aB\x01\x00\x00\x00b"), "more records than the 6"),
-        (lambda whole: whole.replace(b"X\x02\x00\x00\x00O8", b"X\x02\x00\x00\x00i8"), "opening of an object array"),
-        (lambda whole: whole.replace(b"ndarray", b"memmap_"), "the global 'numpy memmap_'"),
-        (lambda whole: whole.replace(b"etb.", b"etbR."), "where a byte string was expected"),
-    ],
-)
+@pytest.mark.parametrize(("change", "problem"), [
+    (lambda whole: whole[:-1], "damaged or cut short|cut short"), (lambda whole: whole[:200], "damaged or cut short"),
+    (lambda whole: whole[: whole.index(b"]")], "damaged or cut short|opening of an object array"),
+    (lambda whole: whole.replace(b"B\x03\x00\x00\x00one", b"B\xff\xff\xff\xffone"), f"a record of {2**32 - 1} bytes"),
+    (lambda whole: whole.replace(b"B\x03\x00\x00\x00one", b"K\x01"), "'1' where a byte string|expected"),
+    (lambda whole: whole.replace(b"B\x03\x00\x00\x00one", b"X\x03\x00\x00\x00one"), "where a byte string was expected"),
+    (lambda whole: whole.replace(b"B\x03\x00\x00\x00one", b"]"), "'EMPTY_LIST' where a byte string"),
+    (lambda whole: whole.replace(b"B\x03\x00\x00\x00one", b"}"), "the opcode EMPTY_DICT is not one"),
+    (lambda whole: whole.replace(b"B\x03\x00\x00\x00one", b"h\x63"), "the opcode BINGET refers to something else"),
+    (lambda whole: whole.replace(b"B\x03\x00\x00\x00one", b""), "5 records where the header promises 6"),
+    (lambda whole: whole.replace(b"B\x03\x00\x00\x00one", b"B\x01\x00\x00\x00aB\x01\x00\x00\x00b"), "more records than the 6"),
+    (lambda whole: whole.replace(b"X\x02\x00\x00\x00O8", b"X\x02\x00\x00\x00i8"), "opening of an object array"),
+    (lambda whole: whole.replace(b"ndarray", b"memmap_"), "the global 'numpy memmap_'"),
+    (lambda whole: whole.replace(b"etb.", b"etbR."), "where a byte string was expected"),
+])  # fmt: skip
 def test_damaged_and_foreign_streams(tmp_path, change, problem):
     path = tmp_path / "r.npy"
     write_record_file(path, len(SOME), SOME)

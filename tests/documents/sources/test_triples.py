@@ -79,25 +79,18 @@ def test_a_table_with_a_text_stays_one(tmp_path):
 def test_what_is_wrong_with_a_row_is_counted(tmp_path):
     rows = [
         {"subject": "A", "relation": "of", "object": ["B", "C", 7, "B"]},
-        {"subject": "A", "relation": "of", "object": "C"},
-        {"subject": "A", "relation": "of"},
-        {"subject": "", "relation": "of", "object": "B"},
-        {"subject": "A", "relation": "  ", "object": "B"},
-        {"subject": "A", "relation": "of", "object": []},
-        {"subject": "A", "relation": "of", "object": None},
-        {"subject": "A", "relation": "of", "object": {"id": 3}},
-        {"subject": "A", "relation": "of", "object": True},
+        {"subject": "A", "relation": "of", "object": "C"}, {"subject": "A", "relation": "of"},
+        {"subject": "", "relation": "of", "object": "B"}, {"subject": "A", "relation": "  ", "object": "B"},
+        {"subject": "A", "relation": "of", "object": []}, {"subject": "A", "relation": "of", "object": None},
+        {"subject": "A", "relation": "of", "object": {"id": 3}}, {"subject": "A", "relation": "of", "object": True},
         ["A", "of", "B"],
-    ]
+    ]  # fmt: skip
     texts, rejected = documents(write(tmp_path / "facts.jsonl", "".join(json.dumps(row) + "\n" for row in rows) + "{broken\n"))
     assert texts == {"A": "A of B.\nA of C.\nA of 7."}
     assert rejected == {
-        "repeated triple": 2,
-        "no subject, relation or object": 5,
-        "id, title or text is not a string": 2,
-        "not an object": 1,
-        "bad json": 1,
-    }
+        "repeated triple": 2, "no subject, relation or object": 5, "id, title or text is not a string": 2,
+        "not an object": 1, "bad json": 1,
+    }  # fmt: skip
     table = write(tmp_path / "facts.csv", "subject,relation,object\nA,of\nA,of,B,C\nA,,B\n\nA,of,B\n")
     assert documents(table) == ({"A": "A of B."}, {"bad row of a table": 2, "no subject, relation or object": 1})
 

@@ -51,12 +51,9 @@ def test_pages_of_an_archive(tmp_path, name):
     records = list(iter_documents(path))
     found = [(r.doc_id, r.title, r.line) if isinstance(r, SourceDocument) else (r.reason, r.line) for r in records]
     assert found == [
-        ("http://a.org/1", "On snow 雪", 2),
-        ("http://a.org/4", "On packed", 8),
-        ("http://a.org/5", "On Москва", 10),
-        ("empty text", 12),
-        ("http://a.org/7", "On last", 14),
-    ]
+        ("http://a.org/1", "On snow 雪", 2), ("http://a.org/4", "On packed", 8), ("http://a.org/5", "On Москва", 10),
+        ("empty text", 12), ("http://a.org/7", "On last", 14),
+    ]  # fmt: skip
     assert isinstance(records[0], SourceDocument) and "people who like snow 雪" in records[0].text
 
 

@@ -25,18 +25,13 @@ def labelled(tmp_path):
     return path
 
 
-@pytest.mark.parametrize(
-    ("labels", "spans"),
-    [
-        ("O B-X I-X O I-X", [(1, 3, "X"), (4, 5, "X")]),
-        ("B-X B-X I-Y I-X", [(0, 1, "X"), (1, 2, "X"), (2, 3, "Y"), (3, 4, "X")]),
-        ("U-X B-X L-X S-Y B-Y E-Y I-Y", [(0, 1, "X"), (1, 3, "X"), (3, 4, "Y"), (4, 6, "Y"), (6, 7, "Y")]),
-        ("PER PER O LOC", [(0, 2, "PER"), (3, 4, "LOC")]),
-        ("B I O B", [(0, 2, ""), (3, 4, "")]),
-        ("B-foo-bar I-foo-bar", [(0, 2, "foo-bar")]),
-        ("", []),
-    ],
-)
+@pytest.mark.parametrize(("labels", "spans"), [
+    ("O B-X I-X O I-X", [(1, 3, "X"), (4, 5, "X")]),
+    ("B-X B-X I-Y I-X", [(0, 1, "X"), (1, 2, "X"), (2, 3, "Y"), (3, 4, "X")]),
+    ("U-X B-X L-X S-Y B-Y E-Y I-Y", [(0, 1, "X"), (1, 3, "X"), (3, 4, "Y"), (4, 6, "Y"), (6, 7, "Y")]),
+    ("PER PER O LOC", [(0, 2, "PER"), (3, 4, "LOC")]), ("B I O B", [(0, 2, ""), (3, 4, "")]),
+    ("B-foo-bar I-foo-bar", [(0, 2, "foo-bar")]), ("", []),
+])  # fmt: skip
 def test_spans_of_labels(labels, spans):
     assert spans_of(labels.split()) == spans
 
@@ -75,19 +70,14 @@ def test_columns_and_compressed_files_read_the_same(labelled, tmp_path):
     assert read_labelled(tmp_path / "gold.jsonl.xz") == rows
 
 
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        ("", "no sentence"),
-        ("\n \n", "no sentence"),
-        ('{"tokens": ["a"], "tags": ["O"]}\n{"tokens": ["a"]}\n', "bad.txt:2: .*KeyError"),
-        ('{"tokens": ["a"], "tags": ["O"]}\n[1]\n', "bad.txt:2: "),
-        ('{"tokens": ["a", "b"], "tags": ["O"]}\n', "2 tokens but 1 tags"),
-        ('{"tokens": "ab", "tags": ["O", "O"]}\n', "lists of strings"),
-        ('{"tokens": [1], "tags": ["O"]}\n', "lists of strings"),
-        ("word\n", "one column"),
-    ],
-)
+@pytest.mark.parametrize(("content", "problem"), [
+    ("", "no sentence"), ("\n \n", "no sentence"),
+    ('{"tokens": ["a"], "tags": ["O"]}\n{"tokens": ["a"]}\n', "bad.txt:2: .*KeyError"),
+    ('{"tokens": ["a"], "tags": ["O"]}\n[1]\n', "bad.txt:2: "),
+    ('{"tokens": ["a", "b"], "tags": ["O"]}\n', "2 tokens but 1 tags"),
+    ('{"tokens": "ab", "tags": ["O", "O"]}\n', "lists of strings"),
+    ('{"tokens": [1], "tags": ["O"]}\n', "lists of strings"), ("word\n", "one column"),
+])  # fmt: skip
 def test_files_that_cannot_be_read(content, problem, tmp_path):
     path = tmp_path / "bad.txt"
     path.write_text(content)

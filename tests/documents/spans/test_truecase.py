@@ -17,35 +17,24 @@ def marked(tagger, text):
 @pytest.fixture(scope="module")
 def truecase():
     casing = CasingCounts()
-    casing.add(
-        [
-            "We saw London and the Thames when the king came.",
-            "He met Ada Lovelace in Paris, where the bank was closed.",
-            "A dog ran from London to Paris in the rain while it was wet.",
-            "She said that in Rome the painter Vincent van Gogh is in the news.",
-            "Later the King spoke and the king left and the king slept.",
-        ]
-    )
+    casing.add( [
+        "We saw London and the Thames when the king came.", "He met Ada Lovelace in Paris, where the bank was closed.",
+        "A dog ran from London to Paris in the rain while it was wet.",
+        "She said that in Rome the painter Vincent van Gogh is in the news.",
+        "Later the King spoke and the king left and the king slept.",
+    ])  # fmt: skip
     return TruecaseTagger(casing.table())
 
 
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        ("The river Thames runs through London.", ["Thames", "London"]),
-        ("London is wet.", ["London"]),
-        ("Dog food is cheap in Zanzibar.", ["Zanzibar"]),
-        ("The Bank of England is in London.", ["Bank of England", "London"]),
-        ("It shows Vincent van Gogh at work.", ["Vincent van Gogh"]),
-        ("He read J. R. R. Tolkien's books.", ["J. R. R. Tolkien"]),
-        ("It belongs to NASA.", ["NASA"]),
-        ("Zyxco Holdings was sold.", ["Zyxco Holdings"]),
-        ("Then the King came.", []),
-        ("THE BANK WAS CLOSED IN LONDON TODAY", []),
-        ("When I was there it rained.", []),
-        ("", []),
-    ],
-)
+@pytest.mark.parametrize(("text", "names"), [
+    ("The river Thames runs through London.", ["Thames", "London"]), ("London is wet.", ["London"]),
+    ("Dog food is cheap in Zanzibar.", ["Zanzibar"]),
+    ("The Bank of England is in London.", ["Bank of England", "London"]),
+    ("It shows Vincent van Gogh at work.", ["Vincent van Gogh"]),
+    ("He read J. R. R. Tolkien's books.", ["J. R. R. Tolkien"]), ("It belongs to NASA.", ["NASA"]),
+    ("Zyxco Holdings was sold.", ["Zyxco Holdings"]), ("Then the King came.", []),
+    ("THE BANK WAS CLOSED IN LONDON TODAY", []), ("When I was there it rained.", []), ("", []),
+])  # fmt: skip
 def test_truecase(truecase, text, names):
     assert marked(truecase, text) == names
 

@@ -59,13 +59,10 @@ def test_articles_and_what_is_left_out(tmp_path):
     path = tmp_path / "wiki.xml"
     pages = [
         page(1, "Cat &amp; dog", "A '''cat''' [[Resym:x.jpg]]is here.\n== References ==\n&lt;ref>x&lt;/ref>"),
-        page(2, "Old name", "#REDIRECT [[Cat]]", extra='<redirect title="Cat" />'),
-        page(3, "Talk:Cat", "Talk.", ns="1"),
-        page(4, "Mercury", "It may mean: {{disambig}}"),
-        page(5, "List of cats", "* Tom"),
-        page(6, "Data", "{}", revision="<model>json</model>"),
-        page(7, "Empty", "{{only|templates}}"),
-    ]
+        page(2, "Old name", "#REDIRECT [[Cat]]", extra='<redirect title="Cat" />'), page(3, "Talk:Cat", "Talk.", ns="1"),
+        page(4, "Mercury", "It may mean: {{disambig}}"), page(5, "List of cats", "* Tom"),
+        page(6, "Data", "{}", revision="<model>json</model>"), page(7, "Empty", "{{only|templates}}"),
+    ]  # fmt: skip
     path.write_text(dump(*pages), "utf-8")
     records = list(read_wikidump(path))
     assert records == [
@@ -137,15 +134,11 @@ def test_truncated_compression(tmp_path, ending):
     assert ending == ".xz" or len(whole) >= 4
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        ("<rss><channel/></rss>", "this is not a MediaWiki XML dump"),
-        ("plain text", "this is not a MediaWiki XML dump"),
-        ("", "this is not a MediaWiki XML dump"),
-        ('<!DOCTYPE a [<!ENTITY b "c"><!ENTITY d "&b;&b;">]><mediawiki>&d;</mediawiki>', "document type"),
-    ],
-)
+@pytest.mark.parametrize(("content", "said"), [
+    ("<rss><channel/></rss>", "this is not a MediaWiki XML dump"), ("plain text", "this is not a MediaWiki XML dump"),
+    ("", "this is not a MediaWiki XML dump"),
+    ('<!DOCTYPE a [<!ENTITY b "c"><!ENTITY d "&b;&b;">]><mediawiki>&d;</mediawiki>', "document type"),
+])  # fmt: skip
 def test_no_dump(tmp_path, content, said):
     path = tmp_path / "other.xml"
     path.write_text(content, "utf-8")

@@ -16,13 +16,10 @@ STAGES = ("corpus", "warm", "ict", "pretrain", "finetune")
 TRAINED = ("finetune", "ict", "pretrain", "warm")
 # As the demo: the structured start (three layers, heads of 32), bfloat16, partners and more hidden wordpieces.
 OVERRIDES = {
-    "run": {"bf16": True},
-    "model": {"hidden": 64, "layers": 3},
-    "warm": {"steps": 8, "check_every": 4, "least_steps": 8},
-    "ict": {"steps": 8},
-    "pretrain": {"steps": 8, "refresh_every": 3},
-    "finetune": {"steps": 8},
-}
+    "run": {"bf16": True}, "model": {"hidden": 64, "layers": 3},
+    "warm": {"steps": 8, "check_every": 4, "least_steps": 8}, "ict": {"steps": 8},
+    "pretrain": {"steps": 8, "refresh_every": 3}, "finetune": {"steps": 8},
+}  # fmt: skip
 
 
 def weights(run):

@@ -15,48 +15,27 @@ from realm.experiments.world.atlas import build_atlas, separate_answers, write_a
 from realm.experiments.world.tables import bare, fields, load_domains, normalise_answer, parse_domain, slug
 
 FACTS = [
-    ("countries/france", "capital", "Paris"),
-    ("countries/united-kingdom", "currency", "pound sterling"),
-    ("countries/united-kingdom", "capital", "London"),
-    ("countries/japan", "currency", "yen"),
-    ("countries/japan", "highest", "Mount Fuji"),
-    ("countries/canada", "capital", "Ottawa"),
-    ("countries/australia", "capital", "Canberra"),
-    ("countries/brazil", "language", "Portuguese"),
-    ("countries/egypt", "capital", "Cairo"),
-    ("countries/germany", "code", "49"),
-    ("countries/italy", "domain", ".it"),
-    ("countries/hungary", "currency", "forint"),
-    ("countries/kenya", "capital", "Nairobi"),
-    ("countries/netherlands", "capital", "Amsterdam"),
-    ("countries/poland", "capital", "Warsaw"),
-    ("countries/thailand", "currency", "baht"),
-    ("rivers/rhine", "mouth", "North Sea"),
-    ("rivers/danube", "mouth", "Black Sea"),
-    ("rivers/volga", "mouth", "Caspian Sea"),
-    ("rivers/seine", "length", "777"),
-    ("rivers/blue-nile", "source", "Lake Tana"),
-    ("rivers/mississippi-river", "source", "Lake Itasca"),
-    ("mountains/mount-everest", "height", "8849"),
-    ("mountains/mount-everest", "year", "1953"),
-    ("mountains/mont-blanc", "height", "4810"),
-    ("mountains/matterhorn", "year", "1865"),
-    ("mountains/k2", "range", "Karakoram"),
-    ("mountains/kilimanjaro", "height", "5895"),
-    ("lakes/lake-baikal", "depth", "1642"),
-    ("lakes/lake-baikal", "outflow", "Angara"),
-    ("lakes/lake-geneva", "outflow", "Rhône"),
-    ("islands/sicily", "peak", "Mount Etna"),
-    ("islands/tenerife", "peak", "Teide"),
-    ("islands/corsica", "town", "Ajaccio"),
-    ("cities/agra", "landmark", "Taj Mahal"),
-    ("cities/florence", "water", "Arno"),
-    ("cities/munich", "region", "Bavaria"),
-    ("us_states/texas", "capital", "Austin"),
-    ("us_states/alaska", "year", "1959"),
-    ("us_states/california", "nickname", "Golden State"),
-    ("us_states/florida", "code", "FL"),
-]
+    ("countries/france", "capital", "Paris"), ("countries/united-kingdom", "currency", "pound sterling"),
+    ("countries/united-kingdom", "capital", "London"), ("countries/japan", "currency", "yen"),
+    ("countries/japan", "highest", "Mount Fuji"), ("countries/canada", "capital", "Ottawa"),
+    ("countries/australia", "capital", "Canberra"), ("countries/brazil", "language", "Portuguese"),
+    ("countries/egypt", "capital", "Cairo"), ("countries/germany", "code", "49"), ("countries/italy", "domain", ".it"),
+    ("countries/hungary", "currency", "forint"), ("countries/kenya", "capital", "Nairobi"),
+    ("countries/netherlands", "capital", "Amsterdam"), ("countries/poland", "capital", "Warsaw"),
+    ("countries/thailand", "currency", "baht"), ("rivers/rhine", "mouth", "North Sea"),
+    ("rivers/danube", "mouth", "Black Sea"), ("rivers/volga", "mouth", "Caspian Sea"),
+    ("rivers/seine", "length", "777"), ("rivers/blue-nile", "source", "Lake Tana"),
+    ("rivers/mississippi-river", "source", "Lake Itasca"), ("mountains/mount-everest", "height", "8849"),
+    ("mountains/mount-everest", "year", "1953"), ("mountains/mont-blanc", "height", "4810"),
+    ("mountains/matterhorn", "year", "1865"), ("mountains/k2", "range", "Karakoram"),
+    ("mountains/kilimanjaro", "height", "5895"), ("lakes/lake-baikal", "depth", "1642"),
+    ("lakes/lake-baikal", "outflow", "Angara"), ("lakes/lake-geneva", "outflow", "Rhône"),
+    ("islands/sicily", "peak", "Mount Etna"), ("islands/tenerife", "peak", "Teide"),
+    ("islands/corsica", "town", "Ajaccio"), ("cities/agra", "landmark", "Taj Mahal"),
+    ("cities/florence", "water", "Arno"), ("cities/munich", "region", "Bavaria"),
+    ("us_states/texas", "capital", "Austin"), ("us_states/alaska", "year", "1959"),
+    ("us_states/california", "nickname", "Golden State"), ("us_states/florida", "code", "FL"),
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -178,13 +157,10 @@ def test_separate_answers():
     def question(id_, answer):
         return {"id": id_, "answers": [answer]}
 
-    splits = separate_answers(
-        {
-            "train": [question(f"d/{i}/k/0", "the Euro") for i in range(3)] + [question("d/5/k/0", "Yen")],
-            "dev": [question("d/6/k/0", "euro")],
-            "test": [question("d/7/k/0", "yen"), question("d/8/k/0", "baht")],
-        }
-    )
+    splits = separate_answers( {
+        "train": [question(f"d/{i}/k/0", "the Euro") for i in range(3)] + [question("d/5/k/0", "Yen")],
+        "dev": [question("d/6/k/0", "euro")], "test": [question("d/7/k/0", "yen"), question("d/8/k/0", "baht")],
+    })  # fmt: skip
     assert [q["id"] for q in splits["train"]] == ["d/0/k/0", "d/1/k/0", "d/2/k/0"]
     assert splits["dev"] == []
     assert [q["id"] for q in splits["test"]] == ["d/7/k/0", "d/8/k/0"]
@@ -197,14 +173,9 @@ def test_deterministic(tmp_path):
         digests.append({f.name: hashlib.sha256(f.read_bytes()).hexdigest() for f in sorted((tmp_path / name).iterdir())})
     assert digests[0] == digests[1]
     assert set(digests[0]) == {
-        "documents.jsonl",
-        "gazetteer.txt",
-        "qa_train.jsonl",
-        "qa_dev.jsonl",
-        "qa_test.jsonl",
-        "invented.jsonl",
+        "documents.jsonl", "gazetteer.txt", "qa_train.jsonl", "qa_dev.jsonl", "qa_test.jsonl", "invented.jsonl",
         "invented_qa.jsonl",
-    }
+    }  # fmt: skip
     lines = (tmp_path / "a" / "documents.jsonl").read_text(encoding="utf-8").splitlines()
     assert set(json.loads(lines[0])) == {"id", "title", "text"}
 
@@ -258,14 +229,11 @@ def test_helpers():
     assert count_tokens("It rises, slowly.") == 5
 
 
-@pytest.mark.parametrize(
-    ("table", "wording", "message"),
-    [
-        ("name,size\nX,1,2\n", "", "wrong number of cells"),
-        ("name,size\nX,1\n", "statements = ['{name} {value}']", "fewer than"),
-        ("name,size\nX,1\n", "statements = ['a {name}', 'b', 'c', 'd']\nask = false", "in 'a"),
-    ],
-)
+@pytest.mark.parametrize(("table", "wording", "message"), [
+    ("name,size\nX,1,2\n", "", "wrong number of cells"),
+    ("name,size\nX,1\n", "statements = ['{name} {value}']", "fewer than"),
+    ("name,size\nX,1\n", "statements = ['a {name}', 'b', 'c', 'd']\nask = false", "in 'a"),
+])  # fmt: skip
 def test_bad_tables_are_refused(table, wording, message):
     spec = f"domain = 'd'\ntitles = ['{{name}}', 'On {{name}}']\n[facts.size]\n{wording or 'statements = []'}\n"
     with pytest.raises(ValueError, match=message):

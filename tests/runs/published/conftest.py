@@ -9,25 +9,14 @@ import torch
 from safetensors.torch import save_file
 
 CONFIG = {
-    "model_type": "realm",
-    "hidden_size": 32,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 4,
-    "intermediate_size": 37,
-    "max_position_embeddings": 64,
-    "retriever_proj_size": 16,
-    "span_hidden_size": 8,
-    "max_span_width": 4,
-    "pad_token_id": 1,
-}
+    "model_type": "realm", "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 37,
+    "max_position_embeddings": 64, "retriever_proj_size": 16, "span_hidden_size": 8, "max_span_width": 4, "pad_token_id": 1,
+}  # fmt: skip
 RECORDS = [
+    "The pound sterling is the currency of the United Kingdom.", "Zürich lies on the Limmat. It is the largest city of Switzerland.",
+    "Alan Mathison Turing was a pioneer of computer science. He was born in 1912.", "", "Ōsaka and Kyōto are cities in Japan.",
     "The pound sterling is the currency of the United Kingdom.",
-    "Zürich lies on the Limmat. It is the largest city of Switzerland.",
-    "Alan Mathison Turing was a pioneer of computer science. He was born in 1912.",
-    "",
-    "Ōsaka and Kyōto are cities in Japan.",
-    "The pound sterling is the currency of the United Kingdom.",
-]
+]  # fmt: skip
 PIECES = ["the", "pound", "currency", "of", "is", "a", "city", "alan", "turing", "in", "who", "what", "##s", "##ing", ".", "?"]
 LETTERS = [*string.ascii_lowercase, *string.digits]
 VOCABULARY = list(dict.fromkeys(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *PIECES, *LETTERS, *(f"##{c}" for c in LETTERS)]))

@@ -101,24 +101,12 @@ def test_a_hostile_record_file(publish, refused, tmp_path):
     assert "block_records.npy: record 0 is not UTF-8" in refused(directory)
 
 
-@pytest.mark.parametrize(
-    "sizes",
-    [
-        {"num_hidden_layers": 2**24},
-        {"hidden_size": 2**20, "num_attention_heads": 4},
-        {"vocab_size": 2**24},
-        {"max_position_embeddings": 2**24},
-        {"intermediate_size": 2**24},
-        {"retriever_proj_size": 2**24},
-        {"hidden_size": 10**30},
-        {"num_hidden_layers": -1},
-        {"hidden_size": "huge"},
-        {"hidden_size": 32.5},
-        {"num_attention_heads": 5},
-        {"hidden_act": "relu"},
-        {"position_embedding_type": "relative_key"},
-    ],
-)
+@pytest.mark.parametrize("sizes", [
+    {"num_hidden_layers": 2**24}, {"hidden_size": 2**20, "num_attention_heads": 4}, {"vocab_size": 2**24},
+    {"max_position_embeddings": 2**24}, {"intermediate_size": 2**24}, {"retriever_proj_size": 2**24},
+    {"hidden_size": 10**30}, {"num_hidden_layers": -1}, {"hidden_size": "huge"}, {"hidden_size": 32.5},
+    {"num_attention_heads": 5}, {"hidden_act": "relu"}, {"position_embedding_type": "relative_key"},
+])  # fmt: skip
 def test_a_configuration_that_does_not_fit(publish, refused, sizes):
     """A terabyte is asked for, or nonsense: refused from names and shapes, before a network is built."""
     line = refused(reconfigure(publish("embedder"), **sizes))

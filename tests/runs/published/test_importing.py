@@ -25,13 +25,9 @@ from realm.text.tokenizer import train_wordpiece
 from .conftest import KINDS, RECORDS, Publish, tensors_of
 
 EXPECTED = {
-    "embedder": {"embedder"},
-    "scorer": {"embedder", "document_embedder"},
-    "encoder": {"encoder"},
-    "reader": {"reader"},
-    "openqa": {"embedder", "reader"},
-    "bert": {"embedder", "encoder"},
-}
+    "embedder": {"embedder"}, "scorer": {"embedder", "document_embedder"}, "encoder": {"encoder"}, "reader": {"reader"},
+    "openqa": {"embedder", "reader"}, "bert": {"embedder", "encoder"},
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin"])

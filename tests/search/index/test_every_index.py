@@ -205,23 +205,18 @@ def test_empty_index_empty_batch_and_k_zero(kind):
     assert one.search(torch.ones(2, 8), 3).ids.tolist() == [[0, -1, -1]] * 2
 
 
-@pytest.mark.parametrize(
-    ("vectors", "ids", "live", "match"),
-    [
-        (np.array([[1.0, np.nan]], np.float32), [3], None, "vector 0 .*not finite"),
-        (np.array([[1.0, 1.0], [np.inf, 0]], np.float32), [3, 4], None, "vector 1 .*not finite"),
-        (np.array([[1.0, 1.0], [-np.inf, np.inf]], np.float32), [3, 4], None, "vector 1 .*not finite"),
-        (np.array([[1.0, 1.0], [1e300, 0]]), [3, 4], None, "vector 1 .*not finite"),
-        (np.ones((2, 2), np.int32), [3, 4], None, "floating point"),
-        (np.ones(2, np.float32), [3, 4], None, r"\[n,d\]"),
-        (np.ones((2, 0), np.float32), [3, 4], None, r"\[n,d\]"),
-        (np.ones((2, 2049), np.float32), [3, 4], None, "d of 1 to 2048"),
-        (np.ones((2, 2), np.float32), [3], None, r"int64 \[2\]"),
-        (np.ones((2, 2), np.float32), [4, 4], None, "ascending"),
-        (np.ones((2, 2), np.float32), [-1, 4], None, "non-negative"),
-        (np.ones((2, 2), np.float32), [3, 4], [True], r"bool \[2\]"),
-    ],
-)
+@pytest.mark.parametrize(("vectors", "ids", "live", "match"), [
+    (np.array([[1.0, np.nan]], np.float32), [3], None, "vector 0 .*not finite"),
+    (np.array([[1.0, 1.0], [np.inf, 0]], np.float32), [3, 4], None, "vector 1 .*not finite"),
+    (np.array([[1.0, 1.0], [-np.inf, np.inf]], np.float32), [3, 4], None, "vector 1 .*not finite"),
+    (np.array([[1.0, 1.0], [1e300, 0]]), [3, 4], None, "vector 1 .*not finite"),
+    (np.ones((2, 2), np.int32), [3, 4], None, "floating point"), (np.ones(2, np.float32), [3, 4], None, r"\[n,d\]"),
+    (np.ones((2, 0), np.float32), [3, 4], None, r"\[n,d\]"),
+    (np.ones((2, 2049), np.float32), [3, 4], None, "d of 1 to 2048"),
+    (np.ones((2, 2), np.float32), [3], None, r"int64 \[2\]"), (np.ones((2, 2), np.float32), [4, 4], None, "ascending"),
+    (np.ones((2, 2), np.float32), [-1, 4], None, "non-negative"),
+    (np.ones((2, 2), np.float32), [3, 4], [True], r"bool \[2\]"),
+])  # fmt: skip
 @pytest.mark.filterwarnings("ignore:overflow")
 def test_bad_input_is_refused_at_build(kind, vectors, ids, live, match):
     with pytest.raises(SnapshotError, match=match):

@@ -9,50 +9,43 @@ import unicodedata
 import pytest
 from hypothesis import given, strategies as st
 
-from realm.text.matching.answers import exact_match, f1, normalised_ranges, normalize_answer, regex_match
+from realm.text.matching.answers import (
+    exact_match,
+    f1,
+    normalised_ranges,
+    normalize_answer,
+    padded_parts,
+    raw_ranges,
+    regex_match,
+    token_words,
+)
 from realm.text.matching.patterns import PatternSearch
 
 CATASTROPHIC = "(a|a|aa)+$"
 HOSTILE_TEXT = "a" * 200 + "b"
 
 
-@pytest.mark.parametrize(
-    ("text", "normalized"),
-    [
-        ("The Beatles", "beatles"),
-        ("a An THE", ""),
-        ("A", ""),
-        ("Another theme", "another theme"),  # articles are whole words
-        ("theatre, an; the.", "theatre"),
-        ("A.", ""),  # punctuation goes first, so the article is bare
-        ("the-end", "theend"),  # and an article glued by punctuation is none
-        ("a_b", "ab"),
-        ("U.S.A.", "usa"),
-        ("U. S. A.", "u s"),  # the last letter has become an article
-        ("rock-n-roll", "rocknroll"),
-        ("Ocean's Eleven", "oceans eleven"),
-        ("don’t", "don’t"),  # a typographic apostrophe is not ASCII
-        ("“quoted”", "“quoted”"),
-        ("1,000,000", "1000000"),
-        ("$5.50", "550"),
-        ("  many \t spaces\n", "many spaces"),
-        ("no\u00a0break", "no break"),
-        ("Caf\u00e9", "cafe\u0301"),  # decomposed, not removed
-        ("cafe\u0301", "cafe\u0301"),
-        ("\u00e0 la carte", "\u0300 la carte"),  # NFD makes it an article with an accent behind it
-        ("Ångström", "\u030angstro\u0308m"),  # and so does any word that begins with an accented a
-        ("São Paulo", "sa\u0303o paulo"),
-        ("İstanbul", "i\u0307stanbul"),
-        ("STRASSE", "strasse"),
-        ("Straße", "straße"),  # lower case, not case folding
-        ("①", "①"),  # NFD, not NFKD
-        ("ﬁn", "ﬁn"),
-        ("한국", unicodedata.normalize("NFD", "한국")),
-        ("東京、日本", "東京、日本"),
-        ("", ""),
-        ("!?", ""),
-    ],
-)
+@pytest.mark.parametrize(("text", "normalized"), [
+    ("The Beatles", "beatles"), ("a An THE", ""), ("A", ""),
+    ("Another theme", "another theme"),  # articles are whole words
+    ("theatre, an; the.", "theatre"),
+    ("A.", ""),  # punctuation goes first, so the article is bare
+    ("the-end", "theend"),  # and an article glued by punctuation is none
+    ("a_b", "ab"), ("U.S.A.", "usa"),
+    ("U. S. A.", "u s"),  # the last letter has become an article
+    ("rock-n-roll", "rocknroll"), ("Ocean's Eleven", "oceans eleven"),
+    ("don’t", "don’t"),  # a typographic apostrophe is not ASCII
+    ("“quoted”", "“quoted”"), ("1,000,000", "1000000"), ("$5.50", "550"), ("  many \t spaces\n", "many spaces"),
+    ("no\u00a0break", "no break"),
+    ("Caf\u00e9", "cafe\u0301"),  # decomposed, not removed
+    ("cafe\u0301", "cafe\u0301"),
+    ("\u00e0 la carte", "\u0300 la carte"),  # NFD makes it an article with an accent behind it
+    ("Ångström", "\u030angstro\u0308m"),  # and so does any word that begins with an accented a
+    ("São Paulo", "sa\u0303o paulo"), ("İstanbul", "i\u0307stanbul"), ("STRASSE", "strasse"),
+    ("Straße", "straße"),  # lower case, not case folding
+    ("①", "①"),  # NFD, not NFKD
+    ("ﬁn", "ﬁn"), ("한국", unicodedata.normalize("NFD", "한국")), ("東京、日本", "東京、日本"), ("", ""), ("!?", ""),
+])  # fmt: skip
 def test_normalize(text, normalized):
     assert normalize_answer(text) == normalized
 
@@ -64,56 +57,38 @@ def test_equivalent_encodings_normalize_alike(text):
     assert "  " not in forms.pop()
 
 
-@pytest.mark.parametrize(
-    ("prediction", "answers", "match"),
-    [
-        ("the beatles", ["The Beatles!"], True),
-        ("Caf\u00e9", ["cafe\u0301"], True),
-        ("café", ["cafe"], False),
-        ("London", ["Paris", "Rome", "london."], True),  # several references: any
-        ("London", ["Paris", "Rome"], False),
-        ("London England", ["London"], False),
-        ("14 February", ["14th February"], False),
-        ("a", ["the"], True),  # both are empty
-        ("", [""], True),
-        ("x", [""], False),
-        ("x", [], False),
-    ],
-)
+@pytest.mark.parametrize(("prediction", "answers", "match"), [
+    ("the beatles", ["The Beatles!"], True), ("Caf\u00e9", ["cafe\u0301"], True), ("café", ["cafe"], False),
+    ("London", ["Paris", "Rome", "london."], True),  # several references: any
+    ("London", ["Paris", "Rome"], False), ("London England", ["London"], False),
+    ("14 February", ["14th February"], False),
+    ("a", ["the"], True),  # both are empty
+    ("", [""], True), ("x", [""], False), ("x", [], False),
+])  # fmt: skip
 def test_exact_match(prediction, answers, match):
     assert exact_match(prediction, answers) is match
 
 
-@pytest.mark.parametrize(
-    ("prediction", "patterns", "match"),
-    [
-        ("1969", ["1969"], True),
-        ("1969 or so", ["1969"], True),  # open at the end
-        ("in 1969", ["1969"], False),  # anchored at the start
-        ("in 1969", [".*1969"], True),
-        ("x\n1969", ["^1969"], False),  # multi-line moves ^, not the start of match
-        ("1969\nx", ["1969$"], True),  # but it does move $
-        ("x\n1969", [".*1969"], False),  # no DOTALL
-        ("NEIL armstrong", ["neil\\s+Armstrong"], True),
-        ("Ελλάδα", ["ελλ.δα"], True),
-        ("٣٤", ["\\d+"], True),  # Unicode digits
-        (" 1969", ["1969"], False),  # the raw prediction, not the normalised one
-        ("The Beatles", ["beatles"], False),
-        ("caf\u00e9", ["cafe\u0301"], False),
-        ("1969", ["(", "[", "*", "1969"], True),  # invalid patterns are skipped
-        ("(", ["("], False),
-        ("x", ["(?P<"], False),
-        ("x", ["(?L)x"], False),  # contradicting flags
-        ("x", ["x{99999999999}"], False),
-        ("x", ["(" * 3000 + "x" + ")" * 3000], False),  # deeper than the stack
-        ("x", ["\\"], False),
-        ("", [""], True),
-        ("anything", [""], True),
-        ("x", [], False),
-        ("Mt. Everest", ["(Mount|Mt\\.?) Everest"], True),
-        ("second", ["first", "sec(ond)?"], True),
-    ],
-)
+@pytest.mark.parametrize(("prediction", "patterns", "match"), [
+    ("1969", ["1969"], True),
+    ("1969 or so", ["1969"], True),  # open at the end
+    ("in 1969", ["1969"], False),  # anchored at the start
+    ("in 1969", [".*1969"], True),
+    ("x\n1969", ["^1969"], False),  # multi-line moves ^, not the start of match
+    ("1969\nx", ["1969$"], True),  # but it does move $
+    ("x\n1969", [".*1969"], False),  # no DOTALL
+    ("NEIL armstrong", ["neil\\s+Armstrong"], True), ("Ελλάδα", ["ελλ.δα"], True),
+    ("٣٤", ["\\d+"], True),  # Unicode digits
+    (" 1969", ["1969"], False),  # the raw prediction, not the normalised one
+    ("The Beatles", ["beatles"], False), ("caf\u00e9", ["cafe\u0301"], False),
+    ("1969", ["(", "[", "*", "1969"], True),  # invalid patterns are skipped
+    ("(", ["("], False), ("x", ["(?P<"], False),
+    ("x", ["(?L)x"], False),  # contradicting flags
+    ("x", ["x{99999999999}"], False),
+    ("x", ["(" * 3000 + "x" + ")" * 3000], False),  # deeper than the stack
+    ("x", ["\\"], False), ("", [""], True), ("anything", [""], True), ("x", [], False),
+    ("Mt. Everest", ["(Mount|Mt\\.?) Everest"], True), ("second", ["first", "sec(ond)?"], True),
+])  # fmt: skip
 def test_regex_match(prediction, patterns, match):
     assert regex_match(prediction, patterns) is match
 
@@ -143,20 +118,14 @@ def test_no_pattern_raises(pattern):
     assert PatternSearch(timeout_s=0.05).found("aab1", [pattern]) in (True, False)
 
 
-@pytest.mark.parametrize(
-    ("prediction", "answers", "score"),
-    [
-        ("the big cat", ["big cat"], 1.0),
-        ("big cat", ["cat"], 2 / 3),
-        ("cat cat", ["cat"], 2 / 3),  # multisets
-        ("dog", ["cat"], 0.0),
-        ("Neil Armstrong", ["Buzz Aldrin", "Neil A. Armstrong", "Armstrong"], 1.0),  # "A" is an article; the best reference counts
-        ("the", ["a"], 1.0),  # nothing left on both sides
-        ("the", ["cat"], 0.0),
-        ("cat", ["!"], 0.0),
-        ("cat", [], 0.0),
-    ],
-)
+@pytest.mark.parametrize(("prediction", "answers", "score"), [
+    ("the big cat", ["big cat"], 1.0), ("big cat", ["cat"], 2 / 3),
+    ("cat cat", ["cat"], 2 / 3),  # multisets
+    ("dog", ["cat"], 0.0),
+    ("Neil Armstrong", ["Buzz Aldrin", "Neil A. Armstrong", "Armstrong"], 1.0),  # "A" is an article; the best reference counts
+    ("the", ["a"], 1.0),  # nothing left on both sides
+    ("the", ["cat"], 0.0), ("cat", ["!"], 0.0), ("cat", [], 0.0),
+])  # fmt: skip
 def test_f1(prediction, answers, score):
     assert f1(prediction, answers) == pytest.approx(score)
 
@@ -169,45 +138,30 @@ def test_f1_is_bounded_symmetric_and_one_for_exact_matches(one, other):
     assert score == 1.0 or not exact_match(one, [other])
 
 
-@pytest.mark.parametrize(
-    ("text", "answers", "found"),
-    [
-        ("Paris is the capital of France.", ["France"], True),
-        ("He joined the party.", ["art"], False),  # words, not characters
-        ("The United States of America", ["states of America"], True),
-        ("The United States, of a sort, America", ["States of America"], False),
-        ("States of the America", ["states of America"], True),  # articles are gone on both sides
-        ("In the café", ["cafe\u0301"], True),
-        ("In the café", ["cafe"], False),
-        ("New York-based", ["New York"], True),  # right if marked alone
-        ("rock-n-roll", ["rock n roll"], False),  # deleted punctuation joins words
-        ("nothing here", ["the"], False),  # an answer without words is nowhere
-        ("nothing here", ["?", ""], False),
-        ("", ["x"], False),
-        ("x", [], False),
-        ("one two", ["one two three"], False),
-        ("last word", ["first", "WORD"], True),
-        ("one two", ["two"], True),
-        ("a one", ["one"], True),
-        ("line\nbreak", ["line break"], True),
-    ],
-)
+@pytest.mark.parametrize(("text", "answers", "found"), [
+    ("Paris is the capital of France.", ["France"], True),
+    ("He joined the party.", ["art"], False),  # words, not characters
+    ("The United States of America", ["states of America"], True),
+    ("The United States, of a sort, America", ["States of America"], False),
+    ("States of the America", ["states of America"], True),  # articles are gone on both sides
+    ("In the café", ["cafe\u0301"], True), ("In the café", ["cafe"], False),
+    ("New York-based", ["New York"], True),  # right if marked alone
+    ("rock-n-roll", ["rock n roll"], False),  # deleted punctuation joins words
+    ("nothing here", ["the"], False),  # an answer without words is nowhere
+    ("nothing here", ["?", ""], False), ("", ["x"], False), ("x", [], False), ("one two", ["one two three"], False),
+    ("last word", ["first", "WORD"], True), ("one two", ["two"], True), ("a one", ["one"], True),
+    ("line\nbreak", ["line break"], True),
+])  # fmt: skip
 def test_contains_string(text, answers, found):
     assert bool(normalised_ranges(text, answers)) is found
 
 
-@pytest.mark.parametrize(
-    ("text", "patterns", "found"),
-    [
-        ("He landed in 1969.", ["196\\d"], True),  # anywhere, unlike regex_match
-        ("one\ntwo", ["^two$"], True),
-        ("PARIS", ["paris"], True),
-        ("party", ["art"], True),  # a pattern that wants words says so
-        ("party", ["\\bart\\b"], False),
-        ("(", ["(", "\\("], True),
-        (HOSTILE_TEXT, ["(a|a|aa)+c"], False),
-    ],
-)
+@pytest.mark.parametrize(("text", "patterns", "found"), [
+    ("He landed in 1969.", ["196\\d"], True),  # anywhere, unlike regex_match
+    ("one\ntwo", ["^two$"], True), ("PARIS", ["paris"], True),
+    ("party", ["art"], True),  # a pattern that wants words says so
+    ("party", ["\\bart\\b"], False), ("(", ["(", "\\("], True), (HOSTILE_TEXT, ["(a|a|aa)+c"], False),
+])  # fmt: skip
 def test_contains_regex(text, patterns, found):
     assert PatternSearch(timeout_s=0.1).found(text, patterns) is found
 
@@ -216,3 +170,88 @@ def test_one_string_is_refused_as_references():
     for function in (exact_match, regex_match, f1):
         with pytest.raises(TypeError, match="sequence"):
             function("abc", "abc")
+
+
+TEXT = "“The Beatles” (Liverpool, 1960) met the beatles; BEATLES, naïve café-goers."
+
+
+def written(text, ranges):
+    return [text[start:end] for start, end in ranges]
+
+
+@pytest.mark.parametrize(("answers", "found"), [
+    (["Liverpool"], ["Liverpool"]), (["The Liverpool!"], ["Liverpool"]),
+    (["liverpool 1960"], ["Liverpool, 1960"]),  # the document's own comma
+    (["Beatles"], ["beatles", "BEATLES"]),  # typographic quotes belong to their word
+    (["met the beatles"], ["met the beatles"]),  # articles inside
+    (["café"], ["café"]),  # marked alone it is right
+    (["café goers"], []),  # "cafégoers" is one word
+    (["cafe\u0301-goers"], ["café-goers"]), (["the", "?", ""], []), (["Paris"], []),
+])  # fmt: skip
+def test_normalised(answers, found):
+    assert written(TEXT, normalised_ranges(TEXT, answers)) == found
+
+
+@pytest.mark.parametrize(("answers", "found"), [
+    (["eat"], ["eat", "eat"]),  # characters, not words; case counts
+    (["Beatles", "BEATLES"], ["Beatles", "BEATLES"]), (["the Beatles"], []), (["ü", ""], []),
+])  # fmt: skip
+def test_raw(answers, found):
+    assert written(TEXT, raw_ranges(TEXT, answers)) == found
+
+
+def test_overlapping_places_are_all_found():
+    assert raw_ranges("aaaa", ["aa"]) == [(0, 2), (1, 3), (2, 4)]
+    assert normalised_ranges("x x x", ["x x"]) == [(0, 3), (2, 5)]
+
+
+WORDS = st.text(alphabet="aAthe nΣσ.,-'“\u0301\u0300\u00a0\u3000éÅ1\n", max_size=24)
+
+
+@given(WORDS)
+def test_word_by_word_is_all_at_once(text):
+    assert " ".join(word for token in text.split() for word in token_words(token)) == normalize_answer(text)
+
+
+@given(st.text(max_size=30))
+def test_word_by_word_is_all_at_once_in_any_script(text):
+    assert " ".join(word for token in text.split() for word in token_words(token)) == normalize_answer(text)
+
+
+@given(WORDS, WORDS)
+def test_a_range_is_found_exactly_where_the_text_contains_the_answer(text, answer):
+    ranges = normalised_ranges(text, [answer])
+    needle = normalize_answer(answer)
+    assert bool(ranges) == (needle != "" and f" {needle} " in padded_parts(text))
+    assert f" {needle} " not in f" {normalize_answer(text)} " or not needle or ranges
+    assert all(normalize_answer(text[start:end]) == needle for start, end in ranges)
+
+
+@pytest.mark.parametrize(("text", "answer", "found"), [
+    ("In Tesla's laboratory", "Tesla", ["Tesla"]), ("In Tesla’s laboratory", "Tesla", ["Tesla"]),
+    ("In Tesla's laboratory", "Teslas", ["Tesla's"]), ("a New York-based firm", "New York", ["New York"]),
+    ("the pre-Columbian–Inca road", "Columbian", ["Columbian"]),
+    ("The Joneses' house", "Joneses house", ["Joneses' house"]),
+    ("rock-n-roll", "rock n roll", []),  # marked, it would be wrong
+    ("rock-n-roll", "rock-n-roll", ["rock-n-roll"]),
+    ("in 1990-95", "1990", []),  # a range of years is not its first one
+    ("a 1990-based index", "1990", ["1990"]), ("the U.S.-led force", "US", ["U.S"]), ("don't", "t", ["t"]),
+    ("anti-art", "art", ["art"]), ("party", "art", []),
+])  # fmt: skip
+def test_beside_a_mark_that_joins(text, answer, found):
+    assert written(text, normalised_ranges(text, [answer])) == found
+
+
+@given(WORDS, st.integers(0, 20), st.integers(1, 5))
+def test_what_stands_there_is_found_raw(text, start, length):
+    piece = text[start : start + length]
+    assert not piece or (start, start + len(piece)) in raw_ranges(text, [piece])
+
+
+def test_a_pattern_that_never_ends_is_given_up():
+    endless, texts = "(a|a|aa)+$", ["a" * 200 + "b"] * 500
+    search = PatternSearch(timeout_s=0.05, strikes=2)
+    found = [search.found(text, [endless, "a+b"]) for text in texts]
+    assert all(found) and search.too_slow == [endless]
+    assert not search.found("aaa", [endless]), "given up, so what it could match is not found either"
+    assert not PatternSearch().found("x", ["(", "["]) and PatternSearch().found("a 1969", ["196\\d"])

@@ -26,19 +26,16 @@ def bridges(tmp_path_factory):
     return BlockStore.open(root / "corpus")
 
 
-@pytest.mark.parametrize(
-    ("text", "positive", "told"),
-    [
-        ("when was it built?", ("harrow/1",), ["harrow/1", "harrow/2"]),  # a block of the same title does not say it
-        ("when was it built?", ("harrow/1", "mill"), ["harrow/1", "harrow/2", "mill"]),
-        ("when was the bridge built?", ("harrow/1",), ["harrow/1", "harrow/2"]),  # half of the title fits other bridges
-        ("when was harrow bridge built?", ("harrow/1",), ["harrow/1", "harrow/2", "mill", "note"]),
-        ("which engineer from Leeds built it?", ("harrow/1",), ["harrow/1", "harrow/2", "mill", "note"]),
-        ("when was it built?", (), ["harrow/1", "harrow/2", "mill", "note"]),
-        ("when is it closed?", ("note",), ["harrow/1", "harrow/2", "mill", "note"]),  # without a title nothing tells
-        ("when was it built?", ("nowhere",), ["harrow/1", "harrow/2", "mill", "note"]),
-    ],
-)
+@pytest.mark.parametrize(("text", "positive", "told"), [
+    ("when was it built?", ("harrow/1",), ["harrow/1", "harrow/2"]),  # a block of the same title does not say it
+    ("when was it built?", ("harrow/1", "mill"), ["harrow/1", "harrow/2", "mill"]),
+    ("when was the bridge built?", ("harrow/1",), ["harrow/1", "harrow/2"]),  # half of the title fits other bridges
+    ("when was harrow bridge built?", ("harrow/1",), ["harrow/1", "harrow/2", "mill", "note"]),
+    ("which engineer from Leeds built it?", ("harrow/1",), ["harrow/1", "harrow/2", "mill", "note"]),
+    ("when was it built?", (), ["harrow/1", "harrow/2", "mill", "note"]),
+    ("when is it closed?", ("note",), ["harrow/1", "harrow/2", "mill", "note"]),  # without a title nothing tells
+    ("when was it built?", ("nowhere",), ["harrow/1", "harrow/2", "mill", "note"]),
+])  # fmt: skip
 def test_blocks_that_a_question_is_judged_in(bridges, text, positive, told):
     rows = np.array([[*range(len(bridges)), -1]])
     known = Subjects(bridges, [Question("0", text, ("1911",), positive_ids=positive)]).known([0], rows)
@@ -46,17 +43,10 @@ def test_blocks_that_a_question_is_judged_in(bridges, text, positive, told):
     assert sorted(bridges.block(int(row)).doc_id for row in rows[known]) == told
 
 
-@pytest.mark.parametrize(
-    ("text", "names"),
-    [
-        ("Who built it?", False),  # the first word is no name
-        ("Who built it in 1911?", True),
-        ("Who was “Marsh”?", True),
-        ("what is the harrow bridge?", True),
-        ("what is the bridge made of?", False),
-        ("what is the pier made of?", False),
-        ("", False),
-    ],
-)
+@pytest.mark.parametrize(("text", "names"), [
+    ("Who built it?", False),  # the first word is no name
+    ("Who built it in 1911?", True), ("Who was “Marsh”?", True), ("what is the harrow bridge?", True),
+    ("what is the bridge made of?", False), ("what is the pier made of?", False), ("", False),
+])  # fmt: skip
 def test_what_names_a_subject(text, names):
     assert names_subject(text, frozenset({"The Harrow bridge"})) is names

@@ -73,18 +73,11 @@ def given(tokenizer, question, block_length=288, max_span=10):
     return GivenParagraphs([question], tokenizer, features, max_span)
 
 
-@pytest.mark.parametrize(
-    ("answers", "places", "said"),
-    [
-        (("Hartmann Heating",), (), ["Hartmann Heating", "Hartmann Heating"]),
-        (("2024",), ((101, 105),), ["2024"]),
-        (("hartmann heating", "pump"), (), ["Hartmann Heating", "Hartmann Heating", "pump"]),
-        (("Hartmann Cooling",), (), []),
-        ((), (), []),
-        (("14 March 2024 by",), (), ["14 March 2024 by"]),
-        (("(",), (), []),
-    ],
-)
+@pytest.mark.parametrize(("answers", "places", "said"), [
+    (("Hartmann Heating",), (), ["Hartmann Heating", "Hartmann Heating"]), (("2024",), ((101, 105),), ["2024"]),
+    (("hartmann heating", "pump"), (), ["Hartmann Heating", "Hartmann Heating", "pump"]),
+    (("Hartmann Cooling",), (), []), ((), (), []), (("14 March 2024 by",), (), ["14 March 2024 by"]), (("(",), (), []),
+])  # fmt: skip
 def test_answers_are_spans_of_wordpieces(tokenizer, answers, places, said):
     found = given(tokenizer, Question("1", "Who?", answers, context=PARAGRAPH, places=places))
     (window,) = found.windows_of(0)

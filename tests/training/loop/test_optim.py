@@ -1,13 +1,19 @@
 """The schedule is a function of the step; weight decay spares biases and norms."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import given, strategies as st
 from torch import nn
 
-from realm.training.loop.optim import OPTIMIZERS, adamw, schedule
+from realm.storage.metrics import MetricsLog
+from realm.training.loop.checkpoint import CheckpointDirectory
+from realm.training.loop.loop import fit
+from realm.training.loop.optim import OPTIMIZERS, adamw, bert_adamw, bert_schedule, schedule
 from realm.training.loop.stepping import one_step
 from realm.training.loop.task import LoopOptions, StepResult, Task
+from realm.training.order import WHOLE
 
 
 def test_linear_up_then_linear_down():
@@ -66,3 +72,125 @@ def test_a_model_of_norms_alone_trains():
     model(torch.randn(2, 3)).pow(2).sum().backward()
     optimizer.step()
     assert (model.weight != 1).all()
+
+
+STEPS, WARMUP, LR = 12, 4, 0.05
+NAMES = ("dense.weight", "dense.bias", "norm.weight", "norm.bias")
+DECAY = {"dense.weight": 0.01, "dense.bias": 0.0, "norm.weight": 0.0, "norm.bias": 0.0}
+
+
+class Line(nn.Module):
+    """Four numbers, one of each kind: matrix, bias, and a norm's two."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense = nn.Linear(1, 1, dtype=torch.float64)
+        self.norm = nn.LayerNorm(1, dtype=torch.float64)
+        for i, name in enumerate(NAMES):
+            with torch.no_grad():
+                self.get_parameter(name).fill_(0.5 - 0.3 * i)
+
+
+class Tilted(Task):
+    """A loss whose gradient by each number is a known function of the step: large enough to be clipped at some steps."""
+
+    name = "tilted"
+
+    def __init__(self):
+        self.model = Line()
+        self.trace = []
+
+    def step(self, step, share=WHOLE):
+        loss = sum((slope(step, i) * self.model.get_parameter(name)).sum() for i, name in enumerate(NAMES))
+        assert isinstance(loss, torch.Tensor)
+        return StepResult(loss, 1)
+
+    def between(self, step):
+        self.trace.append({name: float(self.model.get_parameter(name).detach()) for name in NAMES})
+
+
+def slope(step, i):
+    return math.sin(1.7 * step + i) * (2.0 if step % 3 else 0.2)
+
+
+def published(*, clip=1.0):
+    """google-research/bert's create_optimizer and AdamWeightDecayOptimizer, and clipping by the global norm, written out."""
+    weights = {name: 0.5 - 0.3 * i for i, name in enumerate(NAMES)}
+    m, v = dict.fromkeys(NAMES, 0.0), dict.fromkeys(NAMES, 0.0)
+    trace = [dict(weights)]
+    for step in range(STEPS):
+        rate = LR * (step / WARMUP if step < WARMUP else 1 - step / STEPS)
+        gradients = {name: slope(step, i) for i, name in enumerate(NAMES)}
+        norm = math.sqrt(sum(g * g for g in gradients.values()))
+        for name in NAMES:
+            g = gradients[name] / max(norm / clip, 1.0)
+            m[name] = 0.9 * m[name] + 0.1 * g
+            v[name] = 0.999 * v[name] + 0.001 * g * g
+            update = m[name] / (math.sqrt(v[name]) + 1e-6) + DECAY[name] * weights[name]
+            weights[name] -= rate * update
+        trace.append(dict(weights))
+    return trace
+
+
+def run(directory, *, optimizer="bert", checkpoint_every=0, task=None):
+    task = task or Tilted()
+    options = LoopOptions(steps=STEPS, lr=LR, warmup=WARMUP, optimizer=optimizer, checkpoint_every=checkpoint_every)
+    checkpoints = CheckpointDirectory(directory / "checkpoints", fingerprint="same")
+    fit(task, options, log=MetricsLog(directory / "metrics.jsonl"), checkpoints=checkpoints, report=lambda *row: None)
+    return task
+
+
+def test_every_step_is_the_published_one(tmp_path):
+    found, expected = run(tmp_path).trace, published()
+    assert len(found) == len(expected) == STEPS + 1
+    for step, (ours, theirs) in enumerate(zip(found, expected, strict=True)):
+        # torch's clipping divides by norm + 1e-6, the published one by the norm.
+        assert ours == pytest.approx(theirs, rel=1e-5, abs=1e-7), step
+    assert found[1] == found[0], "the warm-up starts at 0"
+
+
+def test_exact_without_clipping():
+    model, expected = Line(), published(clip=math.inf)[1:]
+    optimizer = bert_adamw([model], lr=LR)
+    for step, weights in enumerate(expected):
+        for group in optimizer.param_groups:
+            group["lr"] = LR * bert_schedule(step, steps=STEPS, warmup=WARMUP)
+        for i, name in enumerate(NAMES):
+            parameter = model.get_parameter(name)
+            parameter.grad = torch.full_like(parameter, slope(step, i))
+        optimizer.step()
+        assert {n: model.get_parameter(n).item() for n in NAMES} == pytest.approx(weights, rel=1e-13), step
+
+
+def test_the_rate_jumps_down_where_the_warm_up_ends():
+    values = [bert_schedule(step, steps=10, warmup=4) for step in range(11)]
+    assert values == pytest.approx([0, 0.25, 0.5, 0.75, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0])
+    assert bert_schedule(0, steps=5, warmup=0) == 1
+
+
+def test_torch_s_adamw_is_another_one(tmp_path):
+    other, expected = run(tmp_path, optimizer="adamw").trace, published()
+    assert abs(other[-1]["dense.weight"] - expected[-1]["dense.weight"]) > 0.01
+    assert set(OPTIMIZERS) == {"adamw", "bert"}
+
+
+def test_a_resumed_run_takes_the_same_steps(tmp_path):
+    whole = run(tmp_path / "whole").trace
+
+    class Stopped(Tilted):
+        def step(self, step, share=WHOLE):
+            if step == 7:
+                raise KeyboardInterrupt
+            return super().step(step, share)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "parts", checkpoint_every=3, task=Stopped())
+    assert run(tmp_path / "parts", checkpoint_every=3).trace == whole[6:]
+
+
+def test_parameters_without_a_gradient_stay():
+    model = Line()
+    optimizer = bert_adamw([model], lr=LR)
+    model.dense.weight.grad = torch.ones_like(model.dense.weight)
+    optimizer.step()
+    assert float(model.dense.weight.detach()) != 0.5 and float(model.dense.bias.detach()) == pytest.approx(0.2)
