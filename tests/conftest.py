@@ -119,8 +119,7 @@ def write_tiny():
 
     def write(root):
         root.mkdir(parents=True, exist_ok=True)
-        documents = []
-        questions = {name: [] for name in ASKED}
+        documents, questions = [], {name: [] for name in ASKED}
         for name, money in COUNTRIES:
             for part, text in enumerate(
                 [
@@ -173,7 +172,6 @@ def small_atlas():
 
 @pytest.fixture
 def waiting_run(tmp_path, write_tiny):
-    """A run whose trainer has asked for an index."""
     import torch
 
     from realm.documents.ingest.builder import build_corpus

@@ -77,8 +77,7 @@ def test_an_accelerator_is_waited_for_before_each_look_at_the_clock():
     def finish():
         clock.now += pending.pop() if pending else 0
 
-    pending = []
-    watch = Stopwatch("outside", clock=clock, settle=finish)
+    pending, watch = [], Stopwatch("outside", clock=clock, settle=finish)
     with watch("forward"):
         pending.append(8)  # asked for here, done when it is waited for
     assert watch.seconds() == {"outside": 0, "forward": 8}

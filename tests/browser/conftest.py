@@ -13,7 +13,6 @@ if MISSING:
 
 
 def _program(*names):
-    """The first of these programs that is installed."""
     found = next((path for name in names if (path := shutil.which(name))), None)
     if found is None:
         pytest.skip(f"no {names[0]} on this machine: make test-browser installs it where it can")
@@ -51,7 +50,6 @@ def run_copy(tiny_run, tmp_path):
 
 @pytest.fixture
 def start():
-    """Starts servers and ends them after the test."""
     from .tools import Server
 
     started = []
@@ -73,7 +71,6 @@ def server(start, run_copy):
 
 @pytest.fixture(scope="module")
 def shared(tiny_run, tmp_path_factory):
-    """One server for tests that change nothing."""
     from .tools import Server
 
     found = Server(shutil.copytree(tiny_run, tmp_path_factory.mktemp("shared") / "run"))

@@ -31,7 +31,6 @@ each_look = pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
 
 @pytest.fixture(scope="module")
 def axe():
-    """The source of axe-core."""
     path = Path(os.environ.get("REALM_AXE") or PLACED)
     if not path.is_file():
         pytest.skip(f"no {path}: make test-browser fetches it where npm is")

@@ -55,7 +55,6 @@ def test_add_ask_again_change_delete(browser, server):
 
 
 def test_ids_that_no_path_can_hold(browser, server):
-    """A browser takes dots out of a path before it sends it."""
     for name, words in ((".", "One dot is the whole name."), ("..", "Two dots are another name.")):
         server.call("POST", "/v1/documents", {"documents": [{"id": name, "title": "", "text": words}]})
         browser.open(f"{server.url}/#documents?{urlencode({'id': name})}")

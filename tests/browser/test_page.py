@@ -18,8 +18,7 @@ VIEWS = [
 def test_ask_and_read_the_evidence(browser, shared):
     browser.open(shared.url)
     assert "12 documents" in browser.text("#ask-result")
-    known = shared.call("GET", "/v1/run")["examples"]
-    links = browser.all(".examples a")
+    known, links = shared.call("GET", "/v1/run")["examples"], browser.all(".examples a")
     assert [link.text for link in links] == [one["question"] for one in known] and len(known) == 6
     browser.shot("empty")
     links[0].click()
@@ -187,7 +186,6 @@ def test_narrow(browser, shared, place):
 
 
 def _brightness(browser, what):
-    """Of a colour as the browser computes it, 0 to 1."""
     return sum(browser.run(f"return getComputedStyle(document.body).{what}.match(/[0-9.]+/g).map(Number)")[:3]) / 765
 
 

@@ -147,7 +147,6 @@ def test_a_foreign_page_reads_and_changes_nothing(browser, server, name):
 
 
 def test_a_name_that_points_here_is_not_ours(browser, shared):
-    """DNS rebinding: the attacker's name, the server's port."""
     browser.open(f"http://evil.example:{shared.port}/")
     assert "does not answer under this name" in browser.text("body")
     assert browser.run("return fetch('/v1/run').then(r => r.status)") == 403

@@ -43,13 +43,11 @@ class Server:
         until(lambda: self._server.started)
 
     def stop(self) -> None:
-        """End it as a signal would."""
         self._server.should_exit = True
         self._thread.join(WAIT)
         self._listening.close()
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
-        """A request that is no browser's; its JSON."""
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.url + path, data, {"content-type": "application/json"}, method=method)
         with urllib.request.urlopen(request, timeout=WAIT) as response:
@@ -102,11 +100,9 @@ class Browser:
         self.quiet()
 
     def quiet(self) -> None:
-        """Wait until nothing is being fetched."""
         until(lambda: self.driver.execute_script(QUIET))
 
     def one(self, selector: str) -> WebElement:
-        """The first element that is there, waited for."""
         return WebDriverWait(self.driver, WAIT).until(lambda driver: driver.find_element(By.CSS_SELECTOR, selector))
 
     def all(self, selector: str) -> list[WebElement]:
@@ -116,28 +112,22 @@ class Browser:
         return self.one(selector).text
 
     def sees(self, selector: str, words: str) -> None:
-        """Wait until an element says something."""
-
         script = "const e = document.querySelector(arguments[0]); return e && e.innerText.includes(arguments[1])"
         until(lambda: self.run(script, selector, words), lambda: f"{words!r} not in {selector}: {self.text('body')}")
 
     def press(self, label: str, inside: str = "main") -> None:
-        """Press the button or link with this label."""
         inner = "document.querySelector(arguments[0]).querySelectorAll('button, a')"
         script = f"return [...{inner}].find(e => e.innerText.trim() === arguments[1])"
         WebDriverWait(self.driver, WAIT).until(lambda driver: driver.execute_script(script, inside, label)).click()
 
     def keys(self, *keys: str) -> None:
-        """Keys to whatever has the focus."""
         for key in keys:
             self.driver.switch_to.active_element.send_keys(key)
 
     def focused(self) -> str:
-        """Id or text of what has the focus."""
         return str(self.run("const e = document.activeElement; return e.id || e.innerText"))
 
     def tab_to(self, wanted: str, most: int = 40) -> None:
-        """Press Tab until an element of this id or text has the focus."""
         for _ in range(most):
             if self.focused() == wanted:
                 return
@@ -159,7 +149,6 @@ class Browser:
         return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
 
     def shot(self, name: str, most: int = 4000) -> None:
-        """The whole page as a picture, or its first ``most`` pixels."""
         self.quiet()
         size = self.run("const e = document.documentElement; return {width: e.scrollWidth, height: e.scrollHeight}")
         clip = {"x": 0, "y": 0, "scale": 1, "width": size["width"], "height": min(size["height"], most)}
@@ -168,7 +157,6 @@ class Browser:
 
 
 def until(true: Callable[[], Any], told: Callable[[], str] = lambda: "nothing came") -> None:
-    """Wait until something holds."""
     end = time.monotonic() + WAIT
     while not true():
         assert time.monotonic() < end, told()

@@ -29,7 +29,6 @@ GOOD = ("same", "one line", "said", "repaired")
 
 
 def outcome_of(case: Case, subject: Subject, warned: Warned, *, repair: bool) -> tuple[str, str]:
-    """How a case ends, and what was said."""
     warned.lines.clear()
     try:
         same = subject.asked() == subject.expected
@@ -57,9 +56,7 @@ def _refused(case: Case, subject: Subject, error: RealmError, *, repair: bool) -
 
 
 def main(world: Path, work: Path, seed: int, first: int, count: int) -> None:
-    """Run the cases from ``first`` on."""
-    warned = Warned()
-    logger = logging.getLogger("realm")
+    warned, logger = Warned(), logging.getLogger("realm")
     logger.addHandler(warned)
     logger.propagate = False
     faulthandler.register(signal.SIGPROF, chain=True)

@@ -53,8 +53,7 @@ class Drawer:
 
     def draw(self, seed: int, number: int) -> Case:
         """Case ``number``: kinds and harms take turns, so that each meets each; file and place are drawn."""
-        kinds = sorted(self.kinds)
-        draw = np.random.default_rng([seed, number])
+        kinds, draw = sorted(self.kinds), np.random.default_rng([seed, number])
         kind, harm = kinds[number % len(kinds)], HARMS[number // len(kinds) % len(HARMS)]
         subject, name = self.kinds[kind][draw.integers(len(self.kinds[kind]))]
         size = (self.root / subject / name).stat().st_size
@@ -68,7 +67,6 @@ class Drawer:
         return Case(subject, name, harm, int(draw.integers(places[harm])))
 
     def apply(self, case: Case, work: Path) -> None:
-        """Damage a copy of the subject at ``work``."""
         path = work / case.file
         data = bytearray(path.read_bytes())
         if case.harm == "bit":

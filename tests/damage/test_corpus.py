@@ -62,7 +62,6 @@ def test_a_flipped_bit_in_any_column_is_seen(corpus, column):
 
 
 def test_a_high_bit_in_an_offset_is_one_line(corpus):
-    """Arrow itself ends the process there."""
     segment = BlockStore.open(corpus).segments[0]
     offsets = segment.view(0).column("text").buffers()[1]
     path = corpus / "segments" / segment.info.name
@@ -88,7 +87,6 @@ def test_an_older_version_does_not_come_into_force(corpus):
 
 @pytest.fixture
 def other(tmp_path):
-    """Another corpus, at its version 2."""
     for name in ("Dulwen", "Estrag"):
         row = {"id": name, "title": name, "text": f"People in {name} trade wool since 1950."}
         (tmp_path / f"{name}.jsonl").write_text(json.dumps(row) + "\n", "utf-8")
@@ -122,7 +120,6 @@ def test_the_tagger_of_another_corpus_is_not_taken(corpus, other):
 
 
 def test_a_manifest_is_that_of_its_name(corpus):
-    """Of another version it is whole, and its checksum is right."""
     shutil.copyfile(manifest_path(corpus, 2), manifest_path(corpus, 3))
     with pytest.raises(CorpusError, match="version 2"):
         BlockStore.open(corpus)

@@ -102,15 +102,9 @@ def judge(found):
 def test_every_kind_of_file_is_drawn(world):
     kinds = Drawer(world, SUBJECTS).kinds
     for wanted in (
-        "segments/n.arrow",
-        "tombstones-n.npy",
-        "/CURRENT",
-        "config.toml",
-        "run.json",
-        "sparse.json",
-        "datastore.json",
-        "values.npy",
-    ):
+        "segments/n.arrow", "tombstones-n.npy", "/CURRENT", "config.toml", "run.json", "sparse.json",
+        "datastore.json", "values.npy",
+    ):  # fmt: skip
         assert any(kind.endswith(wanted) or f"/{wanted}" in kind for kind in kinds), wanted
     assert len({kind.rpartition("/")[2] for kind in kinds}) > 40
 

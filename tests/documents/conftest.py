@@ -29,7 +29,6 @@ def _city_rows(count=24):
 
 @pytest.fixture
 def city_rows():
-    """Makes the first ``count`` (24) documents."""
     return _city_rows
 
 
@@ -47,8 +46,6 @@ def write_jsonl(tmp_path):
 
 @pytest.fixture
 def pack():
-    """Writes bytes, compressed by the end of the file's name."""
-
     def write(path, data):
         match path.suffix:
             case ".gz":

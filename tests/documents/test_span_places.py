@@ -60,8 +60,7 @@ def test_all_spans_of_whole_words_are_found_where_their_text_is(store, places):
 
 def test_the_prior_is_the_smoothed_share_of_salient_spans(store, places):
     keys = [places.key(store.token_ids(row)[a:b].tolist()) for row in range(len(store)) for a, b in store.spans(row).tokens.tolist()]
-    keys = [key for key in keys if key]
-    paris = store.tokenizer.encode(["Paris"])[0]
+    keys, paris = [key for key in keys if key], store.tokenizer.encode(["Paris"])[0]
     total = len(keys) + SMOOTHING * (len(set(keys)) + 1)
     assert places.log_prior(paris) == pytest.approx(math.log((keys.count("paris") + SMOOTHING) / total))
     assert places.log_prior(store.tokenizer.encode(["zebra crossing"])[0]) == pytest.approx(math.log(SMOOTHING / total))

@@ -18,7 +18,6 @@ NAMES = (
 
 @pytest.fixture(scope="session")
 def towns():
-    """What writes the documents and gives a recipe over them."""
     return towns_recipe
 
 
@@ -52,7 +51,6 @@ def make_body():
 
 
 def write_body(directory, texts):
-    """A sentence-transformers directory with random weights."""
     from transformers import AutoConfig, AutoModel
 
     tokenizer = train_wordpiece(texts, 300)

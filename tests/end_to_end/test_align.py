@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -17,8 +18,7 @@ DOCUMENT_KEYS = {"doc_id", "block_id", "title", "text", "p_z", "p_y_given_z", "r
 
 
 def aligned(run, **options):
-    rows = []
-    told = []
+    rows, told = [], []
     return rows, align(open_run(run), AlignOptions(**options), rows.append, lambda *at: told.append(at)), told
 
 
@@ -100,10 +100,6 @@ def test_a_run_that_cannot_align(tiny_run, tmp_path, capsys):
 def test_an_interrupted_alignment_leaves_the_old_file(tiny_run, tmp_path, monkeypatch):
     out = tmp_path / "aligned.jsonl"
     out.write_text("old")
-
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("realm.training.align.read_sentences", interrupt)
+    monkeypatch.setattr("realm.training.align.read_sentences", Mock(side_effect=KeyboardInterrupt))
     assert main(["align", str(tiny_run), "--out", str(out)]) == 130
     assert out.read_text() == "old" and list(tmp_path.iterdir()) == [out]

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -77,8 +78,7 @@ def test_a_run_that_cannot_start(tmp_path, write_tiny, refused, file, text, prob
 
 def test_a_corpus_without_salient_spans(tmp_path, write_tiny, refused, capsys):
     """It is built, it is told that it cannot teach, and training names the cure."""
-    recipe = write_tiny(tmp_path)
-    words = ["wind", "rain", "snow", "sun", "cloud", "storm"]
+    recipe, words = write_tiny(tmp_path), ["wind", "rain", "snow", "sun", "cloud", "storm"]
     texts = [f"we like the {a} and the {b}. nobody likes the {b} much." for a in words for b in words if a != b]
     (tmp_path / "docs.jsonl").write_text("".join(document(f"d{n}", text) for n, text in enumerate(texts)))
     arguments = ["run", str(recipe), "--out", str(tmp_path / "run")]
@@ -89,10 +89,7 @@ def test_a_corpus_without_salient_spans(tmp_path, write_tiny, refused, capsys):
 
 
 def test_no_place_to_write(tiny_run, monkeypatch, refused):
-    def forbidden(*_):
-        raise PermissionError(13, "Permission denied", "/read/only")
-
-    monkeypatch.setattr("realm.report.write_report", forbidden)
+    monkeypatch.setattr("realm.report.write_report", Mock(side_effect=PermissionError(13, "Permission denied", "/read/only")))
     assert "/read/only: Permission denied. Give a place" in refused("report", tiny_run)
 
 
@@ -184,15 +181,13 @@ NESTED = {".json": "[" * 100_000, ".toml": "a = " + "[" * 100_000, ".jsonl": "["
 
 
 def test_files_of_a_run_that_are_nested_without_end(tiny_run, tmp_path, capsys):
-    """Whichever it is: an answer all the same, or one line."""
     files = [file for file in sorted(tiny_run.rglob("*")) if file.suffix in NESTED and file.is_file()]
     assert len(files) > 10
     for number, file in enumerate(files):
         run = Path(shutil.copytree(tiny_run, tmp_path / str(number)))
         (run / file.relative_to(tiny_run)).write_text(NESTED[file.suffix])
         for command in (["ask", str(run), "What is the currency of Arvad?"], ["corpus", "info", str(run / "corpus")]):
-            code = main(command)
-            said = capsys.readouterr().err
+            code, said = main(command), capsys.readouterr().err
             assert code in (0, 2) and "Traceback" not in said, (file, said)
             assert code == 0 or sum(line.startswith("error: ") for line in said.splitlines()) == 1, (file, said)
         shutil.rmtree(run)

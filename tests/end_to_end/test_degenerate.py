@@ -44,7 +44,6 @@ def context_of(run, **pretrain):
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory, write_tiny):
-    """A run that is ready for pre-training. Tests work on a copy."""
     root = tmp_path_factory.mktemp("degenerate")
     run_recipe(write_tiny(root), root / "run", stages=TRAIN[:3], progress=QUIET)
     return root / "run"
@@ -60,7 +59,6 @@ def pretrain(run, **choices):
 
 
 def damage(run, stage, part):
-    """NaN in every weight of one network of a published stage."""
     model = load_stage(context_of(run), stage)
     with torch.no_grad():
         for parameter in getattr(model, part).parameters():
@@ -70,9 +68,7 @@ def damage(run, stage, part):
 
 
 def test_no_salient_spans(tmp_path, write_tiny, capsys):
-    """The end names the cure, and the cure works."""
-    recipe = write_tiny(tmp_path)
-    words = ["wind", "rain", "snow", "sun", "cloud"]
+    recipe, words = write_tiny(tmp_path), ["wind", "rain", "snow", "sun", "cloud"]
     documents(tmp_path, *[f"We like the {a} and the {b}. We go home with the {b}." for a in words for b in words if a != b])
     arguments = ["run", str(recipe), "--out", str(tmp_path / "run"), "--stages", ",".join(TRAIN)]
     assert main(arguments) == 2
@@ -159,7 +155,6 @@ def test_nothing_left_to_learn_from_ends_the_stage(run, monkeypatch):
 @pytest.mark.parametrize(("stage", "part"), [("ict", "embedder"), ("warm", "encoder")])
 @pytest.mark.parametrize("separate", [False, True])
 def test_nan_in_weights(run, stage, part, separate):
-    """One line that says what is damaged; nothing is published."""
     damage(run, stage, part)
     with pytest.raises((SnapshotError, TrainingError), match=r"not finite|non-finite") as caught:
         pretrain(run, separate_embedders=separate)
@@ -191,7 +186,6 @@ def test_nan_is_never_taken_for_an_example_left_out(form):
 
 
 def rebuild(corpus, root, **options):
-    """Another corpus in the same place."""
     documents(root, *[f"The currency of Zomor{n} is the Pavel. In Zomor{n} the winters are long since 1960." for n in range(12)])
     shutil.rmtree(corpus)
     build_corpus([root / "docs.jsonl"], corpus, BuildOptions(block_length=64, **options))
@@ -200,8 +194,7 @@ def rebuild(corpus, root, **options):
 @pytest.mark.parametrize("vocab_size", [300, 0])
 def test_a_corpus_rebuilt_under_a_running_training(run, tmp_path, vocab_size, monkeypatch):
     """With other wordpieces or with the same: the next swap ends the stage, and nothing is published."""
-    tokenizer = BlockStore.open(run / "corpus").tokenizer
-    step = PretrainTask.step
+    tokenizer, step = BlockStore.open(run / "corpus").tokenizer, PretrainTask.step
 
     def interrupted(self, number, share):
         if number == 1:

@@ -26,8 +26,7 @@ def half(tiny_run, tmp_path):
     """Six dev questions: three of their own, then one of the evaluation's in other spelling, one under its id, one under a mere number."""
     own, asked = rows(tiny_run.parent / "qa_dev.jsonl"), rows(tiny_run.parent / "qa.jsonl")
     same_text = asked[3] | {"id": "another", "question": "what is the  CURRENCY of the Dulwen"}
-    same_id = own[4] | {"id": asked[4]["id"]}
-    path = tmp_path / "half.jsonl"
+    same_id, path = own[4] | {"id": asked[4]["id"]}, tmp_path / "half.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in [*own[:3], same_text, same_id, own[5] | {"id": "6"}]), "utf-8")
     return path
 

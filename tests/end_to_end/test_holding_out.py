@@ -38,7 +38,6 @@ KINDS = ("salient", "recurring", "spans", "tokens", "pmi")
 
 
 def keys_of(blocks):
-    """Three sentences in each of so many blocks."""
     return np.stack([np.repeat(np.arange(blocks), 3), np.tile(np.arange(3), blocks)], 1)
 
 
@@ -106,9 +105,7 @@ def places(keys, items):
 
 def test_no_stage_trains_on_what_another_holds_out(corpus_run, monkeypatch):
     """Whatever is hidden in it: by their numbers alone, the sentences held out for one kind of mask were others than for the next."""
-    model = new_model(masked_as(corpus_run, "salient"))
-    held = {}
-    trained = {}
+    model, held, trained = new_model(masked_as(corpus_run, "salient")), {}, {}
     for masking in KINDS:
         context = masked_as(corpus_run, masking)
         task, closed = PretrainTask(context, model), SentencesTask(context, model)
@@ -193,8 +190,7 @@ def test_which_weights_are_published(tiny_run, tmp_path, monkeypatch, publish):
     run = shutil.copytree(tiny_run, tmp_path / "run")
     for name in ("stages/pretrain", "stages/finetune", "index", "params"):
         shutil.rmtree(run / name)
-    weights = {}
-    utilities = iter([0.1, 0.7, 0.2])
+    weights, utilities = {}, iter([0.1, 0.7, 0.2])
 
     def evaluate(view, queries, size):
         weights[len(weights) * 2] = state_sha256(view.model)

@@ -39,7 +39,6 @@ def sentence_pieces():
 
 
 def byte_pieces():
-    """ModernBERT's kind: a character may be several pieces."""
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer, backend.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()

@@ -76,8 +76,7 @@ def test_own_blocks_are_read_while_only_the_reader_learns(task, monkeypatch, sha
 
 def test_a_step_reads_what_holds_the_span_while_only_the_reader_learns(task):
     """Over the sentences and the questions of both steps, with evidence where retrieval gave none."""
-    view = task.view
-    drawn = [pair for step in (0, 1) for pair in task.queries.order.batch(step, 8)]
+    view, drawn = task.view, [pair for step in (0, 1) for pair in task.queries.order.batch(step, 8)]
     queries = [task.queries.query(at, task.queries.training[item]) for at, item in drawn]
     asked = asked_instead(view, task.queries.statements, queries, {i: np.random.default_rng(i) for i in range(0, 16, 2)})
     retrieved = view.retrieve(asked)

@@ -72,8 +72,7 @@ def test_each_phase_has_its_own_rate(recipe, run):
     assert [task.phase(step, 8) for step in (0, 3, 4, 7)] == [(0, 4), (0, 4), (4, 8), (4, 8)]
     assert task.phase(0, 4) == (0, 4), "too few steps for a second phase"
     task.between(0)
-    optimizer = torch.optim.SGD(task.model.parameters(), lr=1.0)
-    rates = []
+    optimizer, rates = torch.optim.SGD(task.model.parameters(), lr=1.0), []
     for step in range(8):
         one_step(task, step, optimizer, LoopOptions(steps=8, lr=1.0, warmup=1))
         rates.append(optimizer.param_groups[0]["lr"])
@@ -96,8 +95,7 @@ def test_documents_that_stay_are_looked_up_and_not_embedded_again(recipe, run, m
     task = PretrainTask(context, starting_model(context))
     task.between(0)
     queries = [task.queries.query(at, item) for at, item in task.queries.order.batch(0, 6)]
-    retrieved, embedder = task.view.retrieve(queries), task.model.embedder
-    read = []
+    retrieved, embedder, read = task.view.retrieve(queries), task.model.embedder, []
     forward = task.model.documents.forward
     monkeypatch.setattr(task.model.documents, "forward", lambda sequences: (read.append(len(sequences)), forward(sequences))[1])
     found = []

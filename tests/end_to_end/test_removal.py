@@ -66,8 +66,7 @@ def test_bm25_notices(run):
     ids = inputs.store.tokenizer.encode([QUESTION])
     before = bm25([QUESTION], ids, 12)
     remove_documents(run / "corpus", ["Arvad/1"])
-    after = bm25([QUESTION], ids, 12)
-    gone = inputs.store.rows_of_document("Arvad/1")
+    after, gone = bm25([QUESTION], ids, 12), inputs.store.rows_of_document("Arvad/1")
     assert np.isin(before.rows, gone).any() and not np.isin(after.rows, gone).any()
     assert (after.scores[torch.from_numpy(after.rows < 0)] == 0).all()
 

@@ -15,7 +15,6 @@ from realm.training.finetune.training import start_share
 
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory, towns):
-    """Three questions over a reader that learnt two steps."""
     root = tmp_path_factory.mktemp("few")
     asked = [("Oslo", "Karel Brandt"), ("Lima", "Ilse Kolm"), ("Cairo", "Omar Vesse")]
     rows = [{"id": town, "question": f"Who built the old stone bridge of {town}?", "answers": [name]} for town, name in asked]
@@ -26,7 +25,6 @@ def recipe(tmp_path_factory, towns):
 
 
 def readers(recipe, run, worth):
-    """The start, what is published, and the stage's facts."""
     recipe = dataclasses.replace(recipe, finetune=dataclasses.replace(recipe.finetune, start_questions=worth))
     run_recipe(recipe, run, stages=("corpus", "warm", "ict", "pretrain", "finetune"), progress=Progress(quiet=True))
     context = open_context(RunPaths(run), recipe, lambda *_: None)

@@ -24,7 +24,6 @@ def silent(*_):
 
 @pytest.fixture
 def task(tiny_run, tmp_path):
-    """A pre-training task before its first step."""
     paths = RunPaths(shutil.copytree(tiny_run, tmp_path / "run"))
     context = open_context(paths, read_run_recipe(paths), silent)
     task = PretrainTask(context, load_stage(context, "pretrain"))

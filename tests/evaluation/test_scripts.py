@@ -79,8 +79,7 @@ def test_answers_are_scored_as_their_question_is_written():
 
 def test_runs_of_characters_recur(store):
     """What two documents share is hidden as a run of characters, never as a single one."""
-    spans = RecurringSpans(store, store, shown=60, unsalient=1.0)
-    hidden = set()
+    spans, hidden = RecurringSpans(store, store, shown=60, unsalient=1.0), set()
     for row in range(len(store)):
         (pieces,) = characters_of_wordpieces(store, {row: store.block(row).text})
         starts = store.sentences(row).tokens[:, 0]

@@ -13,7 +13,6 @@ from .examples import corpus_of, examples
 
 @pytest.fixture(scope="session")
 def published(tiny_run, tmp_path_factory):
-    """What is published, by its name."""
     run = Path(shutil.copytree(tiny_run, tmp_path_factory.mktemp("changed") / "run"))
     add_documents(run / "corpus", [tiny_run.parent / "more.jsonl"])
     assert main(["index", "build", str(run)]) == 0

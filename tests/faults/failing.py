@@ -37,7 +37,6 @@ class Failing:
         self.failed: str | None = None
 
     def call(self, name: str, path: Any) -> None:
-        """A call comes by. Raises OSError, MemoryError: it is the one."""
         if name not in self.names or self.failed is not None:
             return
         self.calls += 1
@@ -53,8 +52,6 @@ class Failing:
         return counted
 
     def opened(self, plain: Callable[..., Any]) -> Callable[..., Any]:
-        """``open``, of whose files each write in binary is a call."""
-
         class File(io.FileIO):
             def write(file, data: Any) -> int:
                 self.call("write", file.name)

@@ -100,9 +100,7 @@ def test_a_lock_is_waited_for_and_given_up(tmp_path, monkeypatch):
 
 
 def test_a_digest_is_not_kept_for_a_file_from_the_future(tmp_path):
-    weights = tmp_path / "model.safetensors"
-    later = time.time_ns() + DAY * 10**9
-    found = []
+    weights, later, found = tmp_path / "model.safetensors", time.time_ns() + DAY * 10**9, []
     for data in (b"a" * 9, b"b" * 9):  # as long, and of the same time
         weights.write_bytes(data)
         os.utime(weights, ns=(later, later))
@@ -111,12 +109,10 @@ def test_a_digest_is_not_kept_for_a_file_from_the_future(tmp_path):
 
 
 def test_a_new_generation_is_seen_whatever_its_time(tmp_path, monkeypatch):
-    """CURRENT is older than the one before it."""
     for number in (1, 2):
         generations.generation_path(tmp_path, number).mkdir()
     context = SimpleNamespace(paths=SimpleNamespace(index=tmp_path, params=tmp_path), open=lambda number: number)
-    source = AsyncRefresh(cast(RefreshContext, cast(Any, context)), None)
-    opened = []
+    source, opened = AsyncRefresh(cast(RefreshContext, cast(Any, context)), None), []
     monkeypatch.setattr(context, "open", lambda number: opened.append(number) or (_ for _ in ()).throw(known(number)))
     for number, seconds in ((1, DAY), (2, -DAY)):
         advance_current(tmp_path, number)

@@ -44,7 +44,6 @@ def with_few(count, says, *command):
 
 
 def all_taken():
-    """Every descriptor that is left, opened."""
     taken = []
     with contextlib.suppress(OSError):
         while True:
@@ -83,12 +82,10 @@ def test_too_few_descriptors(name, run, tiny_run, tmp_path):
     places = {"run": run, "more": tiny_run.parent / "more.jsonl", "docs": tiny_run.parent / "docs.jsonl"}
     command = [word.format(**places) for word in COMMANDS[name]]
     assert main(command) == 0  # what is loaded once is loaded here
-    expected = tree(run)
-    failed = 0
+    expected, failed = tree(run), 0
     for count in (0, 1, 2, 3, 4, 6, 8, 11, 15, 20, ENOUGH):
         restore(run, before)
-        code = with_few(count, says, *command)
-        said = says.read_text(errors="replace")
+        code, said = with_few(count, says, *command), says.read_text(errors="replace")
         failed += code != 0
         assert code == 0 or (code == 2 and one_line(said)), f"{count} descriptors: {code}, {said[-600:]}"
         assert not list(run.glob("index/*.quarantined")), f"{count} descriptors, and a generation was put aside"
@@ -119,7 +116,6 @@ def same(found, expected):
 
 
 def restore(run, files):
-    """The files as they were, and no others."""
     shutil.rmtree(run)
     for path, data in files.items():
         (run / path).parent.mkdir(parents=True, exist_ok=True)

@@ -100,7 +100,6 @@ def on_a_small_disk(place, pages, work):
 
 @contextlib.contextmanager
 def left_free(disk, pages):
-    """The disk filled up to so many free pages."""
     filler = disk / "filler"
     filler.write_bytes(bytes(max(0, os.statvfs(disk).f_bavail - pages) * PAGE))
     try:

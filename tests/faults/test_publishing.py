@@ -53,7 +53,6 @@ def many_descriptors(monkeypatch):
 
 
 def found_in(example, root):
-    """What a reader finds; an error is told as one."""
     try:
         return example.read(root)
     except (RealmError, AssertionError, OSError, EOFError, ValueError, KeyError) as error:
@@ -61,7 +60,6 @@ def found_in(example, root):
 
 
 def losses(example, place, fault, most, *, goes_on=GOES_ON):
-    """What is lost in which states."""
     start = place / "start"
     start.mkdir(parents=True)
     example.prepare(start)

@@ -89,9 +89,7 @@ def test_every_way_gives_the_same_loss_and_gradients(work):
     from benchmarks.training.bench_step import new_model
     from benchmarks.training.step_work import OURS, PLAIN, WAYS, our_loss, prepare, way_loss
 
-    start = new_model("tiny").double()
-    losses = {}
-    gradients = {}
+    start, losses, gradients = new_model("tiny").double(), {}, {}
     for name in (*WAYS, OURS):
         model, way = copy.deepcopy(start), WAYS.get(name)
         prepare(model, way)
@@ -114,10 +112,8 @@ def test_what_a_step_needs_is_counted_by_hand(monkeypatch):
 
     spec = BodySpec({"hidden_size": 4, "num_hidden_layers": 1, "intermediate_size": 8})
     length, read = 5, 2
-    keys_and_values = 2 * (2 * length * 4 * 4)
-    queries_and_output = 2 * (2 * read * 4 * 4)
-    attention = 2 * (2 * read * length * 4)
-    feed_forward = 2 * (2 * read * 4 * 8)
+    keys_and_values, queries_and_output = 2 * (2 * length * 4 * 4), 2 * (2 * read * 4 * 4)
+    attention, feed_forward = 2 * (2 * read * length * 4), 2 * (2 * read * 4 * 8)
     assert body_flops(spec, length, read) == keys_and_values + queries_and_output + attention + feed_forward
     two = BodySpec({**spec.config, "num_hidden_layers": 2})
     assert body_flops(two, length, read) - body_flops(spec, length, read) == body_flops(spec, length, length)

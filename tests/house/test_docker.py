@@ -102,8 +102,7 @@ def test_the_health_check_is_python_that_asks_for_health():
 
 
 def test_what_is_copied_is_there_and_is_sent():
-    names = [stage[0].rest.partition(" AS ")[2] for stage in stages_of(DOCKERFILE)]
-    copied = []
+    names, copied = [stage[0].rest.partition(" AS ")[2] for stage in stages_of(DOCKERFILE)], []
     for step in steps_of(DOCKERFILE):
         if step.word == "COPY" and step.flags:
             assert step.flags == [f"--from={names[0]}"]
@@ -120,8 +119,7 @@ def test_the_server_accepts_what_the_image_says(tmp_path):
     from realm.errors import ConfigError
     from realm.serve.server import rules_of
 
-    yaml = pytest.importorskip("yaml")
-    options = _options(verbs.serve)
+    yaml, options = pytest.importorskip("yaml"), _options(verbs.serve)
     service = yaml.safe_load((ROOT / "compose.yaml").read_text("utf-8"))["services"]["realm"]
     for command in [service["command"], *(words(step) for step in steps_of(DOCKERFILE) if step.word == "CMD")]:
         assert {part for part in command if part.startswith("--")} <= options

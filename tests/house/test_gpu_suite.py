@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -13,7 +14,6 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def rows_of(monkeypatch, tmp_path):
-    """Opens the rows of a part: rows_of(seconds, device)."""
     monkeypatch.syspath_prepend(str(ROOT))
     from benchmarks.training.gpu_parts import Rows
 
@@ -39,11 +39,8 @@ def test_a_row_is_asked_for_once_and_kept_on_disk(rows_of, tmp_path):
 
 
 def test_a_failed_row_is_noted_and_tried_again(rows_of, tmp_path):
-    def fail():
-        raise MemoryError("no memory\nand more")
-
     rows = rows_of()
-    rows.measure("a", fail)
+    rows.measure("a", Mock(side_effect=MemoryError("no memory\nand more")))
     rows.measure("b", lambda: {"value": 1})
     rows.finish()
     written = json.loads((tmp_path / "part.json").read_text())

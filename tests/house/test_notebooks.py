@@ -42,8 +42,7 @@ def test_it_begins_with_words_and_explains_each_part(path):
 @each_notebook
 def test_it_runs(path, tmp_path, monkeypatch):
     """In a process of its own, as for a reader: every cell ends, and the claims that cells assert hold."""
-    nbformat = pytest.importorskip("nbformat")
-    client = pytest.importorskip("nbclient")
+    nbformat, client = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     pytest.importorskip("matplotlib")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("TMPDIR", str(tmp_path))

@@ -19,7 +19,6 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
 
 def canonical(requirement):
-    """A requirement's name as the package index compares it."""
     name = re.match(r"[A-Za-z0-9._-]+", requirement)
     assert name, requirement
     return re.sub(r"[-_.]+", "-", name.group()).lower()

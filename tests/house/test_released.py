@@ -21,7 +21,6 @@ MEGABYTES = 16
 
 
 def script(name):
-    """A module of released/, which is no package."""
     spec = importlib.util.spec_from_file_location(name, ROOT / "released" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -34,7 +33,6 @@ def folder(name):
 
 
 def prepared(name, data_dir, out):
-    """What a script of released/ chooses of the data, in ``out``."""
     module = script(name)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.argv", [f"{name}.py", str(data_dir), "--out", str(out)])
@@ -44,7 +42,6 @@ def prepared(name, data_dir, out):
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory, data_dir):
-    """What the released model learns from, chosen once more."""
     return prepared("prepare", data_dir, tmp_path_factory.mktemp("data"))
 
 

@@ -10,7 +10,6 @@ FAULTS = 25
 
 
 def names_in(path):
-    """Names of the tests in a file, nothing of it run."""
     found = {node.name for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
     return {name for name in found if name.startswith("test_")}
 

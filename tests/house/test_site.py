@@ -14,7 +14,6 @@ PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
 
 
 def named(entry):
-    """Pages of a part of the navigation, in order."""
     if isinstance(entry, str):
         yield entry
     else:

@@ -26,9 +26,7 @@ def tokenizer_of(words):
 
 @pytest.fixture(scope="session")
 def text_files(tmp_path_factory):
-    """Documents, other documents, and pairs of sentences."""
-    root = tmp_path_factory.mktemp("knn-texts")
-    draw = torch.Generator().manual_seed(5)
+    root, draw = tmp_path_factory.mktemp("knn-texts"), torch.Generator().manual_seed(5)
 
     def sentence(length):
         return " ".join(WORDS[int(i)] for i in torch.randint(len(WORDS), (length,), generator=draw))
@@ -44,8 +42,7 @@ def text_files(tmp_path_factory):
 @pytest.fixture(scope="session")
 def model_directories(tmp_path_factory):
     """Kind -> directory of a model with random weights."""
-    root = tmp_path_factory.mktemp("knn-models")
-    tokenizer = tokenizer_of(WORDS)
+    root, tokenizer = tmp_path_factory.mktemp("knn-models"), tokenizer_of(WORDS)
     size, ends = len(tokenizer), {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3}
     torch.manual_seed(1)
     causal = GPT2LMHeadModel(GPT2Config(n_embd=24, n_layer=2, n_head=2, n_positions=32, vocab_size=size, initializer_range=0.3, **ends))
@@ -87,5 +84,4 @@ def built(tmp_path_factory, networks, source_of):
 
 @pytest.fixture
 def small_parts(monkeypatch):
-    """Parts of a few windows, so that a small build has several."""
     monkeypatch.setattr("realm.knn.windows.PART_ROWS", 100)

@@ -24,7 +24,6 @@ Networks = dict[str, HubNetwork]
 
 
 def tree(root: Path) -> dict[str, str]:
-    """Every file but the two that name a process or a time."""
     names = [path for path in sorted(root.rglob("*")) if path.is_file() and path.name not in ("LOCK", "manifest.json", "datastore.json")]
     return {str(path.relative_to(root)): sha256_file(path) for path in names}
 
@@ -114,8 +113,7 @@ def test_killed_at_every_point_and_taken_up(tmp_path: Path, kind: str, dtype: st
     def build(name: str) -> Datastore:
         return build_from_texts(tmp_path / name, networks[kind], [source_of[kind]], OPTIONS, dtype=dtype)
 
-    whole = build("whole")
-    expected, seen = tree(tmp_path / "whole"), 0
+    whole, expected, seen = build("whole"), tree(tmp_path / "whole"), 0
     for point in ("build: begun", "build: written", "build: synced", "build: whole", "array: staged", "array: renamed"):
         for which in (1, 3) if point == "build: synced" else (1,):
             name = f"{point}-{which}".replace(": ", "-")
@@ -129,8 +127,6 @@ def test_killed_at_every_point_and_taken_up(tmp_path: Path, kind: str, dtype: st
 
 @pytest.mark.usefixtures("small_parts")
 def test_killed_again_and_again(tmp_path: Path, networks: Networks, source_of: dict[str, Path]) -> None:
-    """One part a life, until the datastore is whole."""
-
     def build(name: str) -> Datastore:
         return build_from_texts(tmp_path / name, networks["causal"], [source_of["causal"]], OPTIONS)
 
@@ -171,7 +167,6 @@ def test_another_model_is_refused(copy: Path, model_directories: dict[str, Path]
 
 
 def load_network_changed(network: HubNetwork) -> HubNetwork:
-    """A network of the changed model, nothing remembered."""
     return HubNetwork(network.model, network.tokenizer)
 
 

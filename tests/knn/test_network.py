@@ -44,8 +44,7 @@ def test_the_last_feed_forward_block(family, values, expected):
     """Of a padded batch and of one window at a time the keys are those of the module itself, and so are the log-probabilities."""
     network = network_of(family, values)
     assert (network.layer.name, network.dim) == (expected, 16)
-    rng = np.random.default_rng(0)
-    windows = []
+    rng, windows = np.random.default_rng(0), []
     for length in (5, 2, 9):
         source = rng.integers(4, 40, length + 1).astype(np.int32) if network.kind == "translation" else np.zeros(0, np.int32)
         ids = rng.integers(4, 40, length).astype(np.int32)

@@ -49,8 +49,7 @@ def test_greedy_generation_is_its_definition(kind, a, built, networks):
     made = generated(network, datastore, mixing, num_beams=1)[1].tolist()
     ids = network.tokenizer("a bird")["input_ids"]
     prefix = ids if network.kind == "causal" else [2]
-    keys = datastore.snapshot.vectors.astype(np.float64)
-    said = []
+    keys, said = datastore.snapshot.vectors.astype(np.float64), []
     for _ in range(8):
         seen = []
         handle = network.layer.module.register_forward_pre_hook(lambda _, args, seen=seen: seen.append(args[0]))
@@ -110,8 +109,7 @@ def test_a_neighbourhood_may_be_empty(built, networks, source_of):
 def test_the_only_neighbour_is_said(built, networks):
     """a = 1 with one neighbour: its token, at every step."""
     network, datastore = networks["causal"], built("causal")
-    index = datastore.index("exact")
-    live = np.zeros(len(datastore), np.bool_)
+    index, live = datastore.index("exact"), np.zeros(len(datastore), np.bool_)
     live[17] = True
     index.set_live(live)
     with KnnLogitsProcessor(network, index, Mixing(k=1, a=1.0)) as knn:

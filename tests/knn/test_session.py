@@ -39,8 +39,7 @@ def test_the_grid_finds_the_best_point():
 def test_the_gate_learns_whom_to_trust():
     scored = made_up()
     fixed = tune(scored).best
-    gated = with_gate(scored, fixed)
-    fresh = made_up(seed=1)
+    gated, fresh = with_gate(scored, fixed), made_up(seed=1)
     _, a = fresh.knn_probs(gated)
     near = fresh.neighbours.scores[:, 0] > -5
     assert float(a[near].min()) > 0.9 and float(a[~near].max()) < 0.1

@@ -11,8 +11,7 @@ from realm.knn.windows import TextOptions, WindowSet, sliding_windows
 
 @given(st.integers(0, 90), st.integers(1, 20), st.integers(1, 20))
 def test_every_token_but_the_first_is_wanted_once(length, context, stride):
-    stride = min(stride, context)
-    ids = np.arange(100, 100 + length, dtype=np.int32)
+    stride, ids = min(stride, context), np.arange(100, 100 + length, dtype=np.int32)
     windows = list(sliding_windows(ids, context, stride))
     assert [token for window in windows for token in window.targets.tolist()] == ids[1:].tolist()
     for number, window in enumerate(windows):
@@ -23,8 +22,7 @@ def test_every_token_but_the_first_is_wanted_once(length, context, stride):
 
 
 def some_windows():
-    rng = np.random.default_rng(0)
-    windows = []
+    rng, windows = np.random.default_rng(0), []
     for length in rng.integers(1, 30, 50).tolist():
         ids = rng.integers(0, 99, length).astype(np.int32)
         windows.append(Window(ids, np.arange(length // 2, length, dtype=np.int32), ids[length // 2 :] + 1, ids[: length % 3]))

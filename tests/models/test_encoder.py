@@ -6,8 +6,7 @@ import torch
 def test_encoder_scores_are_a_gather_of_its_distributions(any_spec, make_model, ragged, buckets):
     encoder = make_model(any_spec).encoder
     assert encoder is not None
-    sequences = ragged(9, 12)
-    rng = torch.Generator().manual_seed(3)
+    sequences, rng = ragged(9, 12), torch.Generator().manual_seed(3)
     positions, targets = torch.randint(0, 12, (9, 4), generator=rng), torch.randint(0, 60, (9, 4), generator=rng)
     log_probs, scores = encoder.log_probs(sequences, positions), encoder(sequences, positions, targets)
     assert log_probs.shape == (9, 4, 60) and log_probs.dtype == scores.dtype == torch.float32

@@ -35,7 +35,6 @@ def test_every_output_and_gradient_is_the_published_one(kind, precision):
 
 @pytest.fixture
 def changed(tmp_path):
-    """The embedder's case with one weight moved by a thousandth."""
     path = GOLDEN / "embedder.safetensors"
     tensors = load_file(path)
     with safe_open(path, "pt") as file:

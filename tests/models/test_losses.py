@@ -31,7 +31,6 @@ class Example:
         return losses.candidate_log_probs(self.scores, self.valid)
 
     def p_z(self, i):
-        """p(z|x) of example i by its definition."""
         exps = [math.exp(s) if v else 0.0 for s, v in zip(self.scores[i].tolist(), self.valid[i].tolist(), strict=True)]
         return [e / sum(exps) for e in exps] if sum(exps) else exps
 
@@ -141,8 +140,7 @@ def test_with_one_wordpiece_both_forms_agree(seed):
 def test_with_several_wordpieces_the_forms_differ():
     """One document knows the first wordpiece, the other the second: each alone is likely, the whole span is not."""
     targets = torch.tensor([[[0.9, 0.1], [0.1, 0.9]]]).log()
-    log_p_z = torch.tensor([[0.5, 0.5]]).log()
-    slots = torch.ones(1, 2, dtype=torch.bool)
+    log_p_z, slots = torch.tensor([[0.5, 0.5]]).log(), torch.ones(1, 2, dtype=torch.bool)
     assert losses.marginal_nll_per_token(targets, log_p_z, slots)[0].item() == pytest.approx(-2 * math.log(0.5))
     assert losses.marginal_nll_joint(targets, log_p_z, slots)[0].item() == pytest.approx(-math.log(0.09))
 
@@ -296,7 +294,6 @@ class Spans:
         return losses.pointer_log_probs(self.f, self.n, self.equal, self.valid, self.log_pi)
 
     def p(self, i, z):
-        """p(y|z,x) by its definition."""
         exps = [math.exp(f) if v else 0.0 for f, v in zip(self.f[i, z].tolist(), self.valid[i, z].tolist(), strict=True)]
         n = math.exp(self.n[i, z].item())
         hits = sum(e for e, equal in zip(exps, self.equal[i, z].tolist(), strict=True) if equal)

@@ -42,8 +42,7 @@ def table(rows: Rows) -> str:
     columns = f"{'tensors':>7s} {'zero':>5s} {'worst':>9s} {'bound':>7s} {'rounds':>9s}  worst tensor"
     lines = [f"{'class':10s} {'precision':9s} {'group':10s} {columns}"]
     for (kind, precision, group), found in rows.items():
-        worst = max(found, key=lambda d: d.value)
-        zero = sum(d.zero for d in found)
+        worst, zero = max(found, key=lambda d: d.value), sum(d.zero for d in found)
         counts = f"{kind:10s} {precision:9s} {group:10s} {len(found):7d} {zero:5d}"
         rounding = max(d.rounding for d in found)
         lines.append(f"{counts} {worst.value:9.1e} {BOUNDS[precision]:7.0e} {rounding:9.1e}  {worst.name}")
@@ -76,8 +75,7 @@ def main(arguments: Sequence[str]) -> int:
         directory = options.cases or Path(scratch)
         if not list(directory.glob("*.safetensors")):
             subprocess.run([options.python, HERE / "published_side.py", directory], check=True)
-        rows = collect(directory)
-        cases = len(list(directory.glob("*.safetensors")))
+        rows, cases = collect(directory), len(list(directory.glob("*.safetensors")))
         lost = {} if options.no_exports else check_exports(options.python, directory, Path(scratch) / "exports", KINDS)
     print(table(rows))
     print("zero in both, in some case:")

@@ -139,8 +139,7 @@ class ReaderCase:
         return {**inputs, **positions, "relevance": 2 * torch.randn(beam, generator=rng), "read": torch.tensor(read)}
 
     def run(self, model, inputs: Tensors, dtype: torch.dtype) -> tuple[Tensors, Tensor]:
-        read = int(inputs["read"])
-        relevance = inputs["relevance"].to(dtype).requires_grad_()
+        read, relevance = int(inputs["read"]), inputs["relevance"].to(dtype).requires_grad_()
         kept: list[tuple[Tensor, Tensor, Tensor]] = []
         hook = model.qa_outputs.register_forward_hook(lambda module, args, out: kept.append((out[0].detach().clone(), out[1], out[2])))
         answers = {"start_positions": inputs["starts"], "end_positions": inputs["ends"], "has_answers": inputs["has_answers"].bool()}
@@ -206,8 +205,7 @@ def build(case, kind: str, shape: Shape, rng: torch.Generator) -> torch.nn.Modul
 def write_case(kind: str, case, shape: Shape, seed: int, path: Path) -> None:
     """One case in both precisions."""
     rng = torch.Generator().manual_seed(seed)
-    model = build(case, kind, shape, rng)
-    inputs = case.inputs(shape, rng)
+    model, inputs = build(case, kind, shape, rng), case.inputs(shape, rng)
     if kind == "openqa":
         # Apart from each other: a random network's own embeddings of blocks are nearly one vector, whose share in a gradient cancels.
         model.block_emb.copy_(0.25 * torch.randn(model.block_emb.shape, generator=rng))

@@ -54,7 +54,6 @@ def test_preset_below_file_below_flags(tmp_path):
 
 
 def test_every_field_has_a_docstring():
-    """They become --help."""
     import ast
     import inspect
 
@@ -134,8 +133,7 @@ def test_relative_paths_count_from_the_recipe(tmp_path):
     text = (
         '[corpus]\nsources = ["../docs", "/abs/docs", "hf:owner/name"]\n[finetune]\ntrain = "qa/train.jsonl"\n[eval]\nqa = "~/test.jsonl"\n'
     )
-    recipe = load_recipe(write(tmp_path / "recipes", text))
-    base = tmp_path.resolve()
+    recipe, base = load_recipe(write(tmp_path / "recipes", text)), tmp_path.resolve()
     assert recipe.corpus.sources == (str(base / "docs"), "/abs/docs", "hf:owner/name")
     assert recipe.finetune.train == str(base / "recipes" / "qa" / "train.jsonl") and recipe.finetune.dev == ""
     assert recipe.eval.qa == str((Path.home() / "test.jsonl").resolve()) and recipe.corpus.gazetteer == ""

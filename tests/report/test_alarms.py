@@ -58,8 +58,7 @@ def test_other_stages_ring_nothing_and_every_call_is_handed_on(tmp_path):
 
 
 def test_fine_tuning_that_loses_recall_rings_in_its_own_stage(tmp_path):
-    run = Run(tmp_path, diagnoses())
-    lost = {"dev_recall": 0.2, "dev_recall_gain": -0.06}
+    run, lost = Run(tmp_path, diagnoses()), {"dev_recall": 0.2, "dev_recall_gain": -0.06}
     run.feed(("finetune", 0, {"dev_recall": 0.26}), ("pretrain", 50, lost), ("finetune", 50, {**lost, "dev_recall_gain": -0.05}))
     assert run.rung == []
     run.feed(*(("finetune", step, lost) for step in (100, 150)))

@@ -2,6 +2,7 @@
 
 import dataclasses
 from pathlib import Path
+from unittest.mock import Mock
 from xml.etree import ElementTree
 
 import numpy as np
@@ -35,17 +36,12 @@ def test_what_was_read_before_is_answered_the_same(evidence, tiny_run, monkeypat
     slow = Answerer(run.inputs, run.source, reader, versions={})
     quick = evidence.RememberingAnswerer(run.inputs, run.source, reader, versions={})
     quick.memory = {}
-    found = quick.answer(ASKED, k=3)
-    expected = slow.answer(ASKED, k=3)
+    found, expected = quick.answer(ASKED, k=3), slow.answer(ASKED, k=3)
     assert [(a.answer, a.p) for a in found] == strings(expected)
     assert [[e.answer for e in a.evidence] for a in found] == [[e.answer for e in a.evidence] for a in expected]
     read = len(quick.memory)
     assert quick.answer(ASKED, k=4) and len(quick.memory) == read + len(ASKED), "one block more each"
-
-    def never(*_):
-        raise AssertionError("read again")
-
-    monkeypatch.setattr(evidence, "read_candidates", never)
+    monkeypatch.setattr(evidence, "read_candidates", Mock(side_effect=AssertionError("read again")))
     assert [(a.answer, a.p) for a in quick.answer(ASKED[:2], k=3)] == strings(expected[:2])
 
 

@@ -28,7 +28,6 @@ def body(tiny_run):
 
 @pytest.fixture
 def notes(tmp_path, monkeypatch):
-    """A folder of notes, and a cache of its own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     folder = tmp_path / "notes"
     (folder / "sub").mkdir(parents=True)
@@ -39,7 +38,6 @@ def notes(tmp_path, monkeypatch):
 
 @pytest.fixture
 def embedded(monkeypatch):
-    """How many blocks each embedding of a corpus was asked for."""
     plain, counts = embedding.embed_corpus, []
 
     def count(embedder, inputs, rows, *rest, **named):
@@ -194,7 +192,6 @@ def test_the_cache_is_shown_and_emptied(notes, body, capsys):
 
 
 def test_a_damaged_cached_run_names_its_cure(notes, body, capsys):
-    """All of it is derived: cleared, it is made again."""
     run = cached_run([notes], body, QUIET)
     vectors = run / "index" / "000001" / "vectors-00000.npy"
     data = bytearray(vectors.read_bytes())

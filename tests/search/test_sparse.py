@@ -3,6 +3,7 @@
 import json
 import lzma
 from itertools import islice
+from unittest.mock import Mock
 
 import bm25s
 import numpy as np
@@ -23,9 +24,7 @@ QUERIES = ["the river and the bridge", "coin coin market", "queen of the winter 
 
 
 def write(path, first, count):
-    """Documents of random words, common ones often."""
-    rng = np.random.default_rng(first)
-    rows = []
+    rng, rows = np.random.default_rng(first), []
     for number in range(first, first + count):
         text = " ".join(rng.choice(WORDS, 5 + number % 17, p=np.arange(1, 16) / 120)) + f" it is number{number}."
         rows.append({"id": f"d{number}", "title": WORDS[number % 15].title(), "text": text})
@@ -45,8 +44,7 @@ def live_ids(store):
 
 def opened(corpus, generation=1):
     """The sparse index of all live blocks; the generation's directory is there, as it is when one is published."""
-    store = BlockStore.open(corpus)
-    directory = corpus.parent / "index"
+    store, directory = BlockStore.open(corpus), corpus.parent / "index"
     (directory / f"{generation:06d}").mkdir(parents=True, exist_ok=True)
     return open_sparse(directory, generation, live_ids(store), store)
 
@@ -67,7 +65,6 @@ def slowly(corpus, queries):
 
 
 def check(found, corpus, k=1000):
-    """The whole ranking of every query is that of bm25s."""
     ids, scores = found.search(QUERIES, k)
     for i, every in enumerate(slowly(corpus, QUERIES)):
         expected = {name: score for name, score in every.items() if score > 0}
@@ -140,11 +137,7 @@ def test_many_blocks_are_several_parts_with_the_same_scores(corpus, monkeypatch)
 
 def test_generations_share_their_words(corpus, tmp_path, monkeypatch):
     opened(corpus)
-
-    def refuse(*_):
-        raise AssertionError("the words are counted already")
-
-    monkeypatch.setattr(sparse, "count_words", refuse)
+    monkeypatch.setattr(sparse, "count_words", Mock(side_effect=AssertionError("the words are counted already")))
     found = opened(corpus, 2)
     one, two = (tmp_path / "index" / f"00000{n}" / "sparse" / "00000" / "counts.npy" for n in (1, 2))
     assert one.stat().st_ino == two.stat().st_ino
@@ -174,10 +167,7 @@ def test_a_flipped_byte_is_found_and_the_part_is_made_again(corpus, tmp_path):
 
 
 def test_where_nothing_can_be_written_it_is_made_in_memory(corpus, tmp_path, monkeypatch):
-    def refuse(*_):
-        raise OSError(30, "Read-only file system")
-
-    monkeypatch.setattr(sparse, "publish_directory", refuse)
+    monkeypatch.setattr(sparse, "publish_directory", Mock(side_effect=OSError(30, "Read-only file system")))
     check(opened(corpus), corpus)
     assert not (tmp_path / "index" / "000001" / "sparse" / "sparse.json").exists()
 

@@ -16,7 +16,6 @@ def run_copy(tiny_run, tmp_path):
 
 @pytest.fixture(scope="module")
 def client(tiny_run, tmp_path_factory):
-    """One server for tests that leave its documents as they were."""
     from .tools import served
 
     with served(shutil.copytree(tiny_run, tmp_path_factory.mktemp("served") / "run")) as found:
@@ -25,7 +24,6 @@ def client(tiny_run, tmp_path_factory):
 
 @pytest.fixture
 def start():
-    """Starts servers; those that are left are killed."""
     from .tools import Process
 
     started = []

@@ -50,7 +50,6 @@ def test_answers_that_are_not_sure_enough_are_marked(client):
 
 
 def test_documents_that_are_left_out(client, tiny_run, tmp_path):
-    """As if they had been removed, for these questions alone."""
     body = {"questions": QUESTIONS, "k": 4}
     everything = client.post("/v1/answer", json=body).json()["answers"]
     out = sorted({answer["evidence"][0]["doc_id"] for answer in everything} | {"Arvad/0"})

@@ -2,6 +2,7 @@
 
 import sys
 import threading
+from unittest.mock import Mock
 
 import pytest
 
@@ -87,9 +88,6 @@ def test_a_killed_change_is_told_and_changes_nothing(run_copy, all_beside, monke
 
 
 def test_small_changes_wait_for_no_process(run_copy, monkeypatch):
-    def started(*_):
-        raise AssertionError("a process for one small document")
-
-    monkeypatch.setattr(beside, "python", started)
+    monkeypatch.setattr(beside, "python", Mock(side_effect=AssertionError("a process for one small document")))
     with served(run_copy) as client:
         assert client.post("/v1/documents", json={"documents": [NOVARIA]}).status_code == 200

@@ -54,7 +54,6 @@ def listening(app, drain=60, **bounds):
 
 
 def unread(stack, port):
-    """A connection that has asked and does not read."""
     client = stack.enter_context(socket.socket())
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     client.connect(("127.0.0.1", port))
@@ -92,7 +91,6 @@ def test_who_reads_gets_everything():
 
 
 def test_only_so_many_do_not_read_at_once():
-    """The oldest go; whoever reads is served meanwhile."""
     with ExitStack() as stack, listening(answering, unread_seconds=1000.0, most_unread=2, leaving_seconds=0.5) as (server, port, _):
         for _ in range(6):
             unread(stack, port)

@@ -52,12 +52,10 @@ def test_odd_questions_are_answered(client):
 
 def test_bad_sentences(client):
     for body in (
-        {"text": "no mask"},
-        {"text": "[MASK]", "targets": ["a", "b"]},
-        {"text": "[MASK] x", "exclude_documents": ["nobody"]},
-        {"text": "[MASK] " * 60},
+        {"text": "no mask"}, {"text": "[MASK]", "targets": ["a", "b"]},
+        {"text": "[MASK] x", "exclude_documents": ["nobody"]}, {"text": "[MASK] " * 60},
         {"text": "[MASK]", "targets": ["\x00"]},
-    ):
+    ):  # fmt: skip
         found = client.post("/v1/explain", json=body)
         assert found.status_code == 422, (body, found.text)
     assert client.post("/v1/embeddings", json={"side": "question", "texts": ["a"], "titles": ["b"]}).status_code == 422
@@ -95,7 +93,6 @@ def test_a_body_that_does_not_come():
 
 
 def test_headers(client):
-    """However many bytes of them come at once."""
     for size, status in ((LIMITS.header_bytes // 2, 200), (2 * LIMITS.header_bytes, 400), (100_000, 400)):
         assert client.get("/healthz", headers={"x-a": "a" * size}).status_code == status
         assert client.get("/healthz", headers={f"x-{number}": "a" * 88 for number in range(size // 100)}).status_code == status
@@ -111,16 +108,11 @@ def test_foreign_pages_and_names(client):
     """What a browser sends for another site's page, and for a name that an attacker lets point here."""
     body = {"questions": ["Who?"], "k": 1}
     for headers in (
-        {"host": "evil.example"},
-        {"host": "127.0.0.1.evil.example"},
-        {"host": ""},
-        {"origin": "https://evil.example"},
-        {"origin": "null"},
-        {"origin": "http://127.0.0.1:9999"},
-        {"origin": "http://127.0.0.1@evil.example"},
-        {"sec-fetch-site": "cross-site"},
+        {"host": "evil.example"}, {"host": "127.0.0.1.evil.example"}, {"host": ""},
+        {"origin": "https://evil.example"}, {"origin": "null"}, {"origin": "http://127.0.0.1:9999"},
+        {"origin": "http://127.0.0.1@evil.example"}, {"sec-fetch-site": "cross-site"},
         {"sec-fetch-site": "same-site"},
-    ):
+    ):  # fmt: skip
         found = client.post("/v1/answer", json=body, headers=headers)
         assert found.status_code == 403, headers
         assert "access-control-allow-origin" not in found.headers
@@ -182,11 +174,9 @@ def test_addresses(tmp_path):
     assert not any(map(is_loopback, ("0.0.0.0", "::", "192.168.1.5", "example.org")))
     assert rules_of("127.0.0.1", None, (), False).token is None
     for host, file, names, cure in (
-        ("192.168.1.5", None, (), "--token-file"),
-        ("0.0.0.0", None, ("realm.lan",), "--without-token"),
-        ("0.0.0.0", token, (), "--allow-host"),
-        ("192.168.1.5", tmp_path / "none", (), "openssl"),
-    ):
+        ("192.168.1.5", None, (), "--token-file"), ("0.0.0.0", None, ("realm.lan",), "--without-token"),
+        ("0.0.0.0", token, (), "--allow-host"), ("192.168.1.5", tmp_path / "none", (), "openssl"),
+    ):  # fmt: skip
         with pytest.raises(ConfigError, match=cure):
             rules_of(host, file, names, False)
     rules = rules_of("0.0.0.0", token, ("Realm.LAN",), False)

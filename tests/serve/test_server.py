@@ -110,7 +110,6 @@ def _the_client(client):
 
 
 def _sent(port, body, *headers):
-    """What the server says to a whole request with this body."""
     lines = [HEAD[:-2], *headers, b"Content-Length: %d" % len(body), b"Connection: close"]
     return raw(port, b"\r\n".join(lines) + b"\r\n\r\n" + body)
 
@@ -213,9 +212,7 @@ TWO_HUNDRED = [pytest.param(seed, 20, marks=[pytest.mark.slow, pytest.mark.timeo
 @pytest.mark.parametrize(("seed", "kills"), [(0, 4), *TWO_HUNDRED])
 def test_kill_9_under_writes(begin, run_copy, seed, kills):
     """Every acknowledged document is there after a restart, and no removed one comes back. Whatever was not acknowledged may be either."""
-    chance = random.Random(seed)
-    here = {}
-    gone = set()
+    chance, here, gone = random.Random(seed), {}, set()
     number = 0
     for _ in range(kills):
         process, url = begin(run_copy)
@@ -272,8 +269,7 @@ def test_free_memory_goes_back(monkeypatch):
         pytest.skip("another C library than glibc")
     pieces = [np.ones(1000) for _ in range(1000)]
     del pieces
-    said = []
-    trim = library.malloc_trim
+    said, trim = [], library.malloc_trim
     library.malloc_trim = lambda keep: said.append(trim(keep))
     monkeypatch.setattr(ctypes, "CDLL", lambda name: library)
     serving.give_back()
@@ -298,7 +294,6 @@ pytest.importorskip("schemathesis")
 
 @pytest.fixture(scope="module")
 def described(tiny_run, tmp_path_factory):
-    """The application, as schemathesis calls it."""
     serving = Serving(shutil.copytree(tiny_run, tmp_path_factory.mktemp("schema") / "run"))
     app = make_app(serving, Rules(hosts=frozenset({"testserver", "localhost", "127.0.0.1"})))
     app.router.lifespan_context = _goes_on

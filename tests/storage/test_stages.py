@@ -22,7 +22,6 @@ def run(tiny_run, tmp_path):
 
 
 def flip(path, at, bit=6):
-    """Change one bit of a file."""
     data = bytearray(path.read_bytes())
     data[at] ^= 1 << bit
     path.write_bytes(data)

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -65,13 +66,10 @@ def test_a_sealed_manifest_tells_every_change(tmp_path):
     assert read_sealed(path, ERRORS) == values
     stored = json.loads(path.read_bytes())
     for text, said in (
-        (json.dumps({**stored, "rows": 4}), "checksum"),
-        (json.dumps(values), "checksum"),
-        ("[1]", "not a JSON object"),
-        ("{", "not valid JSON"),
-        ("[" * 100_000, "not valid JSON"),
+        (json.dumps({**stored, "rows": 4}), "checksum"), (json.dumps(values), "checksum"),
+        ("[1]", "not a JSON object"), ("{", "not valid JSON"), ("[" * 100_000, "not valid JSON"),
         (json.dumps({**stored, "share": float("nan")}), "checksum"),
-    ):
+    ):  # fmt: skip
         path.write_text(text)
         with pytest.raises(CorpusError, match=said):
             read_sealed(path, ERRORS)
@@ -153,12 +151,9 @@ def test_a_note_tells_every_change(tmp_path, caplog, value):
     assert read_note(path) == json.loads(json.dumps(value)) and not caplog.records
     whole = path.read_bytes()
     for damaged in (
-        whole.replace(b'"', b"!", 1),
-        whole[:-9],
-        bytes(len(whole)),
-        whole.replace(b"}", b', "more": 1}', 1),
+        whole.replace(b'"', b"!", 1), whole[:-9], bytes(len(whole)), whole.replace(b"}", b', "more": 1}', 1),
         whole.replace(b"manifest_", b"manifesu_"),
-    ):
+    ):  # fmt: skip
         path.write_bytes(damaged)
         caplog.clear()
         assert read_note(path) is None and str(path) in caplog.text and "damaged" in caplog.text
@@ -167,10 +162,7 @@ def test_a_note_tells_every_change(tmp_path, caplog, value):
 
 
 def test_what_could_not_be_renamed_leaves_nothing(tmp_path, monkeypatch):
-    def refused(*_):
-        raise OSError(errno.EIO, "Input/output error")
-
-    monkeypatch.setattr("os.replace", refused)
+    monkeypatch.setattr("os.replace", Mock(side_effect=OSError(errno.EIO, "Input/output error")))
     with pytest.raises(OSError, match="Input/output error"):
         publish_array(tmp_path / "ids.npy", np.arange(3))
     assert not list(tmp_path.iterdir())
@@ -191,7 +183,6 @@ def test_the_newest_generation_goes_forward_only(tmp_path):
 
 
 def test_arrays_of_objects_are_not_read(tmp_path):
-    """Their numbers would be pickles, which may run anything."""
     np.save(tmp_path / "ids.npy", np.array([{}], dtype=object), allow_pickle=True)
     with pytest.raises(CorpusError, match=r"not a complete \.npy file"):
         read_array(tmp_path / "ids.npy", (1,), np.dtype(object), ERRORS)

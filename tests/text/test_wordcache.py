@@ -54,7 +54,6 @@ def test_a_full_cache_starts_anew(monkeypatch):
 
 
 def byte_level():
-    """A tiny tokenizer of ModernBERT's and RoBERTa's kind."""
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
@@ -68,7 +67,6 @@ def byte_level():
 
 
 def sentence_piece():
-    """A tiny tokenizer of XLM-R's kind."""
     backend = Tokenizer(models.Unigram())
     backend.normalizer = normalizers.NFKC()
     backend.pre_tokenizer = pre_tokenizers.Metaspace()
@@ -92,13 +90,11 @@ def test_used_only_where_words_are_encoded_one_by_one():
 @pytest.mark.parametrize("make", [byte_level, sentence_piece])
 def test_other_kinds_of_tokenizers_pack_right(make):
     """Every character in exactly one piece, none over the limit, spans on exactly the tokens of their text."""
-    tokenizer = make()
-    text = "The 🏦 fox met Ada Lovelace in 東京. " + "한국어 " * 30 + "London."
+    tokenizer, text = make(), "The 🏦 fox met Ada Lovelace in 東京. " + "한국어 " * 30 + "London."
     ranges = [(0, text.index("한")), (text.index("한"), len(text))]
     ranges = [(start, start + len(text[start:end].rstrip())) for start, end in ranges]
     spans = [[TaggedSpan(text.index(word), text.index(word) + len(word), "name") for word in ("🏦", "Ada Lovelace", "東京")], []]
-    counts = PackingCounts()
-    tokens = tokenizer.tokenize([text[start:end] for start, end in ranges])
+    counts, tokens = PackingCounts(), tokenizer.tokenize([text[start:end] for start, end in ranges])
     room = int(tokens.starts[1])
     pieces = make_pieces(text, ranges, tokens, 0, spans, room, counts)
     assert counts.sentences_cut == 1

@@ -10,7 +10,6 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
 def table(entries):
-    """(begins a word, has letters) of each entry."""
     vocabulary = {entry: number for number, entry in enumerate([*SPECIAL, *entries])}
     words = word_table(TextTokenizer(Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))))
     assert len(words.starts) == len(words.letters) == len(vocabulary)

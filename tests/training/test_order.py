@@ -51,8 +51,7 @@ def test_generators_depend_on_their_key_alone():
 
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=200), st.integers(1, 8), st.integers(0, 3), st.integers(0, 10))
 def test_batches_by_length_visit_everything_once_an_epoch(lengths, size, epoch, seed):
-    order = LengthOrder(lengths, size, "stage", seed)
-    batches = -(-len(lengths) // size)
+    order, batches = LengthOrder(lengths, size, "stage", seed), -(-len(lengths) // size)
     drawn = [item for at in range(batches) for _, item in order.batch(epoch * batches + at, size)]
     assert set(drawn) == set(range(len(lengths))) and len(drawn) == batches * size
     assert [position for at in range(batches) for position, _ in order.batch(at, size)] == list(range(batches * size))

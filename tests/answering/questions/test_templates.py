@@ -68,7 +68,6 @@ UNKNOWN = [
 
 
 def parts(marked):
-    """A sentence and where its brackets stood."""
     start, end = marked.index("["), marked.index("]") - 1
     return marked.replace("[", "", 1).replace("]", "", 1), start, end
 

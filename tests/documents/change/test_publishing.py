@@ -21,7 +21,6 @@ Change = Callable[[Path], object]
 
 
 def content(corpus):
-    """What the version in force holds, read from scratch."""
     store = BlockStore.open(corpus)
     blocks = [store.block(row) for row in range(len(store)) if store.live[row]]
     return [(block.block_id, block.doc_id, block.text) for block in blocks]
@@ -29,7 +28,6 @@ def content(corpus):
 
 @pytest.fixture
 def corpus(write_jsonl, city_rows, tmp_path):
-    """Version 3: two segments and a tombstone."""
     rows = city_rows(10)
     build_corpus([write_jsonl("a.jsonl", rows[:5])], tmp_path / "corpus", vocab_size=300, block_length=64)
     add_documents(tmp_path / "corpus", [write_jsonl("b.jsonl", rows[5:7])])
@@ -98,7 +96,6 @@ print(len(versions))
 
 
 def started(code, corpus):
-    """A real process that has said "ready"."""
     process = subprocess.Popen([sys.executable, "-c", code, str(corpus)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
     return process
@@ -106,15 +103,13 @@ def started(code, corpus):
 
 @pytest.mark.parametrize("additions", [1, 3])
 def test_sigkill(corpus, tmp_path, additions):
-    old = content(corpus)
-    process = started(WRITER, corpus)
+    old, process = content(corpus), started(WRITER, corpus)
     assert process.stdout is not None
     for _ in range(additions):
         assert process.stdout.readline() == "added\n"
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    documents = set(BlockStore.open(corpus).documents())
-    late = {"doc-7", "doc-8", "doc-9"}
+    documents, late = set(BlockStore.open(corpus).documents()), {"doc-7", "doc-8", "doc-9"}
     assert documents in ({doc_id for _, doc_id, _ in old}, {doc_id for _, doc_id, _ in old} | late)
     update_documents(corpus, [tmp_path / "u.jsonl"])  # the lock has died with its process
     compact_corpus(corpus, purge=True)

@@ -17,10 +17,8 @@ TOKENIZER = train_wordpiece(["The quick brown fox met Ada Lovelace in London on 
 
 
 def packed(text, room):
-    """Pieces and blocks of a text that is one document."""
     ranges = split_sentences(text)
-    sentences = [text[start:end] for start, end in ranges]
-    counts = PackingCounts()
+    sentences, counts = [text[start:end] for start, end in ranges], PackingCounts()
     tagged = [TAGGER.tag(sentence) for sentence in sentences]
     pieces = make_pieces(text, ranges, TOKENIZER.tokenize(sentences), 0, tagged, room, counts)
     return pieces, fill_blocks(pieces.lengths, room), counts

@@ -7,7 +7,6 @@ import pytest
 
 @pytest.fixture
 def pdf():
-    """Makes a PDF of pages, each a list of lines."""
     return _pdf
 
 
@@ -26,7 +25,6 @@ def office_files(pdf):
 
 
 def _pdf(*pages):
-    """A PDF with lines of text on each page."""
     objects = [b"<< /Type /Catalog /Pages 2 0 R >>", b"", b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"]
     kids = []
     for lines in pages:

@@ -20,7 +20,6 @@ FILES = [format_ for format_ in FORMATS if format_ not in ("beir", "datasets", "
 
 
 def damage(data, chance):
-    """Cut, flipped, doubled, or with foreign bytes put in."""
     at = chance.randrange(len(data))
     end = min(len(data), at + chance.randrange(1, 40))
     return chance.choice( [
@@ -31,7 +30,6 @@ def damage(data, chance):
 
 
 def sample(kind, path, office):
-    """A good file of a kind."""
     match kind:
         case "parquet":
             pq.write_table(pa.Table.from_pylist(ROWS), path)
@@ -62,8 +60,6 @@ def sample(kind, path, office):
 
 
 def small_png():
-    """A grey square of eight by eight pixels."""
-
     def chunk(name, data):
         return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
 
@@ -78,8 +74,7 @@ def test_damaged_files(tmp_path, kind, office_files):
         pytest.importorskip("warcio")
     if kind in ("pdf", "docx") and not office_files:
         pytest.skip("needs the extras pdf and docx")
-    chance = random.Random(kind)
-    good = sample(kind, tmp_path / "good", office_files)
+    chance, good = random.Random(kind), sample(kind, tmp_path / "good", office_files)
     check(tmp_path / "good", good, kind, expect_documents=True)
     for round_ in range(60 if kind != "warc" else 30):
         data = damage(good, chance)
@@ -90,7 +85,6 @@ def test_damaged_files(tmp_path, kind, office_files):
 
 
 def check(path, data, kind, expect_documents=False):
-    """As the kind it is, and as whatever it looks like."""
     path.write_bytes(data)
     for options in (SourceOptions(format=kind), SourceOptions()):
         try:
@@ -104,7 +98,6 @@ def check(path, data, kind, expect_documents=False):
 
 @pytest.mark.parametrize("kind", FILES)
 def test_the_wrong_format(tmp_path, kind, office_files):
-    """A good file of every other kind, read as this one."""
     for other in FILES:
         if "warc" not in (kind, other) or pytest.importorskip("warcio"):
             check(tmp_path / other, sample(other, tmp_path / "made", office_files), kind)

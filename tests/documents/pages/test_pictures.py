@@ -48,7 +48,6 @@ def own_cache(tmp_path_factory, monkeypatch):
 
 @pytest.fixture
 def blind(monkeypatch):
-    """As where the extra is not installed."""
     monkeypatch.setattr(pictures, "recognises", lambda: False)
     monkeypatch.setattr(pictures, "recognised", lambda data, seconds: "")
 
@@ -76,7 +75,6 @@ def bomb():
 
 
 def read(source, **options):
-    """Documents by their ids, and reasons by the names of files."""
     records = list(iter_documents(source, SourceOptions(**options)))
     good = {record.doc_id: record for record in records if isinstance(record, SourceDocument)}
     return good, {Path(record.path).name: record.reason for record in records if isinstance(record, Rejected)}
@@ -106,8 +104,7 @@ def test_lines_of_a_chart_name_its_bars():
     ticks = [piece(number, 0, top, 30) for number, top in (("200", 40), ("100", 120), ("0", 200))]
     values = [piece("120", 105, 110, 30), piece("45", 207, 170, 24)]
     names = [piece("Corn", 100, 220, 40), piece("Rye", 205, 221, 30)]
-    upwards = [Piece("Tonnes", 50, 60, 68, 140)]
-    title = [piece("Harvest", 120, 0, 90)]
+    upwards, title = [Piece("Tonnes", 50, 60, 68, 140)], [piece("Harvest", 120, 0, 90)]
     assert lines_of(ticks + values + names + upwards + title) == "Harvest\n\nCorn | 120\n\nRye | 45\n\nTonnes\n\n200 | 100 | 0"
     groups = [*values, piece("60", 112, 80, 24), *names]
     assert "Corn | Rye" in lines_of(groups)  # two values above one name: which is which is not said
@@ -279,8 +276,7 @@ def test_pictures_of_a_pdf(tmp_path, pdf):
 @pytest.mark.parametrize(("matrix", "turned"), [((1, 1), 0), ((1, -1), 0), ((-1, 1), 0), ((-1, -1), 90), ((1, 1), 90), ((1, 1), 270)])
 def test_a_picture_of_a_pdf_is_as_the_page_shows_it(tmp_path, matrix, turned):
     """One whose upper left corner is red: mirrored by the page, or turned with it."""
-    pypdf = pytest.importorskip("pypdf")
-    image = Image.new("RGB", (120, 80), "white")
+    pypdf, image = pytest.importorskip("pypdf"), Image.new("RGB", (120, 80), "white")
     image.paste("red", (0, 0, 40, 30))
     image.save(tmp_path / "plain.pdf", "PDF", quality=95)
     writer = pypdf.PdfWriter(clone_from=tmp_path / "plain.pdf")

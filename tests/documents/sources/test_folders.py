@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -15,7 +16,6 @@ def ids(source, options=None):
 
 
 def reasons(source):
-    """(line, reason) of the rejected by name of the file."""
     return {Path(record.path).name: (record.line, record.reason) for record in iter_documents(source) if isinstance(record, Rejected)}
 
 
@@ -89,11 +89,7 @@ def test_a_closed_file(tmp_path, name, monkeypatch):
     if name.endswith("warc"):
         pytest.importorskip("warcio")
     (tmp_path / name).write_text("x")
-
-    def closed(*_, **__):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr("builtins.open", closed)
+    monkeypatch.setattr("builtins.open", Mock(side_effect=PermissionError(13, "Permission denied")))
     (record,) = iter_documents(tmp_path / name)
     assert isinstance(record, Rejected) and record.reason == "unreadable file"
 

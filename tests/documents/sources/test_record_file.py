@@ -127,11 +127,9 @@ def test_one_record_at_a_time(tmp_path):
 
 
 def test_a_corpus_of_records(tmp_path):
-    """Record i is block i: empty, repeated and over-long ones too."""
     long = "Alan Turing was born in London. " * 20
     texts = ["Zürich lies on the Limmat. It is large.", "", "Same words.", "Same words.", long, " \x00 "]
-    tokenizer = train_wordpiece(texts, 300)
-    records = [text.encode() for text in texts]
+    tokenizer, records = train_wordpiece(texts, 300), [text.encode() for text in texts]
     manifest = corpus_from_records(records, tmp_path / "c", tokenizer=tokenizer, block_length=32, origin=tmp_path / "r.npy")
     store = BlockStore.open(tmp_path / "c")
     assert manifest.blocks == len(store) == 6 and store.block_ids.tolist() == [0, 1, 2, 3, 4, 5]

@@ -18,7 +18,6 @@ def cases(name):
 
 
 def unmarked(line):
-    """The text of a marked line, and its spans."""
     text, spans = "", []
     for part in re.split("(⟦[^⟧]*⟧|⟪[^⟫]*⟫)", line):
         if part[:1] in MARKS and part:

@@ -107,8 +107,7 @@ def test_a_spec_that_names_no_tagger_is_refused(spec):
 
 
 def test_a_spec_may_leave_parts_out(tmp_path):
-    text = "In 1969 London was wet."
-    sentences = ["We saw London."]
+    text, sentences = "In 1969 London was wet.", ["We saw London."]
     assert [span.kind for span in TaggerPlan("truecase").learned_from(sentences).tag(text)] == ["name"]
     assert [span.kind for span in TaggerPlan("dates").learned_from(sentences).tag(text)] == ["date"]
     assert (

@@ -187,7 +187,6 @@ def test_what_counts_is_the_content_not_the_name(tmp_path, pack, name, kind):
 
 @pytest.mark.parametrize("library", [True, False], ids=["indexed_bzip2", "standard library"])
 def test_damaged_bzip2_gives_what_was_whole(tmp_path, library, monkeypatch):
-    """And nothing of the block whose checksum is wrong."""
     if not library:
         monkeypatch.setitem(sys.modules, "indexed_bzip2", None)
     data = _many_blocks() * 4

@@ -156,8 +156,7 @@ def test_no_markup_is_left_whatever_the_input(wikitext):
 @given(st.lists(st.sampled_from(["{{", "}}", "[[", "]]", "\n{|", "\n|}", "x", "|"]), max_size=30).map("".join))
 def test_pairs_nest(wikitext):
     """The fast pairing's pairs never cross, and each is opened and closed by its own kind."""
-    spans = pair_brackets(wikitext)
-    closers = {"{{": "}}", "[[": "]]", "{|": "|}"}
+    spans, closers = pair_brackets(wikitext), {"{{": "}}", "[[": "]]", "{|": "|}"}
     for at, span in enumerate(spans):
         assert wikitext[span.open : span.start].strip().startswith(span.kind)
         assert wikitext[span.stop : span.close].strip().endswith(closers[span.kind])
@@ -166,7 +165,6 @@ def test_pairs_nest(wikitext):
 
 
 def _slow_without_templates(text):
-    """Innermost first, again and again: the obvious way."""
     while (shorter := re.sub(r"\{\{[^{}]*\}\}", "", text)) != text:
         text = shorter
     return text

@@ -14,7 +14,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
 
 @pytest.fixture(scope="module", params=SEEDS)
 def claims(request, tmp_path_factory):
-    """The numbers of every claim."""
     directory = tmp_path_factory.mktemp(f"demo-{request.param}")
     changes = {"run": {"seed": request.param}}
     found = run_demo(directory / "run", progress=Progress(quiet=True), show=lambda claim: None, changes=changes)["claims"]

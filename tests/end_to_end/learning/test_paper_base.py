@@ -19,7 +19,6 @@ VOCABULARY = 30_522
 
 
 def write_vocabulary(path):
-    """As many entries as BERT's; returns those that are words."""
     letters = [*string.ascii_lowercase, *string.digits, *"?.,"]
     head = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{c}" for c in letters)]
     words = ["".join(four) for four in itertools.islice(itertools.product(string.ascii_lowercase, repeat=4), VOCABULARY - len(head))]

@@ -27,7 +27,6 @@ def weights(run):
 
 
 def rows(run):
-    """metrics.jsonl but for times."""
     return [{key: value for key, value in row.items() if key not in TIMES} for row in MetricsLog(run / "metrics.jsonl").rows()]
 
 

@@ -142,8 +142,7 @@ def test_questions_are_not_statements():
 
 
 def test_splits_share_no_entity_and_no_answer(atlas):
-    entities = defaultdict(set)
-    answers = defaultdict(set)
+    entities, answers = defaultdict(set), defaultdict(set)
     for split, questions in atlas.questions.items():
         for question in questions:
             entities[split].add(question["id"].rsplit("/", 2)[0])

@@ -20,7 +20,6 @@ def test_only_the_named_domains(part):
 
 
 def test_the_demo_asks_about_thirty_kinds_of_fact(part):
-    """What the documentation says of the demo's part."""
     assert 1600 <= len(part.documents) <= 1800
     assert len({q["kind"] for questions in part.questions.values() for q in questions}) == 30
 

@@ -19,16 +19,14 @@ from realm.models.types import Sequence
 
 
 def test_a_body_builds_and_runs(any_spec, ragged):
-    body = build_body(any_spec, pooler=True).eval()
-    inputs = pad_batch(ragged(5), 0)
+    body, inputs = build_body(any_spec, pooler=True).eval(), pad_batch(ragged(5), 0)
     states = body(inputs)
     assert states.shape == (*inputs.ids.shape, 16) and body.pooled(inputs).shape == (5, 16)
     assert torch.isfinite(states).all()
 
 
 def test_padding_does_not_reach_the_real_wordpieces(any_spec, ragged):
-    body = build_body(any_spec, pooler=True).eval()
-    sequences = ragged(6)
+    body, sequences = build_body(any_spec, pooler=True).eval(), ragged(6)
     together, pooled = body(pad_batch(sequences, 0)), body.pooled(pad_batch(sequences, 0))
     for i, sequence in enumerate(sequences):
         alone = pad_batch([sequence], 0)
@@ -84,8 +82,7 @@ def test_published_weights_start_embedder_and_encoder(any_spec, ragged, tmp_path
 
 def test_every_parameter_learns(any_spec, make_model, ragged):
     """DDP and a tidy checkpoint both want no parameter that nothing reads."""
-    model = make_model(any_spec, "embedder", "encoder", "reader").train()
-    sequences = ragged(4, 12)
+    model, sequences = make_model(any_spec, "embedder", "encoder", "reader").train(), ragged(4, 12)
     scores = model.reader(sequences, [3, 4, 5, 6])
     losses = {
         "embedder": model.embedder(sequences).pow(3).sum(),
@@ -130,7 +127,6 @@ def test_segments_where_there_are_none_are_named(specs):
 
 
 def slow_states(body, inputs, positions):
-    """Every state of every layer, then the few that are asked for."""
     states = body(inputs)
     return torch.stack([states[i, positions[i]] for i in range(len(states))])
 
@@ -169,8 +165,7 @@ def test_the_last_layer_drops_in_training_and_the_seed_says_what(bert, ragged):
     dropped = {**bert.config, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "num_hidden_layers": 1}
     inputs, positions = pad_batch(ragged(4, 8), 0), torch.randint(0, 8, (4, 2))
     for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
-        body = build_body(BodySpec({**dropped, name: 0.3}), pooler=False)
-        drawn = []
+        body, drawn = build_body(BodySpec({**dropped, name: 0.3}), pooler=False), []
         for seed in (1, 1, 2):
             torch.manual_seed(seed)
             drawn.append(body.train().states_at(inputs, positions))
@@ -232,8 +227,7 @@ def plain_log_probs(encoder, sequences, places, targets):
 def plain_spans(reader, sequences):
     """Scores of all spans of each body [n, t, w], in a loop; -inf outside of it."""
     states, _ = padded_states(reader.body, sequences)
-    longest = max(len(s) for s in sequences) - START - 1
-    rows = []
+    longest, rows = max(len(s) for s in sequences) - START - 1, []
     for own, sequence in zip(reader.dense(states), sequences, strict=True):
         start, end = own.split(reader.span_hidden, dim=-1)
         last = len(sequence) - 2

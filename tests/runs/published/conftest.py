@@ -68,7 +68,6 @@ KINDS = {
 
 
 def tensors_of(names, seed):
-    """Random values; what the published models tie is tied."""
     generator = torch.Generator().manual_seed(seed)
     state = {name: torch.randn(shape, generator=generator) * 0.3 for name, shape in names.items()}
     for name in state:
@@ -88,8 +87,6 @@ def save_records(path, records):
 
 @pytest.fixture
 def publish(tmp_path):
-    """Writes the directory of one kind; returns it."""
-
     def write(kind, *, seed=0, file="model.safetensors", records=True, **config):
         directory = tmp_path / f"{kind}-{seed}"
         directory.mkdir()

@@ -54,9 +54,7 @@ def test_damaged_safetensors(publish, refused):
     weights = directory / "model.safetensors"
     whole = weights.read_bytes()
     length = struct.unpack("<Q", whole[:8])[0]
-    header = json.loads(whole[8 : 8 + length])
-    name = "cls.dense.weight"
-    lies = []
+    header, name, lies = json.loads(whole[8 : 8 + length]), "cls.dense.weight", []
     for lie in ({"shape": [16, 64]}, {"data_offsets": [0, 2**60]}, {"shape": [2**40, 32]}, {"dtype": "F64"}):
         text = json.dumps({**header, name: {**header[name], **lie}}).encode()
         lies.append(struct.pack("<Q", len(text)) + text + whole[8 + length :])
@@ -70,8 +68,7 @@ def test_damaged_safetensors(publish, refused):
 
 def test_pickles_as_weights(publish, refused, tmp_path):
     """A pickle named model.safetensors, one named pytorch_model.bin, and one inside torch's own format."""
-    trap = tmp_path / "trap"
-    directory = publish("embedder")
+    trap, directory = tmp_path / "trap", publish("embedder")
     (directory / "model.safetensors").write_bytes(pickle.dumps(Hostile(trap)))
     assert "not a complete safetensors file" in refused(directory)
     (directory / "model.safetensors").unlink()
@@ -89,8 +86,7 @@ def test_pickles_as_weights(publish, refused, tmp_path):
 
 
 def test_a_hostile_record_file(publish, refused, tmp_path):
-    directory, trap = publish("openqa"), tmp_path / "trap"
-    array = np.empty(6, dtype=object)
+    directory, trap, array = publish("openqa"), tmp_path / "trap", np.empty(6, dtype=object)
     array[:] = [Hostile(trap)] * 6
     np.save(directory / "block_records.npy", array, allow_pickle=True)
     line = refused(directory)

@@ -55,7 +55,6 @@ def test_both_formats_give_the_same_bits(publish: Publish) -> None:
 
 
 def test_shards(publish: Publish) -> None:
-    """Files in pieces with an index, as large models have them."""
     from safetensors.torch import save_file
 
     directory = publish("reader")
@@ -75,8 +74,7 @@ def test_an_open_qa_model_answers(publish: Publish, tmp_path: Path) -> None:
     question, documents = publish("openqa"), publish("embedder", seed=1)
     result = import_published([question, documents], tmp_path / "run")
     assert result["blocks"] == len(RECORDS) and not result["notes"]
-    opened = open_run(tmp_path / "run")
-    published = tensors_of(KINDS["openqa"], 0)["block_emb"]
+    opened, published = open_run(tmp_path / "run"), tensors_of(KINDS["openqa"], 0)["block_emb"]
     assert np.array_equal(opened.generation.snapshot.vectors, published.numpy())
     # The embedder of the other directory made those embeddings; documents added later are its business.
     assert state_sha256(opened.generation.embedder) == state_sha256(RealmModel.from_published(load_published(documents)).documents)
@@ -170,8 +168,7 @@ def test_training_goes_on_from_an_import(publish: Publish, tmp_path: Path, write
 
     imported = tmp_path / "imported"
     import_published([publish("embedder"), publish("encoder", seed=1)], imported)
-    start = imported / "stages" / "pretrain"
-    recipe = write_tiny(tmp_path / "tiny")
+    start, recipe = imported / "stages" / "pretrain", write_tiny(tmp_path / "tiny")
     texts = [f"The city is in {a}. The currency of the city is the {b} {a}." for a in "ABCDEF" for b in ("Pound", "Turing")]
     rows = [json.dumps({"id": str(number), "title": "", "text": text}) + "\n" for number, text in enumerate(texts)]
     (recipe.parent / "docs.jsonl").write_text("".join(rows))

@@ -8,7 +8,6 @@ from realm.search.index.native.kernel import Kernel
 
 @pytest.fixture(scope="session")
 def kernel_library(tmp_path_factory):
-    """The library of the sources under test."""
     if library_path().exists():
         return library_path()
     if find_compiler() is None:

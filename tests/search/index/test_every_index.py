@@ -44,8 +44,7 @@ def brute_force(vectors, queries, metric):
 
 def check(index, hits, scores, ids, live=None, exclude=None, values=None):
     """Hold hits against the contract, and those of an exact kind against the best rows by ``scores`` [b,n], ties by id."""
-    k = hits.ids.shape[1]
-    largest = np.finfo(np.float32).max
+    k, largest = hits.ids.shape[1], np.finfo(np.float32).max
     for i, score in enumerate(scores):
         allowed = np.ones(len(ids), bool) if live is None else live.copy()
         if exclude is not None:
@@ -154,8 +153,7 @@ def test_tiny_corpora(kind, n, d, k, b, metric, seed):
 def test_many_results(kind, metric):
     rng = np.random.default_rng(9)
     vectors, ids = hostile("clusters", 6000, 16, rng), np.arange(6000, dtype=np.int64) + 7  # consecutive ids take a way of their own
-    queries = vectors[:3] + np.float32(0.01)
-    exclude = [ids[:1000] - 10, ids[5000:] + 10, ids[::2]]
+    queries, exclude = vectors[:3] + np.float32(0.01), [ids[:1000] - 10, ids[5000:] + 10, ids[::2]]
     index = make_index(vectors, ids, kind=kind, metric=metric)
     check(index, index.search(torch.from_numpy(queries), 5000, exclude), brute_force(vectors, queries, metric), ids, exclude=exclude)
 

@@ -44,8 +44,7 @@ def test_mixed_precision_around_the_search_changes_nothing(precision, metric):
     vectors, ids = rng.standard_normal((2000, 64)).astype(np.float32), np.arange(2000, dtype=np.int64)
     queries = torch.from_numpy(rng.standard_normal((16, 64)).astype(np.float32))
     index = ExactIndex(vectors, ids, metric=metric)
-    expected = index.search(queries, 8)
-    before = torch.get_float32_matmul_precision()
+    expected, before = index.search(queries, 8), torch.get_float32_matmul_precision()
     try:
         torch.set_float32_matmul_precision(precision)
         with torch.autocast("cpu", torch.bfloat16):

@@ -220,8 +220,7 @@ def test_word_by_word_is_all_at_once_in_any_script(text):
 
 @given(WORDS, WORDS)
 def test_a_range_is_found_exactly_where_the_text_contains_the_answer(text, answer):
-    ranges = normalised_ranges(text, [answer])
-    needle = normalize_answer(answer)
+    ranges, needle = normalised_ranges(text, [answer]), normalize_answer(answer)
     assert bool(ranges) == (needle != "" and f" {needle} " in padded_parts(text))
     assert f" {needle} " not in f" {normalize_answer(text)} " or not needle or ranges
     assert all(normalize_answer(text[start:end]) == needle for start, end in ranges)

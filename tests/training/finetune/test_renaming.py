@@ -47,8 +47,7 @@ def test_the_draw_depends_on_the_generator_alone(renaming):
 def test_an_answer_stays_where_it_stands(store, inputs, renaming):
     question, answer = store.tokenizer.encode(["What is the money of France?", "euro"])
     ((row, spans),) = locate_answers(store, [Question("", "", ("euro",))])[0].items()
-    sequence = inputs.joint(question, row)
-    renamed = renaming.draw(generator("test"))
+    sequence, renamed = inputs.joint(question, row), renaming.draw(generator("test"))
     other = rename(sequence, renamed)
     assert other.segments == sequence.segments and len(other) == len(sequence)
     start = inputs.featurizer.body_start(question)

@@ -94,8 +94,7 @@ def test_punctuation_alone_is_found_as_it_is_written():
 @pytest.mark.parametrize("block_length", [20, 24, 31, 40])
 def test_windows_cover_a_paragraph_and_fit_into_an_input(tokenizer, block_length, title):
     found = given(tokenizer, Question("1", "Who?", ("pump",), context=PARAGRAPH, title=title), block_length)
-    windows = found.windows_of(0)
-    length = len(found.paragraph(0).ids)
+    windows, length = found.windows_of(0), len(found.paragraph(0).ids)
     assert {at for window in windows for at in range(window.first, window.last)} == set(range(length))
     assert windows[-1].last == length and all(after.first < before.last for before, after in pairwise(windows))
     assert any(len(window.gold) for window in windows)

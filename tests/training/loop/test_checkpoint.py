@@ -33,8 +33,7 @@ HARMS = {
 def test_the_older_one_is_loaded(tmp_path, harm, caplog):
     torch.manual_seed(0)
     module = torch.nn.Linear(3, 2)
-    optimizer = torch.optim.AdamW(module.parameters())
-    kept = {}
+    optimizer, kept = torch.optim.AdamW(module.parameters()), {}
     directory = CheckpointDirectory(tmp_path, fingerprint="one")
     for step in (1, 2):
         module(torch.ones(1, 3)).sum().backward()

@@ -78,13 +78,11 @@ def train(task, run, options=OPTIONS, fingerprint="f"):
 
 
 def rows(run):
-    """The metric rows but for their times."""
     return [{k: v for k, v in row.items() if k != "time"} for row in MetricsLog(run / "metrics.jsonl").rows()]
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """Weights and rows of the uninterrupted run."""
     run, task = tmp_path_factory.mktemp("whole"), Regression()
     assert train(task, run) == OPTIONS.steps
     return state_sha256(task.model), rows(run)
@@ -198,7 +196,6 @@ def test_another_recipe_is_refused(tmp_path):
 
 @pytest.mark.parametrize("keep_the_rest", [True, False])
 def test_another_format_is_refused(tmp_path, keep_the_rest):
-    """Whatever else the file of an earlier version holds."""
     with pytest.raises(Killed):
         train(Regression(10), tmp_path)
     path = tmp_path / "checkpoints" / "step-0000008" / "state.json"

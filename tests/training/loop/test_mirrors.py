@@ -5,6 +5,7 @@ import json
 import sys
 import time
 import types
+from unittest.mock import Mock
 
 import pytest
 
@@ -24,7 +25,6 @@ def write(log, *steps, **values):
 
 
 def curve(directory, name):
-    """A curve as TensorBoard reads it."""
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     events = accumulator.EventAccumulator(str(directory), size_guidance={"scalars": 0}).Reload()
     return [(event.step, round(event.value, 4)) for event in events.Scalars(name)]
@@ -69,7 +69,6 @@ class FakeRun:
 
 @pytest.fixture
 def wandb(monkeypatch):
-    """A module that stands for W&B: it keeps what it is told."""
     module = types.ModuleType("wandb")
     module.Error = type("Error", (Exception,), {})
     module.run = FakeRun()
@@ -100,10 +99,7 @@ def test_wandb_gets_the_rows_of_one_run(tmp_path, wandb):
 
 
 def test_a_refusal_is_one_line(tmp_path, wandb, monkeypatch):
-    def init(**_):
-        raise wandb.Error("no key")
-
-    monkeypatch.setattr(wandb, "init", init)
+    monkeypatch.setattr(wandb, "init", Mock(side_effect=wandb.Error("no key")))
     with pytest.raises(RunError, match=r"W&B refuses the project 'realm': no key.*WANDB_MODE=offline"):
         write(MetricsLog(tmp_path / "metrics.jsonl", (WeightsAndBiases(tmp_path, "realm", CONFIG),)), 1)
 

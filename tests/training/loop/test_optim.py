@@ -116,8 +116,7 @@ def slope(step, i):
 def published(*, clip=1.0):
     """google-research/bert's create_optimizer and AdamWeightDecayOptimizer, and clipping by the global norm, written out."""
     weights = {name: 0.5 - 0.3 * i for i, name in enumerate(NAMES)}
-    m, v = dict.fromkeys(NAMES, 0.0), dict.fromkeys(NAMES, 0.0)
-    trace = [dict(weights)]
+    m, v, trace = dict.fromkeys(NAMES, 0.0), dict.fromkeys(NAMES, 0.0), [dict(weights)]
     for step in range(STEPS):
         rate = LR * (step / WARMUP if step < WARMUP else 1 - step / STEPS)
         gradients = {name: slope(step, i) for i, name in enumerate(NAMES)}

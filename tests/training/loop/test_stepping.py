@@ -114,9 +114,7 @@ def test_parts_of_unequal_weight_give_the_step_of_the_whole(tmp_path):
 def test_recomputed_layers_give_the_same_gradients_dropout_included():
     spec = bert_spec(vocab_size=50, hidden=16, layers=3, heads=2, intermediate=32, max_length=32, dropout=0.3, attention_dropout=0.0)
     torch.manual_seed(0)
-    body = build_body(spec, pooler=False).train()
-    ids = torch.randint(5, 50, (2, 9))
-    calls = []
+    body, ids, calls = build_body(spec, pooler=False).train(), torch.randint(5, 50, (2, 9)), []
     body.model.encoder.layer[1].intermediate.register_forward_hook(lambda *_: calls.append(1))
 
     def gradients():
@@ -250,8 +248,6 @@ class Regression(Task):
 
 
 def run(task, where, options):
-    """Train; the weights' hash and the rows but for their times."""
-
     def silent(stage, step, steps, values):
         """Says nothing."""
 
@@ -292,8 +288,7 @@ def test_steps_that_are_not_finite_end_the_run_when_they_are_read(tmp_path):
 
 
 def test_scalars_of_any_depth_are_read_together(monkeypatch):
-    stacked = []
-    stack = torch.stack
+    stacked, stack = [], torch.stack
 
     def counted(values):
         stacked.append(len(values))
@@ -311,7 +306,6 @@ INDEX = {"checks.py", "base.py", "exact.py"}
 
 
 def tasks(tiny_run, scratch):
-    """A task of every stage, ready for a step."""
     paths = RunPaths(shutil.copytree(tiny_run, scratch / "run"))
     context = open_context(paths, read_run_recipe(paths), lambda *_: None)
     section = context.recipe.pretrain

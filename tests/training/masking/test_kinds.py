@@ -73,7 +73,6 @@ def sentence_of(store, query):
 
 
 def stretches(positions):
-    """Positions as runs without a gap."""
     found = []
     for p in positions:
         if found and p == found[-1][1]:
@@ -104,12 +103,10 @@ def test_whatever_is_hidden_can_be_put_back(terms_store, name, length):
 
 
 def test_one_span_is_hidden_whole(terms_store):
-    """Of listed spans; the others are named."""
     for kind in (salient_spans(terms_store), collocation_spans(terms_store)):
         sentences = MaskedSentences(terms_store, features(terms_store), kind)
         for item in range(0, len(sentences), 5):
-            listed = sentences.spans_of(item)
-            query = sentences.query(item, generator("n", item))
+            listed, query = sentences.spans_of(item), sentences.query(item, generator("n", item))
             covered = [(a, b) for a, b in listed if set(range(a, b)) <= set(query.positions)]
             assert len(covered) == 1 and sum(b - a for a, b in covered) == len(query.positions)
             assert len(query.others) == len(listed) - len(covered)
@@ -142,8 +139,7 @@ def test_random_tokens_are_fifteen_percent_and_uniform(terms_store):
 def test_random_spans_are_whole_words_of_geometric_lengths(terms_store):
     words = word_table(terms_store.tokenizer)
     sentences = MaskedSentences(terms_store, features(terms_store), RandomSpans(terms_store, words, max_masks=10**6))
-    item = max(range(len(sentences)), key=lambda i: sentences.spans_of(i)[0][1])
-    lengths = Counter()
+    item, lengths = max(range(len(sentences)), key=lambda i: sentences.spans_of(i)[0][1]), Counter()
     for n in range(1500):
         query = sentences.query(item, generator("g", n))
         ((start, end),) = stretches(query.positions)

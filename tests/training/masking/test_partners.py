@@ -40,8 +40,7 @@ def own_rows(store, query):
 @pytest.mark.parametrize("too_common", [1, 2, 200])
 def test_as_a_loop_over_everything(store, featurizer, too_common, monkeypatch):
     monkeypatch.setattr(realm.training.masking.partners, "TOO_COMMON", too_common)
-    partners = Partners(store)
-    found = 0
+    partners, found = Partners(store), 0
     for query in queries(store, featurizer):
         for excluded in (set(), own_rows(store, query)):
             rows = partners.rows(query.targets, query.others, excluded)
@@ -61,8 +60,7 @@ def test_pairs_of_any_spans(store):
 
 
 def test_excluded_rows_are_never_partners(store, featurizer):
-    partners = Partners(store)
-    left = 0
+    partners, left = Partners(store), 0
     for query in queries(store, featurizer):
         everywhere = partners.rows(query.targets, query.others, set())
         excluded = own_rows(store, query)
@@ -82,7 +80,6 @@ def test_a_partner_says_the_same_in_other_words(store):
 
 def test_removed_blocks_are_no_partners(store, featurizer):
     london, thames = (store.tokenizer.encode([text])[0] for text in ("London", "Thames"))
-    before = Partners(store).rows(london, [thames], set())
-    fewer = BlockStore.open(store.path)
+    before, fewer = Partners(store).rows(london, [thames], set()), BlockStore.open(store.path)
     fewer.__dict__["live"] = np.arange(len(store)) != before[0]  # a tombstone
     assert Partners(fewer).rows(london, [thames], set()) == before[1:]

@@ -62,7 +62,6 @@ def features(store, length=64):
 
 @pytest.fixture
 def strict(monkeypatch):
-    """Thresholds that divide a corpus of a hundred sentences."""
     for name, value in {"STOP_SHARE": 0.25, "STOP_LEAST": 3, "COMMON_SHARE": 0.4, "COMMON_LEAST": 3}.items():
         monkeypatch.setattr(grams_module, name, value)
     monkeypatch.setattr(evidence_module, "CHANCE", 0.0)
@@ -150,8 +149,7 @@ def slow(sentences, blocks):
             bare |= {(inside[0][0], inside[-1][1])} if inside else set()
         for run, a, b in places:
             covering = [(x, y) for _, x, y in places if x <= a and b <= y]
-            left, right = min(x for x, _ in covering), max(y for _, y in covering)
-            least = np.inf
+            left, right, least = min(x for x, _ in covering), max(y for _, y in covering), np.inf
             found = set()
             for row in held[run]:
                 if blocks.doc_id(row) in forbidden:
@@ -258,8 +256,7 @@ def test_how_often_an_unsalient_span_is_hidden(strict, tmp_path):
 def test_whole_documents_are_excluded(tmp_path):
     """All blocks of the sentence's own document, and of those that hold it verbatim; in another corpus, of the document of that id."""
     store = built(tmp_path, texts("latin"))
-    blocks, documents = Exclusion(store, store), Exclusion(store, store, documents=True)
-    several = 0
+    blocks, documents, several = Exclusion(store, store), Exclusion(store, store, documents=True), 0
     for sentence in read(store):
         rows = store.rows_of(blocks.blocks(sentence.row, sentence.hash))
         names = {store.doc_id(int(row)) for row in rows}
@@ -283,8 +280,7 @@ def test_what_the_retriever_sees(strict, tmp_path):
     first, last = query.positions[0], query.positions[-1]
     assert searched_ids(query, pointer=False) == query.ids
     assert searched_ids(query, pointer=True) == [*query.whole[:first], mask, *query.whole[last + 1 :]]
-    hidden = store.tokenizer.decode(query.targets).lower()
-    shown = replace(query, shown=True)
+    hidden, shown = store.tokenizer.decode(query.targets).lower(), replace(query, shown=True)
     left, whole = (words_left(store, [some])[0].lower() for some in (query, shown))
     assert left.count(hidden) == whole.count(hidden) - 1 and "mask" not in left
     assert searched_ids(shown, pointer=True) == searched_ids(shown, pointer=False) == query.whole

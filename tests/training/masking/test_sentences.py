@@ -15,7 +15,6 @@ from realm.training.masking.sentences import MaskedSentences, hide_more
 
 
 def build(directory, *texts):
-    """A corpus with one document for each text."""
     (directory / "docs").mkdir()
     for number, text in enumerate(texts):
         (directory / "docs" / f"{number}.txt").write_text(text, "utf-8")
@@ -35,7 +34,6 @@ class Chosen:
 
 
 def all_queries(sentences):
-    """Every span of every sentence, masked."""
     places = [(item, span) for item in range(len(sentences)) for span in range(len(sentences.spans_of(item)))]
     return [sentences.query(item, Chosen(span)) for item, span in places]
 
@@ -153,8 +151,7 @@ def test_inverse_cloze_takes_the_sentence_out(store):
     multiple = [row for row in range(len(store)) if len(store.sentences(row).tokens) > 1]
     assert len(cloze) == len(multiple) == len(store) - 1
     for item, row in enumerate(multiple):
-        body = store.token_ids(row).tolist()
-        spans = store.sentences(row).tokens.tolist()
+        body, spans = store.token_ids(row).tolist(), store.sentences(row).tokens.tolist()
         drawn = set()
         for n in range(30):
             example = cloze.example(item, generator(n))

@@ -54,7 +54,6 @@ def places(corpus, row, wanted):
 
 
 def masked(corpus, document="bridge", sentence=1):
-    """The year hidden in a sentence."""
     row, wanted = row_of(corpus, document), span(corpus)
     first, last = corpus.sentences(row).tokens[sentence].tolist()
     ids = corpus.token_ids(row)[first:last].tolist()
@@ -144,7 +143,6 @@ def test_something_is_always_left():
 
 @pytest.mark.parametrize("place", [0, 21, 57])
 def test_a_cloze_keeps_the_words_around_one_mask(place):
-    """Wherever the span stands, of however many wordpieces it is."""
     ids = [*SENTENCE[:place], MASK, MASK, *SENTENCE[place + 2 :]]
     query = MaskedQuery(ids, [place, place + 1], SENTENCE[place : place + 2], origin=0)
     sizes = set()

@@ -31,7 +31,6 @@ def processes(marker, *without):
 
 @pytest.fixture(scope="session")
 def marked():
-    """See ``processes``; skips where there is no /proc."""
     if not Path("/proc/self/environ").exists():
         pytest.skip("no /proc here")
     return processes
@@ -39,7 +38,6 @@ def marked():
 
 @pytest.fixture(scope="session")
 def extra():
-    """Skips where Ray is not installed."""
     if find_spec("ray") is None:  # importing it here would be too early
         pytest.skip("the extra ray is not installed")
 

@@ -14,7 +14,6 @@ Jobs = Callable[..., list[dict[str, Any]]]
 
 @pytest.fixture(scope="session")
 def launcher():
-    """The process that forks the ranks (see jobs.py)."""
     command = [sys.executable, Path(__file__).with_name("jobs.py")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         yield process

@@ -87,7 +87,6 @@ def gradients(job: Job) -> None:
 
 
 def unused(job: Job) -> None:
-    """Gradients that one rank, all ranks and no rank has."""
     with joined(timeout=60, cuda=False):
         learnt = [nn.Parameter(torch.zeros(3)) for _ in range(3)]
         learnt[0].grad = torch.full((3,), 1.0 + rank())
@@ -118,7 +117,6 @@ WORK = {"gradients": gradients, "unused": unused, "stages": stages}
 
 
 def start(job: Job, number: int, port: int, errors: Path) -> int:
-    """One rank of a job, forked. Returns its process id."""
     if pid := os.fork():
         return pid
     code = 1
@@ -157,7 +155,6 @@ def finish(pids: list[int], seconds: float) -> list[int]:
 
 
 def pids_alive(pid: int) -> bool:
-    """False for a stopped process: it will never end by itself."""
     return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "T"
 
 

@@ -17,7 +17,6 @@ KILLED = -9
 
 @pytest.fixture(scope="module")
 def before_pretraining(tiny_run, tmp_path_factory):
-    """A run in which warm and ict have ended."""
     run = shutil.copytree(tiny_run, tmp_path_factory.mktemp("before") / "run")
     for name in ("stages/pretrain", "stages/finetune", "index", "params", "results"):
         shutil.rmtree(run / name)
@@ -31,7 +30,6 @@ def job(run, world, settings=SETTINGS, **more):
 
 
 def outcome(run):
-    """Weights and metrics but for times."""
     metrics = [{key: value for key, value in row.items() if key not in TIMES} for row in MetricsLog(run / "metrics.jsonl").rows()]
     return sha256_file(run / "stages/pretrain/model.safetensors"), metrics
 

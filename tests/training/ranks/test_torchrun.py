@@ -26,7 +26,6 @@ def unwarmed(tiny_run, tmp_path):
 
 
 def ranks_of(pid):
-    """Processes that torchrun has started, the second rank last."""
     children = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     return sorted((child for child in children if b"RANK=" in Path(f"/proc/{child}/environ").read_bytes()), key=rank_of)
 
@@ -42,8 +41,7 @@ def test_killed_under_torchrun_and_started_again(unwarmed):
     config.write_text(dump_recipe(load_recipe(config, settings)))
     command = [*TORCHRUN, "warm", str(unwarmed), "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ) as process:
-        checkpoints = unwarmed / "checkpoints/warm"
-        deadline = time.monotonic() + 200
+        checkpoints, deadline = unwarmed / "checkpoints/warm", time.monotonic() + 200
         while not list(checkpoints.glob("step-*[0-9]")) and time.monotonic() < deadline and process.poll() is None:
             time.sleep(0.05)
         os.kill(ranks_of(process.pid)[-1], signal.SIGKILL)

@@ -36,7 +36,6 @@ def asking(run, inputs, process=None, **schedule):
 
 
 def move(model):
-    """Other parameters than before; returns their hash."""
     with torch.no_grad():
         next(model.documents.parameters()).add_(0.01)
     return state_sha256(model.documents)
@@ -44,15 +43,13 @@ def move(model):
 
 def started(run, inputs, **schedule):
     """A trainer's side that searches the run's newest generation, made of parameters of step 0."""
-    source = asking(run, inputs, **schedule)
-    number = current_generation(run.index)
+    source, number = asking(run, inputs, **schedule), current_generation(run.index)
     assert number is not None
     source.resume(number)
     return source
 
 
 def answer(run, inputs):
-    """A refresher that wakes up once."""
     assert Refresher(run, inputs, EmbedOptions()).tick() is not None
 
 
@@ -169,7 +166,6 @@ def test_a_refresher_that_cannot_live_is_given_up(run, monkeypatch, caplog):
 
 @pytest.fixture
 def child(run):
-    """A real refresher beside this process."""
     child = RefresherProcess(run, 1, "cpu")
     child.watch()
     yield child

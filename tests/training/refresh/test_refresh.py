@@ -3,6 +3,7 @@ embedders cannot be compared."""
 
 import json
 import shutil
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -30,7 +31,6 @@ NAMES = ["Arvad", "Belmor", "Carsin", "Dulwen", "Estrag", "Faldor", "Gorlan", "H
 
 
 def write(path, names):
-    """Documents of quite different lengths."""
     with open(path, "w", encoding="utf-8") as file:
         for number, name in enumerate(names):
             text = f"The capital of {name} is {name} City. " + f"Its river flows to the sea for {number + 3} miles. " * (1 + number % 5)
@@ -46,7 +46,6 @@ def open_inputs(corpus):
 
 @pytest.fixture
 def paths(tmp_path):
-    """A run with a corpus."""
     run = RunPaths(tmp_path / "run")
     build_corpus([write(tmp_path / "docs.jsonl", NAMES)], run.corpus, vocab_size=300)
     return run
@@ -66,15 +65,13 @@ def make_model(inputs, seed=0, *, hidden=32):
 
 
 def learn(model, inputs):
-    """Move the live embedder."""
     model.embedder.train()(inputs.blocks([0, 1])).pow(3).sum().backward()
     torch.optim.SGD(model.embedder.parameters(), lr=0.1).step()
 
 
 def test_a_generation_is_what_its_embedder_says(paths, inputs):
     model = make_model(inputs).train()
-    before = state_sha256(model)
-    seen = []
+    before, seen = state_sha256(model), []
     generation = refresh_index(model, inputs, paths, step=7, progress=lambda done, total: seen.append((done, total)))
     assert model.training and state_sha256(model) == before, "the live model is not touched"
     assert generation.number == 1 == current_generation(paths.index) and generation.snapshot.manifest.step == 7
@@ -226,12 +223,9 @@ def test_a_killed_refresh_leaves_the_old_index_and_no_trap(paths, inputs, monkey
     class Killed(BaseException):
         pass
 
-    def killed(*args, **options):
-        raise Killed
-
     refresh_index(make_model(inputs, seed=0), inputs, paths, step=0)
     with monkeypatch.context() as patch:
-        patch.setattr(f"realm.search.publishing.{where}", killed)
+        patch.setattr(f"realm.search.publishing.{where}", Mock(side_effect=Killed))
         with pytest.raises(Killed):
             refresh_index(make_model(inputs, seed=1), inputs, paths, step=1)
     assert open_generation(paths, inputs).number == 1

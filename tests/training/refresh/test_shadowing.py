@@ -45,7 +45,6 @@ def shadows(tmp_path, monkeypatch):
 
 
 def test_the_planted_modules_are_run_where_python_lets_them(shadows):
-    """Otherwise the tests below would prove nothing."""
     plain = {name: value for name, value in os.environ.items() if name != "PYTHONSAFEPATH"}  # a test that is connected to Ray sets it
     subprocess.run([sys.executable, "-c", "import token"], check=True, env=plain)
     assert "token" in shadows()
