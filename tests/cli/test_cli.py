@@ -123,11 +123,11 @@ def test_from_documents_to_an_answer(tmp_path: Path, write_tiny: Callable[[Path]
 
 
 def test_stage_by_stage(say: Say, tmp_path: Path, write_tiny: Callable[[Path], Path], tiny_run: Path) -> None:
-    """Every stage also is a verb; together they make the very weights of one `realm run`."""
+    """A run directory has its recipe; stage by stage makes the very weights of one `realm run`."""
     recipe, run = write_tiny(tmp_path), tmp_path / "run"
     say("run", recipe, "--out", run, "--stages", "corpus")
     for stage in ("warm", "ict", "pretrain", "finetune"):
-        assert stage in say(stage, run, "--json")["stages"]
+        assert stage in say("run", run, "--stages", stage, "--json")["stages"]
         name = f"stages/{stage}/model.safetensors"
         assert (run / name).read_bytes() == (tiny_run / name).read_bytes()
     assert (run / "results" / "pretrain.json").exists()

@@ -354,11 +354,12 @@ def test_bfloat16_moves_no_vector_far(body: Path, documents: Path, tmp_path: Pat
 
 
 @pytest.mark.usefixtures("float32")
-def test_fewer_dimensions_are_the_components_of_the_corpus(body: Path, documents: Path, tmp_path: Path, capsys: Any) -> None:
+def test_fewer_dimensions_are_the_components_of_the_corpus(body: Path, documents: Path, tmp_path: Path) -> None:
     """Vectors of the index are the published ones along the directions in which these differ most, of length 1, before and after a save."""
     run = tmp_path / "run"
-    assert main(["index", "build", str(documents), "--body", str(body), "--projection", "8", "--out", str(run), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out.splitlines()[-1])["dim"] == 8
+    recipe = recipe_of(body, documents, model={"body": str(body), "projection": 8})
+    with Progress(quiet=True) as progress:
+        run_recipe(recipe, run, stages=("corpus", "pretrain"), progress=progress)
     opened = open_run(run)
     with torch.inference_mode():
         full = RealmModel.from_pretrained(body).embedder(opened.inputs.blocks(list(range(len(PLACES)))))
@@ -387,12 +388,15 @@ def test_fewer_dimensions_learn_and_keep_their_length(body: Path, documents: Pat
 
 
 def test_dimensions_that_cannot_be_had_are_refused(body: Path, documents: Path, tmp_path: Path, capsys: Any) -> None:
-    wide = ["index", "build", str(documents), "--body", str(body), "--projection", "33", "--out", str(tmp_path / "wide")]
-    assert main(wide) == 2
-    assert "'model.projection' is 33, and the body's embeddings have 32 dimensions" in capsys.readouterr().err
+    wide = recipe_of(body, documents, model={"body": str(body), "projection": 33})
+    with (
+        Progress(quiet=True) as progress,
+        pytest.raises(ConfigError, match=r"'model\.projection' is 33, and the body's embeddings have 32"),
+    ):
+        run_recipe(wide, tmp_path / "wide", stages=("corpus", "pretrain"), progress=progress)
     for values in ({"projection": 0}, {"body": "minilm", "projection": 5}):
         with pytest.raises(ConfigError, match=r"'model\.projection' cannot be"):
             build_recipe({"model": values})
     assert build_recipe({"model": {"body": "minilm"}}).model.projection == 0 and build_recipe({}).model.projection == 128
-    assert main(["index", "build", str(tmp_path), "--projection", "8"]) == 2
+    assert main(["index", "build", str(tmp_path), str(documents)]) == 2
     assert "add --body minilm" in capsys.readouterr().err

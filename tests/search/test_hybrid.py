@@ -246,14 +246,15 @@ def test_explained_search(tiny_run: Path, tmp_path: Path, capsys: pytest.Capture
 def test_verify_reads_the_sparse_index(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = copy_of(tiny_run, tmp_path)
     open_run(root).search("Arvad", 1)
-    assert main(["index", "verify", str(root)]) == 0
+    assert main(["verify", str(root)]) == 0
     (file,) = (root / "index").glob("*/sparse/*/counts.npy")
     damaged = bytearray(file.read_bytes())
     damaged[-1] ^= 1
     file.write_bytes(damaged)
     capsys.readouterr()
-    assert main(["index", "verify", str(root), "--json"]) == 2
-    assert "counts.npy: changed since it was published" in capsys.readouterr().out
+    assert main(["verify", str(root), "--json"]) == 2
+    out = capsys.readouterr().out
+    assert "counts.npy" in out and "changed since it was published" in out
 
 
 def test_a_run_trains_with_hybrid_retrieval(tmp_path: Path, write_tiny: Any) -> None:

@@ -37,6 +37,7 @@ Corpus = Annotated[Path, tyro.conf.arg(metavar="CORPUS", help="the corpus direct
 Datastore = Annotated[Path, tyro.conf.arg(metavar="DATASTORE", help="a datastore made by realm knn build")]
 Text = Annotated[str, tyro.conf.arg(metavar="TEXT")]
 Names = Annotated[tuple[str, ...], tyro.conf.UseAppendAction]
+Columns = Annotated[tuple[str, ...], tyro.conf.UseAppendAction, SHORT_DEFAULT, tyro.conf.arg(metavar="ROLE=NAME")]
 Paths = Annotated[tuple[Path, ...], tyro.conf.UseAppendAction]
 Settings = Annotated[
     tuple[str, ...],
@@ -48,6 +49,16 @@ Place = Annotated[Path | None, tyro.conf.arg(metavar="PATH")]
 Workers = Annotated[int | None, tyro.conf.arg(metavar="INT", help="processes; if not given, one per available core")]
 Device = Annotated[str, tyro.conf.arg(help="where the model runs: cpu or cuda")]
 Json = Annotated[bool, tyro.conf.arg(help="print one JSON object as the last line")]
+
+
+def columns(named: tuple[str, ...], *roles: str) -> dict[str, str]:
+    """Column names by role, from ``--column ROLE=NAME``. Raises ConfigError: no such role, or no name."""
+    from realm.errors import ConfigError
+
+    found = {role: name for role, _, name in (text.partition("=") for text in named)}
+    if wrong := [role for role, name in found.items() if role not in roles or not name]:
+        raise ConfigError(f"--column {wrong[0]}: no role of a column", cure=f"Write --column ROLE=NAME; roles are: {', '.join(roles)}.")
+    return found
 
 
 def overrides(settings: tuple[str, ...]) -> dict[str, dict[str, Any]]:

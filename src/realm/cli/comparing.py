@@ -50,7 +50,6 @@ def ablate(
     seeds: int = 3,
     out: Place = None,
     set: Settings = (),
-    table: bool = False,
     json: Json = False,
 ) -> None:
     """Train and measure variants of a recipe, such as the rows of the paper's Table 2. If interrupted, run it again to continue.
@@ -60,7 +59,6 @@ def ablate(
         rows: table2, own, all, or names separated by commas (docs/ablations.md lists them).
         seeds: how many, counted up from the recipe's own.
         out: where everything is kept; runs/NAME-ablation by default, after the recipe's file.
-        table: only show the table of what is finished; nothing is trained.
     """
     from realm.errors import ConfigError
     from realm.recipe import load_recipe
@@ -69,11 +67,10 @@ def ablate(
         raise ConfigError(f"--seeds {seeds}: no seed to train with", cure="Give 1 or more.")
     loaded, root = load_recipe(recipe, overrides(set)), out or Path("runs") / f"{recipe.stem}-ablation"
     with Progress(quiet=not place().first) as progress:
-        from realm.experiments.ablate import ablate as ablate_recipe, ablation_table
+        from realm.experiments.ablate import ablate as ablate_recipe
         from realm.experiments.ablations import chosen_ablations
 
-        chosen = chosen_ablations(rows)
-        found = ablation_table(loaded, root, chosen, seeds) if table else ablate_recipe(loaded, root, chosen, seeds, progress)
+        found = ablate_recipe(loaded, root, chosen_ablations(rows), seeds, progress)
     if not place().first:
         return
     from realm.report.ablation import ablation_text

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from realm.cli import show
-from realm.cli.arguments import Corpus, Flag, Json, Place, Word, Workers
+from realm.cli.arguments import Columns, Corpus, Flag, Json, Place, Word, Workers, columns
 from realm.progress import Progress
 
 if TYPE_CHECKING:
@@ -27,25 +27,23 @@ class SourceFlags:
 
     Args:
         format: how the sources are read: jsonl, csv, html or another format of docs/data-formats.md; detected if not given.
-        id_column: column or JSON key with the id; if not given: id or _id, else rows are named by file and number.
-        title_column: column or JSON key with the title; if not given: title.
-        text_column: column or JSON key with the text; if not given: text or contents.
+        column: column or JSON key of a role: id (if not given: id or _id, else rows are named by file and number), title (title) or text
+            (text or contents), such as --column text=body; may be repeated.
         templates: a TOML or JSON file with a sentence for each relation of triples (docs/data-formats.md).
         strict: stop at the first document that cannot be used instead of counting it.
     """
 
     format: Word = ""
-    id_column: Word = ""
-    title_column: Word = ""
-    text_column: Word = ""
+    column: Columns = ()
     templates: Word = ""
     strict: Flag = False
 
     def options(self) -> "SourceOptions":
-        """What the readers are told."""
+        """Options of the readers."""
         from realm.documents.sources import SourceOptions
 
-        return SourceOptions.of(self.format, self.id_column, self.title_column, self.text_column, self.templates)
+        named = columns(self.column, "id", "title", "text")
+        return SourceOptions.of(self.format, *(named.get(role, "") for role in ("id", "title", "text")), self.templates)
 
 
 Reading = Annotated[SourceFlags, tyro.conf.arg(name="")]
@@ -83,10 +81,8 @@ def corpus_build(
     out: Path,
     tokenizer: str = "",
     vocab_size: int = 8000,
-    lowercase: bool = True,
     block_length: int = 288,
     tagger: str = "default",
-    gazetteer: Place = None,
     reading: Reading = SourceFlags(),
     workers: Workers = None,
     json: Json = False,
@@ -97,21 +93,17 @@ def corpus_build(
         out: the corpus directory; must not exist.
         tokenizer: a tokenizer directory or hub name; if not given, a WordPiece vocabulary is trained on the documents.
         vocab_size: entries of a vocabulary trained here.
-        lowercase: a vocabulary trained here keeps upper and lower case apart.
         block_length: wordpieces of a block, title and special tokens counted.
         tagger: what finds the salient spans: default, none, or parts joined by + of truecase, dates, collocations, gazetteer:FILE,
             spacy:MODEL, hf:MODEL (docs/salient-spans.md).
-        gazetteer: a file of phrases, one a line, that are salient besides what the tagger finds.
     """
     from realm.documents.ingest.builder import BuildOptions, build_corpus
 
     options = BuildOptions(
         tokenizer=tokenizer or None,
         vocab_size=vocab_size,
-        lowercase=lowercase,
         block_length=block_length,
         tagger=tagger,
-        gazetteer=gazetteer,
         strict=reading.strict,
         source_options=reading.options(),
     )

@@ -13,24 +13,20 @@ from realm.errors import ConfigError
 from realm.progress import Progress
 
 
-def index_build(
-    places: Places, /, *, body: str = "", projection: int = 0, int8: bool = False, out: Place = None, json: Json = False
-) -> None:
+def index_build(places: Places, /, *, body: str = "", out: Place = None, json: Json = False) -> None:
     """Embed documents added since a run's index was made; or with --body, index documents as they are: no training, no questions.
 
     Args:
         places: a run directory; with --body, files or folders of documents.
         body: published weights, such as minilm (realm models lists them).
-        projection: with --body, dimensions of an embedding; 0: the body's own.
-        int8: with --body, embed in 8-bit integers by ONNX Runtime: faster, most of all on processors without bfloat16.
         out: the run directory to make of the documents.
     """
     from realm.answering.index_facts import index_facts
 
     with Progress() as progress:
         if body:
-            run = _index_documents(places, {"body": body, "projection": projection}, out, progress, int8=int8)
-        elif len(places) != 1 or out is not None or projection or int8:
+            run = _index_documents(places, body, out, progress)
+        elif len(places) != 1 or out is not None:
             raise ConfigError("one run directory has its index built", cure="To index documents, add --body minilm --out RUN.")
         else:
             run = places[0]
@@ -93,7 +89,7 @@ def tagger_eval(
     show.result(evaluate_tagger(file, tagger, corpus), json)
 
 
-def _index_documents(sources: tuple[Path, ...], model: dict[str, str | int], out: Path | None, progress: Progress, *, int8: bool) -> Path:
+def _index_documents(sources: tuple[Path, ...], body: str, out: Path | None, progress: Progress) -> Path:
     """A run of documents that are embedded by published weights as they are."""
     from realm.recipe import build_recipe
     from realm.runs.run import run_recipe
@@ -101,7 +97,7 @@ def _index_documents(sources: tuple[Path, ...], model: dict[str, str | int], out
     if out is None:
         raise ConfigError("--body makes a run of documents, and --out is missing", cure="Say where: --out runs/quick.")
     corpus = {"sources": [str(source.resolve()) for source in sources]}
-    recipe = build_recipe({"model": model, "corpus": corpus, "refresher": {"int8": int8}})
+    recipe = build_recipe({"model": {"body": body}, "corpus": corpus})
     run_recipe(recipe, out, stages=("corpus", "pretrain"), progress=progress)
     return out
 
@@ -146,29 +142,11 @@ def refresh(run: Run, /, *, once: bool = False, ray: Address = None, actors: int
         whole_index(run, progress, progress.say)
 
 
-def index_verify(run: Run, /, *, json: Json = False) -> None:
-    """Read every generation of the index and its parameters and compare all checksums; nothing is changed."""
-    from realm.answering.opening import read_run_recipe
-    from realm.errors import SnapshotError
-    from realm.search.blocks import open_inputs
-    from realm.search.publishing.generation import verify_generations
-    from realm.storage.paths import RunPaths
-
-    paths = RunPaths(run)
-    inputs = open_inputs(paths.corpus, read_run_recipe(paths).model.query_length)
-    rows, aside = verify_generations(paths, inputs)
-    shown = {f"generation {row['generation']}": row["problem"] or f"valid, {row['blocks']} blocks" for row in rows} | {"moved aside": aside}
-    show.result({"generations": rows, "put_aside": aside}, json, lambda _: show.facts(shown))
-    if bad := [row for row in rows if row["problem"]]:
-        cure = "The newest valid one is used; realm index build RUN or the next refresh makes a new one"
-        raise SnapshotError(f"{len(bad)} of {len(rows)} generations cannot be used", path=paths.index, cure=cure)
-
-
 ABOUT = {
     "cache": "The cache of documents that you ask directly: info, clear.",
     "corpus": "Make, change and inspect corpora: build, add, update, sync, remove, compact, info, show.",
     "data": "Question files: check, convert.",
-    "index": "The index of a run: build, info, search, verify.",
+    "index": "The index of a run: build, info, search.",
     "knn": "kNN beside a language or translation model: build, eval, tune, prune, generate.",
     "tagger": "Salient-span taggers: eval.",
 }
@@ -198,7 +176,7 @@ GROUPS: dict[str, dict[str, Callable[..., None]]] = {
         "cache": (cache_info, cache_clear),
         "corpus": corpora.VERBS,
         "data": (questions.data_check, questions.data_convert),
-        "index": (index_build, index_info, index_search, index_verify),
+        "index": (index_build, index_info, index_search),
         "knn": (knn.knn_build, knn.knn_eval, knn.knn_tune, knn.knn_prune, knn.knn_generate),
         "tagger": (tagger_eval,),
     }.items()

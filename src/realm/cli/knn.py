@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from realm.cli import show
-from realm.cli.arguments import SHORT_DEFAULT, Datastore, Device, Json, Place, Text, Word
+from realm.cli.arguments import SHORT_DEFAULT, Columns, Datastore, Device, Json, Place, Text, Word, columns
 from realm.progress import Progress
 
 if TYPE_CHECKING:
@@ -24,25 +24,21 @@ class WindowFlags:
     Args:
         context: tokens that a language model reads at once; 0: as many as it can, at most 512.
         stride: tokens that each further window adds; 0 is half the context.
-        source_column: JSON key of the text to translate.
-        target_column: JSON key of its translation.
-        format: format of all documents; detected if not given.
-        text_column: column or JSON key with the text; if not given: text or contents.
+        column: column or JSON key of a role: text of a document (if not given: text or contents), source (source) and target (target) of a
+            pair, such as --column source=en; may be repeated.
     """
 
     context: int = 0
     stride: int = 0
-    source_column: str = "source"
-    target_column: str = "target"
-    format: Word = ""
-    text_column: Word = ""
+    column: Columns = ()
 
     def options(self) -> "TextOptions":
         from realm.documents.sources import SourceOptions
         from realm.knn.windows import TextOptions
 
-        reading = SourceOptions.of(self.format, "", "", self.text_column)
-        return TextOptions(self.context, self.stride, self.source_column, self.target_column, reading)
+        named = columns(self.column, "text", "source", "target")
+        reading = SourceOptions(text_column=named.get("text"))
+        return TextOptions(self.context, self.stride, named.get("source", "source"), named.get("target", "target"), reading)
 
 
 @dataclass(frozen=True)
@@ -154,7 +150,6 @@ def knn_eval(
     mix: Mix = FIXED,
     beams: int = 4,
     pruned: Smaller = (),
-    report: Place = None,
     json: Json = False,
 ) -> None:
     """Measure perplexity of held-out text with and without the datastore; for translations also BLEU and chrF; for a run filled masks.
@@ -163,10 +158,8 @@ def knn_eval(
         sources: held-out documents, JSONL files of pairs, or for a run JSONL files of {"text" with one [MASK], "target"}.
         beams: width of the beam search for translations; 0: do not translate.
         pruned: what realm knn prune made of it, to be measured on the same text: quality against size.
-        report: an HTML page with plots.
     """
     from realm.knn.session import evaluate
-    from realm.report.knn import write_sizes
 
     with Progress() as progress:
         points = [
@@ -174,8 +167,6 @@ def knn_eval(
             for path in (datastore, *pruned)
         ]
     found = {**points[0], "pruned": points[1:]}
-    if report is not None:
-        write_sizes(report, found)
     for point in () if json else points:
         show.facts(point)
     show.last_line(found, json)
@@ -192,19 +183,17 @@ def knn_tune(
     a: tuple[float, ...] = (),
     temperature: tuple[float, ...] = (),
     gate: bool = False,
-    report: Place = None,
     json: Json = False,
 ) -> None:
     """Find k, a and temperature on held-out text; all points of the grid come from one run of model and search.
 
     Args:
         sources: held-out documents, or JSONL files of pairs.
-        out: the settings, a JSON file for --settings.
+        out: the settings, a JSON file for --settings; a page with plots is written beside it, under the same name with .html.
         k: numbers of neighbours to try.
         a: shares to try.
         temperature: temperatures to try; without any, multiples of the mean distance.
         gate: also train a small network that predicts a for each token.
-        report: an HTML page with plots.
     """
     from realm.knn.session import tune_on
     from realm.report.knn import write_grid
@@ -212,24 +201,22 @@ def knn_tune(
     grid = {"neighbours": k, "shares": a, "temperatures": temperature}
     with Progress() as progress:
         found = tune_on(opened.session(datastore), sources, grid, out, gate=gate, progress=progress.count)
-    if report is not None:
-        write_grid(report, found)
+    write_grid(out.with_suffix(".html"), found)
     show.result(found, json, lambda facts: show.facts({name: value for name, value in facts.items() if name != "grid"}))
 
 
-def knn_prune(datastore: Datastore, /, *, out: Path, method: str = "merge", keep: float = 0.5, seed: int = 0, json: Json = False) -> None:
+def knn_prune(datastore: Datastore, /, *, out: Path, method: str = "merge", keep: float = 0.5, json: Json = False) -> None:
     """Make a smaller datastore from a large one, which stays unchanged.
 
     Args:
         out: the smaller one's directory; must not exist.
         method: random; or merge (near keys of frequent tokens become their mean).
         keep: share of the keys to keep.
-        seed: random seed.
     """
     from realm.knn.datastore import Datastore as Store
     from realm.knn.pruning import prune
 
-    made = prune(Store.open(datastore), out, method, keep, seed)  # type: ignore[arg-type]
+    made = prune(Store.open(datastore), out, method, keep)  # type: ignore[arg-type]
     show.result({"datastore": str(out), **asdict(made.facts)}, json)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from realm.cli import show
-from realm.cli.arguments import Json, Place, Run, Word
+from realm.cli.arguments import Columns, Json, Place, Run, Word, columns
 from realm.progress import Progress
 
 if TYPE_CHECKING:
@@ -23,23 +23,21 @@ class QuestionFlags:
 
     Args:
         format: jsonl, json, csv, tsv, nq-open, natural-questions, webquestions, curatedtrec, triviaqa, squad or dpr; detected if not given.
-        question_column: column or key with the question; if not given: question.
-        answers_column: column or key with the answers; if not given: answers or answer.
-        id_column: column or key with the id; if not given: id, else questions are numbered.
+        column: column or key of a role: question (if not given: question), answers (answers or answer) or id (id, else questions are
+            numbered), such as --column question=text; may be repeated.
         separator: what separates the answers in a cell of a table; if not given, a cell is one answer, or a list in brackets.
     """
 
     format: Word = ""
-    question_column: Word = ""
-    answers_column: Word = ""
-    id_column: Word = ""
+    column: Columns = ()
     separator: Word = ""
 
     def options(self) -> "QuestionOptions":
-        """What the readers are told."""
+        """Options of the readers."""
         from realm.evaluation.questions.rows import QuestionOptions
 
-        return QuestionOptions(self.format, self.question_column, self.answers_column, self.id_column, self.separator)
+        named = columns(self.column, "question", "answers", "id")
+        return QuestionOptions(self.format, *(named.get(role, "") for role in ("question", "answers", "id")), self.separator)
 
 
 Reading = Annotated[QuestionFlags, tyro.conf.arg(name="")]

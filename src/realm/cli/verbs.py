@@ -94,7 +94,6 @@ def demo(
     *,
     dir: Path = Path("runs/demo"),
     long: bool = False,
-    set: Settings = (),
     json: Json = False,
 ) -> None:
     """Show training and answers, claim by claim, on a bundled atlas. If interrupted, run it again to continue.
@@ -108,7 +107,7 @@ def demo(
         from realm.experiments.demo import run_demo
 
         told = (lambda claim: None) if json else show.claim
-        summary = run_demo(dir, progress=progress, show=told, long=long, changes=overrides(set))
+        summary = run_demo(dir, progress=progress, show=told, long=long)
     show.result(summary, json, show.shown)
 
 
@@ -126,16 +125,20 @@ def run(
     """Run a recipe on your own documents: corpus, warm, ict, pretrain, finetune, eval. If interrupted, run it again to continue.
 
     Args:
-        recipe: a recipe file (TOML).
-        out: the run directory; runs/NAME by default, after the recipe's file.
+        recipe: a recipe file (TOML), or a run directory, which has its recipe.
+        out: the run directory; of a recipe's file runs/NAME by default, after it.
         stages: only these stages, separated by commas.
         plan: only print the time, memory and disk that the run will take, after a short probe.
         profile: also print where the time went; a GPU is waited for after each kind of work, so that its time is known, too.
     """
     from realm.recipe import load_recipe
+    from realm.storage.paths import RunPaths
+    from realm.storage.stages import require_run
 
-    loaded = load_recipe(recipe, overrides(set))
-    directory = out or Path("runs") / recipe.stem
+    if recipe.is_dir():
+        require_run(RunPaths(recipe))
+    loaded = load_recipe(RunPaths(recipe).config if recipe.is_dir() else recipe, overrides(set))
+    directory = out or (recipe if recipe.is_dir() else Path("runs") / recipe.stem)
     with Progress(quiet=not place().first) as progress:
         from realm.runs.plan import plan as forecast
         from realm.runs.run import run_recipe
@@ -146,31 +149,6 @@ def run(
             result = run_recipe(loaded, directory, stages=_stages(stages), progress=progress, settle=profile)
     if place().first:
         show.result(result, json, show.plan if plan else show.profiled if profile else show.results)
-
-
-def _stage_verb(stage: str, about: str) -> Callable[..., None]:
-    """The verb of one stage of training."""
-
-    def verb(run: Run, /, *, json: Json = False) -> None:
-        from realm.answering.opening import read_run_recipe
-        from realm.storage.paths import RunPaths
-
-        recipe = read_run_recipe(RunPaths(run))
-        with Progress(quiet=not place().first) as progress:
-            from realm.runs.run import run_recipe
-
-            found = run_recipe(recipe, run, stages=(stage,), progress=progress)
-        if place().first:
-            show.result(found, json, show.results)
-
-    verb.__name__, verb.__doc__ = stage, about
-    return verb
-
-
-warm = _stage_verb("warm", "Train the warm stage of a run: the encoder learns to fill a masked span from a block.")
-ict = _stage_verb("ict", "Train the first retriever of a run by the inverse cloze task.")
-pretrain = _stage_verb("pretrain", "Pre-train a run in which warm and ict have ended: retriever and encoder learn together (REALM).")
-finetune = _stage_verb("finetune", "Fine-tune a pre-trained run on the questions that its config.toml names.")
 
 
 def explain(
@@ -261,11 +239,7 @@ def models(asked: Asked = (), /, *, json: bool = False) -> None:
 LISTED = (
     demo,
     run,
-    warm,
-    ict,
-    pretrain,
     refresh,
-    finetune,
     eval,
     ask,
     explain,

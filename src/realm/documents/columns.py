@@ -64,14 +64,14 @@ def find_columns(options: SourceOptions, names: Sequence[str], source: Path) -> 
     """
     there = f"Columns are: {', '.join(map(str, names)) or 'none'}"
 
-    def find(asked: str | None, option: str, usual: tuple[str, ...]) -> str | None:
+    def find(asked: str | None, role: str, usual: tuple[str, ...]) -> str | None:
         if asked is None:
             return next((name for name in usual if name in names), None)
         if asked not in names:
-            raise DataError(f"no column '{asked}', which {option} names", path=source, cure=there)
+            raise DataError(f"no column '{asked}', which --column {role}={asked} names", path=source, cure=there)
         return asked
 
-    text = find(options.text_column, "--text-column", TEXT_NAMES)
+    text = find(options.text_column, "text", TEXT_NAMES)
     if text is None:
-        raise DataError("no column 'text'", path=source, cure=f"Name the column of the text with --text-column. {there}")
-    return Columns(find(options.id_column, "--id-column", ID_NAMES), find(options.title_column, "--title-column", TITLE_NAMES), text)
+        raise DataError("no column 'text'", path=source, cure=f"Name the column of the text: --column text=NAME. {there}")
+    return Columns(find(options.id_column, "id", ID_NAMES), find(options.title_column, "title", TITLE_NAMES), text)

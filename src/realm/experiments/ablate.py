@@ -65,7 +65,7 @@ def ablate(recipe: Recipe, root: Path, ablations: Sequence[Ablation], seeds: int
     with joined(timeout=recipe.run.rank_timeout, cuda=on_cuda(recipe)):
         check_questions(recipe)
         on_first(lambda: warn_of(shared_questions(recipe), progress))
-        with alone(root, "Wait until it has ended; --table shows what is finished."):
+        with alone(root, "Wait until it has ended; ablation.txt there shows what is finished."):
             shared = SharedStages(root, recipe, progress)
             facts = corpus_info(shared.paths.corpus)
             tell_corpus(facts, progress)

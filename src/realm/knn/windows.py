@@ -184,7 +184,7 @@ def read_pairs(files: Iterable[Path], options: TextOptions) -> Iterator[tuple[st
     Raises DataError: a file is missing, or a row lacks one of the two texts; the message names file and line.
     """
     wanted = (options.source_column, options.target_column)
-    cure = f'Each line is {{"{wanted[0]}": ..., "{wanted[1]}": ...}}; --source-column and --target-column give other names.'
+    cure = f'Each line is {{"{wanted[0]}": ..., "{wanted[1]}": ...}}; --column source=NAME and target=NAME give other names.'
     for path in files:
         for number, row in json_lines(path, cure):
             source, target = (row.get(name) for name in wanted)

@@ -76,7 +76,7 @@ def export_run(run: Path, out: Path, *, onnx: bool = False) -> dict[str, Any]:
     models = {stage: RealmModel.from_pretrained(paths.stage(stage)) for stage in ("pretrain", "finetune") if has_stage(paths, stage)}
     forms = _forms(models)
     if not forms:
-        raise RunError("nothing here to publish: pre-training has not ended", path=paths.root, cure=f"Run it: realm pretrain {paths.root}")
+        raise RunError("nothing here to publish: pre-training has not ended", path=paths.root, cure=f"Run it: realm run {paths.root}")
     sentences = {form: model for form, model in forms.items() if _sentence_embedder(model)}
     # Before anything is written: a body of another family is refused.
     configs = {form: published_config(form, model.spec) for form, model in forms.items() if form not in sentences}

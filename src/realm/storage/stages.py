@@ -32,7 +32,7 @@ def stage_facts(paths: RunPaths, stage: str) -> dict[str, Any]:
     check_sealed(path.parent, DAMAGED, STAGE_FILE)
     facts = _read(path)
     if facts is None:
-        raise RunError(f"the stage '{stage}' has not run", path=paths.root, cure=f"Run it: realm {stage} {paths.root}")
+        raise RunError(f"the stage '{stage}' has not run", path=paths.root, cure=f"Run it: realm run {paths.root} --stages {stage}")
     _check_format(facts, path)
     if not is_sealed(path.parent):
         raise DAMAGED.damaged("missing", path=path.parent / SUMS)

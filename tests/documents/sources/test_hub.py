@@ -29,7 +29,7 @@ def test_a_saved_dataset(tmp_path: Path, datasets: Any) -> None:
             SourceDocument("2", "", "Two.", str(folder), 2),
             Rejected(str(folder), 3, "empty text"),
         ]
-    with pytest.raises(DataError, match=r"no column 'body', which --text-column names. Columns are: id, title, text, extra$"):
+    with pytest.raises(DataError, match=r"no column 'body', which --column text=body names. Columns are: id, title, text, extra$"):
         list(iter_documents(folder, SourceOptions(text_column="body")))
 
 

@@ -197,10 +197,10 @@ def test_columns(tmp_path: Path) -> None:
         SourceDocument("1", "H", "One.", str(path), 1),
         SourceDocument("2", "", "Two.", str(path), 2),
     ]
-    with pytest.raises(DataError, match=r"d\.jsonl: no column 'boby', which --text-column names. Columns are: key, head, body, text$"):
+    with pytest.raises(DataError, match=r"d\.jsonl: no column 'boby', which --column text=boby names. Columns are: key, head, body, text$"):
         list(iter_documents(path, SourceOptions(text_column="boby")))
     path.write_text('{"key": 1, "body": "One."}\n')
-    with pytest.raises(DataError, match=r"no column 'text'.*--text-column. Columns are: key, body$"):
+    with pytest.raises(DataError, match=r"no column 'text'.*--column text=NAME. Columns are: key, body$"):
         list(iter_documents(path))
     with pytest.raises(ConfigError, match=r"unknown format of sources 'odt'. It is one of: jsonl, csv"):
         SourceOptions(format="odt")

@@ -222,7 +222,7 @@ def test_every_bad_record_is_listed_and_strict_stops(tmp_path: Path) -> None:
 
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "d.data").write_text("key;body\n1;One thing.\n2;Another thing.\n")
-    named = ["--format", "csv", "--id-column", "key", "--text-column", "body"]
+    named = ["--format", "csv", "--column", "id=key", "--column", "text=body"]
     assert main(["corpus", "build", str(tmp_path / "d.data"), "--out", str(tmp_path / "corpus"), "--vocab-size", "300", *named]) == 0
     (tmp_path / "more.data").write_text("key;body\n3;A third thing.\n")
     assert main(["corpus", "add", str(tmp_path / "corpus"), str(tmp_path / "more.data"), *named]) == 0
@@ -230,7 +230,10 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     capsys.readouterr()
     for bad, line in [
         (["--format", "word"], "unknown format of sources 'word'"),
-        (["--format", "csv", "--text-column", "text"], "more.data: no column 'text', which --text-column names. Columns are: key, body"),
+        (
+            ["--format", "csv", "--column", "text=text"],
+            "more.data: no column 'text', which --column text=text names. Columns are: key, body",
+        ),
     ]:
         assert main(["corpus", "add", str(tmp_path / "corpus"), str(tmp_path / "more.data"), *bad]) == 2
         error = capsys.readouterr().err

@@ -145,9 +145,9 @@ def test_columns_that_are_not_there(tmp_path: Path, name: str) -> None:
     named = SourceOptions(id_column="key", title_column="head", text_column="body")
     assert seen(path, named)[0][1:] == ("1", "H", "B")
     for options, problem in [
-        (SourceOptions(), "no column 'text'. Name the column of the text with --text-column. Columns are: key, head, body"),
-        (SourceOptions(text_column="body", id_column="ID"), "no column 'ID', which --id-column names. Columns are: key, head, body"),
-        (SourceOptions(text_column="body", title_column="x"), "no column 'x', which --title-column names. Columns are: key, head, body"),
+        (SourceOptions(), "no column 'text'. Name the column of the text: --column text=NAME. Columns are: key, head, body"),
+        (SourceOptions(text_column="body", id_column="ID"), "no column 'ID', which --column id=ID names. Columns are: key, head, body"),
+        (SourceOptions(text_column="body", title_column="x"), "no column 'x', which --column title=x names. Columns are: key, head, body"),
     ]:
         with pytest.raises(DataError) as error:
             seen(path, options)

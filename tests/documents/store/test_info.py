@@ -106,14 +106,14 @@ def test_every_kind_of_source_is_read_again(tmp_path: Path, write_jsonl: WriteJs
 def test_show_source_reads_as_the_build_did(say: Say, tmp_path: Path, write_jsonl: WriteJsonl) -> None:
     csv = tmp_path / "table.csv"
     csv.write_text('key;"name";body\nk1;Oslo;"A text; about Oslo."\nk2;Rome;A text about Rome.\n')
-    named = ["--id-column", "key", "--title-column", "name", "--text-column", "body"]
+    named = ["--column", "id=key", "--column", "title=name", "--column", "text=body"]
     say("corpus", "build", csv, "--out", tmp_path / "c", "--vocab-size", "200", *named)
     dpr = tmp_path / "psgs"
     dpr.write_text('id\ttext\ttitle\n7\t"A passage about ""Bonn""."\tBonn\n')
     say("corpus", "add", tmp_path / "c", dpr, "--format", "tsv")
     parquet = tmp_path / "rows.parquet"
     pq.write_table(pa.table({"nr": ["p1", "p2"], "inhalt": ["Text über Wien.", "Text über Linz."]}), parquet)
-    say("corpus", "add", tmp_path / "c", parquet, "--id-column", "nr", "--text-column", "inhalt")
+    say("corpus", "add", tmp_path / "c", parquet, "--column", "id=nr", "--column", "text=inhalt")
     say("corpus", "add", tmp_path / "c", write_jsonl("plain.jsonl", [{"id": "j", "text": "A text about Lyon."}]))
     say("corpus", "compact", tmp_path / "c")
     records = {}

@@ -170,7 +170,7 @@ def test_columns_have_names(tmp_path: Path) -> None:
 
 
 BROKEN = [
-    ("q.csv", "text,answers\nWho?,A\n", 1, "no column 'question'. Name it with --question-column. Columns are: text, answers."),
+    ("q.csv", "text,answers\nWho?,A\n", 1, "no column 'question'. Name it with --column question=NAME. Columns are: text, answers."),
     ("q.csv", "question,reply\nWho?,A\n", 1, "no column 'answers'"),
     ("q.csv", "question,answers\nWho?,A\nWho?\n", 3, "1 columns where 2 are expected"),
     ("q.csv", 'question,answers\n"a\nb",A\nWho?,A,B\n', 4, "3 columns where 2 are expected"),
@@ -207,7 +207,7 @@ def test_options_that_cannot_be(tmp_path: Path) -> None:
         QuestionOptions("yaml")
     path = tmp_path / "q.csv"
     path.write_text("question,answers\nWho?,A\n", "utf-8")
-    with pytest.raises(DataError, match="no column 'frage', which --question-column names"):
+    with pytest.raises(DataError, match="no column 'frage', which --column question=frage names"):
         load_questions(path, QuestionOptions(question_column="frage"))
     for format in FORMATS:  # a wrong format is an error of ours, never a traceback
         with pytest.raises(DataError):

@@ -56,7 +56,7 @@ def test_a_run_whose_trainer_and_refresher_are_killed_leaves_nothing_behind(
         pair = Pair(run, refresher=True)
         pair.finish(kills, seed, 0.6)
         assert pair.kills and not left_over(run) and size(run) == size(whole)
-        assert main(["index", "verify", str(run.root)]) == 0
+        assert main(["verify", str(run.root)]) == 0
 
 
 @pytest.mark.slow
@@ -176,13 +176,13 @@ def test_a_refresher_with_workers_leaves_none(
 
 @pytest.mark.slow
 def test_external_mode_as_a_user_starts_it(ready: RunPaths, tmp_path: Path) -> None:
-    """``realm refresh RUN`` and ``realm pretrain RUN``, interpreters of their own: both end by themselves, and the index is valid."""
+    """``realm refresh RUN`` and ``realm run RUN``, interpreters of their own: both end by themselves, and the index is valid."""
     run = copy_of(ready, tmp_path / "run", "external")
-    commands = [[sys.executable, "-m", "realm", verb, str(run.root)] for verb in ("refresh", "pretrain")]
+    commands = [[sys.executable, "-m", "realm", *said, str(run.root)] for said in (["refresh"], ["run", "--stages", "pretrain"])]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for command in commands]
     said = [process.communicate(timeout=120)[0] for process in both]
     assert [process.returncode for process in both] == [0, 0], said
     assert "pre-training has ended" in said[0]
-    assert not left_over(run) and main(["index", "verify", str(run.root)]) == 0
+    assert not left_over(run) and main(["verify", str(run.root)]) == 0
     status = read_status(run.index)
     assert status is not None and status.pid == both[0].pid

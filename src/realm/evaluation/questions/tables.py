@@ -68,22 +68,22 @@ def _columns(header: list[str], options: QuestionOptions, path: Path, line: int)
     """Where each field stands: by the user's names, else by the usual ones, in any case."""
     lower = [name.lower() for name in header]
     wanted = {
-        "question": (options.question_column, ("question",), "--question-column"),
-        "answers": (options.answers_column, ("answers", "answer"), "--answers-column"),
-        "id": (options.id_column, ("id",), "--id-column"),
-        "positive_ids": ("", ("positive_ids",), ""),
-        "answer_type": ("", ("answer_type",), ""),
+        "question": (options.question_column, ("question",)),
+        "answers": (options.answers_column, ("answers", "answer")),
+        "id": (options.id_column, ("id",)),
+        "positive_ids": ("", ("positive_ids",)),
+        "answer_type": ("", ("answer_type",)),
     }
     found: dict[str, int] = {}
-    for field, (asked, usual, option) in wanted.items():
+    for field, (asked, usual) in wanted.items():
         if asked and asked not in header:
             cure = f"Columns are: {', '.join(header)}."
-            raise DataError(f"no column '{asked}', which {option} names", path=path, line=line, cure=cure)
+            raise DataError(f"no column '{asked}', which --column {field}={asked} names", path=path, line=line, cure=cure)
         place = header.index(asked) if asked else next((lower.index(name) for name in usual if name in lower), None)
         if place is not None:
             found[field] = place
         elif field in ("question", "answers"):
-            cure = f"Name it with {option}. Columns are: {', '.join(header)}."
+            cure = f"Name it with --column {field}=NAME. Columns are: {', '.join(header)}."
             raise DataError(f"no column '{field}'", path=path, line=line, cure=cure)
     return found
 

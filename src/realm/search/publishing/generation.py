@@ -4,7 +4,6 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +19,7 @@ from realm.search.index.mips import MipsIndex
 from realm.search.publishing.parameters import parameters_path, read_facts
 from realm.search.publishing.snapshot import REBUILD, Snapshot, read_generation
 from realm.search.sparse import verify_sparse
-from realm.storage.generations import QUARANTINE_SUFFIX, generation_path, published_generations, quarantine
+from realm.storage.generations import generation_path, published_generations, quarantine
 from realm.storage.paths import RunPaths
 from realm.storage.sealed import is_sealed
 
@@ -172,17 +171,3 @@ def read_through(paths: RunPaths, inputs: BlockInputs, number: int) -> tuple[int
     except RealmError as error:
         found.append(error)
     return blocks, found
-
-
-def verify_generations(paths: RunPaths, inputs: BlockInputs) -> tuple[list[dict[str, Any]], list[str]]:
-    """Read every byte of every published generation, of its sparse index and of its parameters.
-
-    Returns:
-        {"generation", "blocks", "problem"} of each, oldest first, and the names of those that were moved aside earlier. "blocks" is None if
-        their number is not known, "problem" if nothing is wrong, else one line.
-    """
-    rows: list[dict[str, Any]] = []
-    for number in published_generations(paths.index):
-        blocks, found = read_through(paths, inputs, number)
-        rows.append({"generation": number, "blocks": blocks, "problem": str(found[0]) if found else None})
-    return rows, sorted(path.name for path in paths.index.glob(f"*{QUARANTINE_SUFFIX}"))
