@@ -34,7 +34,6 @@ def steps_of(path):
         if line.strip():
             word, _, rest = line.strip().partition(" ")
             flags = re.match(r"(?:--\S+\s+)*", rest)
-            assert flags is not None
             found.append(Step(word, flags.group().split(), rest[flags.end() :].strip()))
     return found
 

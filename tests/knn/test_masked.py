@@ -42,7 +42,6 @@ def test_keys_and_log_probs_are_the_encoder_s(network):
     """Read together or alone, and with the encoder's own call: the same log-probabilities at the masks."""
     windows = [window for _, window in span_windows(network.inputs)][:6]
     together = network.read(windows, log_probs=True)
-    assert together.log_probs is not None
     start = 0
     for window in windows:
         rows = slice(start, start := start + len(window.places))
@@ -56,7 +55,6 @@ def test_keys_and_log_probs_are_the_encoder_s(network):
 def test_filling_is_its_definition(network, datastore):
     index, window = datastore.index("exact"), next(w for _, w in span_windows(network.inputs))
     states = network.read([window], log_probs=True)
-    assert states.log_probs is not None
     *_, plain, mixed = fill(network, index, window, Mixing(k=3, a=0.4, temperature=2.0))
     expected = np.zeros(2)
     for place, wanted in enumerate(window.targets.tolist()):

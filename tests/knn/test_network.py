@@ -50,7 +50,6 @@ def test_the_last_feed_forward_block(family, values, expected):
         ids = rng.integers(4, 40, length).astype(np.int32)
         windows.append(Window(ids, np.arange(1, length, dtype=np.int32), ids[1:], source))
     together = network.read(windows, log_probs=True)
-    assert together.log_probs is not None
     start = 0
     for window in windows:
         seen = []

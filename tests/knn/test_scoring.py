@@ -80,7 +80,6 @@ def test_batch_scoring_is_its_definition(kind, built, networks, source_of):
     for number in range(len(windows)):
         window = windows.window(number)
         states = network.read([window], log_probs=True)
-        assert states.log_probs is not None
         for place, (query, wanted) in enumerate(zip(states.keys.double().numpy(), window.targets.tolist(), strict=True)):
             model = float(states.log_probs[place, wanted].exp())
             scores = -np.square(keys - query).sum(1)

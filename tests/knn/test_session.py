@@ -65,7 +65,6 @@ def test_settings_round_trip(tmp_path):
     for mixing in (Mixing(7, 0.1, 0.5), gated):
         mixing.save(tmp_path / "settings.json")
         assert Mixing.load(tmp_path / "settings.json") == mixing
-    assert gated.gate is not None
     features = torch.randn(5, 6, generator=torch.Generator().manual_seed(0))
     assert torch.equal(Gate.from_dict(asdict(gated.gate))(features), gated.gate(features))
 

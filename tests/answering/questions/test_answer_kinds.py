@@ -40,5 +40,4 @@ def test_it_asks_for_anything(question):
 ])  # fmt: skip
 def test_spans_of_that_kind(question, text, yes, no):
     asked = asked_for(question)
-    assert asked is not None
     assert [asked.answered_by(text, text.index(span), text.index(span) + len(span)) for span in (yes, no)] == [True, False]

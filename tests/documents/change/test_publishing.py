@@ -1,6 +1,5 @@
 """Writers exclude each other, a killed one is cleaned up after, readers read on. Real processes."""
 
-import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -48,22 +47,6 @@ CHANGES = {
 }
 
 
-KEPT = {"CURRENT", "LOCK", "rejected.jsonl", "segments", "tagger.json", "tokenizer"}
-
-WRITER = """
-import sys
-from pathlib import Path
-from realm.documents.change.compaction import compact_corpus
-from realm.documents.change.updates import add_documents, remove_documents
-corpus = Path(sys.argv[1])
-print("ready", flush=True)
-while True:
-    add_documents(corpus, [corpus.parent / "c.jsonl"])
-    print("added", flush=True)
-    remove_documents(corpus, ["doc-7", "doc-8", "doc-9"])
-    compact_corpus(corpus, purge=True)
-"""
-
 HOLDER = """
 import sys, time
 from pathlib import Path
@@ -99,21 +82,6 @@ def started(code, corpus):
     process = subprocess.Popen([sys.executable, "-c", code, str(corpus)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
     return process
-
-
-@pytest.mark.parametrize("additions", [1, 3])
-def test_sigkill(corpus, tmp_path, additions):
-    old, process = content(corpus), started(WRITER, corpus)
-    assert process.stdout is not None
-    for _ in range(additions):
-        assert process.stdout.readline() == "added\n"
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    documents, late = set(BlockStore.open(corpus).documents()), {"doc-7", "doc-8", "doc-9"}
-    assert documents in ({doc_id for _, doc_id, _ in old}, {doc_id for _, doc_id, _ in old} | late)
-    update_documents(corpus, [tmp_path / "u.jsonl"])  # the lock has died with its process
-    compact_corpus(corpus, purge=True)
-    assert {path.name for path in corpus.iterdir()} == KEPT | {f"manifest-{current_version(corpus):06d}.json"}
 
 
 def test_two_writers(corpus, tmp_path, monkeypatch):

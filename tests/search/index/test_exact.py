@@ -1,4 +1,4 @@
-"""The exact index: its results depend on nothing but vectors and queries. What all kinds promise is in test_every_index.py."""
+"""The exact index: its results depend on nothing but vectors and queries. What all kinds promise is in test_choice.py."""
 
 import numpy as np
 import pytest

@@ -113,34 +113,6 @@ def test_bfloat16_is_stored_as_uint16(tmp_path):
     np.testing.assert_allclose(found, vectors, rtol=2**-8)
 
 
-@pytest.mark.parametrize("call", range(1, 6))
-@pytest.mark.parametrize("name", ["rename", "replace", "fsync"])
-def test_killed_at_any_write_leaves_the_published_generation(name, call, tmp_path, monkeypatch):
-    publish(tmp_path)
-    real, calls = getattr(os, name), []
-
-    def dying(*args):
-        calls.append(args)
-        if len(calls) == call:
-            raise Killed
-        return real(*args)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, name, dying)
-        try:
-            publish(tmp_path)
-        except Killed:
-            assert open_snapshot(tmp_path).manifest.generation == current_generation(tmp_path)
-            if name == "rename":
-                assert current_generation(tmp_path) == 1 and next_generation(tmp_path) == 2
-        else:
-            assert current_generation(tmp_path) == 2
-    assert_unmixed(open_snapshot(tmp_path))
-    number = publish(tmp_path).generation
-    assert open_snapshot(tmp_path).manifest.generation == number == current_generation(tmp_path)
-    assert_unmixed(open_snapshot(tmp_path))
-
-
 def test_a_generation_that_current_never_reached_is_replaced(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr("realm.storage.generations.advance_current", lambda *args: (_ for _ in ()).throw(Killed))
@@ -293,28 +265,6 @@ def test_delta_extends_the_same_generation(dtype, tmp_path):
     assert len(open_snapshot(tmp_path).block_ids) == 8
 
 
-@pytest.mark.parametrize("call", [1, 2, 3, 4, 5])
-def test_a_killed_delta_changes_nothing_and_can_be_repeated(call, tmp_path, monkeypatch):
-    publish(tmp_path)
-    real, calls = os.replace, []
-
-    def dying(*args):
-        calls.append(args)
-        if len(calls) == call:
-            raise Killed
-        real(*args)
-
-    added = np.array([30, 50], np.int64)
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", dying)
-        with pytest.raises(Killed):
-            append_delta(tmp_path, 1, rows(1, added), added, corpus_version=2)
-    assert len(open_snapshot(tmp_path).block_ids) == 6
-    append_delta(tmp_path, 1, rows(1, added[:1]), added[:1], corpus_version=2)
-    assert_unmixed(open_snapshot(tmp_path))
-    assert len(open_snapshot(tmp_path).block_ids) == 7
-
-
 def test_what_may_not_be_published(tmp_path):
     ids = np.arange(10, 16, dtype=np.int64)
     bad = rows(1, ids)
@@ -339,16 +289,3 @@ def test_what_may_not_be_published(tmp_path):
     with pytest.raises(ValueError, match="dimension 4"):
         append_delta(tmp_path, 1, np.ones((1, 5), np.float32), np.array([99]), corpus_version=2)
     assert open_snapshot(tmp_path).manifest.revision == 0
-
-
-def test_a_full_disk_is_a_named_error(tmp_path, monkeypatch):
-    publish(tmp_path)
-
-    def full(fd):
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
-        with pytest.raises(SnapshotError, match=r"No space left on device.*published before is intact"):
-            publish(tmp_path)
-    assert_unmixed(open_snapshot(tmp_path))

@@ -1,14 +1,9 @@
 """A damaged checkpoint is never loaded: the older one is, and a warning says so."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import pytest
 import torch
 
 from realm.training.loop.checkpoint import CheckpointDirectory
-
-Harm = Callable[[Path], None]
 
 
 def flipped(name, place):

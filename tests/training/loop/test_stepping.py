@@ -220,7 +220,6 @@ def on_device(*models):
 
 
 def _gradient_there(weight):
-    assert weight.grad is not None
     weight.grad = weight.grad.as_subclass(OnDevice)
 
 

@@ -98,7 +98,6 @@ def test_what_states_something_else_gives_no_question(corpus, statements):
 def test_the_statement_s_blocks_are_excluded_and_the_sentence_s_own_allowed(corpus, statements):
     query = masked(corpus, "paper", 1)
     asked = statements.as_question(query, *found(corpus, "bridge"), np.random.default_rng(0))
-    assert asked is not None
     holding = {int(corpus.block_ids[row_of(corpus, document)]) for document in ("bridge", "same")}
     assert set(asked.excluded.tolist()) == holding and query.origin not in holding
     assert asked.origin == int(corpus.block_ids[row_of(corpus, "bridge")])

@@ -1,10 +1,7 @@
 """Every published form becomes a run: all tensors accounted for, the same numbers, answers in the document's own spelling."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,10 +16,9 @@ from realm.models.model import state_sha256
 from realm.models.published.models import load_published
 from realm.runs.exporting import export_run
 from realm.runs.importing import import_published
-from realm.search.publishing.snapshot import Snapshot
 from realm.text.tokenizer import train_wordpiece
 
-from .conftest import KINDS, RECORDS, Publish, tensors_of
+from .conftest import KINDS, RECORDS, tensors_of
 
 EXPECTED = {
     "embedder": {"embedder"}, "scorer": {"embedder", "document_embedder"}, "encoder": {"encoder"}, "reader": {"reader"},
@@ -32,7 +28,7 @@ EXPECTED = {
 
 @pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin"])
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_every_tensor_is_accounted_for(publish: Publish, tmp_path: Path, kind: str, file: str) -> None:
+def test_every_tensor_is_accounted_for(publish, tmp_path, kind, file):
     directory = publish(kind, file=file)
     result = import_published([directory], tmp_path / "run")
     assert set(result["parts"]) == EXPECTED[kind]
@@ -48,13 +44,13 @@ def test_every_tensor_is_accounted_for(publish: Publish, tmp_path: Path, kind: s
     )
 
 
-def test_both_formats_give_the_same_bits(publish: Publish) -> None:
+def test_both_formats_give_the_same_bits(publish):
     one, other = publish("openqa"), publish("openqa", seed=1, file="pytorch_model.bin")
     torch.save(load_file(one / "model.safetensors"), other / "pytorch_model.bin")  # noqa: TID251
     assert state_sha256(RealmModel.from_published(load_published(one))) == state_sha256(RealmModel.from_published(load_published(other)))
 
 
-def test_shards(publish: Publish) -> None:
+def test_shards(publish):
     from safetensors.torch import save_file
 
     directory = publish("reader")
@@ -69,7 +65,7 @@ def test_shards(publish: Publish) -> None:
     assert state_sha256(RealmModel.from_published(load_published(directory))) == state_sha256(whole)
 
 
-def test_an_open_qa_model_answers(publish: Publish, tmp_path: Path) -> None:
+def test_an_open_qa_model_answers(publish, tmp_path):
     """The index is the published one, to the bit; answers stand in the text at their offsets, in its spelling."""
     question, documents = publish("openqa"), publish("embedder", seed=1)
     result = import_published([question, documents], tmp_path / "run")
@@ -89,14 +85,14 @@ def test_an_open_qa_model_answers(publish: Publish, tmp_path: Path) -> None:
     assert realm.add_documents(added) == 1 and len(realm.search("a city", k=7)) == 7
 
 
-def _scores(opened: Any, published: torch.Tensor, question: str) -> np.ndarray:
+def _scores(opened, published, question):
     ids = opened.inputs.store.tokenizer.encode([question])[0]
     with torch.inference_mode():
         embedding = opened.tuned.embedder([opened.inputs.featurizer.query(ids)])[0]
     return (published @ embedding).numpy()
 
 
-def test_without_the_embedder_that_made_the_index(publish: Publish, tmp_path: Path) -> None:
+def test_without_the_embedder_that_made_the_index(publish, tmp_path):
     result = import_published([publish("openqa")], tmp_path / "run")
     assert "questions' embedder alone" in result["notes"][0]
     assert len(Realm.open(tmp_path / "run").search("city", k=3)) == 3
@@ -104,7 +100,7 @@ def test_without_the_embedder_that_made_the_index(publish: Publish, tmp_path: Pa
     assert lone["blocks"] == 0 and "block_emb" in lone["models"][0]["unused"]
 
 
-def test_other_documents(publish: Publish, tmp_path: Path) -> None:
+def test_other_documents(publish, tmp_path):
     """Embedder and encoder of pre-training over the user's documents: search and explain work, fine-tuning can start."""
     documents = tmp_path / "docs.jsonl"
     documents.write_text("".join(json.dumps({"id": f"d{n}", "title": "", "text": text}) + "\n" for n, text in enumerate(RECORDS[:3])))
@@ -129,7 +125,7 @@ def test_other_documents(publish: Publish, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kinds", [("openqa", "embedder", "encoder"), ("embedder", "encoder"), ("scorer",), ("reader",)])
-def test_import_of_an_export_is_the_same(publish: Publish, tmp_path: Path, kinds: tuple[str, ...]) -> None:
+def test_import_of_an_export_is_the_same(publish, tmp_path, kinds):
     first, second = tmp_path / "first", tmp_path / "second"
     import_published([publish(kind, seed=seed) for seed, kind in enumerate(kinds)], first)
     written = export_run(first, tmp_path / "out")
@@ -148,11 +144,11 @@ def test_import_of_an_export_is_the_same(publish: Publish, tmp_path: Path, kinds
         assert answers[0].evidence == answers[1].evidence and answers[0].p == answers[1].p
 
 
-def _snapshot(run: Path) -> Snapshot:
+def _snapshot(run):
     return open_run(run).generation.snapshot
 
 
-def test_a_trained_run_is_exported(tiny_run: Path, tmp_path: Path) -> None:
+def test_a_trained_run_is_exported(tiny_run, tmp_path):
     """What was trained here loads as a published model and gives the same answers, titles apart."""
     export_run(tiny_run, tmp_path / "out")
     import_published([tmp_path / "out" / "openqa", tmp_path / "out" / "embedder"], tmp_path / "run")
@@ -162,7 +158,7 @@ def test_a_trained_run_is_exported(tiny_run: Path, tmp_path: Path) -> None:
         assert [(e.block_id, e.text, e.answer) for e in one.evidence] == [(e.block_id, e.text, e.answer) for e in other.evidence]
 
 
-def test_training_goes_on_from_an_import(publish: Publish, tmp_path: Path, write_tiny: Callable[[Path], Path]) -> None:
+def test_training_goes_on_from_an_import(publish, tmp_path, write_tiny):
     """Pre-training on other documents starts from the imported embedder and encoder, heads included."""
     from realm.cli import main
 
@@ -185,14 +181,14 @@ def test_training_goes_on_from_an_import(publish: Publish, tmp_path: Path, write
     ("kind", "tokenizer", "problem"), [("embedder", True, "needs an embedder and an encoder"), ("bert", False, "wordpieces")]
 )
 def test_no_start_for_training(
-    publish: Publish,
-    tmp_path: Path,
-    write_tiny: Callable[[Path], Path],
-    capsys: pytest.CaptureFixture[str],
-    kind: str,
-    tokenizer: bool,
-    problem: str,
-) -> None:
+    publish,
+    tmp_path,
+    write_tiny,
+    capsys,
+    kind,
+    tokenizer,
+    problem,
+):
     from realm.cli import main
 
     import_published([publish(kind)], tmp_path / "imported")
@@ -205,7 +201,7 @@ def test_no_start_for_training(
     assert problem in capsys.readouterr().err
 
 
-def test_what_the_commands_print(publish: Publish, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_the_commands_print(publish, tmp_path, capsys):
     from realm.cli import main
 
     assert (

@@ -1,7 +1,6 @@
 """Models handed on: through the hub, and as ONNX graphs."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,34 +13,34 @@ from realm.models.published.models import load_published
 from realm.models.types import TokenInputs
 from realm.runs.importing import import_published
 
-from .conftest import VOCABULARY, Publish
+from .conftest import VOCABULARY
 
 
-def test_the_hub(publish: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hub(publish, tmp_path, monkeypatch):
     """Names, revisions and tokens go to the hub's own functions; the card has the hub's front matter."""
     import huggingface_hub
 
-    asked: list[Any] = []
+    asked = []
     hub = tmp_path / "hub"
 
     class FakeApi:
-        def __init__(self, token: Any = None):
+        def __init__(self, token=None):
             asked.append(("token", token))
 
-        def create_repo(self, name: str, *, private: bool | None, exist_ok: bool) -> Any:
+        def create_repo(self, name, *, private, exist_ok):
             assert exist_ok
             asked.append(("repo", name, private))
             return type("Url", (), {"repo_id": f"me/{name}"})
 
-        def create_branch(self, name: str, *, branch: str, exist_ok: bool) -> None:
+        def create_branch(self, name, *, branch, exist_ok):
             asked.append(("branch", name, branch))
 
-        def upload_folder(self, *, repo_id: str, folder_path: Path, revision: str | None, commit_message: str) -> str:
+        def upload_folder(self, *, repo_id, folder_path, revision, commit_message):
             Path(folder_path).rename(hub)
             Path(folder_path).mkdir()
             return f"https://hub/{repo_id}/{revision}"
 
-    def snapshot(name: str, *, revision: str | None, token: Any, allow_patterns: list[str], local_files_only: bool) -> str:
+    def snapshot(name, *, revision, token, allow_patterns, local_files_only):
         asked.append(("download", name, revision, token))
         assert not any(pattern.endswith((".py", ".npy")) for pattern in allow_patterns)
         return str(hub if name == "me/realm" else publish("scorer"))
@@ -69,7 +68,7 @@ def test_the_hub(publish: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     # A published model of Hugging Face's classes loads by its name as well.
     assert set(RealmModel.from_pretrained("google/realm-scorer").spec.parts) == {"embedder", "document_embedder"}
 
-    def refuse(self: Any, name: str, **_: Any) -> None:
+    def refuse(self, name, **_):
         raise OSError("no such owner\nand more")
 
     monkeypatch.setattr(FakeApi, "create_repo", refuse)
@@ -77,7 +76,7 @@ def test_the_hub(publish: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         model.push_to_hub("x/y")
 
 
-def test_onnx_agrees_with_torch(publish: Publish, tmp_path: Path) -> None:
+def test_onnx_agrees_with_torch(publish, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime", reason="the extra 'onnx' is not installed")
     pytest.importorskip("onnxscript", reason="the extra 'onnx' is not installed")
     from realm.cli import main
@@ -104,7 +103,7 @@ def test_onnx_agrees_with_torch(publish: Publish, tmp_path: Path) -> None:
             assert found.shape == tuple(wanted[part].shape) and np.abs(found - wanted[part].numpy()).max() < 1e-4
 
 
-def test_onnx_without_its_extra(publish: Publish, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_onnx_without_its_extra(publish, tmp_path, monkeypatch):
     from realm.models.onnx import export_onnx
 
     monkeypatch.setitem(__import__("sys").modules, "onnxscript", None)

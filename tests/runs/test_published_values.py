@@ -111,7 +111,7 @@ def test_the_open_qa_model(checkpoint: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin"])
 def test_a_published_directory_is_read(kind: str, file: str, tmp_path: Path) -> None:
     """The tests above do not run where the checkpoints are not: their way of reading does."""
-    case = Case(Path(__file__).parents[2] / "models" / "golden" / f"{kind}.safetensors")
+    case = Case(Path(__file__).parents[1] / "models" / "golden" / f"{kind}.safetensors")
     weights = {name: tensor.clone() for name, tensor in case.below("weights/").items()}
     (tmp_path / "config.json").write_text(json.dumps(case.config), "utf-8")
     save = torch.save if file.endswith("bin") else save_file  # noqa: TID251 (what the published files are)

@@ -3,13 +3,9 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-
-Jobs = Callable[..., list[dict[str, Any]]]
 
 
 @pytest.fixture(scope="session")
@@ -17,7 +13,6 @@ def launcher():
     command = [sys.executable, Path(__file__).with_name("jobs.py")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         yield process
-        assert process.stdin is not None
         process.stdin.close()
 
 
