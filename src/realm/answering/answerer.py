@@ -16,6 +16,7 @@ from realm.answering.reading import read_candidates
 from realm.answering.records import Answer, Evidence
 from realm.documents.store.blocks import Block
 from realm.models.bodies.precision import multiplying
+from realm.models.losses import competing_log_posterior
 from realm.models.reader import Reader, SpanScores
 from realm.models.types import TokenIds
 from realm.search.blocks import BlockInputs
@@ -177,18 +178,19 @@ class Answerer:
     def _log_p(self, tokens: list[TokenIds], found: Candidates) -> Tensor:
         """Log-probability of every span of every candidate, [b, k, t, w].
 
-        With a reader that points p(s|x) = sum over z of p(z|x) p(s|z,x), and what is left is "not here" of all blocks together; others
-        share everything among the spans.
+        With a reader that points p(s|x) = sum over z of p(z|x) p(s|z,x), and what is left is "not here" of all blocks together; one that
+        questions taught lets blocks compete (``losses.competing_log_posterior``). Others share everything among the spans.
         """
         assert isinstance(self.reader, Reader)
         with multiplying(found.scores.device.type, bf16=self.bf16):
             scores = self._span_scores(tokens, found)
         spans = scores.logits.masked_fill(~scores.valid, float("-inf"))
-        if self.reader.spec.pointer:
-            relevance = found.scores.masked_fill(~found.valid, float("-inf"))
-            everything = relevance.logsumexp(-1)
-        else:
-            everything = spans.flatten(1).logsumexp(-1)
+        relevance = found.scores.masked_fill(~found.valid, float("-inf"))
+        if self.reader.spec.pointer and self.reader.spec.taught:
+            of_block = scores.logits.flatten(2) - found.scores.masked_fill(~found.valid, 0.0).unsqueeze(-1)
+            log_p = competing_log_posterior(of_block, scores.not_here, relevance, scores.valid.flatten(2), found.valid)
+            return log_p.view_as(spans)
+        everything = relevance.logsumexp(-1) if self.reader.spec.pointer else spans.flatten(1).logsumexp(-1)
         return (spans - everything[:, None, None, None]).masked_fill(~scores.valid, float("-inf"))
 
     def _span_scores(self, tokens: list[TokenIds], found: Candidates) -> SpanScores:
