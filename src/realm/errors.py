@@ -80,11 +80,7 @@ def made_earlier(kind: type[RealmError], path: Path) -> RealmError:
 
 
 def require_share(name: str, value: float) -> float:
-    """``value``, which a user gave as ``name``.
-
-    Raises:
-        ConfigError: it is not between 0 and 1.
-    """
+    """``value``, which a user gave as ``name``. Raises ConfigError: it is not between 0 and 1."""
     if not 0 <= value <= 1:
         raise ConfigError(f"{name} {value}: not a probability", cure="It is between 0 and 1.")
     return value

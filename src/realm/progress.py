@@ -1,4 +1,4 @@
-"""What a long command shows while it works: a bar for each stage on a terminal, plain lines elsewhere. Always on standard error.
+"""Progress of long commands: a bar for each stage on a terminal, plain lines elsewhere. Always on standard error.
 
 Standard output belongs to results (``--json``), so nothing here ever writes to it. rich is imported only for a
 terminal.
@@ -17,20 +17,20 @@ Counting = Callable[[str, int, int], None]
 Advance = Callable[[int, int], None]
 """Told (done, total) of one thing that may take long."""
 EVERY_SECONDS = 5.0
-SHOWN = 4
-TELLING = {
+MAX_SHOWN_METRICS = 4
+STAGE_METRICS = {
     "ict": ("loss", "accuracy"),
     "warm": ("loss", "span_log_prob", "filled_with_block", "filled_without"),
     "pretrain": ("loss", "marginal_utility", "p_null", "distinct"),
     "finetune": ("reader_loss", "found", "dev_em", "dev_recall"),
 }
-"""The numbers of a stage that say whether it learns, at most ``SHOWN`` of them."""
-MACHINERY = ("lr", "grad_norm", "skipped", "valid", "time")
+"""The numbers of a stage that say whether it learns, at most ``MAX_SHOWN_METRICS`` of them."""
+HIDDEN_METRICS = ("lr", "grad_norm", "skipped", "valid", "time")
 
 
 @dataclass
 class _Stage:
-    """What is known of one stage: how far it is, its newest numbers, when this process first heard of it."""
+    """State of one stage: how far it is, its newest numbers, when this process first heard of it."""
 
     name: str
     first: int
@@ -55,8 +55,8 @@ class _Stage:
         return f"{self.done:,}" if self.total is None else f"{self.done:,}/{self.total:,}"
 
     def numbers(self) -> str:
-        names = [name for name in TELLING.get(self.name, self.metrics) if name in self.metrics and name not in MACHINERY]
-        return "  ".join(f"{name} {_short(self.metrics[name])}" for name in names[:SHOWN])
+        names = [name for name in STAGE_METRICS.get(self.name, self.metrics) if name in self.metrics and name not in HIDDEN_METRICS]
+        return "  ".join(f"{name} {_short(self.metrics[name])}" for name in names[:MAX_SHOWN_METRICS])
 
     def times(self, now: float) -> str:
         left = self.left(now)

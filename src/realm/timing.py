@@ -1,4 +1,4 @@
-"""Where the time of a run goes: a stopwatch that charges every moment to one kind of work.
+"""The time of a run by kind of work: a stopwatch that charges every moment to one kind of work.
 
     with running(Stopwatch("other")) as watch:
         with charged("search"):
@@ -28,7 +28,7 @@ KINDS = (
     "waiting",
     "other",
 )
-"""What the time of a stage is divided into."""
+"""Kinds of work in a stage."""
 
 
 class Stopwatch:

@@ -235,12 +235,12 @@ def _small_deltas(root: Path) -> None:
 
 
 def _merge(root: Path) -> None:
-    before, tails.MOST_SMALL = tails.MOST_SMALL, 2
+    before, tails.MAX_SMALL_FILES = tails.MAX_SMALL_FILES, 2
     try:
         with publishing(root / "index"):
             merge_shards(root / "index", 1)
     finally:
-        tails.MOST_SMALL = before
+        tails.MAX_SMALL_FILES = before
 
 
 def _read_index(root: Path) -> Any:

@@ -57,7 +57,7 @@ def test_the_examples_come_by_every_point(published: dict[str, Example], tmp_pat
     assert files.listener is None, "nobody listens in production"
     reached("file: staged", Path("anywhere"))
     seen: set[str] = set()
-    monkeypatch.setattr(tails, "MOST_SMALL", 1)
+    monkeypatch.setattr(tails, "MAX_SMALL_FILES", 1)
     for name, example in published.items():
         if name != "repair":
             (tmp_path / "work").mkdir()

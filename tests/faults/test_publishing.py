@@ -47,7 +47,7 @@ def many_descriptors(monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536), hard))
-    monkeypatch.setattr(tails, "MOST_SMALL", 1)
+    monkeypatch.setattr(tails, "MAX_SMALL_FILES", 1)
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 

@@ -23,15 +23,15 @@ class Bound(NamedTuple):
 
 
 BOUNDS = {
-    "lines of source": Bound(38_500, 46_560),
+    "lines of source": Bound(38_500, 46_406),
     "modules": Bound(290, 330),
     "lines of tests": Bound(32_000, 36_500),
     "options": Bound(160, 160),
     "keys": Bound(110, 120),
     "files in a folder": Bound(15, 15),
     "modules in the root": Bound(5, 5),
-    "docstrings that open with a question": Bound(0, 544),
-    "docstrings three times their function": Bound(0, 41),
+    "docstrings that open with a question": Bound(0, 394),
+    "docstrings three times their function": Bound(0, 38),
 }
 
 

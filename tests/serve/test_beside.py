@@ -32,7 +32,7 @@ def all_beside(monkeypatch):
     def here(*_, **__):
         raise AssertionError("done in the server's own process")
 
-    monkeypatch.setattr(beside, "BESIDE_BYTES", 0)
+    monkeypatch.setattr(beside, "MIN_CHILD_BYTES", 0)
     monkeypatch.setattr(beside, "CHANGES", dict.fromkeys(beside.CHANGES, here))
     monkeypatch.setattr("realm.search.publishing.refresher.embed_parts", here)
 

@@ -79,7 +79,7 @@ def test_the_reader_stays_while_documents_change(living: TestClient, run_copy: P
 
 def test_single_changes_do_not_pile_up(living: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """Segments are merged while questions are asked; nothing that was removed comes back, and an open state goes on."""
-    monkeypatch.setattr(tails, "MOST_SMALL", 4)
+    monkeypatch.setattr(tails, "MAX_SMALL_FILES", 4)
     monkeypatch.setattr(compaction, "LEAST_REMOVED", 3)
     living.serving._stopped.set()  # type: ignore[attr-defined]
     living.serving._watcher.join()  # type: ignore[attr-defined]

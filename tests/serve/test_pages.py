@@ -12,9 +12,9 @@ from realm.serve.guard import CSP, HEADERS, Rules
 
 from .tools import served
 
-FOLDER = Path(pages.__file__).parent / "page"
-FILES = sorted(FOLDER.iterdir())
-ADDRESSES = [pages.FOLDER + path.name for path in FILES if path.name != pages.START]
+PAGE_PREFIX = Path(pages.__file__).parent / "page"
+FILES = sorted(PAGE_PREFIX.iterdir())
+ADDRESSES = [pages.PAGE_PREFIX + path.name for path in FILES if path.name != pages.START_PAGE]
 
 
 class Links(HTMLParser):
@@ -34,11 +34,11 @@ class Links(HTMLParser):
 
 
 def test_every_file_has_its_type_and_is_whole(client):
-    assert {path.suffix for path in FILES} <= set(pages.KINDS)
+    assert {path.suffix for path in FILES} <= set(pages.MEDIA_TYPES)
     for path in FILES:
-        found = client.get("/" if path.name == pages.START else pages.FOLDER + path.name)
+        found = client.get("/" if path.name == pages.START_PAGE else pages.PAGE_PREFIX + path.name)
         assert found.status_code == 200 and found.content == path.read_bytes()
-        assert found.headers["content-type"] == pages.KINDS[path.suffix] and found.headers["x-content-type-options"] == "nosniff"
+        assert found.headers["content-type"] == pages.MEDIA_TYPES[path.suffix] and found.headers["x-content-type-options"] == "nosniff"
         assert client.head(found.request.url.path).headers["content-length"] == str(path.stat().st_size)
 
 

@@ -30,7 +30,7 @@ def test_an_array_comes_back(published, monkeypatch):
     path, sha256 = published
     found = read_array(path, (2, None), INT64, ERRORS, sha256=sha256)
     assert (found == np.arange(6).reshape(2, 3)).all() and not isinstance(found, np.memmap)
-    monkeypatch.setattr(arrays, "MAPPED_FROM", 0)
+    monkeypatch.setattr(arrays, "MIN_MAPPED_BYTES", 0)
     assert isinstance(read_array(path, (2, 3), INT64, ERRORS, mode="r"), np.memmap)
     assert [child.name for child in path.parent.iterdir()] == ["ids.npy"]
 

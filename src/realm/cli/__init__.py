@@ -23,7 +23,7 @@ CURES = {
     **dict.fromkeys((errno.EMFILE, errno.ENFILE), f"Allow more open files (ulimit -n), or ask for less at once, {INTACT}"),
     errno.EXDEV: f"Put the whole directory on one file system, without links to others in it, {INTACT}",
 }
-"""What the user can cure of what the operating system refuses."""
+"""Cures of errors of the operating system, by their number."""
 DESCRIPTION = (
     "REALM for your own documents: a retriever and a reader trained together, answers with evidence. realm --version prints the version."
 )
@@ -61,7 +61,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def refusal(error: OSError) -> str | None:
-    """What the operating system refuses, with the cure, in one line; None if there is no cure."""
+    """One line for an error of the operating system, with its cure; None if there is none."""
     cure = CURES.get(error.errno or 0)
     where = f"{error.filename}: " if error.filename else ""
     return None if cure is None else f"{where}{error.strerror}. {cure}"
@@ -73,9 +73,8 @@ class _Terminated(BaseException):
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Raise :class:`_Terminated` where SIGTERM finds the command, and KeyboardInterrupt where SIGINT does, unless they are handled
-    already. Native code may make another exception of either (safetensors, a ValueError): what comes out after a signal is that signal.
-    """
+    """Raise :class:`_Terminated` where SIGTERM finds the command, and KeyboardInterrupt where SIGINT does, unless they are handled already.
+    Native code may make another exception of either (safetensors, a ValueError): what comes out after a signal is that signal."""
     came: list[BaseException] = []
 
     def ends(number: int, frame: object) -> None:

@@ -11,7 +11,7 @@ from realm.storage.decoding import toml_values
 
 
 def _hint(default: str) -> str:
-    """What help says of a default: nothing where it means "not given" or belongs to a flag."""
+    """A default as help shows it: nothing where it means "not given" or belongs to a flag."""
     return "" if default in ("", "''", "None", "none", "False", "True") else f"(default: {default})"
 
 
@@ -21,10 +21,8 @@ Flag = Annotated[bool, SHORT_DEFAULT]
 
 
 def helpful(verb: Callable[..., None]) -> Callable[..., None]:
-    """``verb`` itself, with help that names only defaults that tell something and wraps at the terminal's width, not at the source's.
-
-    The fields of dataclasses have types of their own for that (:data:`Word`).
-    """
+    """``verb`` itself, with help that names only defaults that tell something and wraps at the terminal's width, not at the source's. The
+    fields of dataclasses have types of their own for that (:data:`Word`)."""
     verb.__doc__ = re.sub(r"\n {12}(?=\S)", " ", verb.__doc__ or "")
     verb.__annotations__ = {name: Annotated[kind, SHORT_DEFAULT] for name, kind in verb.__annotations__.items() if name != "return"}
     return verb

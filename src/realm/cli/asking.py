@@ -16,7 +16,7 @@ from realm.cli.places import Asked, Body, Served, named_run, opened_documents, p
 Threshold = Annotated[float | None, tyro.conf.arg(metavar="FLOAT")]
 Answering = Callable[[str], dict[str, Any]]
 PROMPT = "? "
-REMEMBERED = 1000
+HISTORY_LINES = 1000
 
 
 def ask(asked: Asked, /, *, k: int = 5, abstain_below: Threshold = None, body: Body = DEFAULT_BODY, json: Json = False) -> None:
@@ -61,7 +61,7 @@ def ask(asked: Asked, /, *, k: int = 5, abstain_below: Threshold = None, body: B
 
 
 def _own(share: float | None) -> str:
-    """What a run without questions can say of its answers."""
+    """Exact match on questions made of the run's own sentences, as the end of a note."""
     return "" if share is None else f", and answers {share:.0%} of the questions made of its own sentences (people's are harder)"
 
 
@@ -106,7 +106,7 @@ def _history() -> Iterator[None]:
     file = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "realm" / "questions"
     with suppress(OSError):  # the first session, or a file of another kind
         readline.read_history_file(file)
-    readline.set_history_length(REMEMBERED)
+    readline.set_history_length(HISTORY_LINES)
     try:
         yield
     finally:

@@ -23,7 +23,7 @@ Documents = Annotated[tuple[str, ...], tyro.conf.arg(metavar="ID")]
 
 @dataclass(frozen=True)
 class SourceFlags:
-    """How the sources are read.
+    """Options of the readers of sources.
 
     Args:
         format: how the sources are read: jsonl, csv, html or another format of docs/data-formats.md; detected if not given.

@@ -113,7 +113,7 @@ Address = Annotated[str | None, _ADDRESS]
 
 
 def _address(given: list[str]) -> str:
-    """What stands behind ``--ray``; nothing means a cluster on this machine."""
+    """The value of ``--ray``; without one, a cluster on this machine."""
     if len(given) > 1:
         raise ValueError("give one address at most, and RUN before --ray")
     return given[0] if given else "local"

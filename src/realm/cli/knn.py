@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WindowFlags:
-    """How text becomes predictions.
+    """Options for windows of text.
 
     Args:
         context: tokens that a language model reads at once; 0: as many as it can, at most 512.
@@ -43,7 +43,7 @@ class WindowFlags:
 
 @dataclass(frozen=True)
 class MixFlags:
-    """How neighbours are mixed in.
+    """Options for the mixture with neighbours.
 
     Args:
         settings: a file that realm knn tune wrote; it overrides the three options below.
@@ -67,7 +67,7 @@ class MixFlags:
 
 @dataclass(frozen=True)
 class ModelFlags:
-    """How a datastore is opened.
+    """Options for opening a datastore.
 
     Args:
         model: the model, if it is no longer where the datastore found it.

@@ -1,4 +1,4 @@
-"""What is asked or served: a run, or documents, which get a run of their own in the cache."""
+"""Runs and documents to ask or serve; documents get a run of their own in the cache."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,19 +18,15 @@ Body = Annotated[str, tyro.conf.arg(help="the model for documents (realm models 
 
 
 def parted(asked: tuple[str, ...]) -> tuple[list[Path], str | None]:
-    """What is asked and the question: the last word, unless it is the only one or there is a file or folder of its name."""
+    """Split places and question: the last word, unless it is the only one or there is a file or folder of its name."""
     if len(asked) < 2 or Path(asked[-1]).exists():
         return [Path(place) for place in asked], None
     return [Path(place) for place in asked[:-1]], asked[-1]
 
 
 def named_run(places: list[Path]) -> Path | None:
-    """The run that is named; None where it is documents.
-
-    Raises:
-        ConfigError: neither is named, or a run with something else.
-        DataError: there is no such file or folder.
-    """
+    """The run that is named; None where it is documents. Raises ConfigError: neither is named, or a run with something else; DataError:
+    there is no such file or folder."""
     from realm.runs.cached import is_run
 
     if not places:
@@ -49,11 +45,7 @@ def named_run(places: list[Path]) -> Path | None:
 
 
 def opened_documents(places: list[Path], body: str) -> "OpenRun":
-    """Open documents from the cache, indexed or brought up to date.
-
-    Raises:
-        DataError: nothing in them is usable.
-    """
+    """Open documents from the cache, indexed or brought up to date. Raises DataError: nothing in them is usable."""
     from realm.runs.cached import open_cached
 
     with Progress(says=False) as progress:

@@ -19,7 +19,7 @@ Sources = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="QA")]
 
 @dataclass(frozen=True)
 class QuestionFlags:
-    """How question files are read.
+    """Options of the readers of question files.
 
     Args:
         format: jsonl, json, csv, tsv, nq-open, natural-questions, webquestions, curatedtrec, triviaqa, squad or dpr; detected if not given.

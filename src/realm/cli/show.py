@@ -1,4 +1,4 @@
-"""What people see: tables and marked text on standard output, and the one JSON line for programs."""
+"""Output for people: tables and marked text on standard output, and the one JSON line for programs."""
 
 import json
 import re
@@ -8,8 +8,8 @@ from typing import Any
 
 from realm.timing import KINDS
 
-EXCERPT = 300
-NAMED = 10
+EXCERPT_CHARS = 300
+MAX_NAMED_DOCUMENTS = 10
 """Documents that are named; of more their number."""
 
 
@@ -33,7 +33,7 @@ def facts(values: dict[str, Any]) -> None:
 
 
 def result(value: dict[str, Any], json: bool, people: Callable[[dict[str, Any]], None] = facts) -> None:
-    """What a verb found: as one JSON line, or by ``people`` as people read it."""
+    """Print the result of a verb: as one JSON line, or by ``people`` as people read it."""
     if not json:
         people(value)
     last_line(value, json)
@@ -114,7 +114,7 @@ def _marked(text: str, spans: Sequence[Sequence[int]]) -> Any:
 
 
 def _source(value: dict[str, Any]) -> None:
-    """Where a document was read, and its record as it is there now."""
+    """Print the place that a document was read from, and its record there now."""
     _print(f"{value['path']}:{value['line']}" if value["line"] else value["path"])
     if value["note"]:
         _print(value["note"])
@@ -138,7 +138,7 @@ def cached(value: dict[str, Any]) -> None:
 def hits(value: dict[str, Any]) -> None:
     """Search results, best first."""
     for hit in value["results"]:
-        _print(f"{hit['score']:.2f}  {hit['title']}  ({hit['doc_id']})", f"      {hit['text'][:EXCERPT]}")
+        _print(f"{hit['score']:.2f}  {hit['title']}  ({hit['doc_id']})", f"      {hit['text'][:EXCERPT_CHARS]}")
         _picture(hit, "      ")
         if "total" in hit:
             parts = (f"{name} {_ranked(hit[name])}" for name in ("dense", "sparse"))
@@ -149,7 +149,7 @@ def passages(value: dict[str, Any]) -> None:
     """The nearest blocks in the order of all that they were searched by, of which their score is only one part."""
     _print(value["text"])
     for number, hit in enumerate(value["results"], 1):
-        _print(f"  {number}. {hit['title']} ({hit['doc_id']})", f"     {' '.join(hit['text'].split())[:EXCERPT]}")
+        _print(f"  {number}. {hit['title']} ({hit['doc_id']})", f"     {' '.join(hit['text'].split())[:EXCERPT_CHARS]}")
         _picture(hit, "     ")
     _print("")
 
@@ -171,7 +171,7 @@ def answer(value: dict[str, Any], mark: str = "", most: int = 3) -> None:
     _print(Text(f"{value['question']}"), Text.assemble(*said, f"  p = {value['p']:.2f}{sure}{mark}"))
     for number, evidence in enumerate(value["evidence"][:most], 1):
         text, start, end = evidence["text"], evidence["start"], evidence["end"]
-        first, last = max(0, start - EXCERPT // 2), min(len(text), end + EXCERPT // 2)
+        first, last = max(0, start - EXCERPT_CHARS // 2), min(len(text), end + EXCERPT_CHARS // 2)
         before, after = ("…" if first else "") + _one_line(text[first:start]), _one_line(text[end:last]) + ("…" if last < len(text) else "")
         name = " -> ".join(evidence["path"]) or evidence["title"]
         head = f"  {number}. {name} ({evidence['doc_id']}), p(z|x) = {evidence['p_z']:.2f}\n     "
@@ -186,7 +186,7 @@ def _one_line(text: str) -> str:
 
 
 def _picture(value: dict[str, Any], indent: str) -> None:
-    """Where the picture lies that a block is of, if it is of one."""
+    """Print the path of a block's picture, if it has one."""
     if value.get("media"):
         _print(f"{indent}picture: {value['media']}")
 
@@ -270,7 +270,7 @@ def _share(part: float, whole: float) -> str:
 
 
 def imported(value: dict[str, Any]) -> None:
-    """What an import took and what it left, tensors that were left for one reason together."""
+    """Print the imported and the unused tensors of each model, the unused by reason."""
     facts({"run": value["run"], "blocks": value["blocks"], **value["parts"]})
     for model in value["models"]:
         _print(f"{model['directory']} ({model['kind']}): {model['imported']} tensors imported")
@@ -284,7 +284,7 @@ def imported(value: dict[str, Any]) -> None:
 
 
 def exported(value: dict[str, Any]) -> None:
-    """What an export wrote."""
+    """Print the forms of an export."""
     for form, counts in value["forms"].items():
         _print(f"{value['out']}/{form}: {counts['tensors']} tensors, {counts['blocks']} blocks")
 
@@ -298,7 +298,7 @@ def _rates(rates: dict[str, dict[str, float]]) -> str:
 
 
 def plan(value: dict[str, Any]) -> None:
-    """What a run will take."""
+    """Print the time, memory and disk that a run will take."""
     if value["not_measured"]:
         parts = ", ".join(f"{name} {count:,}" for name, count in value["parameters"].items())
         _print(f"{sum(value['parameters'].values()):,} parameters: {parts}", _rates(value["rates"]))
@@ -326,13 +326,13 @@ def clock(seconds: float) -> str:
 
 
 def damage(found: Sequence[Any], aside: Sequence[str]) -> None:
-    """What is damaged (``runs.mending.Damage``), each with its repair, and what was moved aside earlier."""
+    """Print damaged files (``runs.mending.Damage``) with their repair, and names of generations moved aside earlier."""
     for one in found:
         _print(f"{one.path}: {one.problem}")
         _print(f"  {'can be repaired: ' if one.mend else ''}{one.cure}")
         if one.documents:
-            more = f" and {len(one.documents) - NAMED} more" if len(one.documents) > NAMED else ""
-            _print(f"  documents: {', '.join(one.documents[:NAMED])}{more}")
+            more = f" and {len(one.documents) - MAX_NAMED_DOCUMENTS} more" if len(one.documents) > MAX_NAMED_DOCUMENTS else ""
+            _print(f"  documents: {', '.join(one.documents[:MAX_NAMED_DOCUMENTS])}{more}")
     if not found:
         _print("no damage found")
     if aside:

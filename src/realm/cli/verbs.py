@@ -64,7 +64,7 @@ def _open(run: Path, device: str) -> Any:
 
 @contextmanager
 def _rows_to(out: Path | None) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """Where rows go: a file that is written completely or not at all, or standard output as they come."""
+    """Yield a writer of rows: to a file, which is published whole or not at all, or to standard output."""
     from realm.errors import DataError
     from realm.storage.files import publish_file
 

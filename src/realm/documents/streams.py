@@ -17,7 +17,7 @@ import regex
 
 from realm.documents.records import BINARY, DAMAGED, INVALID_UTF8, INVALID_UTF16, TOO_LONG, TOO_MANY_EMPTY, UNREADABLE, Rejected
 from realm.errors import Interrupted
-from realm.storage.disk import says_nothing_of_the_file
+from realm.storage.disk import is_transient
 
 # Bytes of a line, of a file that is one document, and of one field of a table. What is longer is skipped without being read whole.
 LINE_LIMIT = 64 * 2**20
@@ -235,7 +235,7 @@ def refuse_passing(error: BaseException, path: Path) -> None:
     Raises:
         Interrupted: it is of that kind.
     """
-    if says_nothing_of_the_file(error) or (isinstance(error, OSError) and error.errno == errno.EIO):
+    if is_transient(error) or (isinstance(error, OSError) and error.errno == errno.EIO):
         problem = f"could not be read: {getattr(error, 'strerror', None) or error}"
         cure = "Nothing is changed; run the same command again, without this source if its disk fails"
         raise Interrupted(problem, path=path, cure=cure) from error

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from realm.errors import RunError, made_earlier
-from realm.recipe.sizes import MOST_LAYERS, MOST_WIDTH
+from realm.recipe.sizes import MAX_LAYERS, MAX_WIDTH
 from realm.storage.decoding import json_value
 from realm.storage.sealed import check_sealed
 from realm.storage.stages import DAMAGED
@@ -212,9 +212,9 @@ def read_spec(path: Path) -> ModelSpec:
 
 
 _MOST = {
-    **dict.fromkeys(("hidden_size", "projection", "span_hidden"), MOST_WIDTH),
-    **dict.fromkeys(("num_hidden_layers", "num_attention_heads"), MOST_LAYERS),
-    "intermediate_size": 4 * MOST_WIDTH,
+    **dict.fromkeys(("hidden_size", "projection", "span_hidden"), MAX_WIDTH),
+    **dict.fromkeys(("num_hidden_layers", "num_attention_heads"), MAX_LAYERS),
+    "intermediate_size": 4 * MAX_WIDTH,
     "vocab_size": 1 << 24,
     "max_position_embeddings": 1 << 20,
 }

@@ -21,13 +21,9 @@ Values = dict[str, Any]
 
 
 def load_recipe(path: Path, overrides: Values | None = None) -> Recipe:
-    """Read a recipe file on top of its preset; ``overrides`` are {section: {key: value}} and win.
-
-    The ``config.toml`` of a run states every key: what its presets say today changes nothing.
-
-    Raises:
-        ConfigError: missing file, bad TOML, unknown section, key or preset, or a value of the wrong type or out of range.
-    """
+    """Read a recipe file on top of its preset; ``overrides`` are {section: {key: value}} and win. The ``config.toml`` of a run states every
+    key: what its presets say today changes nothing. Raises ConfigError: missing file, bad TOML, unknown section, key or preset, or a value
+    of the wrong type or out of range."""
     try:
         values = toml_values(path.read_text("utf-8"))
     except FileNotFoundError:
@@ -64,11 +60,8 @@ def _recipe(merged: Values, path: Path | None) -> Recipe:
 
 
 def run_index_kind(config: Path) -> str:
-    """The kind of index that the ``config.toml`` of a run names; "auto" where there is no such file.
-
-    Raises:
-        ConfigError: see :func:`load_recipe`.
-    """
+    """The kind of index that the ``config.toml`` of a run names; "auto" where there is no such file. Raises ConfigError: see
+    :func:`load_recipe`."""
     return load_recipe(config).index.kind if config.is_file() else "auto"
 
 
@@ -89,11 +82,9 @@ def _preset(name: Any, path: Path | None) -> Values:
 
 
 def _published(body: str, recipe: Values) -> Values:
-    """What suits published weights: the values of all of them, over these the body's own, and over these a pointer's where one learns, of
-    which a body may have its own, too.
-
-    A recipe that pre-trains has the encoder learn to read first, unless it points: a sentence embedder has no head that fills masks.
-    """
+    """Values for published weights: those of all of them, over these the body's own, and over these a pointer's where one learns, of which
+    a body may have its own, too. A recipe that pre-trains has the encoder learn to read first, unless it points: a sentence embedder has no
+    head that fills masks."""
     body = _started_from(body)
     if not body:
         return {}

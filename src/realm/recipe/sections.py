@@ -1,4 +1,4 @@
-"""What a recipe holds: frozen dataclasses with a docstring per field, which becomes --help."""
+"""Sections of a recipe: frozen dataclasses with a docstring per field, which becomes --help."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
@@ -7,7 +7,7 @@ from annotated_types import Ge, Interval, MinLen
 
 from realm.errors import ConfigError
 from realm.recipe import training
-from realm.recipe.sizes import MOST_LAYERS, MOST_PIECES, MOST_WIDTH
+from realm.recipe.sizes import MAX_LAYERS, MAX_PIECES, MAX_WIDTH
 from realm.recipe.training import FinetuneConfig, IctConfig, PretrainConfig, RefresherConfig, WarmConfig
 from realm.recipe.values import Count, File, FileList, Files, Positive, Share, Width, named
 
@@ -43,12 +43,12 @@ class RunConfig:
 
 @dataclass(frozen=True)
 class CorpusConfig:
-    """Which documents, and how they become blocks."""
+    """Documents, and their way to blocks."""
 
     sources: FileList = ()
     """Files or folders of documents, or hf:owner/name; relative paths count from the recipe."""
     format: str = ""
-    """How all sources are to be read: jsonl, csv, html or another format of docs/data-formats.md; empty: detected."""
+    """Format of all sources: jsonl, csv, html or another format of docs/data-formats.md; empty: detected."""
     id_column: str = ""
     """Column or JSON key with the id; empty: id or _id; without one, rows are named by file and number."""
     title_column: str = ""
@@ -62,11 +62,11 @@ class CorpusConfig:
     vocab_size: Annotated[int, Ge(200)] = 8000
     """Entries of a vocabulary trained here."""
     lowercase: bool = True
-    """Whether a vocabulary trained here ignores case."""
-    block_length: Annotated[int, Interval(ge=16, le=MOST_PIECES)] = 288
+    """Let a vocabulary trained here ignore case."""
+    block_length: Annotated[int, Interval(ge=16, le=MAX_PIECES)] = 288
     """Wordpieces of a block, title and special tokens counted."""
     tagger: str = "default"
-    """What finds the salient spans: default, or parts joined by + (truecase, dates, spacy:MODEL ...; see docs/salient-spans.md)."""
+    """Tagger of the salient spans: default, or parts joined by + (truecase, dates, spacy:MODEL ...; see docs/salient-spans.md)."""
     gazetteer: File = ""
     """A file of phrases, one a line, that are salient in addition to what the tagger finds."""
     document_seconds: Annotated[float, Interval(gt=0, le=86_400)] = 20.0
@@ -84,39 +84,39 @@ class ModelConfig:
     such as RUN/stages/pretrain. Their tokenizer, pooling and head come with them. Empty starts from nothing with the preset's sizes."""
     hidden: Width = 128
     """Width of the body."""
-    layers: Annotated[int, Interval(ge=1, le=MOST_LAYERS)] = 2
+    layers: Annotated[int, Interval(ge=1, le=MAX_LAYERS)] = 2
     """Layers of the body."""
-    heads: Annotated[int, Interval(ge=1, le=MOST_LAYERS)] = 2
+    heads: Annotated[int, Interval(ge=1, le=MAX_LAYERS)] = 2
     """Attention heads of the body."""
-    intermediate: Annotated[int, Interval(ge=1, le=4 * MOST_WIDTH)] = 512
+    intermediate: Annotated[int, Interval(ge=1, le=4 * MAX_WIDTH)] = 512
     """Width of the feed-forward layers."""
-    projection: Annotated[int, Interval(ge=0, le=MOST_WIDTH)] = 128
+    projection: Annotated[int, Interval(ge=0, le=MAX_WIDTH)] = 128
     """Dimensions of an embedding, at least 8. Below a published sentence embedder's width they start as the principal components of the
     corpus's own vectors. 0, the default with a body: the body's own width, or 128 for a body without a head."""
     pooling: Literal["pooler", "cls", "mean"] = "pooler"
     """pooler (tanh over [CLS]), cls or mean."""
     segments: bool = True
-    """Whether segment ids are fed to the body."""
+    """Feed segment ids to the body."""
     dropout: Share = 0.1
     """Dropout of hidden states in training, also in a published body."""
     freeze_words: bool = False
     """Do not train the table of word embeddings, which is half of a small body and has the largest gradient."""
     attention_dropout: Share = 0.0
     """Dropout of attention weights; above 0 it makes attention on a CPU several times slower."""
-    span_hidden: Annotated[int, Interval(ge=0, le=MOST_WIDTH)] = 64
+    span_hidden: Annotated[int, Interval(ge=0, le=MAX_WIDTH)] = 64
     """Width of the reader's span representation; 0: none, a start and an end score are added, which learns faster (docs/finetuning.md)."""
-    max_span: Annotated[int, Interval(ge=1, le=MOST_PIECES)] = 10
+    max_span: Annotated[int, Interval(ge=1, le=MAX_PIECES)] = 10
     """Longest answer in wordpieces."""
     marks: bool = False
     """Mark for the reader, by segments of their own, which wordpieces of a block stand in the question, too, alone or in a row: one from
     nothing need not learn first to find them. Only without a body."""
-    query_length: Annotated[int, Interval(ge=8, le=MOST_PIECES)] = 64
+    query_length: Annotated[int, Interval(ge=8, le=MAX_PIECES)] = 64
     """Wordpieces of a query or question, special tokens counted."""
 
 
 @dataclass(frozen=True)
 class IndexConfig:
-    """How blocks are searched. It may change at any time: nothing stored depends on it."""
+    """Search for blocks. It may change at any time: nothing stored depends on it."""
 
     kind: Literal["auto", "exact", "compressed", "clustered"] = "auto"
     """auto, exact or compressed find exactly the same blocks, and auto chooses by their number. clustered is for serving: approximate,
@@ -126,7 +126,7 @@ class IndexConfig:
 
 @dataclass(frozen=True)
 class RetrievalConfig:
-    """What proposes the blocks that are read: in pre-training, fine-tuning, answering, search and evaluation."""
+    """Source of the blocks that are read: in pre-training, fine-tuning, answering, search and evaluation."""
 
     kind: Literal["auto", "hybrid", "dense", "sparse"] = "auto"
     """hybrid (the embedder and BM25, each score scaled by its spread over the best of a query, added), dense (the embedder alone) or sparse
@@ -136,7 +136,7 @@ class RetrievalConfig:
     """Weight of BM25 against the embedder in hybrid search. auto: 1 in training; fine-tuning ends by fitting it to the recall at 5 of its
     dev questions, and the run searches with that weight afterwards."""
     relevance: Literal["embedder", "sparse"] = "embedder"
-    """Which scores give p(z|x) for a question: the embedder's, or BM25's (sparse), which are better while the embedder is untrained; then
+    """Scores that give p(z|x) for a question: the embedder's, or BM25's (sparse), which are better while the embedder is untrained; then
     no embedder learns from questions."""
     hops: Annotated[int, Interval(ge=0, le=1)] = 0
     """Links to follow from the blocks that a question finds, in answering and evaluation: 0, or 1 for questions whose answer is on a page
@@ -158,8 +158,8 @@ class EvalConfig:
     closed_book_epochs: Count = 30
     """Passes of the closed-book baseline over the training questions; its exact match on these shows whether they suffice."""
     closed_book_read: Literal["wordpieces", "sentences"] = "wordpieces"
-    """How much the closed-book baseline reads before it learns questions: as many wordpieces as REALM's encoder, documents included, or as
-    many masked sentences, which takes a fraction of the time."""
+    """Reading of the closed-book baseline before it learns questions: as many wordpieces as REALM's encoder, documents included, or as many
+    masked sentences, which takes a fraction of the time."""
 
 
 @dataclass(frozen=True)
@@ -207,7 +207,7 @@ class Recipe:
 
 
 def check_recipe(recipe: Recipe) -> None:
-    """Whether fields that are right on their own go together. Raises ConfigError."""
+    """Check that fields which are right on their own go together. Raises ConfigError."""
     for name in ("ict", "warm", "pretrain", "finetune"):
         training.check_steps(name, getattr(recipe, name), recipe.run.accumulate)
     training.check_pretrain(recipe.pretrain)

@@ -1,5 +1,5 @@
-"""How large networks and texts may be said to be: far above what has been trained, far below what a slip of the keyboard makes."""
+"""Largest sizes of networks and texts in a recipe: far above what has been trained, far below a slip of the keyboard."""
 
-MOST_WIDTH, MOST_LAYERS = 65_536, 1_024
-MOST_PIECES = 65_536
+MAX_WIDTH, MAX_LAYERS = 65_536, 1_024
+MAX_PIECES = 65_536
 """Wordpieces of one text."""

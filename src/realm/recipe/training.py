@@ -1,4 +1,4 @@
-"""How each stage is trained: the sections of a recipe that are about learning, and checks across their keys."""
+"""The sections of a recipe about training, and checks across their keys."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -36,7 +36,7 @@ class WarmConfig:
     warmup: Count = 40
     """Steps of linear warm-up."""
     masking: Literal["salient", "pmi", "spans", "tokens"] = "salient"
-    """What is hidden: salient, pmi, spans or tokens, as in [pretrain], but set separately so that runs that compare masks start alike."""
+    """Masks: salient, pmi, spans or tokens, as in [pretrain], but set separately so that runs that compare masks start alike."""
     least_steps: int = 0
     """Steps before the reading test may end the stage."""
     check_every: Positive = 50
@@ -60,15 +60,15 @@ class PretrainConfig:
     candidates: Annotated[int, Ge(2)] = 8
     """Documents per query, the null document included."""
     null: bool = True
-    """Whether the empty null document is one of the candidates, for sentences that need no document."""
+    """Make the empty null document one of the candidates, for sentences that need no document."""
     sentences: FileList = ()
     """Documents whose sentences are masked instead of the corpus's own, or the directory of a corpus with the same tokenizer; empty: the
     corpus's own."""
     fill: Literal["mlm", "pointer"] = "mlm"
-    """How the hidden span is predicted: mlm (wordpiece by wordpiece, as in the paper) or pointer (by pointing at it in a document, with the
+    """Prediction of the hidden span: mlm (wordpiece by wordpiece, as in the paper) or pointer (by pointing at it in a document, with the
     span reader that fine-tuning continues to train)."""
     masking: Literal["salient", "recurring", "pmi", "spans", "tokens"] = "salient"
-    """What is hidden: salient (spans found by the tagger), recurring (words that another document has too, together with something else of
+    """Masks: salient (spans found by the tagger), recurring (words that another document has too, together with something else of
     the sentence), pmi (collocations, in any script), spans (random ones, whole words) or tokens (15 % of the wordpieces)."""
     unsalient: Share = 0.5
     """With recurring: how often an untagged span is hidden in a sentence that has tagged and untagged ones."""
@@ -78,14 +78,14 @@ class PretrainConfig:
     proposals: Count = 0
     """Blocks that search proposes for a sentence; the embedder's best of them are the candidates. 0: as many as there are candidates."""
     shown: Share = 0.0
-    """How often the retriever sees the hidden span; the reader never does."""
+    """Share of queries that show the retriever the hidden span; the reader never sees it."""
     reader_first: Count = 0
     """First steps in which only the reader learns; one of its candidates holds the span."""
     reader: Literal["trained", "frozen"] = "trained"
     """With pointer: whether the reader learns. frozen: it stays as model.body has it, which must be the stage of a run that taught one, and
     the retriever alone learns."""
     documents: Literal["trained", "frozen"] = "trained"
-    """Whether the document embedder learns: trained (as in REALM; the index is rebuilt during training), or frozen: only the query embedder
+    """Training of the document embedder: trained (as in REALM; the index is rebuilt during training), or frozen: only the query embedder
     learns, after reader_first it alone with a fixed reader, and the first index never gets stale."""
     questions: Share = 0.0
     """With pointer: how often a sentence becomes a question, made from the words of a retrieved block that states the same."""
@@ -104,7 +104,7 @@ class PretrainConfig:
     separate_embedders: bool = False
     """Give documents an embedder of their own, which starts as a copy of ICT's, instead of one for queries and documents."""
     refresh: Literal["process", "inline", "external", "frozen"] = "process"
-    """What embeds the corpus again: process (a refresher beside the trainer), inline (the trainer itself: same seed, same weights),
+    """Process that embeds the corpus again: process (a refresher beside the trainer), inline (the trainer itself: same seed, same weights),
     external (realm refresh RUN, which you start), frozen (nothing: the first index stays)."""
     refresh_every: Positive = 50
     """Steps between refreshes of the index."""
@@ -113,7 +113,7 @@ class PretrainConfig:
     eval_every: Positive = 100
     """Steps between two evaluations on them; also before the first step and after the last."""
     publish: Published = "last"
-    """Which weights the stage publishes: last; best: those with the highest marginal utility on held-out sentences; or better: the last,
+    """Weights that the stage publishes: last; best: those with the highest marginal utility on held-out sentences; or better: the last,
     except that each network that got worse there is reset to its start (the retriever by recall at 5, then the encoder or reader by
     utility)."""
     probe_queries: int = 200
@@ -122,22 +122,22 @@ class PretrainConfig:
     """Start although the encoder has not passed the reading test of the warm stage."""
 
     def retriever_learns(self, step: int) -> bool:
-        """Whether a step, counted from 0, teaches the retriever, too. If none does, the first index stays."""
+        """Return whether a step, counted from 0, teaches the retriever, too. If none does, the first index stays."""
         return step >= self.reader_first and bool(self.retriever_rate or self.fill == "mlm")
 
     def reader_stays(self, step: int) -> bool:
-        """Whether a step teaches the retriever alone: of a reader that is to learn never without steps in which it learnt first."""
+        """Return whether a step teaches the retriever alone: of a reader that is to learn never without steps in which it learnt first."""
         return self.reader == "frozen" or (self.documents == "frozen" and 0 < self.reader_first <= step)
 
     @property
     def queries_alone(self) -> bool:
-        """Whether queries get an embedder of their own, which learns while that of the documents stays."""
+        """Return whether queries get an embedder of their own, which learns while that of the documents stays."""
         return self.documents == "frozen" and bool(self.retriever_rate) and self.retriever_learns(max(0, self.steps - 1))
 
 
 @dataclass(frozen=True)
 class RefresherConfig:
-    """How the corpus is embedded again during pre-training; you may change this at any time."""
+    """Embedding of the corpus during pre-training; you may change this at any time."""
 
     threads: Positive = 1
     """CPU threads of each process that embeds."""
@@ -153,7 +153,7 @@ class RefresherConfig:
 
 
 def check_pretrain(section: PretrainConfig) -> None:
-    """Whether the keys of [pretrain] go together. Raises ConfigError."""
+    """Check that the keys of [pretrain] go together. Raises ConfigError."""
     if section.publish == "best" and not section.held_out:
         cure = "The best weights are chosen on held-out sentences: set pretrain.held_out, or publish the last."
         raise ConfigError("'pretrain.publish' is 'best' and 'pretrain.held_out' is 0", cure=cure)
@@ -195,19 +195,19 @@ class FinetuneConfig:
     """Directory of a sequence-to-sequence model of transformers, such as T5 or BART, with its tokenizer, which reads all blocks and writes
     the answer. Empty: the encoder with a span head answers (the paper's)."""
     passages: Literal["retrieved", "given"] = "retrieved"
-    """What the reader learns to read: the blocks that search finds, or the paragraphs that the questions bring (context), without search:
+    """Texts that the reader learns from: blocks that search finds, or the paragraphs that the questions bring (context), without search:
     hundreds of thousands of questions in hours, before a stage over retrieved blocks."""
     objective: Literal["marginal", "hard-em"] = "marginal"
-    """What the span reader's loss raises: marginal, all spans that equal an answer (ORQA), or hard-em, only the likeliest of them."""
+    """Spans whose probability the loss raises: marginal, all spans that equal an answer (ORQA), or hard-em, only the likeliest of them."""
     presence: Share = 0.0
     """Weight of a second loss, 0 to 1, that teaches whether a block holds an answer at all, so that p is low if no document answers. Above
     0, a new reader is a pointer; a reader without "not here" cannot learn this."""
     documents: Literal["frozen", "trained"] = "frozen"
-    """Whether the document side learns too: frozen (ORQA, REALM) or trained, with the index refreshed while the stage runs."""
+    """Training of the document side: frozen (ORQA, REALM) or trained, with the index refreshed while the stage runs."""
     refresh_every: Positive = 100
     """Steps between refreshes of the index where documents are trained; the trainer embeds the whole corpus each time."""
     publish: Published = "last"
-    """Which weights the stage publishes: last; best: those with the highest exact match on dev (without dev: on a quarter of train); or
+    """Weights that the stage publishes: last; best: those with the highest exact match on dev (without dev: on a quarter of train); or
     better: the last ones, except that each network that got worse on dev is reset to its start (the retriever by recall, then the reader
     by exact match)."""
     start_questions: Count = 0
@@ -231,16 +231,16 @@ class FinetuneConfig:
     read: Positive = 5
     """Blocks that the reader reads."""
     evidence: Literal["anywhere", "named"] = "anywhere"
-    """Where an answer counts: anywhere (ORQA), or named: if a question names documents (positive_ids) that hold an answer, only there.
+    """Blocks in which an answer counts: anywhere (ORQA), or named: only documents that a question names (positive_ids), if they hold one.
     Equal spans elsewhere are then neither right nor wrong, and the best named block of the beam is always read."""
     rename_rate: Share = 0.5
-    """How often names and numbers are swapped in a question and its blocks, so that the reader must read instead of remembering."""
+    """Rate at which names and numbers are swapped in a question and its blocks, so that the reader must read instead of remembering."""
     eval_every: Positive = 100
     """Steps between evaluations on dev."""
 
 
 def check_finetune(section: FinetuneConfig) -> None:
-    """Whether the keys of [finetune] go together. Raises ConfigError."""
+    """Check that the keys of [finetune] go together. Raises ConfigError."""
     if named(section.train) and section.beam < section.read:
         raise ConfigError("'finetune.beam' is smaller than 'finetune.read'", cure="The reader reads the best of the beam.")
     if section.patience and not named(section.dev) and section.publish == "last":
@@ -254,7 +254,7 @@ def check_finetune(section: FinetuneConfig) -> None:
 
 
 def check_steps(name: str, stage: IctConfig | WarmConfig | PretrainConfig | FinetuneConfig, accumulate: int) -> None:
-    """Whether the stage ``name`` can take its steps, each in so many parts. Raises ConfigError."""
+    """Check that the stage ``name`` can take its steps, each in so many parts. Raises ConfigError."""
     if stage.steps < 0 or stage.lr <= 0:
         raise ConfigError(f"[{name}] needs steps >= 0 and lr > 0")
     if stage.steps and stage.batch % accumulate:

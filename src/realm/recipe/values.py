@@ -6,18 +6,18 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 from annotated_types import Ge, Interval
 
 from realm.errors import ConfigError
-from realm.recipe.sizes import MOST_WIDTH
+from realm.recipe.sizes import MAX_WIDTH
 from realm.storage.paths import HUB_PREFIX
 
-FROM_RECIPE = "relative paths count from the recipe's directory"
+RELATIVE_TO_RECIPE = "relative paths count from the recipe's directory"
 
 Count = Annotated[int, Ge(0)]
 Positive = Annotated[int, Ge(1)]
-Width = Annotated[int, Interval(ge=8, le=MOST_WIDTH)]
+Width = Annotated[int, Interval(ge=8, le=MAX_WIDTH)]
 Share = Annotated[float, Interval(ge=0, le=1)]
-File = Annotated[str, FROM_RECIPE]
-FileList = Annotated[tuple[str, ...], FROM_RECIPE]
-Files = Annotated[str | tuple[str, ...], FROM_RECIPE]
+File = Annotated[str, RELATIVE_TO_RECIPE]
+FileList = Annotated[tuple[str, ...], RELATIVE_TO_RECIPE]
+Files = Annotated[str | tuple[str, ...], RELATIVE_TO_RECIPE]
 Published = Literal["last", "best", "better"]
 
 
@@ -42,7 +42,7 @@ def read_value(hint: Any, value: Any, key: str, path: Path | None) -> Any:
         outside = error.errors()[0]["type"] in ("greater_than", "greater_than_equal", "less_than_equal", "too_short")
         problem = f"'{key}' {'is' if outside else 'cannot be'} {value!r}"
         raise ConfigError(problem, path=path, cure=f"It {_range(hint) if outside else _kind(hint)}.") from None
-    if path is None or FROM_RECIPE not in get_args(hint):
+    if path is None or RELATIVE_TO_RECIPE not in get_args(hint):
         return found
     return tuple(_absolute(name, path.parent) for name in found) if isinstance(found, tuple) else _absolute(found, path.parent)
 

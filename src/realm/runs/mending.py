@@ -27,7 +27,7 @@ from realm.search.publishing.locks import publishing
 from realm.search.sparse import DIRECTORY as SPARSE
 from realm.storage import files, generations
 from realm.storage.decoding import json_value
-from realm.storage.disk import says_nothing_of_the_file
+from realm.storage.disk import is_transient
 from realm.storage.manifests import CHECKSUM, unsealed
 from realm.storage.paths import RunPaths
 from realm.storage.sealed import sealed_problems
@@ -248,7 +248,7 @@ def _index(paths: RunPaths, progress: Progress) -> Iterator[Damage]:
 def _generation(needed: NeededIndex, number: int, progress: Progress) -> Iterator[Damage]:
     path = generations.generation_path(needed.paths.index, number)
     for error in read_through(needed.paths, needed.inputs, number)[1]:
-        if says_nothing_of_the_file(error):
+        if is_transient(error):
             raise error
         place, problem = error.path or path, error.problem
         if SPARSE in place.parts:

@@ -21,7 +21,7 @@ from realm.search.publishing.locks import publishing
 from realm.search.publishing.manifest import SnapshotManifest, read_manifest
 from realm.search.publishing.parameters import ParameterFacts, parameters_path, publish_parameters, read_facts
 from realm.search.publishing.refresher import build_generation
-from realm.storage.disk import says_nothing_of_the_file
+from realm.storage.disk import is_transient
 from realm.storage.generations import generation_path, quarantine, read_current
 from realm.storage.paths import RunPaths
 from realm.storage.stages import has_stage, stage_facts
@@ -100,7 +100,7 @@ class NeededIndex:
                 open_generation(self.paths, self.inputs, number)
                 return
             except SnapshotError as error:
-                if says_nothing_of_the_file(error):
+                if is_transient(error):
                     raise
                 if path.is_dir():
                     quarantine(path, error)

@@ -1,4 +1,4 @@
-"""What the model computes for requests: one class for each kind of question, called with all payloads of a batch."""
+"""Computations for requests: one class for each kind of question, called with all payloads of a batch."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +9,7 @@ from realm.answering.opening import OpenRun
 from realm.serve.shapes import ExplainRequest
 
 Result = tuple[Any, dict[str, int]]
-"""What one payload gave, and the versions it was computed with."""
+"""The result of one payload, and the versions that it was computed with."""
 
 
 @dataclass(frozen=True)

@@ -61,12 +61,8 @@ class Batcher:
         return self._thread.is_alive() and not self._closed
 
     async def submit(self, key: Hashable, payloads: Sequence[Any], seconds: float) -> list[Any]:
-        """The results of ``payloads``, in order.
-
-        Raises:
-            Refusal: 503 if there is no room for all of them, 504 if they are not done after ``seconds``.
-            Exception: whatever ``compute`` raised.
-        """
+        """The results of ``payloads``, in order. Raises Refusal: 503 if there is no room for all of them, 504 if they are not done after
+        ``seconds``; Exception: whatever ``compute`` raised."""
         deadline = time.monotonic() + seconds
         jobs = [_Job(key, payload, deadline) for payload in payloads]
         with self._changed:

@@ -24,9 +24,9 @@ from realm.storage.decoding import json_value
 from realm.storage.paths import RunPaths
 from realm.storage.processes import end_with_stdin, python
 
-BESIDE_BYTES = 256 * 2**10
+MIN_CHILD_BYTES = 256 * 2**10
 """A file of documents of at least so many bytes gets its own process, which takes seconds to start."""
-NICE = 5
+CHILD_NICENESS = 5
 """Questions come first."""
 CHANGES: dict[str, Callable[..., object]] = {"added": add_documents, "replaced": update_documents}
 
@@ -42,7 +42,7 @@ def change(run: Path, kind: str, file: Path) -> None:
     Raises:
         RealmError: as the change raises it; nothing is changed.
     """
-    if file.stat().st_size < BESIDE_BYTES:
+    if file.stat().st_size < MIN_CHILD_BYTES:
         CHANGES[kind](RunPaths(run).corpus, [file], strict=True, workers=1)
         return
     child = subprocess.Popen(
@@ -76,7 +76,7 @@ def _error_of(said: dict[str, Any]) -> RealmError:
 def main(run: Path, kind: str, file: Path) -> int:
     """The child. Returns the exit code."""
     end_with_stdin()
-    os.nice(NICE)
+    os.nice(CHILD_NICENESS)
     try:
         CHANGES[kind](RunPaths(run).corpus, [file], strict=True, workers=1)
     except RealmError as error:

@@ -139,7 +139,7 @@ class Client:
         return RunResponse.from_dict(self._ask("/v1/run"))
 
     def ready(self) -> bool:
-        """Whether the server takes questions."""
+        """Return whether the server takes questions."""
         try:
             self._ask("/readyz")
         except ServiceError:

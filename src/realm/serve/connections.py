@@ -12,7 +12,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from realm.serve.shapes import LIMITS
 
-LOOK_SECONDS = 0.5
+UNREAD_CHECK_SECONDS = 0.5
 """Between two looks at what is still to be sent."""
 
 
@@ -37,7 +37,7 @@ class BoundedProtocol(H11Protocol):
         # until the client's system acknowledges the first: 40 ms.
         transport.get_extra_info("socket").setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
         self._start()
-        self._look = self.loop.call_later(LOOK_SECONDS, self._look_at_unread)
+        self._look = self.loop.call_later(UNREAD_CHECK_SECONDS, self._look_at_unread)
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -78,7 +78,7 @@ class BoundedProtocol(H11Protocol):
 
     def _look_at_unread(self) -> None:
         """Let go of a client that does not read. A connection that is being closed counts too: it lasts until all is sent."""
-        self._look = self.loop.call_later(LOOK_SECONDS, self._look_at_unread)
+        self._look = self.loop.call_later(UNREAD_CHECK_SECONDS, self._look_at_unread)
         if not self.transport.get_write_buffer_size():
             self._unread.pop(self, None)
             return

@@ -39,7 +39,7 @@ from realm.serve.serving import UPLOADS, Serving
 from realm.serve.shapes import Document
 from realm.text.canonical import canonical_line
 
-NAMED = 5
+MAX_NAMED_IDS = 5
 """Ids that a refusal names."""
 
 
@@ -55,30 +55,18 @@ class Documents:
         self._room = threading.BoundedSemaphore(serving.limits.changes)
 
     def add(self, documents: Sequence[Document]) -> DocumentsResponse:
-        """Add documents whose ids are new.
-
-        Raises:
-            Refusal: 409 an id is there already or given twice, 422 a document without text, 503 too many changes wait.
-            RealmError: the corpus or the index cannot be written to now.
-        """
+        """Add documents whose ids are new. Raises Refusal: 409 an id is there already or given twice, 422 a document without text, 503 too
+        many changes wait; RealmError: the corpus or the index cannot be written to now."""
         return self._store("added", documents)
 
     def replace(self, documents: Sequence[Document]) -> DocumentsResponse:
-        """Replace documents that are there.
-
-        Raises:
-            Refusal: 404 an id is not there, 409 one is given twice, 422 a document without text, 503 too many changes wait.
-            RealmError: as for ``add``.
-        """
+        """Replace documents that are there. Raises Refusal: 404 an id is not there, 409 one is given twice, 422 a document without text,
+        503 too many changes wait; RealmError: as for ``add``."""
         return self._store("replaced", documents)
 
     def remove(self, ids: Sequence[str]) -> RemoveResponse:
-        """Remove documents: no answer that is given from now on holds them.
-
-        Raises:
-            Refusal: 404 an id is not there, 409 nothing would be left, 503 too many changes wait.
-            RealmError: as for ``add``.
-        """
+        """Remove documents: no answer that is given from now on holds them. Raises Refusal: 404 an id is not there, 409 nothing would be
+        left, 503 too many changes wait; RealmError: as for ``add``."""
         names = list(dict.fromkeys(map(canonical_line, ids)))
 
         def act() -> None:
@@ -95,11 +83,7 @@ class Documents:
         return RemoveResponse(names, Versions(**current.versions))
 
     def get(self, doc_id: str) -> DocumentResponse:
-        """A document, block by block.
-
-        Raises:
-            Refusal: 404.
-        """
+        """A document, block by block. Raises Refusal: 404."""
         current = self._serving.current
         store = current.inputs.store.newest()
         rows = store.live_rows_of_document(canonical_line(doc_id)).tolist()
@@ -121,10 +105,8 @@ class Documents:
 
     def picture(self, block_id: int) -> tuple[bytes, str]:
         """The picture that a block is of, and its media type: only one that the corpus names, and only as it was when the corpus read it.
-
-        Raises:
-            Refusal: 404 there is no such block, it is of no picture, or the picture is gone or changed; 415 browsers do not show its kind.
-        """
+        Raises Refusal: 404 there is no such block, it is of no picture, or the picture is gone or changed; 415 browsers do not show its
+        kind."""
         store, wanted = self._newest(), np.array([block_id], np.int64)
         if not store.is_live(wanted)[0]:
             raise Refusal(404, "unknown", "no block has this id")
@@ -186,8 +168,8 @@ class Documents:
 def _refuse(status: int, code: str, what: str, ids: list[str]) -> None:
     """Refuse a request for the ids at fault, if there are any."""
     if ids:
-        more = f" and {len(ids) - NAMED} more" if len(ids) > NAMED else ""
-        raise Refusal(status, code, f"nothing is changed, since these ids are {what}: {', '.join(map(repr, ids[:NAMED]))}{more}")
+        more = f" and {len(ids) - MAX_NAMED_IDS} more" if len(ids) > MAX_NAMED_IDS else ""
+        raise Refusal(status, code, f"nothing is changed, since these ids are {what}: {', '.join(map(repr, ids[:MAX_NAMED_IDS]))}{more}")
 
 
 @contextmanager

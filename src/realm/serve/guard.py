@@ -1,4 +1,4 @@
-"""Who may ask, and how: the first thing a request meets. Nothing behind it sees a request that does not keep these rules.
+"""Checks of a request before anything else sees it. Nothing behind it sees a request that does not keep these rules.
 
 A web page from elsewhere must not reach a server on the loopback address, although the browser that shows it can: the Host header keeps out
 names that an attacker lets point here, Origin and Sec-Fetch-Site keep out other pages, and a content type that forms cannot send keeps out
@@ -26,7 +26,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
-OPEN = ("/healthz", "/readyz")
+PATHS_WITHOUT_TOKEN = ("/healthz", "/readyz")
 """Answered without a token, as the page is: they say one word."""
 WITH_BODY = ("POST", "PUT", "PATCH")
 CSP = (
@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Rules:
-    """Who may ask.
+    """Hosts and token that requests need.
 
     Attributes:
         hosts: names and addresses, lower case, without a port, that a Host header may have.
@@ -120,11 +120,7 @@ class Guard:
         logger.info("%s %s %d %.1f ms", scope["method"], route, status, 1000 * seconds)
 
     async def _body(self, scope: MutableMapping[str, Any], receive: Receive) -> bytes:
-        """The whole body.
-
-        Raises:
-            Refusal: 413 it is, or says it is, too large; 408 it does not come; 400 there should be none.
-        """
+        """The whole body. Raises Refusal: 413 it is, or says it is, too large; 408 it does not come; 400 there should be none."""
         most = self._limits.body_bytes
         said = _header(scope, b"content-length")
         if said is not None and not (said.isascii() and said.isdigit()):
@@ -155,11 +151,8 @@ class Guard:
 
 
 def check_headers(scope: MutableMapping[str, Any], most: int) -> None:
-    """See that a request is of the size that is read, and that it is clear where it ends.
-
-    Raises:
-        Refusal: 400, and the connection is closed.
-    """
+    """See that a request is of the size that is read, and that it is clear where it ends. Raises Refusal: 400, and the connection is
+    closed."""
     target = len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"")
     if target + sum(len(name) + len(value) + 4 for name, value in scope["headers"]) > most:
         raise Refusal(400, "headers", f"a request line and its headers have at most {most} bytes")
@@ -168,11 +161,8 @@ def check_headers(scope: MutableMapping[str, Any], most: int) -> None:
 
 
 def check(scope: MutableMapping[str, Any], rules: Rules) -> None:
-    """Let a request pass, by its headers alone.
-
-    Raises:
-        Refusal: 400 or 403 for its host, 403 for the page it comes from, 401 for its token, 415 for its content type.
-    """
+    """Let a request pass, by its headers alone. Raises Refusal: 400 or 403 for its host, 403 for the page it comes from, 401 for its token,
+    415 for its content type."""
     host = _header(scope, b"host")
     if host is None or _without_port(host) not in rules.hosts:
         raise Refusal(403, "host", "this server does not answer under this name (realm serve --allow-host NAME)")
@@ -181,7 +171,7 @@ def check(scope: MutableMapping[str, Any], rules: Rules) -> None:
         raise Refusal(403, "origin", "another site may not use this server")
     if scope["path"] != "/" and (_header(scope, b"sec-fetch-site") or "none") not in ("none", "same-origin"):
         raise Refusal(403, "origin", "another site may not use this server")
-    without_token = scope["path"] in OPEN or is_page(scope["path"])
+    without_token = scope["path"] in PATHS_WITHOUT_TOKEN or is_page(scope["path"])
     if rules.token is not None and not without_token and not _has_token(scope, rules.token):
         raise Refusal(401, "token", "send the server's token: Authorization: Bearer TOKEN")
     if scope["method"] in WITH_BODY:
@@ -206,11 +196,7 @@ def urlsplit_or_none(origin: str) -> str | None:
 
 
 def _header(scope: MutableMapping[str, Any], name: bytes) -> str | None:
-    """The value of a header.
-
-    Raises:
-        Refusal: 400 if there is more than one: who reads the first and who reads the last would not agree.
-    """
+    """The value of a header. Raises Refusal: 400 if there is more than one: who reads the first and who reads the last would not agree."""
     values = [value for key, value in scope["headers"] if key == name]
     if len(values) > 1:
         raise Refusal(400, "headers", f"more than one {name.decode()} header")
@@ -243,6 +229,6 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 
 
 def _log_failure(error: Exception) -> None:
-    """Where it happened and what kind it is. The message of an error may hold a document's text, so it stays out of the log."""
+    """Log kind and place of an error; its message may hold a document's text, so it stays out of the log."""
     frames = "".join(traceback.format_tb(error.__traceback__))
     logger.error("a request failed: %s\n%s", type(error).__name__, frames)

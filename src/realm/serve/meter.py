@@ -1,4 +1,4 @@
-"""What the server counts of itself, for Prometheus. No text of a question or a document gets in here."""
+"""Counters of the server, for Prometheus. No text of a question or a document gets in here."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 

@@ -7,20 +7,20 @@ from fastapi import APIRouter, Request, Response
 
 from realm.serve.refusals import Refusal
 
-KINDS = {
+MEDIA_TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-"""What the page is made of; a file of another kind is not served."""
-START = "index.html"
-FOLDER = "/page/"
+"""Media types of the page's files; a file of another kind is not served."""
+START_PAGE = "index.html"
+PAGE_PREFIX = "/page/"
 
 
 def is_page(path: str) -> bool:
-    """Whether a path belongs to the page: the one thing besides health that is answered without a token."""
-    return path == "/" or path.startswith(FOLDER)
+    """Return whether a path belongs to the page: the one thing besides health that is answered without a token."""
+    return path == "/" or path.startswith(PAGE_PREFIX)
 
 
 def page_routes() -> APIRouter:
@@ -28,13 +28,13 @@ def page_routes() -> APIRouter:
     router = APIRouter(include_in_schema=False)
     served = {}
     for entry in (files("realm.serve") / "page").iterdir():
-        if kind := KINDS.get(entry.name[entry.name.rfind(".") :]):
+        if kind := MEDIA_TYPES.get(entry.name[entry.name.rfind(".") :]):
             data = entry.read_bytes()
             tag = f'"{hashlib.sha256(data).hexdigest()[:32]}"'  # changes when the bytes do
-            served["/" if entry.name == START else FOLDER + entry.name] = data, kind, tag
+            served["/" if entry.name == START_PAGE else PAGE_PREFIX + entry.name] = data, kind, tag
 
     @router.api_route("/", methods=["GET", "HEAD"])
-    @router.api_route(FOLDER + "{name}", methods=["GET", "HEAD"])
+    @router.api_route(PAGE_PREFIX + "{name}", methods=["GET", "HEAD"])
     async def file(request: Request) -> Response:
         """The file, or 304 to a browser that has it. ``no-cache``: kept, but asked for each time, so that a new version is seen at once."""
         if request.scope["path"] not in served:

@@ -1,4 +1,4 @@
-"""What a client gets instead of an answer: a status, a word for programs and a sentence for people. Never a document's text or a path."""
+"""Refusals of requests: a status, a word for programs and a sentence for people. Never a document's text or a path."""
 
 import json
 import math
@@ -58,10 +58,7 @@ def queue_full(what: str) -> Refusal:
 
 
 def refusal_of(error: RealmError) -> Refusal:
-    """What a client is told of an error that the command line would end in one line with.
-
-    What the client can cure is 4xx. The state of the files is not the client's: 503, and it may be over soon.
-    """
+    """The refusal for an error: 4xx where the client can cure it, 503 for the state of files, which may be over soon."""
     message = error.problem if not error.cure else f"{error.problem}. {' '.join(error.cure.split())}"
     if isinstance(error, ConfigError | DataError):
         where = f"document {error.line}: " if error.line else ""

@@ -44,7 +44,7 @@ PageSize = Annotated[int, Query(ge=1, le=1000)]
 
 
 def _described(model: Any) -> dict[int | str, dict[str, Any]]:
-    """What a route answers, for the OpenAPI document; the answers themselves are made by us, and checked by tests."""
+    """Responses of a route in the OpenAPI document; tests compare them with the answers."""
     return {200: {"model": model}, **REFUSALS}
 
 
@@ -144,12 +144,12 @@ def state_routes(serving: Serving) -> APIRouter:
 
     @router.get("/healthz", responses={200: {"model": Health}, **REFUSALS})
     async def health() -> Response:
-        """Whether the process answers."""
+        """Say that the process answers."""
         return Json(Health("ok"))
 
     @router.get("/readyz", responses={200: {"model": Health}, **REFUSALS})
     async def ready() -> Response:
-        """Whether questions are taken."""
+        """Say that questions are taken."""
         if not serving.batcher.alive:
             raise Refusal(503, "stopping", "no questions are taken", retry_after=5)
         return Json(Health("ready"))

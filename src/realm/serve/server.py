@@ -67,7 +67,7 @@ async def _refused(request: Request, error: Any) -> Response:
 
 
 async def _invalid(request: Request, error: Any) -> Response:
-    """Where a request is not as described, and how. What was sent is not repeated: it may be large or private."""
+    """Name the fields of a request that are wrong. Their values are not repeated: they may be large or private."""
     found = [f"{'.'.join(str(part)[:NAME_CHARS] for part in problem['loc'])}: {problem['msg']}" for problem in error.errors()[:5]]
     return Refusal(422, "invalid", "; ".join(found)).response()
 
@@ -79,9 +79,9 @@ async def _http(request: Request, error: Any) -> Response:
     return response
 
 
-LEAST_TOKEN = 16
+MIN_TOKEN_CHARS = 16
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
-ANYWHERE = ("0.0.0.0", "::")
+ALL_ADDRESSES = ("0.0.0.0", "::")
 
 
 def serve(
@@ -133,25 +133,21 @@ def serve(
 
 
 def rules_of(host: str, token_file: Path | None, allow_hosts: tuple[str, ...], without_token: bool) -> Rules:
-    """Who may ask a server at this address.
-
-    Raises:
-        ConfigError: see ``serve``.
-    """
+    """The rules of a server at this address. Raises ConfigError: see ``serve``."""
     named = frozenset(name.strip().lower() for name in allow_hosts)
     if not is_loopback(host):
         if token_file is None and not without_token:
             cure = "Give a token with --token-file FILE, or use --without-token if everyone who reaches this address may read and change it"
             raise ConfigError(f"others can reach {host}, and no token is required", cure=cure)
-        if host in ANYWHERE and not named:
+        if host in ALL_ADDRESSES and not named:
             cure = "Name what clients call this machine: --allow-host NAME (without a port; may be repeated)"
             raise ConfigError(f"{host} means every address of this machine, so the host names of clients are unknown", cure=cure)
-    own = frozenset() if host in ANYWHERE else frozenset({f"[{host}]" if ":" in host else host.lower()})
+    own = frozenset() if host in ALL_ADDRESSES else frozenset({f"[{host}]" if ":" in host else host.lower()})
     return Rules(LOOPBACK | own | named, None if token_file is None else read_token(token_file))
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address can be reached from this machine only."""
+    """Return whether an address can be reached from this machine only."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -159,18 +155,14 @@ def is_loopback(host: str) -> bool:
 
 
 def read_token(path: Path) -> str:
-    """The token in a file.
-
-    Raises:
-        ConfigError: no file, or a token that is too short or has characters that a header cannot carry.
-    """
+    """The token in a file. Raises ConfigError: no file, or a token that is too short or has characters that a header cannot carry."""
     cure = f"Make one: (umask 077; openssl rand -hex 32 > {path})"
     try:
         token = path.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError("the token cannot be read", path=path, cure=cure) from error
-    if len(token) < LEAST_TOKEN or not (token.isascii() and token.isprintable()) or " " in token:
-        raise ConfigError(f"not a token of at least {LEAST_TOKEN} letters and digits", path=path, cure=cure)
+    if len(token) < MIN_TOKEN_CHARS or not (token.isascii() and token.isprintable()) or " " in token:
+        raise ConfigError(f"not a token of at least {MIN_TOKEN_CHARS} letters and digits", path=path, cure=cure)
     return token
 
 

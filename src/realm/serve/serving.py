@@ -30,7 +30,7 @@ from realm.storage.stages import has_stage
 
 WATCH_SECONDS = 0.5
 UPLOADS = "uploads"
-"""Where documents lie in the run while they are taken in; holds the lock of the one server of a run."""
+"""Directory of documents in the run while they are taken in; holds the lock of the one server of a run."""
 logger = logging.getLogger(__name__)
 
 
@@ -70,12 +70,9 @@ class Serving:
         return await self.batcher.submit(question, payloads, timeout_ms / 1000)
 
     def change(self, action: Callable[[], None]) -> OpenRun:
-        """Change the corpus, embed what is new, and serve the result. Returns what is served when all of that is done.
-
-        Raises:
-            RealmError: whatever ``action`` raised.
-            Refusal: 503, the change is in the corpus, and what it adds cannot be searched yet; ``follow`` will see to that.
-        """
+        """Change the corpus, embed what is new, and serve the result. Returns what is served when all of that is done. Raises RealmError:
+        whatever ``action`` raised; Refusal: 503, the change is in the corpus, and what it adds cannot be searched yet; ``follow`` will see
+        to that."""
         with self._changing:
             action()
             try:
@@ -86,11 +83,8 @@ class Serving:
             return self.current
 
     def follow(self) -> bool:
-        """Serve what others have changed on disk, if they have. Returns whether there was something new.
-
-        Raises:
-            RealmError: the new state cannot be opened; the old one is still served.
-        """
+        """Serve what others have changed on disk, if they have. Returns whether there was something new. Raises RealmError: the new state
+        cannot be opened; the old one is still served."""
         with self._changing:
             seen = self._networks_seen()
             if seen != self._seen:
@@ -106,11 +100,8 @@ class Serving:
             return True
 
     def tidy(self) -> bool:
-        """Merge the files that single changes of documents have left in the corpus, if they are many. Returns whether they were.
-
-        Raises:
-            RealmError: another process changes the corpus for long, or it cannot be written to. Nothing is changed then.
-        """
+        """Merge the files that single changes of documents have left in the corpus, if they are many. Returns whether they were. Raises
+        RealmError: another process changes the corpus for long, or it cannot be written to. Nothing is changed then."""
         if not needs_tidying(self.current.inputs.store):
             return False
         with self._changing:
@@ -148,7 +139,7 @@ class Serving:
         give_back()  # the state before has gone, or goes with the next batch
 
     def _networks_seen(self) -> tuple[Any, ...]:
-        """What tells one training from the next: the notes of the stages whose networks answer."""
+        """Inode and time of the notes of the stages whose networks answer: they tell one training from the next."""
         return tuple(_stat(self.paths.stage(stage) / "stage.json") for stage in ("pretrain", "finetune") if has_stage(self.paths, stage))
 
     def _watch(self) -> None:
@@ -201,10 +192,8 @@ def _stat(path: Path) -> tuple[int, int] | None:
 
 
 def give_back() -> None:
-    """Let the C library return the pages that hold nothing: a millisecond or two. Where it cannot, nothing happens.
-
-    Each change of what is served makes large pieces of memory and frees others, in whichever thread the change came, and glibc keeps what
-    is free for that thread: without this the process of a server grows for hours, though what it holds does not.
-    """
+    """Let the C library return the pages that hold nothing: a millisecond or two. Where it cannot, nothing happens. Each change of what is
+    served makes large pieces of memory and frees others, in whichever thread the change came, and glibc keeps what is free for that thread:
+    without this the process of a server grows for hours, though what it holds does not."""
     with contextlib.suppress(OSError, TypeError, AttributeError):
         ctypes.CDLL(None).malloc_trim(ctypes.c_size_t(0))

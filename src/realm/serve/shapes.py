@@ -52,7 +52,7 @@ class Limits:
 
 
 LIMITS = Limits()
-"""What requests are described with in the OpenAPI document."""
+"""The limits in the OpenAPI document."""
 
 Text = Annotated[str, Field(min_length=1, max_length=LIMITS.text_chars, pattern=r"\S")]
 Texts = Annotated[list[Text], Field(min_length=1, max_length=LIMITS.texts)]

@@ -13,7 +13,7 @@ from realm.storage.manifests import Errors
 if TYPE_CHECKING:
     import numpy as np
 
-MAPPED_FROM = 1 << 20
+MIN_MAPPED_BYTES = 1 << 20
 """Smallest file in bytes that is memory-mapped. Each holds a file descriptor, of which a process has a thousand or so: what grew by single
 documents has more files than that, and they are small."""
 
@@ -21,15 +21,9 @@ _PARSING = threading.Lock()
 
 
 def load_array(path: Path, mmap_mode: Literal["r", "c"] | None = None) -> "np.ndarray":
-    """``np.load`` of a ``.npy`` file, for any number of threads at a time, never with pickles.
-
-    numpy reads the header with ``ast``, and CPython 3.11 counts the depth of that for all threads together: now and then one of two that
-    load at the same moment ends in a SystemError.
-
-    Raises:
-        OSError, ValueError: as np.load does.
-        MemoryError: there is too little for what the file holds.
-    """
+    """``np.load`` of a ``.npy`` file, for any number of threads at a time, never with pickles. numpy reads the header with ``ast``, and
+    CPython 3.11 counts the depth of that for all threads together: now and then one of two that load at the same moment ends in a
+    SystemError. Raises OSError, ValueError: as np.load does; MemoryError: there is too little for what the file holds."""
     import numpy as np
 
     with _PARSING:
@@ -45,7 +39,7 @@ def load_array(path: Path, mmap_mode: Literal["r", "c"] | None = None) -> "np.nd
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether a file holds as many bytes as its header says: then it is memory that ran out."""
+    """Return whether a file holds as many bytes as its header says: then it is memory that ran out."""
     import numpy as np
 
     with open(path, "rb") as file:
@@ -56,8 +50,8 @@ def _is_whole(path: Path) -> bool:
 
 
 def worth_mapping(size: int) -> bool:
-    """Whether a file of ``size`` bytes is mapped rather than read."""
-    return size >= MAPPED_FROM
+    """Return whether a file of ``size`` bytes is mapped rather than read."""
+    return size >= MIN_MAPPED_BYTES
 
 
 def read_array(
@@ -99,7 +93,7 @@ def read_array(
 
 
 def array_header(dtype: "np.dtype", shape: tuple[int, ...]) -> bytes:
-    """What ``np.save`` writes before the numbers of an array, for files that are written part by part."""
+    """The header of a ``.npy`` file, for files that are written part by part."""
     import io
 
     import numpy as np
@@ -111,11 +105,8 @@ def array_header(dtype: "np.dtype", shape: tuple[int, ...]) -> bytes:
 
 
 def write_array(file: IO[bytes], array: "np.ndarray") -> None:
-    """What ``np.save`` writes. Its own way to a file says of a full disk only how much was written, without the error's number.
-
-    Raises:
-        OSError: with its number, as the operating system gave it.
-    """
+    """Write an array as ``np.save`` does, which says of a full disk only how much was written, without the error's number. Raises OSError:
+    with its number, as the operating system gave it."""
     import numpy as np
 
     array = np.asarray(array, order="C")

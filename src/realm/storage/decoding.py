@@ -8,7 +8,7 @@ TOO_DEEP = "nested too deeply"
 
 
 def json_value(text: str | bytes) -> Any:
-    """What JSON says. Raises ValueError: it is none, is not UTF-8, or is nested too deeply."""
+    """The value of JSON. Raises ValueError: it is none, is not UTF-8, or is nested too deeply."""
     try:
         return json.loads(text)
     except RecursionError:
@@ -16,7 +16,7 @@ def json_value(text: str | bytes) -> Any:
 
 
 def toml_values(text: str) -> dict[str, Any]:
-    """What TOML says. Raises tomllib.TOMLDecodeError (a ValueError): it is none, or is nested too deeply."""
+    """The values of TOML. Raises tomllib.TOMLDecodeError (a ValueError): it is none, or is nested too deeply."""
     try:
         return tomllib.loads(text)
     except RecursionError:

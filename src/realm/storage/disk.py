@@ -1,4 +1,4 @@
-"""What the disk refuses, as errors that say what is still whole and what to do."""
+"""Errors of the disk, with what is still whole and what to do."""
 
 import errno
 from collections.abc import Iterator
@@ -7,14 +7,14 @@ from pathlib import Path
 
 from realm.errors import Interrupted, SnapshotError
 
-FULL = (errno.ENOSPC, errno.EDQUOT)
-PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+TRANSIENT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
-def says_nothing_of_the_file(error: BaseException) -> bool:
-    """Whether a file could not be read for want of descriptors or memory: it may be whole, and nothing may be done to it for that."""
+def is_transient(error: BaseException) -> bool:
+    """Return whether a file could not be read for want of descriptors or memory: it may be whole, and must be left alone."""
     found = error if isinstance(error, OSError) else error.__cause__
-    return isinstance(found, MemoryError) or (isinstance(found, OSError) and found.errno in PASSING)
+    return isinstance(found, MemoryError) or (isinstance(found, OSError) and found.errno in TRANSIENT)
 
 
 @contextmanager
@@ -23,7 +23,7 @@ def full_disk_ends_cleanly(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in FULL:
+        if error.errno not in DISK_FULL:
             raise
         raise Interrupted("the disk is full", path=path, cure="Make room and run the same command again; nothing was published") from error
 

@@ -1,4 +1,4 @@
-"""How files are published: write, fsync, rename.
+"""Publishing of files: write, fsync, rename.
 
 A killed process leaves the old file or the new one, never half of one. Nothing here knows what the files mean.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from realm.storage.decoding import json_value
-from realm.storage.disk import says_nothing_of_the_file
+from realm.storage.disk import is_transient
 
 POINTS = tomllib.loads((files("realm.storage") / "points.toml").read_text("utf-8"))
 """The moments at which a write can be cut off, with what is on the disk then."""
@@ -25,11 +25,9 @@ listener: Listener | None = None
 
 
 def reached(point: str, path: Path) -> None:
-    """Say that a write of ``path`` has come to ``point``, one of those at which it can be cut off.
-
-    Every function that publishes something calls this between the steps that must not be told apart by a reader. A test stops the process,
-    or fills the disk, at one, and fails where a publish path has none; otherwise this does nothing.
-    """
+    """Say that a write of ``path`` has come to ``point``, one of those at which it can be cut off. Every function that publishes something
+    calls this between the steps that must not be told apart by a reader. A test stops the process, or fills the disk, at one, and fails
+    where a publish path has none; otherwise this does nothing."""
     if listener is not None:
         listener(point, path)
 
@@ -52,11 +50,8 @@ def fsync_directory(path: Path) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory, and those above it that are missing, durably: what is published in it later is not lost with its name.
-
-    Raises:
-        OSError: it cannot be made, or a file is in its place.
-    """
+    """Make a directory, and those above it that are missing, durably: what is published in it later is not lost with its name. Raises
+    OSError: it cannot be made, or a file is in its place."""
     if path.is_dir():
         return
     if path.parent != path:
@@ -75,10 +70,8 @@ def fsync_tree(path: Path) -> None:
 
 @contextmanager
 def publish_file(path: Path) -> Iterator[BinaryIO]:
-    """Yield a file that replaces ``path`` in one step when the block ends without an error, which leaves nothing behind.
-
-    Readers see the old bytes or the new ones.
-    """
+    """Yield a file that replaces ``path`` in one step when the block ends without an error, which leaves nothing behind. Readers see the
+    old bytes or the new ones."""
     make_directory(path.parent)
     staging = path.with_name(f"{path.name}{STAGING_SUFFIX}")
     try:
@@ -111,18 +104,15 @@ def read_json(path: Path) -> Any:
     try:
         return json_value(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        if says_nothing_of_the_file(error):
+        if is_transient(error):
             raise
         return None
 
 
 @contextmanager
 def publish_directory(final: Path) -> Iterator[Path]:
-    """Yield a staging directory that becomes ``final`` when the block ends without an error; after one (or Ctrl-C) nothing is left.
-
-    Raises:
-        FileExistsError: ``final`` exists; generations and checkpoints are never rewritten.
-    """
+    """Yield a staging directory that becomes ``final`` when the block ends without an error; after one (or Ctrl-C) nothing is left. Raises
+    FileExistsError: ``final`` exists; generations and checkpoints are never rewritten."""
     if final.exists():
         raise FileExistsError(final)
     make_directory(final.parent)

@@ -25,14 +25,9 @@ logger = logging.getLogger(__name__)
 
 
 def prune(directory: Path, keep: int, protect: set[int]) -> list[int]:
-    """Delete all published generations but the newest ``keep`` and those in ``protect``; quarantined ones go with their age.
-
-    Returns:
-        The numbers deleted, ascending. Readers that have a deleted generation open keep their files until they close them.
-
-    Raises:
-        ValueError: keep < 1: the current generation is never deleted.
-    """
+    """Delete all published generations but the newest ``keep`` and those in ``protect``; quarantined ones go with their age. Returns the
+    numbers deleted, ascending. Readers that have a deleted generation open keep their files until they close them. Raises ValueError: keep
+    < 1: the current generation is never deleted."""
     if keep < 1:
         raise ValueError(f"keep must be at least 1, not {keep}")
     published = published_generations(directory)
@@ -54,7 +49,7 @@ def remove_doomed(directory: Path) -> None:
 
 
 def generation_path(directory: Path, generation: int) -> Path:
-    """Where a generation lies in the run's ``index/``."""
+    """The directory of a generation in the run's ``index/``."""
     return directory / f"{generation:06d}"
 
 
@@ -126,7 +121,7 @@ def quarantine(path: Path, reason: Exception) -> None:
 
 
 def steadily(version: Callable[[], Version], open_once: Callable[[Version], Opened], gone: type[Exception]) -> Opened:
-    """What ``open_once`` opens of the version in force; tried again if that was replaced, and its files deleted, in the meantime.
+    """Open the version in force; try again if it was replaced, and its files deleted, in the meantime.
 
     Args:
         version: reads which is in force.

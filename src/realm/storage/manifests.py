@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Errors:
-    """What the owner of a file raises for it, so that errors name the corpus, index or run that was opened.
+    """Errors that the owner of a file raises for it, so that they name the corpus, index or run that was opened.
 
     Attributes:
         damaged: missing, cut short or changed since it was published; called with (problem, path=).
@@ -71,11 +71,7 @@ def sealed(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def unsealed(values: dict[str, Any], errors: Errors, path: Path) -> dict[str, Any]:
-    """The entries that :func:`sealed` was given, compared with their checksum.
-
-    Raises:
-        RealmError: of ``errors``: an entry changed since.
-    """
+    """The entries that :func:`sealed` was given, compared with their checksum. Raises RealmError: of ``errors``: an entry changed since."""
     values = dict(values)
     known = values.pop(CHECKSUM, None)
     try:
@@ -88,7 +84,7 @@ def unsealed(values: dict[str, Any], errors: Errors, path: Path) -> dict[str, An
 
 
 def read_sealed(path: Path, errors: Errors) -> dict[str, Any]:
-    """What :func:`write_sealed` was given. Raises RealmError: of ``errors``: damaged, too, if a byte of it changed."""
+    """The values of :func:`write_sealed`. Raises RealmError: of ``errors``: damaged, too, if a byte of it changed."""
     return unsealed(read_object(path, errors), errors, path)
 
 
@@ -99,10 +95,8 @@ def write_note(path: Path, value: dict[str, Any] | list[Any]) -> None:
 
 
 def read_note(path: Path) -> Any:
-    """What :func:`write_note` was given; None where nothing is there.
-
-    None, too, if it is damaged: a warning says so, and the caller rebuilds it.
-    """
+    """The value of :func:`write_note`; None where nothing is there. None, too, if it is damaged: a warning says so, and the caller rebuilds
+    it."""
     if not path.exists():
         return None
     try:

@@ -18,9 +18,9 @@ from realm.timing import KINDS
 
 Row = dict[str, Any]
 SHARES = tuple(f"share_{kind}" for kind in KINDS)
-"""What the time of pre-training is divided into; a row has a share of each."""
+"""Shares of pre-training's time in each row."""
 SPEED = ("seconds_per_step", "seconds_left", "tokens_per_second", *SHARES)
-SMALL = 1e-3
+SMALL_VALUE = 1e-3
 TIMES = ("time", "refresh_seconds", "blocks_per_second", "wait_seconds", *SPEED)
 CHECKSUM = "crc32"
 """The last entry of a line: CRC-32 of the JSON without it, in hexadecimal. Rows are read without it."""
@@ -100,7 +100,7 @@ def _line(row: Row) -> str:
 
 
 def _row(line: str) -> Row | None:
-    """What a line was written from; None: it is not what was written."""
+    """The row of a line; None if the line is damaged."""
     try:
         row = json_value(line)
         name, last = row.popitem()
@@ -116,7 +116,7 @@ def _checksum(row: Row) -> str:
 
 def rounded(value: float) -> float:
     """``value`` as the log holds it: six decimals, and of small numbers four digits, so that probabilities and learning rates stay."""
-    return round(value, 6) if abs(value) >= SMALL else float(f"{value:.4g}")
+    return round(value, 6) if abs(value) >= SMALL_VALUE else float(f"{value:.4g}")
 
 
 def _plain(value: Any) -> Any:

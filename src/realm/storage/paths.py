@@ -1,4 +1,4 @@
-"""Where things lie in a run directory."""
+"""Layout of a run directory."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,7 +63,7 @@ class RunPaths:
 
     @property
     def answers(self) -> Path:
-        """Where the answers of question files occur in the corpus: found once, kept."""
+        """Places of the answers of question files in the corpus: found once, kept."""
         return self.root / "answers"
 
     @property
@@ -80,7 +80,7 @@ class RunPaths:
 
 
 def is_realm_model(directory: Path) -> bool:
-    """Whether a directory holds a whole REALM, of this package or of Hugging Face's classes, and not a body alone."""
+    """Return whether a directory holds a whole REALM, of this package or of Hugging Face's classes, and not a body alone."""
     try:
         values = json_value((directory / "config.json").read_text("utf-8"))
     except (OSError, ValueError):

@@ -23,8 +23,7 @@ def python(module: str, *arguments: str) -> list[str]:
 
 def end_with_stdin() -> None:
     """This process ends at once when its standard input does, which the kernel closes with the process that started it. What is half done
-    then was never published.
-    """
+    then was never published."""
     threading.Thread(target=_end_with, args=(sys.stdin.fileno(),), daemon=True).start()
 
 
@@ -75,7 +74,7 @@ class ProcessPlace:
 
     @property
     def first(self) -> bool:
-        """Whether this is the process that writes and speaks."""
+        """Return whether this is the process that writes and speaks."""
         return self.rank == 0
 
 

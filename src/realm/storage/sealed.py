@@ -27,7 +27,7 @@ def _names(directory: Path) -> list[str]:
 
 
 def is_sealed(directory: Path) -> bool:
-    """Whether a directory has a list of its files."""
+    """Return whether a directory has a list of its files."""
     return (directory / SUMS).exists()
 
 
@@ -48,7 +48,7 @@ def check_sealed(directory: Path, errors: Errors, *names: str) -> None:
 
 
 def sealed_problems(directory: Path, errors: Errors) -> list[tuple[Path, str]]:
-    """What is wrong with each file of a directory, all of them read. Raises RealmError: of ``errors``: the list itself is damaged."""
+    """Problems of the files of a directory, all of them read. Raises RealmError: of ``errors``: the list itself is damaged."""
     found = _differences(directory, _listed(directory, errors))
     return [(path, f"could not be read: {problem.strerror}" if isinstance(problem, OSError) else problem) for path, problem in found]
 

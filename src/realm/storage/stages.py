@@ -1,4 +1,4 @@
-"""What a published stage of a run says about itself: ``stages/NAME/stage.json``, and the format of the whole run directory."""
+"""Notes of a published stage, ``stages/NAME/stage.json``, and the format of the whole run directory."""
 
 import logging
 from pathlib import Path
@@ -19,15 +19,12 @@ AGAIN = "Restore the file; realm verify RUN lists all damage, realm repair RUN s
 
 
 DAMAGED = Errors.of(RunError, AGAIN, "damaged: ")
-"""What is raised for a file of a published stage, or of parameters, that is damaged or cannot be read."""
+"""Errors for files of a published stage, or of parameters."""
 
 
 def stage_facts(paths: RunPaths, stage: str) -> dict[str, Any]:
-    """What a published stage wrote about itself.
-
-    Raises:
-        RunError: the stage is not published, or by an earlier version, or what it wrote has changed since.
-    """
+    """The note of a published stage. Raises RunError: the stage is not published, or by an earlier version, or what it wrote has changed
+    since."""
     path = paths.stage(stage) / STAGE_FILE
     check_sealed(path.parent, DAMAGED, STAGE_FILE)
     facts = _read(path)
@@ -40,16 +37,12 @@ def stage_facts(paths: RunPaths, stage: str) -> dict[str, Any]:
 
 
 def has_stage(paths: RunPaths, stage: str) -> bool:
-    """Whether the stage is published."""
+    """Return whether the stage is published."""
     return (paths.stage(stage) / STAGE_FILE).exists()
 
 
 def require_run(paths: RunPaths) -> None:
-    """Refuse a directory that holds no run.
-
-    Raises:
-        RunError: no run is there, or one of an earlier version.
-    """
+    """Refuse a directory that holds no run. Raises RunError: no run is there, or one of an earlier version."""
     if not paths.config.is_file():
         raise RunError("no run here: config.toml is missing", path=paths.root, cure="Make one with: realm run RECIPE.toml --out RUN")
     facts = check_run_format(paths)
@@ -58,14 +51,8 @@ def require_run(paths: RunPaths) -> None:
 
 
 def check_run_format(paths: RunPaths) -> dict[str, Any]:
-    """Refuse a run directory of an earlier version; one that no version has written to passes.
-
-    Returns:
-        What ``run.json`` says; nothing where it is not there.
-
-    Raises:
-        RunError: an earlier version wrote ``run.json``, or it is damaged or cannot be read.
-    """
+    """Refuse a run directory of an earlier version; one that no version has written to passes. Returns what ``run.json`` says; nothing
+    where it is not there. Raises RunError: an earlier version wrote ``run.json``, or it is damaged or cannot be read."""
     path = _run_file(paths)
     facts = _read(path)
     if facts is None:

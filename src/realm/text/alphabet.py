@@ -1,4 +1,4 @@
-"""What a vocabulary is trained on: normalised texts, the characters it begins with, and which scripts they are written in.
+"""Input of a vocabulary's training: normalised texts, the characters it begins with, and which scripts they are written in.
 
 English and other scripts with spaces take BERT's way. Where a tenth of the letters or more is written in a script that puts no space
 between words, or glues particles to them, its characters are words of their own, so that an answer may begin and end with any of them, and
@@ -33,7 +33,7 @@ _LATIN_MARKS = regex.compile(r"[\p{Latin}\p{Greek}\p{Cyrillic}\p{Hangul}]")
 
 @dataclass(frozen=True)
 class Writing:
-    """How texts are written.
+    """Writing of texts.
 
     Attributes:
         characters: whether Hangul, kana or another such script is among their scripts, so that its characters are words.
@@ -59,7 +59,7 @@ def read_texts(texts: Iterable[str]) -> list[str]:
 
 
 def writing_of(texts: Iterable[str]) -> Writing:
-    """How some texts are written."""
+    """Determine the writing of texts."""
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(text)
@@ -106,13 +106,13 @@ def can_continue_a_word(character: str) -> bool:
 
 
 def continues_a_character(character: str) -> bool:
-    """Whether it can stand inside of a word where characters of ``CHARACTER_PATTERN`` are words: the first letter of one cannot."""
+    """Return whether it can stand inside of a word where characters of ``CHARACTER_PATTERN`` are words: the first letter of one cannot."""
     first = "가" <= character <= "힣" or "\u1100" <= character <= "\u115f" or _OTHERS.match(character) is not None
     return can_continue_a_word(character) and not (first and not unicodedata.category(character).startswith("M"))
 
 
 def _has_letter_marks(character: str) -> bool:
-    """Whether stripping accents would leave another letter, or none, of a script in which marks spell."""
+    """Return whether stripping accents would leave another letter, or none, of a script in which marks spell."""
     if _LATIN_MARKS.match(character):
         return False
     parts = unicodedata.normalize("NFD", character)

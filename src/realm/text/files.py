@@ -14,11 +14,8 @@ from realm.storage.decoding import json_value
 
 @contextmanager
 def open_text(path: Path) -> Iterator[Iterator[str]]:
-    """Lines of a UTF-8 text file, plain or compressed (.gz, .xz).
-
-    Raises:
-        DataError: the file is missing, unreadable, truncated or not UTF-8.
-    """
+    """Lines of a UTF-8 text file, plain or compressed (.gz, .xz). Raises DataError: the file is missing, unreadable, truncated or not
+    UTF-8."""
     opener: Any = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix, open)
     try:
         with opener(path, "rt", encoding="utf-8-sig") as file:
@@ -32,11 +29,8 @@ def open_text(path: Path) -> Iterator[Iterator[str]]:
 
 
 def json_lines(path: Path, cure: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line, object) of each line that is not blank; of a value that is no object, an empty one.
-
-    Raises:
-        DataError: as ``open_text``, or a line that is not JSON, with ``cure``.
-    """
+    """(line, object) of each line that is not blank; of a value that is no object, an empty one. Raises DataError: as ``open_text``, or a
+    line that is not JSON, with ``cure``."""
     with open_text(path) as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip():

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 FIRST, LAST = ord("가"), ord("힣")
 _FINALS, _N, _L, _BS, _SS = 28, 4, 8, 18, 20
 """Final consonants of a syllable, "none" counted, and the numbers of ㄴ, ㄹ, ㅄ and ㅆ among them."""
-_LEFT = 2
+_MIN_STEM_CHARS = 2
 """Characters that a word keeps at least when its particle is taken off: "국가" and "종이" are whole."""
 # Longer ones first. What must stand before each: a final consonant, none (for 로 also ㄹ), or either.
 _PARTICLES: tuple[tuple[str, str], ...] = (
@@ -34,13 +34,11 @@ def final_of(character: str) -> int | None:
 
 
 def particle_length(word: str) -> int:
-    """How many characters at a word's end are a particle: 0 where none fits what stands before it, or too little would be left.
-
-    After letters and digits of other scripts, whose sound the spelling does not tell, any particle fits.
-    """
+    """Number of characters at a word's end that are a particle: 0 where none fits what stands before it, or too little would be left. After
+    letters and digits of other scripts, whose sound the spelling does not tell, any particle fits."""
     for particle, wanted in _PARTICLES:
         stem = word[: len(word) - len(particle)]
-        if not word.endswith(particle) or len(stem) < _LEFT or not stem[-1].isalnum():
+        if not word.endswith(particle) or len(stem) < _MIN_STEM_CHARS or not stem[-1].isalnum():
             continue
         final = final_of(stem[-1])
         fits = {"consonant": bool(final), "vowel": final == 0, "liquid": final in (0, _L), "either": True}
@@ -50,7 +48,7 @@ def particle_length(word: str) -> int:
 
 
 def is_grammar(words: Sequence[str]) -> bool:
-    """Whether words that stand together often say nothing by themselves: "그 결과", "않고 있다", "등 다양한"."""
+    """Return whether words that stand together often say nothing by themselves: "그 결과", "않고 있다", "등 다양한"."""
     return words[0] in _OPENERS or words[-1].endswith(_ENDINGS)
 
 

@@ -1,4 +1,4 @@
-"""Which language a text is written in, as ISO 639-1 says it: ``en``, ``zh``; ``und-Latn`` where only the script is known.
+"""Language of a text by ISO 639-1: ``en``, ``zh``; ``und-Latn`` where only the script is known.
 
 Chinese, Japanese, Korean, Thai and other scripts of one language here are told by their letters. Between the languages of one script
 py3langid (extra ``languages``) decides; without it the script is all that is said.
@@ -16,7 +16,7 @@ from realm.text.scripts import east_asian
 
 FULL_MONTHS = ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"]
 """Months of English."""
-SEEN = 500
+DETECTION_CHARS = 500
 """Characters of a text by which its language is told."""
 _OF_SCRIPT = {"Thai": "th", "Lao": "lo", "Khmer": "km", "Myanmar": "my", "Tibetan": "bo", "Greek": "el", "Georgian": "ka", "Armenian": "hy"}
 _OTHERS = {
@@ -31,7 +31,7 @@ _LETTER = regex.compile(r"\p{L}")
 @lru_cache(maxsize=2**12)
 def language_of(text: str) -> str:
     """The language of a text, of which the beginning is looked at; "" of one without letters."""
-    seen = text[:SEEN]
+    seen = text[:DETECTION_CHARS]
     counts = Counter({name: len(script.findall(seen)) for name, script in _SCRIPTS.items()} if not seen.isascii() else {})
     if seen.isascii():
         counts["Latin"] = len(_LETTER.findall(seen))

@@ -1,4 +1,4 @@
-"""Which script a text is written in, as far as it decides what counts as a word of it.
+"""Script of a text, as far as it decides what counts as a word of it.
 
 Chinese, Japanese, Thai, Lao, Khmer, Burmese and Tibetan put no space between words, and Korean glues particles to them: what stands
 between spaces there is no word that an answer could be compared with. Texts mostly of such letters are read character by character.
@@ -22,14 +22,14 @@ _KANA = regex.compile(r"[\p{Hiragana}\p{Katakana}]")
 
 @lru_cache(maxsize=2**12)
 def by_characters(text: str) -> bool:
-    """Whether a text is mostly written in letters that are no words between spaces: more of them than words in other letters."""
+    """Return whether a text is mostly written in letters that are no words between spaces: more of them than words in other letters."""
     if text.isascii() or _CHARACTER.search(text) is None:
         return False
     return len(_CHARACTER.findall(text)) > len(_WORD.findall(text))
 
 
 def has_characters(text: str) -> bool:
-    """Whether a text has any such letter."""
+    """Return whether a text has any such letter."""
     return not text.isascii() and _CHARACTER.search(text) is not None
 
 
@@ -45,7 +45,7 @@ def characters_of(text: str) -> list[str]:
 
 
 def east_asian(text: str) -> str:
-    """Which of the East Asian languages a text that is read by characters is written in, by its letters: ko, ja, zh, or "" (another)."""
+    """The East Asian language of a text that is read by characters, by its letters: ko, ja, zh, or "" (another)."""
     hangul, kana, han = (len(script.findall(text)) for script in (_HANGUL, _KANA, _HAN))
     if not hangul + kana + han:
         return ""

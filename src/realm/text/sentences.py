@@ -45,10 +45,8 @@ _WORD_REACH = 60
 
 
 def split_sentences(text: str) -> list[tuple[int, int]]:
-    """Ranges (start, end) in code points of ``text``, in order, trimmed of white space.
-
-    Together they hold every character that is not white space exactly once. No range crosses a line end.
-    """
+    """Ranges (start, end) in code points of ``text``, in order, trimmed of white space. Together they hold every character that is not
+    white space exactly once. No range crosses a line end."""
     ranges: list[tuple[int, int]] = []
     for line in _LINE.finditer(text):
         piece = line[0].strip()
@@ -68,7 +66,7 @@ def _split_line(text: str, start: int, end: int, ranges: list[tuple[int, int]]) 
 
 
 def _is_boundary(text: str, start: int, end: int, match: re.Match[str]) -> bool:
-    """Whether the sentence that began at ``start`` ends with this proposal."""
+    """Return whether the sentence that began at ``start`` ends with this proposal."""
     found, gap, following = match.group(0, "gap", "next")
     if found[0] in _CJK_STOPS:
         return True
@@ -89,7 +87,7 @@ def _is_boundary(text: str, start: int, end: int, match: re.Match[str]) -> bool:
 
 
 def _is_plain(text: str, start: int, stop: int) -> bool:
-    """Whether a full stop at ``stop`` cannot belong to an abbreviation, judged by the word before it."""
+    """Return whether a full stop at ``stop`` cannot belong to an abbreviation, judged by the word before it."""
     near = max(start, stop - _WORD_REACH)
     if text[near:stop].endswith(" "):
         stop -= 1
@@ -103,10 +101,8 @@ def _is_plain(text: str, start: int, stop: int) -> bool:
 
 
 def _by_rule(text: str, start: int, end: int, match: re.Match[str]) -> bool | None:
-    """What syntok's rules say about a full stop between two words; None where it is not certain what syntok sees there.
-
-    (Its ``State._move_and_maybe_extract_terminal``, for a capitalised word, a number or a quote that follows after a space.)
-    """
+    """Verdict of syntok's rules on a full stop between two words; None where it is not certain what syntok sees there. (Its
+    ``State._move_and_maybe_extract_terminal``, for a capitalised word, a number or a quote that follows after a space.)"""
     near = max(start, match.start() - _WORD_REACH)
     before = _BEFORE.search(text[near : match.start()])
     after = _AFTER.match(text, match.start("next"), min(end, match.start("next") + _WORD_REACH))
@@ -129,7 +125,7 @@ def _by_rule(text: str, start: int, end: int, match: re.Match[str]) -> bool | No
 
 
 def _ask_syntok(text: str, start: int, end: int, boundary: int) -> bool:
-    """Whether syntok ends a sentence at ``boundary``, seeing the text around it."""
+    """Return whether syntok ends a sentence at ``boundary``, seeing the text around it."""
     left = max(start, boundary - _BEHIND)
     if left > start:  # not in the middle of a word, unless it is a monster
         left = max(text.rfind(" ", max(start, left - 40), left), left - 40, start)
@@ -139,7 +135,7 @@ def _ask_syntok(text: str, start: int, end: int, boundary: int) -> bool:
 
 @lru_cache(maxsize=4096)  # lists and tables repeat the same few words
 def _syntok_splits(window: str, boundary: int) -> bool:
-    """Whether one of syntok's sentences of ``window`` ends at ``boundary``."""
+    """Return whether one of syntok's sentences of ``window`` ends at ``boundary``."""
     for sentence in segmenter.segment(_SYNTOK.tokenize(window)):
         last = sentence[-1]
         stop = last.offset + len(last.value)

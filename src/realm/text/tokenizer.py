@@ -87,7 +87,7 @@ class TextTokenizer:
 
     @cached_property
     def cuts_characters(self) -> bool:
-        """Whether characters of Hangul, kana, Thai and their like are words of their own, as Han characters are."""
+        """Return whether characters of Hangul, kana, Thai and their like are words of their own, as Han characters are."""
         return cuts_characters(json_value(self._json)["pre_tokenizer"])
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
@@ -123,7 +123,7 @@ class TextTokenizer:
         return token
 
     def same_wordpieces(self, other: "TextTokenizer") -> bool:
-        """Whether both have the same ids for the same entries; how the file spells the rest does not matter."""
+        """Return whether both have the same ids for the same entries; how the file spells the rest does not matter."""
         return self._backend.get_vocab(with_added_tokens=True) == other._backend.get_vocab(with_added_tokens=True)
 
     def save(self, directory: Path) -> None:
@@ -133,11 +133,8 @@ class TextTokenizer:
 
     @classmethod
     def load(cls, directory_or_file: Path) -> "TextTokenizer":
-        """Load what ``save`` wrote, or any tokenizer.json (with the tokenizer_config.json beside it, if there is one).
-
-        Raises:
-            DataError: the file is missing, is not a tokenizer, lacks a special token, or is not the one that was published here.
-        """
+        """Load what ``save`` wrote, or any tokenizer.json (with the tokenizer_config.json beside it, if there is one). Raises DataError:
+        the file is missing, is not a tokenizer, lacks a special token, or is not the one that was published here."""
         file = Path(directory_or_file)
         if file.is_dir():
             file = file / TOKENIZER_FILE
@@ -152,11 +149,8 @@ class TextTokenizer:
 
     @classmethod
     def from_pretrained(cls, name: str) -> "TextTokenizer":
-        """The tokenizer of a model on the Hugging Face hub or in a local directory. Code from the model's repository is never run.
-
-        Raises:
-            DataError: nothing is found under that name, or it has no fast tokenizer or no mask token.
-        """
+        """The tokenizer of a model on the Hugging Face hub or in a local directory. Code from the model's repository is never run. Raises
+        DataError: nothing is found under that name, or it has no fast tokenizer or no mask token."""
         if _is_saved_here(Path(name)):
             return cls.load(Path(name))
         from transformers import AutoTokenizer
@@ -191,7 +185,7 @@ def _config_of(names: Mapping[str, str]) -> dict[str, str]:
 
 
 def _is_saved_here(directory: Path) -> bool:
-    """Whether ``save`` wrote this directory: then transformers, which takes seconds to import, would add nothing."""
+    """Return whether ``save`` wrote this directory: then transformers, which takes seconds to import, would add nothing."""
     config = _read_config(directory / CONFIG_FILE)
     return (directory / TOKENIZER_FILE).is_file() and config == _config_of(_names_in(config))
 

@@ -124,7 +124,7 @@ class WordCache:
         return ids
 
     def _wordpieces(self, piece: str) -> list[Token]:
-        """What the model makes of one piece of a plain word."""
+        """Wordpieces of one piece of a plain word."""
         return self._model.tokenize(piece.lower() if self._lowercase else piece)
 
     def _offsets_in(self, text: str) -> Offsets:
@@ -156,8 +156,8 @@ def _plain_words(added: Sequence[str], backend: Tokenizer) -> re.Pattern[str]:
 
 
 def splits_at_spaces(backend: Tokenizer) -> bool:
-    """Whether the tokens of a text are those of its words between spaces, one after the other: BERT's normaliser and pre-tokenizer, and
-    what ``tokenizer.py`` trains for scripts without spaces, which cuts those words further."""
+    """Return whether the tokens of a text are those of its words between spaces: true of BERT's tokenizers and of what ``tokenizer.py``
+    trains for scripts without spaces."""
     parts = json.loads(backend.to_str())
     kinds = [(parts[name] or {}).get("type") for name in ("normalizer", "model")]
     added = parts["added_tokens"]
@@ -169,12 +169,12 @@ def splits_at_spaces(backend: Tokenizer) -> bool:
 
 
 def cuts_words(pre_tokenizer: Any) -> bool:
-    """Whether a pre-tokenizer, as tokenizer.json has it, is BERT's, alone or with the cut into characters behind it."""
+    """Return whether a pre-tokenizer, as tokenizer.json has it, is BERT's, alone or with the cut into characters behind it."""
     return (pre_tokenizer or {}).get("type") == "BertPreTokenizer" or cuts_characters(pre_tokenizer)
 
 
 def cuts_characters(pre_tokenizer: Any) -> bool:
-    """Whether a pre-tokenizer, as tokenizer.json has it, cuts scripts without spaces into characters, as ``tokenizer.py`` makes it."""
+    """Return whether a pre-tokenizer of tokenizer.json cuts scripts without spaces into characters, as ``tokenizer.py`` makes it."""
     if (pre_tokenizer or {}).get("type") != "Sequence":
         return False
     steps = pre_tokenizer["pretokenizers"]

@@ -1,4 +1,4 @@
-"""What the entries of a vocabulary say of themselves: which begin a word, and which are letters or digits."""
+"""Entries of a vocabulary: those that begin a word, those with letters or digits."""
 
 from dataclasses import dataclass
 
@@ -42,7 +42,7 @@ def entry_of(tokenizer: TextTokenizer, number: int) -> str:
 
 
 def bare_entry(tokenizer: TextTokenizer, number: int) -> str:
-    """What the entry of an id spells, without the mark that says whether it begins a word or continues one."""
+    """The spelling of an id's entry, without the mark of a word's beginning or continuation."""
     entry = entry_of(tokenizer, number)
     for mark in (CONTINUES, *BEGINS):
         if entry.startswith(mark) and entry != mark:

@@ -16,11 +16,9 @@ _RUN_OR_WORD = regex.compile(rf"([{UNSPACED}]+)|([^\W{UNSPACED}]{{2,}})")
 
 
 def words(text: str) -> list[str]:
-    """The words of a text of two characters or more, each as often as it occurs.
-
-    A run of characters of a script that puts no spaces between words, or glues them (Chinese, Japanese, Korean, Thai, Lao, Khmer,
-    Burmese, Tibetan), gives its pairs of neighbouring characters instead; a single character gives itself.
-    """
+    """The words of a text of two characters or more, each as often as it occurs. A run of characters of a script that puts no spaces
+    between words, or glues them (Chinese, Japanese, Korean, Thai, Lao, Khmer, Burmese, Tibetan), gives its pairs of neighbouring characters
+    instead; a single character gives itself."""
     lower = text.lower()
     if _HAS_UNSPACED.search(lower) is None:
         return [word for word in _WORD.findall(lower) if word not in STOPWORDS]

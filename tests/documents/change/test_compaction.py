@@ -29,7 +29,7 @@ CityRows = Callable[..., list[dict[str, Any]]]
 @pytest.fixture
 def corpus(write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Six documents, then single changes: four added, one of them changed, one removed. Seven segments, few of which may be small."""
-    monkeypatch.setattr(tails, "MOST_SMALL", 4)
+    monkeypatch.setattr(tails, "MAX_SMALL_FILES", 4)
     out, all_rows = tmp_path / "corpus", city_rows(10)
     build_corpus([write_jsonl("first.jsonl", all_rows[:6])], out, vocab_size=300, block_length=64)
     for row in all_rows[6:]:
@@ -82,10 +82,10 @@ def test_much_that_was_removed_goes(corpus: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_few_segments_and_large_ones_stay(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tails, "MOST_SMALL", 6)
+    monkeypatch.setattr(tails, "MAX_SMALL_FILES", 6)
     version = read_manifest(corpus).version
     assert tidy_corpus(corpus).version == version
-    monkeypatch.setattr(tails, "MOST_SMALL", 2)
+    monkeypatch.setattr(tails, "MAX_SMALL_FILES", 2)
     monkeypatch.setattr(segments, "SEGMENT_ROWS", 2)  # each is at least half full
     assert tidy_corpus(corpus).version == version and not needs_tidying(BlockStore.open(corpus))
 

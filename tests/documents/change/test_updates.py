@@ -312,7 +312,7 @@ def test_single_additions_hold_no_open_files(
     corpus: Path, write_jsonl: WriteJsonl, city_rows: CityRows, monkeypatch: pytest.MonkeyPatch, mapped: bool
 ) -> None:
     if mapped:  # as large files are
-        monkeypatch.setattr("realm.storage.arrays.MAPPED_FROM", 0)
+        monkeypatch.setattr("realm.storage.arrays.MIN_MAPPED_BYTES", 0)
     before = len(list(Path("/proc/self/fd").iterdir()))
     store = BlockStore.open(corpus)
     kept = [store]

@@ -50,7 +50,7 @@ def assert_unmixed(snapshot):
 
 
 def test_large_vectors_are_mapped(tmp_path, monkeypatch):
-    monkeypatch.setattr(arrays, "MAPPED_FROM", 200)
+    monkeypatch.setattr(arrays, "MIN_MAPPED_BYTES", 200)
     publish(tmp_path / "index")
     snapshot = open_snapshot(tmp_path / "index")
     assert isinstance(snapshot.vectors, np.memmap) and not isinstance(snapshot.block_ids, np.memmap)

@@ -18,7 +18,7 @@ from .test_snapshot import open_snapshot, publish, rows
 @pytest.fixture(params=["float32", "float16", "bfloat16", "int8"])
 def index(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Nine blocks, and six that came one by one."""
-    monkeypatch.setattr(tails, "MOST_SMALL", 4)
+    monkeypatch.setattr(tails, "MAX_SMALL_FILES", 4)
     publish(tmp_path / "index", n=9, dtype=request.param)
     for number in range(20, 26):
         add(tmp_path / "index", number)

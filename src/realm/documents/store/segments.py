@@ -15,13 +15,13 @@ import pyarrow as pa
 from realm.documents.store.manifest import SegmentSums
 from realm.storage.arrays import load_array, worth_mapping
 from realm.storage.sums import array_sum, bytes_sum
-from realm.storage.tails import WHOLE_ROWS
-from realm.text.languages import SEEN, language_of
+from realm.storage.tails import FULL_FILE_ROWS
+from realm.text.languages import DETECTION_CHARS, language_of
 
 # Rows of one record batch: about 50 MB while it is written, and 815 batches for the 13.35 million blocks of English Wikipedia.
 BATCH_ROWS = 16_384
 # Blocks of one segment: about 250 MB, and the most that an interrupted build loses.
-SEGMENT_ROWS = WHOLE_ROWS
+SEGMENT_ROWS = FULL_FILE_ROWS
 
 LANGUAGE = "lang"
 """The column of languages."""
@@ -74,7 +74,7 @@ def segment_schema(dtype: np.dtype[Any]) -> pa.Schema:
 
 def language_of_document(title: str, text: str) -> str:
     """The language that the column says of a document with this title and text."""
-    return language_of(f"{title}\n{text[:SEEN]}")
+    return language_of(f"{title}\n{text[:DETECTION_CHARS]}")
 
 
 DIGITS = 16

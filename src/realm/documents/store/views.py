@@ -17,7 +17,7 @@ from realm.documents.store.lookup import SegmentLookup, flat_view
 from realm.documents.store.manifest import CORPUS_CURE, SegmentInfo, damage
 from realm.documents.store.segments import DIGITS, column_sum, frame_sum, read_whole, segment_schema
 from realm.errors import CorpusError
-from realm.storage.disk import says_nothing_of_the_file
+from realm.storage.disk import is_transient
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class Segment:
             self._check_frames(0, -1)
             self._reader = pa.ipc.open_file(pa.BufferReader(self._whole))
         except (OSError, pa.ArrowInvalid) as error:
-            if isinstance(error, OSError) and says_nothing_of_the_file(error):
+            if isinstance(error, OSError) and is_transient(error):
                 raise damage("segment").unreadable(error, self._path) from error
             raise self._damaged(str(error)) from error
         missing = set(segment_schema(np.dtype(np.uint16)).names) - set(self._reader.schema.names)

@@ -24,7 +24,7 @@ from realm.documents.wiki.names import Namespaces, is_disambiguation, is_list, i
 from realm.documents.wiki.text import clean_wikitext
 from realm.documents.workers import Workers, in_portions
 from realm.errors import DataError
-from realm.storage.disk import says_nothing_of_the_file
+from realm.storage.disk import is_transient
 
 
 @dataclass
@@ -228,7 +228,7 @@ def _pieces(file: IO[bytes]) -> Iterator[bytes]:
             while piece := cast(io.BufferedReader, file).read1(PIECE):
                 yield piece
     except DECOMPRESSION_ERRORS as error:
-        if says_nothing_of_the_file(error):
+        if is_transient(error):
             raise
         raise DamagedData(str(error)) from error
 

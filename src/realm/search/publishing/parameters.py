@@ -14,7 +14,7 @@ from realm.errors import SnapshotError
 from realm.models.model import RealmModel, state_sha256
 from realm.search.publishing.locks import deciding
 from realm.storage.decoding import json_value
-from realm.storage.disk import says_nothing_of_the_file, writing
+from realm.storage.disk import is_transient, writing
 from realm.storage.files import publish_directory, reached, remove_staging, write_atomic, write_json
 from realm.storage.generations import (
     building_numbers,
@@ -104,7 +104,7 @@ def read_facts(directory: Path) -> ParameterFacts | None:
         known = {key: value for key, value in values.items() if key in ParameterFacts.__dataclass_fields__}
         return ParameterFacts(**{**known, "protect": tuple(known["protect"])})
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        if says_nothing_of_the_file(error):
+        if is_transient(error):
             raise
         return None
 

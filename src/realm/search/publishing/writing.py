@@ -40,7 +40,7 @@ from realm.search.publishing.snapshot import read_generation
 from realm.storage import generations
 from realm.storage.arrays import array_header, publish_array
 from realm.storage.decoding import json_value
-from realm.storage.disk import says_nothing_of_the_file, writing
+from realm.storage.disk import is_transient, writing
 from realm.storage.files import fsync_directory, make_directory, reached, rename_durably, write_json
 from realm.storage.generations import BUILDING_SUFFIX, generation_path, remove_dead_builds
 from realm.storage.tails import trailing
@@ -164,7 +164,7 @@ class Building:
                 file.truncate(length)  # what came after the last note is not known to be whole
             return self._digest.hexdigest() == note["sha256"]
         except (OSError, ValueError, KeyError, TypeError) as error:
-            if says_nothing_of_the_file(error):
+            if is_transient(error):
                 raise
             return False
 

@@ -42,14 +42,14 @@ def normalize_answer(text: str) -> str:
 
 
 def exact_match(prediction: str, answers: Sequence[str]) -> bool:
-    """Whether the normalised prediction equals any normalised reference. Without references: False."""
+    """Return whether the normalised prediction equals any normalised reference. Without references: False."""
     _refuse_single_string(answers)
     normalized = normalize_answer(prediction)
     return any(normalized == normalize_answer(answer) for answer in answers)
 
 
 def regex_match(prediction: str, patterns: Sequence[str], timeout_s: float = 0.5) -> bool:
-    """Whether any pattern matches at the start of the raw prediction.
+    """Return whether any pattern matches at the start of the raw prediction.
 
     As in the official script: case-insensitive, Unicode, multi-line, ``match`` (anchored at the start only, not at the end, so "1969"
     accepts "1969 or so" but not "in 1969"; ``^`` after a newline is no start), no normalisation, an invalid pattern matches nothing.
@@ -66,11 +66,9 @@ def regex_match(prediction: str, patterns: Sequence[str], timeout_s: float = 0.5
 
 
 def f1(prediction: str, answers: Sequence[str]) -> float:
-    """Harmonic mean of the precision and recall of normalised words (as multisets), the best over the references.
-
-    SQuAD's definition on :func:`normalize_answer`. When the prediction or the reference has no words left, 1 if both have none, else 0, so
-    that an exact match always has F1 1. Without references: 0.
-    """
+    """Harmonic mean of the precision and recall of normalised words (as multisets), the best over the references. SQuAD's definition on
+    :func:`normalize_answer`. When the prediction or the reference has no words left, 1 if both have none, else 0, so that an exact match
+    always has F1 1. Without references: 0."""
     _refuse_single_string(answers)
     predicted = normalize_answer(prediction).split()
     return max((_word_f1(predicted, normalize_answer(answer).split()) for answer in answers), default=0.0)
@@ -161,7 +159,7 @@ def padded(text: str) -> str:
 
 
 def padded_answers(answers: Iterable[str]) -> list[str]:
-    """What is to be looked for in ``padded`` texts."""
+    """Strings to look for in ``padded`` texts."""
     return [f" {' '.join(form)} " for form in answer_forms(answers)]
 
 
@@ -172,10 +170,8 @@ def padded_parts(text: str) -> str:
 
 
 def _words_of(tokens: Iterable[str], *, barriers: bool) -> tuple[list[str], list[int]]:
-    """The normalised words of tokens, and for each the number of its token; a joining mark that stands alone is a barrier.
-
-    Normalisation looks at nothing beyond white space, so token by token gives the same as all at once (a test compares them).
-    """
+    """The normalised words of tokens, and for each the number of its token; a joining mark that stands alone is a barrier. Normalisation
+    looks at nothing beyond white space, so token by token gives the same as all at once (a test compares them)."""
     words: list[str] = []
     owners: list[int] = []
     for number, token in enumerate(tokens):
@@ -212,11 +208,9 @@ BRACKETS = {")": "(", "]": "[", "}": "{", "）": "（", "】": "【", "》": "�
 
 
 def is_whole(text: str) -> bool:
-    """Whether a text can be an answer by its form: no more than one sentence, and each bracket in it that is opened is closed, in order.
-
-    Of 6,629 answers of SQuAD eight are more than one sentence. A letter with a full stop is taken for an initial ("J. R. R. Tolkien"),
-    except before a word that begins a sentence ("the symbol N. Of these").
-    """
+    """Return whether a text has the form of an answer: one sentence at most, and each bracket that is opened is closed, in order. Of 6,629
+    answers of SQuAD eight are more than one sentence. A letter with a full stop is taken for an initial ("J. R. R. Tolkien"), except before
+    a word that begins a sentence ("the symbol N. Of these")."""
     opened: list[str] = []
     for character in text:
         if character in BRACKETS.values():

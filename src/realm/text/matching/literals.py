@@ -1,4 +1,4 @@
-"""What a text must hold for a pattern to match in it: a few strings, which are looked for in a fraction of the time the pattern takes."""
+"""Strings that a text must hold for a pattern to match in it: looking for them takes a fraction of the pattern's time."""
 
 import importlib
 import re
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import Any
 
-MOST_STRINGS = 64
+MAX_STRINGS = 64
 """Spellings of a part of a pattern beyond which nothing is said of it."""
 SHORTEST = 2
 """A single letter stands in nearly every text; a digit or a mark does not."""
@@ -22,10 +22,8 @@ _NOTHING: Strings = frozenset()
 
 
 def folded(text: str) -> str:
-    """A text in the form in which :func:`required_strings` are looked for.
-
-    Letters that a pattern takes for the same, whatever their case, are the same in it: K (Kelvin), ſ and the Turkic i's, too.
-    """
+    """A text in the form in which :func:`required_strings` are looked for. Letters that a pattern takes for the same, whatever their case,
+    are the same in it: K (Kelvin), ſ and the Turkic i's, too."""
     return text.translate(_FOLDS).lower()
 
 
@@ -62,7 +60,7 @@ def _of_sequence(items: Sequence[tuple[Any, Any]]) -> _Known:
     run, whole = _EMPTY, True
     for item in items:
         every, needed = _of_item(*item)
-        if every is not None and len(run) * len(every) <= MOST_STRINGS:
+        if every is not None and len(run) * len(every) <= MAX_STRINGS:
             run = frozenset(first + second for first, second in product(run, every))
             continue
         runs.append(run)
@@ -97,7 +95,7 @@ def _of_item(kind: Any, value: Any) -> _Known:
 def _characters(listed: list[str]) -> _Known:
     """One of some characters; of others than ASCII's it is not said here which count as the same."""
     known = all(one and one in string.printable for one in listed)
-    return (frozenset(map(str.lower, listed)) if known and len(listed) <= MOST_STRINGS else None), _NOTHING
+    return (frozenset(map(str.lower, listed)) if known and len(listed) <= MAX_STRINGS else None), _NOTHING
 
 
 def _repeated(least: int, most: int, part: _Known) -> _Known:
@@ -113,7 +111,7 @@ def _either(parts: Iterable[_Known]) -> _Known:
     every: Strings | None = _NOTHING
     needed: Strings | None = _NOTHING
     for strings, some in parts:
-        every = None if every is None or strings is None or len(every | strings) > MOST_STRINGS else every | strings
+        every = None if every is None or strings is None or len(every | strings) > MAX_STRINGS else every | strings
         some = some if strings is None or "" in strings else strings
         needed = None if needed is None or not some else needed | some
     return every, needed or _NOTHING

@@ -11,13 +11,13 @@ from typing import TypeVar
 import regex
 
 _FLAGS = regex.VERSION0 | regex.IGNORECASE | regex.UNICODE | regex.MULTILINE
-MEAN_S = 5e-4
+MAX_MEAN_SECONDS = 5e-4
 """Seconds of a processor that a pattern may take for a text in the long run: forty times what usual ones take for a block."""
 Found = TypeVar("Found")
 
 
 def pattern_matches(pattern: str, text: str, timeout_s: float) -> bool:
-    """Whether a pattern matches at the start of a text. One that is invalid or exceeds the limit matches nothing."""
+    """Return whether a pattern matches at the start of a text. One that is invalid or exceeds the limit matches nothing."""
     compiled = compiled_pattern(pattern)
     try:
         return compiled is not None and compiled.match(text, timeout=timeout_s) is not None
@@ -27,10 +27,8 @@ def pattern_matches(pattern: str, text: str, timeout_s: float) -> bool:
 
 @lru_cache(maxsize=4096)
 def compiled_pattern(pattern: str) -> "regex.Pattern[str] | None":
-    """The compiled pattern, None if it is invalid: bad syntax, flags that contradict each other, nesting beyond the stack.
-
-    What the standard library's ``re`` refuses is invalid, because the official evaluation compiles with it; ``regex`` takes more.
-    """
+    """The compiled pattern, None if it is invalid: bad syntax, flags that contradict each other, nesting beyond the stack. What the
+    standard library's ``re`` refuses is invalid, because the official evaluation compiles with it; ``regex`` takes more."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of what may mean something else one day
@@ -49,7 +47,7 @@ class PatternSearch:
     Args:
         timeout_s: the limit for one pattern in one text.
         strikes: how often it may exceed that.
-        grace_s: what it may take over all texts beyond ``MEAN_S`` for each.
+        grace_s: what it may take over all texts beyond ``MAX_MEAN_SECONDS`` for each.
     """
 
     def __init__(self, timeout_s: float = 0.5, strikes: int = 2, grace_s: float = 2.0):
@@ -61,11 +59,11 @@ class PatternSearch:
         self._suspects: set[str] = set()
 
     def found(self, text: str, patterns: Iterable[str]) -> bool:
-        """Whether any of the patterns matches somewhere in the text."""
+        """Return whether any of the patterns matches somewhere in the text."""
         return any(self._tried(one, lambda compiled: compiled.search(text, timeout=self.timeout_s) is not None, False) for one in patterns)
 
     def begins(self, text: str, pattern: str) -> bool:
-        """Whether the pattern matches at the start of the text, as of an answer that is right."""
+        """Return whether the pattern matches at the start of the text, as of an answer that is right."""
         return self._tried(pattern, lambda compiled: compiled.match(text, timeout=self.timeout_s) is not None, False)
 
     def ranges(self, text: str, pattern: str) -> list[tuple[int, int]]:
@@ -83,7 +81,7 @@ class PatternSearch:
         return sorted(self._exceeded)
 
     def gave_up(self, pattern: str) -> bool:
-        """Whether the pattern is not tried any more."""
+        """Return whether the pattern is not tried any more."""
         return self._exceeded[pattern] >= self.strikes
 
     def _tried(self, pattern: str, look: Callable[["regex.Pattern[str]"], Found], otherwise: Found) -> Found:
@@ -103,7 +101,7 @@ class PatternSearch:
 
     def _charge(self, pattern: str, seconds: float) -> None:
         """Note the time of a pattern in one text: what is slow by the clock is suspected, and given up if it is slow by the processor."""
-        lost = self._lost.get(pattern, 0.0) + seconds - MEAN_S
+        lost = self._lost.get(pattern, 0.0) + seconds - MAX_MEAN_SECONDS
         if lost > self.grace_s and pattern in self._suspects:
             self._exceeded[pattern] = self.strikes
         elif lost > self.grace_s:

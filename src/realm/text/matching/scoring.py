@@ -1,4 +1,4 @@
-"""How an answer is compared with the references of its question: by the official script of the language that the question is asked in.
+"""Comparison of an answer with the references of its question, by the official script of the question's language.
 
 English, and every language that writes words between spaces: Google's open-QA evaluation and SQuAD's F1 (``answers.py``). Chinese: CMRC
 2018's evaluation (ymcui/cmrc2018, ``cmrc2018_evaluate.py``). Korean: KorQuAD 1.0's (korquad.github.io, ``evaluate-v1.0.py``). Japanese,
@@ -31,7 +31,7 @@ class Scoring:
     f1_of_pair: Callable[[str, str], float]
 
     def exact_match(self, prediction: str, references: Sequence[str]) -> bool:
-        """Whether the prediction has the form of any reference. Without references: False."""
+        """Return whether the prediction has the form of any reference. Without references: False."""
         form = self.form(prediction)
         return any(form == self.form(reference) for reference in references)
 
@@ -42,7 +42,7 @@ class Scoring:
 
 @lru_cache(maxsize=2**12)
 def scoring_of(question: str) -> Scoring:
-    """How answers to a question are compared, by the letters that it is asked in."""
+    """The scoring of answers to a question, by the letters of the question."""
     if not by_characters(question):
         return OPEN_QA
     return CMRC if east_asian(question) == "zh" else KORQUAD
@@ -55,7 +55,7 @@ def _open_qa_f1(prediction: str, reference: str) -> float:
 # CMRC 2018 -------------------------------------------------------------------------------------------------------------------------
 
 _CMRC_MARKS = frozenset("-:_*^/\\~`+=，。：？！“”；’《》·、「」（）－～『』")
-"""What the script leaves out, comma and full stop of ASCII not among them. Its list has "……", too, which no single character equals."""
+"""Marks that the script leaves out, but for "……" of its list, which no single character equals."""
 _CMRC_HAN = re.compile("[\u4e00-\u9fa5]")
 # What stands between Han characters is cut as Penn Treebank cuts English: these by themselves, and so the full stop at the end.
 _APART = re.compile(r"\.\.\.|[][(){}<>;@#$%&?!\"]|,(?!\d)")
@@ -69,7 +69,7 @@ def cmrc_form(text: str) -> str:
 
 
 def cmrc_segments(text: str) -> list[str]:
-    """What CMRC's F1 counts: every Han character from U+4E00 to U+9FA5, and the words of what stands between them."""
+    """Units of CMRC's F1: every Han character from U+4E00 to U+9FA5, and the words of what stands between them."""
     segments: list[str] = []
     between = ""
     for character in cmrc_form(text):
@@ -93,7 +93,7 @@ def _treebank_words(text: str) -> list[str]:
 
 
 def _longest_common_run(first: Sequence[str], second: Sequence[str]) -> int:
-    """How long the longest run is that stands in both."""
+    """Length of the longest run that stands in both."""
     longest, lengths = 0, [0] * (len(second) + 1)
     for item in first:
         lengths = [0, *(before + 1 if item == other else 0 for before, other in zip(lengths, second, strict=False))]

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from realm.errors import RunError, made_earlier
 from realm.models.tensor_files import save_tensors
 from realm.storage.decoding import json_value
-from realm.storage.disk import says_nothing_of_the_file
+from realm.storage.disk import is_transient
 from realm.storage.files import publish_directory, reached, remove_staging, write_json
 from realm.storage.manifests import Errors, changed_files, file_hashes, unsealed, write_sealed
 from realm.training.loop.distributed import on_first
@@ -146,7 +146,7 @@ def checkpoint_problem(directory: Path) -> str | None:
             raise
         return f"damaged (state.json {error.problem})"
     except (OSError, ValueError, KeyError, AttributeError) as error:
-        if says_nothing_of_the_file(error):
+        if is_transient(error):
             raise
         return f"incomplete ({error})"
     return f"damaged ({', '.join(damaged)})" if damaged else None
