@@ -3,7 +3,6 @@
 import ast
 import shutil
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,6 @@ import realm
 from realm.storage import files, tails
 from realm.storage.files import POINTS, reached
 
-from .examples import Example
-
 SOURCE = Path(realm.__file__).parent
 OTHERS = ("documents", "native")
 """Every call of the operating system that a corpus makes is a point (test_publishing.py). The native kernel is built when the package is
@@ -21,7 +18,7 @@ installed, before it can be imported; a library that was cut off has another nam
 RENAMES = {"os.rename", "os.replace", "os.link", "shutil.move"}
 
 
-def functions() -> Iterator[tuple[str, ast.AST]]:
+def functions():
     for path in sorted(SOURCE.rglob("*.py")):
         name = path.relative_to(SOURCE)
         if not set(name.parts) & set(OTHERS):
@@ -29,31 +26,31 @@ def functions() -> Iterator[tuple[str, ast.AST]]:
             yield from ((f"{name}: {node.name}", node) for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
 
 
-def renames(node: ast.AST) -> bool:
+def renames(node):
     return any(isinstance(child, ast.Call) and ast.unparse(child.func) in RENAMES for child in ast.walk(node))
 
 
-def points(node: ast.AST) -> list[str]:
+def points(node):
     calls = (child for child in ast.walk(node) if isinstance(child, ast.Call) and ast.unparse(child.func) == "reached")
     return [ast.literal_eval(call.args[0]) for call in calls]
 
 
-def test_every_rename_has_its_points() -> None:
+def test_every_rename_has_its_points():
     assert [name for name, node in functions() if renames(node) and not points(node)] == [], "a publish path without a write point"
 
 
-def test_every_point_is_listed_and_stands_in_one_place() -> None:
+def test_every_point_is_listed_and_stands_in_one_place():
     used = Counter(point for _, node in functions() for point in points(node))
     assert set(used) == set(POINTS) and set(used.values()) == {1}
 
 
 @pytest.mark.parametrize("source", ["def f():\n    os.replace(a, b)", "def f():\n    os.rename(a, b)"])
-def test_the_scan_finds(source: str) -> None:
+def test_the_scan_finds(source):
     (node,) = [found for found in ast.walk(ast.parse(source)) if isinstance(found, ast.FunctionDef)]
     assert renames(node) and not points(node)
 
 
-def test_the_examples_come_by_every_point(published: dict[str, Example], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_examples_come_by_every_point(published, tmp_path, monkeypatch):
     assert files.listener is None, "nobody listens in production"
     reached("file: staged", Path("anywhere"))
     seen: set[str] = set()

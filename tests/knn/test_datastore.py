@@ -3,8 +3,6 @@
 import os
 import shutil
 import signal
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,16 +17,14 @@ from realm.storage import files
 from realm.storage.files import sha256_file
 
 OPTIONS = TextOptions(context=16, stride=8, source_column="en", target_column="de")
-Built = Callable[..., Datastore]
-Networks = dict[str, HubNetwork]
 
 
-def tree(root: Path) -> dict[str, str]:
+def tree(root):
     names = [path for path in sorted(root.rglob("*")) if path.is_file() and path.name not in ("LOCK", "manifest.json", "datastore.json")]
     return {str(path.relative_to(root)): sha256_file(path) for path in names}
 
 
-def test_keys_are_the_model_s(kind: str, built: Built, networks: Networks, source_of: dict[str, Path]) -> None:
+def test_keys_are_the_model_s(kind, built, networks, source_of):
     """Recomputed window by window, without batches: the key of every wanted token."""
     datastore, windows = built(kind), windows_of_texts(networks[kind], [source_of[kind]], OPTIONS)
     assert len(datastore) == windows.count > 400
@@ -43,22 +39,21 @@ def test_keys_are_the_model_s(kind: str, built: Built, networks: Networks, sourc
 
 
 @pytest.mark.parametrize(("dtype", "error"), [("float16", 2e-3), ("bfloat16", 2e-2), ("int8", 1 / 100)])
-def test_smaller_keys_are_near(built: Built, dtype: str, error: float) -> None:
+def test_smaller_keys_are_near(built, dtype, error):
     exact, small = built("causal").snapshot.vectors, built("causal", dtype).snapshot.vectors
     assert small.dtype == np.float32
     assert np.abs(exact - small).max() <= error * np.abs(exact).max() and np.abs(exact - small).max() > 0
 
 
 @pytest.mark.parametrize("index_kind", KINDS)
-def test_neighbours_through_every_kind_of_index(built: Built, index_kind: str) -> None:
+def test_neighbours_through_every_kind_of_index(built, index_kind):
     if index_kind not in ("auto", "exact", "compressed"):
         pytest.importorskip("faiss")
     datastore = built("causal")
     keys = datastore.snapshot.vectors.astype(np.float64)
     queries = torch.from_numpy(datastore.snapshot.vectors[5:25] + np.float32(0.01))
     found = find_neighbours(datastore.index(index_kind), queries, 6)
-    q = queries.numpy().astype(np.float64)
-    scores = -np.square(q[:, None] - keys[None]).sum(2)
+    scores = -np.square(queries.numpy().astype(np.float64)[:, None] - keys[None]).sum(2)
     assert found.valid.all() and (found.counts == 1).all()
     order = np.argsort(-scores, axis=1, kind="stable")[:, :6]
     if index_kind in ("exact", "compressed"):
@@ -69,10 +64,9 @@ def test_neighbours_through_every_kind_of_index(built: Built, index_kind: str) -
 
 
 @pytest.mark.usefixtures("small_parts")
-def test_a_finished_build_is_only_opened(tmp_path: Path, networks: Networks, source_of: dict[str, Path]) -> None:
+def test_a_finished_build_is_only_opened(tmp_path, networks, source_of):
     first = build_from_texts(tmp_path / "d", networks["causal"], [source_of["causal"]], OPTIONS)
-    before = tree(tmp_path / "d")
-    seen: list[object] = []
+    before, seen = tree(tmp_path / "d"), []
     again = build_from_texts(
         tmp_path / "d", networks["causal"], [source_of["causal"]], OPTIONS, progress=lambda *at: seen.append(at), announce=seen.append
     )
@@ -83,13 +77,13 @@ def test_a_finished_build_is_only_opened(tmp_path: Path, networks: Networks, sou
         build_from_texts(tmp_path / "d", networks["causal"], [source_of["causal"]], OPTIONS, dtype="int8")
 
 
-def killed_at(work: Callable[[], object], point: str, which: int) -> bool:
+def killed_at(work, point, which):
     """Run ``work`` in a process that kills itself when ``point`` is reached for the ``which``-th time. Whether it did."""
     pid = os.fork()
     if pid == 0:
         count, code = [0], 9
 
-        def listener(name: str, path: Path) -> None:
+        def listener(name, path):
             count[0] += name == point
             if name == point and count[0] == which:
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -107,17 +101,17 @@ def killed_at(work: Callable[[], object], point: str, which: int) -> bool:
 
 @pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize(("kind", "dtype"), [("causal", "int8"), ("translation", "float16")])
-def test_killed_at_every_point_and_taken_up(tmp_path: Path, kind: str, dtype: str, networks: Networks, source_of: dict[str, Path]) -> None:
+def test_killed_at_every_point_and_taken_up(tmp_path, kind, dtype, networks, source_of):
     """SIGKILL at every write point, in a later part too: nothing unfinished can be opened, the next build equals one never killed."""
 
-    def build(name: str) -> Datastore:
+    def build(name):
         return build_from_texts(tmp_path / name, networks[kind], [source_of[kind]], OPTIONS, dtype=dtype)
 
     whole, expected, seen = build("whole"), tree(tmp_path / "whole"), 0
     for point in ("build: begun", "build: written", "build: synced", "build: whole", "array: staged", "array: renamed"):
         for which in (1, 3) if point == "build: synced" else (1,):
             name = f"{point}-{which}".replace(": ", "-")
-            seen += killed_at(lambda name=name: build(name), point, which)  # type: ignore[misc]
+            seen += killed_at(lambda name=name: build(name), point, which)
             with pytest.raises(SnapshotError, match=r"not finished|no datastore here"):
                 Datastore.open(tmp_path / name)
             assert build(name).facts.keys == whole.facts.keys and tree(tmp_path / name) == expected
@@ -126,8 +120,8 @@ def test_killed_at_every_point_and_taken_up(tmp_path: Path, kind: str, dtype: st
 
 
 @pytest.mark.usefixtures("small_parts")
-def test_killed_again_and_again(tmp_path: Path, networks: Networks, source_of: dict[str, Path]) -> None:
-    def build(name: str) -> Datastore:
+def test_killed_again_and_again(tmp_path, networks, source_of):
+    def build(name):
         return build_from_texts(tmp_path / name, networks["causal"], [source_of["causal"]], OPTIONS)
 
     build("whole")
@@ -137,7 +131,7 @@ def test_killed_again_and_again(tmp_path: Path, networks: Networks, source_of: d
     assert lives > 3 and tree(tmp_path / "d") == tree(tmp_path / "whole")
 
 
-def test_forecast(built: Built) -> None:
+def test_forecast(built):
     datastore = built("causal", "float16")
     expected = forecast(9, len(datastore), 24, "float16")
     on_disk = sum(path.stat().st_size for path in datastore.path.rglob("*.npy"))
@@ -149,11 +143,11 @@ def test_forecast(built: Built) -> None:
 
 
 @pytest.fixture
-def copy(tmp_path: Path, built: Built) -> Path:
+def copy(tmp_path, built):
     return shutil.copytree(built("causal").path, tmp_path / "copy")
 
 
-def test_another_model_is_refused(copy: Path, model_directories: dict[str, Path], networks: Networks) -> None:
+def test_another_model_is_refused(copy, model_directories, networks):
     other = load_network(model_directories["causal"])
     assert len(Datastore.open(copy, other)) > 0
     with torch.no_grad():
@@ -166,25 +160,25 @@ def test_another_model_is_refused(copy: Path, model_directories: dict[str, Path]
         Datastore.open(copy, networks["translation"])
 
 
-def load_network_changed(network: HubNetwork) -> HubNetwork:
+def load_network_changed(network):
     return HubNetwork(network.model, network.tokenizer)
 
 
-def test_another_tokenizer_is_refused(copy: Path, model_directories: dict[str, Path]) -> None:
+def test_another_tokenizer_is_refused(copy, model_directories):
     other = load_network(model_directories["causal"])
     other.tokenizer.add_tokens(["more"])
     with pytest.raises(SnapshotError, match="another tokenizer"):
         Datastore.open(copy, load_network_changed(other))
 
 
-def test_another_dimension_is_refused(copy: Path) -> None:
+def test_another_dimension_is_refused(copy):
     with pytest.raises(SnapshotError, match="keys of 24 dimensions, the model's have 7"):
         find_neighbours(Datastore.open(copy).index(), torch.zeros(2, 7), 3)
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "gone"])
 @pytest.mark.parametrize("file", ["index/000001/vectors-00000.npy", "index/000001/manifest.json", "datastore.json", "values.npy"])
-def test_a_damaged_datastore_is_refused(copy: Path, file: str, damage: str) -> None:
+def test_a_damaged_datastore_is_refused(copy, file, damage):
     path = copy / file
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 0x11
@@ -196,10 +190,10 @@ def test_a_damaged_datastore_is_refused(copy: Path, file: str, damage: str) -> N
         Datastore.open(copy)
 
 
-def test_no_flipped_bit_changes_what_a_datastore_holds(copy: Path) -> None:
+def test_no_flipped_bit_changes_what_a_datastore_holds(copy):
     """In any of its files: the same pairs and facts, or one line; realm verify says the same."""
 
-    def content() -> tuple[object, ...]:
+    def content():
         opened = Datastore.open(copy)
         return opened.facts, opened.snapshot.vectors.tobytes(), opened.values.tolist()
 
@@ -224,7 +218,7 @@ def test_no_flipped_bit_changes_what_a_datastore_holds(copy: Path) -> None:
     assert [found.path.name for found in verify_datastore(copy)] == ["values.npy"]
 
 
-def test_a_key_that_is_not_finite_is_refused(tmp_path: Path, model_directories: dict[str, Path], source_of: dict[str, Path]) -> None:
+def test_a_key_that_is_not_finite_is_refused(tmp_path, model_directories, source_of):
     broken = load_network(model_directories["causal"])
     with torch.no_grad():
         broken.model.transformer.h[1].ln_2.weight[3] = torch.nan
@@ -234,11 +228,11 @@ def test_a_key_that_is_not_finite_is_refused(tmp_path: Path, model_directories: 
         Datastore.open(tmp_path / "d")
 
 
-def test_a_query_that_is_not_finite_is_refused(built: Built) -> None:
+def test_a_query_that_is_not_finite_is_refused(built):
     with pytest.raises(DataError, match="not finite"):
         find_neighbours(built("causal").index(), torch.full((1, 24), torch.nan), 2)
 
 
-def test_no_datastore(tmp_path: Path) -> None:
+def test_no_datastore(tmp_path):
     with pytest.raises(SnapshotError, match="no datastore here"):
         Datastore.open(tmp_path)

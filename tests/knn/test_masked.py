@@ -41,8 +41,7 @@ def test_windows_hide_whole_spans(network):
 def test_keys_and_log_probs_are_the_encoder_s(network):
     """Read together or alone, and with the encoder's own call: the same log-probabilities at the masks."""
     windows = [window for _, window in span_windows(network.inputs)][:6]
-    together = network.read(windows, log_probs=True)
-    start = 0
+    together, start = network.read(windows, log_probs=True), 0
     for window in windows:
         rows = slice(start, start := start + len(window.places))
         joint = network.inputs.featurizer.joint(window.ids.tolist(), [])

@@ -49,8 +49,7 @@ def test_the_last_feed_forward_block(family, values, expected):
         source = rng.integers(4, 40, length + 1).astype(np.int32) if network.kind == "translation" else np.zeros(0, np.int32)
         ids = rng.integers(4, 40, length).astype(np.int32)
         windows.append(Window(ids, np.arange(1, length, dtype=np.int32), ids[1:], source))
-    together = network.read(windows, log_probs=True)
-    start = 0
+    together, start = network.read(windows, log_probs=True), 0
     for window in windows:
         seen = []
         handle = network.layer.module.register_forward_pre_hook(lambda _, args, seen=seen: seen.append(args[0]))

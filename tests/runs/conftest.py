@@ -20,7 +20,6 @@ RECORDS = [
 PIECES = ["the", "pound", "currency", "of", "is", "a", "city", "alan", "turing", "in", "who", "what", "##s", "##ing", ".", "?"]
 LETTERS = [*string.ascii_lowercase, *string.digits]
 VOCABULARY = list(dict.fromkeys(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *PIECES, *LETTERS, *(f"##{c}" for c in LETTERS)]))
-Names = dict[str, tuple[int, ...]]
 
 
 def linear(name, outputs, inputs):

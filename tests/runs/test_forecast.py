@@ -8,30 +8,26 @@ import pytest
 
 from realm.cli import main
 from realm.models.model import part_sizes
-from realm.recipe import Recipe, build_recipe, load_recipe
+from realm.recipe import build_recipe, load_recipe
 from realm.runs.forecast import ACTIVATION_NUMBERS, STATE, meta_model, pretraining_refreshes, step_bytes
 
 RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "paper-base.toml"
 
 
 @pytest.fixture(scope="module")
-def paper() -> Recipe:
+def paper():
     return load_recipe(RECIPE)
 
 
-def test_the_papers_configuration(paper: Recipe) -> None:
+def test_the_papers_configuration(paper):
     assert (paper.corpus.block_length, paper.model.query_length + paper.corpus.block_length - 1) == (288, 383)
     assert (paper.pretrain.candidates, paper.pretrain.batch, paper.pretrain.steps, paper.pretrain.lr) == (8, 512, 200_000, 3e-5)
     assert (paper.ict.batch, paper.ict.steps, paper.finetune.beam, paper.finetune.read, paper.run.optimizer) == (
-        4096,
-        100_000,
-        5000,
-        5,
-        "bert",
-    )
+        4096, 100_000, 5000, 5, "bert",
+    )  # fmt: skip
 
 
-def test_it_builds_without_memory(paper: Recipe) -> None:
+def test_it_builds_without_memory(paper):
     """The counts of the released classes' networks, without heads and poolers that nothing reads."""
     model = meta_model(paper)
     assert all(parameter.device.type == "meta" for parameter in model.parameters())
@@ -44,8 +40,7 @@ def test_it_builds_without_memory(paper: Recipe) -> None:
     }
 
 
-def test_the_largest_step_decides() -> None:
-    """State of what learns, and activations of every token."""
+def test_the_largest_step_decides():
     sizes = {"hidden": 64, "layers": 2, "heads": 2, "intermediate": 96, "query_length": 16}
     values = {"model": sizes, "corpus": {"block_length": 32}, "ict": {"steps": 7, "batch": 3}, "warm": {"steps": 0}}
     recipe = build_recipe({**values, "pretrain": {"steps": 0, "from_warm": False}, "finetune": {"steps": 0}})
@@ -62,7 +57,7 @@ def test_the_largest_step_decides() -> None:
     assert step_bytes(half, model) < held and step_bytes(nothing, model) == 0
 
 
-def test_documents_that_stay_are_embedded_once() -> None:
+def test_documents_that_stay_are_embedded_once():
     section = {"fill": "pointer", "masking": "recurring", "exclude": "document", "documents": "frozen", "steps": 1000, "refresh_every": 50}
     counts = [
         pretraining_refreshes(build_recipe({"pretrain": {**section, "reader_first": 700, **changed}}))
@@ -71,7 +66,7 @@ def test_documents_that_stay_are_embedded_once() -> None:
     assert counts == [1, 1 + 300 // 50]
 
 
-def test_plan_of_what_cannot_run_here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_of_what_cannot_run_here(tmp_path, capsys):
     """None of the recipe's files is there, and no machine holds its step: what the configuration says is printed."""
     assert main(["run", str(RECIPE), "--out", str(tmp_path / "run"), "--plan", "--json"]) == 0
     found = json.loads(capsys.readouterr().out.splitlines()[-1])

@@ -1,6 +1,7 @@
 """Models handed on: through the hub, and as ONNX graphs."""
 
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -20,8 +21,7 @@ def test_the_hub(publish, tmp_path, monkeypatch):
     """Names, revisions and tokens go to the hub's own functions; the card has the hub's front matter."""
     import huggingface_hub
 
-    asked = []
-    hub = tmp_path / "hub"
+    asked, hub = [], tmp_path / "hub"
 
     class FakeApi:
         def __init__(self, token=None):
@@ -53,12 +53,8 @@ def test_the_hub(publish, tmp_path, monkeypatch):
     assert address == "https://hub/me/realm/v1"
     assert asked == [("token", "secret"), ("repo", "realm", True), ("branch", "me/realm", "v1")]
     assert {path.name for path in hub.iterdir()} == {
-        "model.safetensors",
-        "config.json",
-        "tokenizer.json",
-        "tokenizer_config.json",
-        "README.md",
-    }
+        "model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json", "README.md",
+    }  # fmt: skip
     front = (hub / "README.md").read_text().split("---")[1]
     assert (
         "library_name: realm" in front and "pipeline_tag: question-answering" in front and "secret" not in (hub / "README.md").read_text()
@@ -67,11 +63,7 @@ def test_the_hub(publish, tmp_path, monkeypatch):
     assert state_sha256(again) == state_sha256(model) and asked[-1] == ("download", "me/realm", "v1", "secret")
     # A published model of Hugging Face's classes loads by its name as well.
     assert set(RealmModel.from_pretrained("google/realm-scorer").spec.parts) == {"embedder", "document_embedder"}
-
-    def refuse(self, name, **_):
-        raise OSError("no such owner\nand more")
-
-    monkeypatch.setattr(FakeApi, "create_repo", refuse)
+    monkeypatch.setattr(FakeApi, "create_repo", Mock(side_effect=OSError("no such owner\nand more")))
     with pytest.raises(RunError, match=r"'x/y' could not be written: no such owner\. Log in"):
         model.push_to_hub("x/y")
 

@@ -93,8 +93,7 @@ def _scores(opened, published, question):
 
 
 def test_without_the_embedder_that_made_the_index(publish, tmp_path):
-    result = import_published([publish("openqa")], tmp_path / "run")
-    assert "questions' embedder alone" in result["notes"][0]
+    assert "questions' embedder alone" in import_published([publish("openqa")], tmp_path / "run")["notes"][0]
     assert len(Realm.open(tmp_path / "run").search("city", k=3)) == 3
     lone = import_published([publish("openqa", seed=2, records=False)], tmp_path / "lone")
     assert lone["blocks"] == 0 and "block_emb" in lone["models"][0]["unused"]
@@ -109,8 +108,7 @@ def test_other_documents(publish, tmp_path):
     assert result["blocks"] == 4 and set(result["parts"]) == {"embedder", "encoder"}
     realm = Realm.open(run)
     assert {hit.doc_id for hit in realm.search("pound", k=4)} == {"d0", "d1", "d2"}
-    explained = realm.explain("Alan [MASK] was a pioneer.", ["Turing"], k=3)
-    assert 0 < explained.p_y < 1
+    assert 0 < realm.explain("Alan [MASK] was a pioneer.", ["Turing"], k=3).p_y < 1
     with pytest.raises(RunError, match="has not been fine-tuned"):
         realm.ask("Who?", k=1)
     from realm.cli import main
@@ -128,8 +126,7 @@ def test_other_documents(publish, tmp_path):
 def test_import_of_an_export_is_the_same(publish, tmp_path, kinds):
     first, second = tmp_path / "first", tmp_path / "second"
     import_published([publish(kind, seed=seed) for seed, kind in enumerate(kinds)], first)
-    written = export_run(first, tmp_path / "out")
-    assert set(written["forms"]) == set(kinds)
+    assert set(export_run(first, tmp_path / "out")["forms"]) == set(kinds)
     import_published([tmp_path / "out" / kind for kind in kinds], second)
     for weights in sorted(first.glob("stages/*/model.safetensors")):
         assert weights.read_bytes() == (second / weights.relative_to(first)).read_bytes()
@@ -173,22 +170,13 @@ def test_training_goes_on_from_an_import(publish, tmp_path, write_tiny):
     assert main([*arguments, *(part for setting in settings for part in ("--set", setting))]) == 0
     begun, before = RealmModel.from_pretrained(tmp_path / "run" / "stages" / "ict"), RealmModel.from_pretrained(start)
     assert state_sha256(begun.embedder) == state_sha256(before.embedder)
-    warm = RealmModel.from_pretrained(tmp_path / "run" / "stages" / "warm")
-    assert state_sha256(warm.encoder) == state_sha256(before.encoder)
+    assert state_sha256(RealmModel.from_pretrained(tmp_path / "run" / "stages" / "warm").encoder) == state_sha256(before.encoder)
 
 
 @pytest.mark.parametrize(
     ("kind", "tokenizer", "problem"), [("embedder", True, "needs an embedder and an encoder"), ("bert", False, "wordpieces")]
 )
-def test_no_start_for_training(
-    publish,
-    tmp_path,
-    write_tiny,
-    capsys,
-    kind,
-    tokenizer,
-    problem,
-):
+def test_no_start_for_training(publish, tmp_path, write_tiny, capsys, kind, tokenizer, problem):
     from realm.cli import main
 
     import_published([publish(kind)], tmp_path / "imported")
