@@ -61,16 +61,13 @@ def test_what_is_over_at_once_is_not_worth_a_line(clock):
     assert [line.split()[1] for line in stream.getvalue().splitlines()] == ["400/1,000", "700/1,000", "1,000/1,000"]
 
 
-def test_time_left_of_a_resumed_stage_counts_from_where_it_went_on(clock):
+def test_time_left_and_rates(clock):
     stream = io.StringIO()
     shown = Progress(stream=stream)
     shown.report("ict", 900, 1000, {})
     clock[0] += 10
     shown.report("ict", 950, 1000, {})
     assert stream.getvalue().splitlines()[-1] == "ict  950/1,000  0:10, 0:10 left"
-
-
-def test_counts_are_shown_with_rate_and_time_left(clock):
     stream = io.StringIO()
     shown = Progress(stream=stream)
     shown.count("documents", 100, 1000)

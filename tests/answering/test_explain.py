@@ -119,16 +119,13 @@ def test_contract(world):
     assert json.loads(json.dumps(found, allow_nan=False)) == found
 
 
-def test_blocks_that_hold_the_sentence_are_excluded_only_with_a_target(world):
+def test_blocks_that_hold_the_masked_sentences_are_excluded_only_with_a_target(world):
     everything = {"k": len(DOCUMENTS) + 5}
     found = world.explain(targets=["pound sterling"], **everything)
     assert list(found.excluded) == world.ids("pound", "britain")  # case and white space do not count
     assert {c.block_id for c in found.candidates[1:]} == set(world.ids(*(d[0] for d in DOCUMENTS))) - set(found.excluded)
     assert world.explain(targets=["euro"], **everything).excluded == ()
     assert world.explain(**everything).excluded == ()
-
-
-def test_only_the_sentences_that_were_masked_count_as_trivial(world):
     text = "Great Britain is an island. The [MASK] is the currency."
     assert world.explain(text, targets=["pound"]).excluded == ()
     assert list(world.explain("Hello there. [MASK] is its capital.", targets=["London"]).excluded) == world.ids("uk")

@@ -179,16 +179,13 @@ def test_eval(say: Say, tiny_run: Path) -> None:
     assert "gold" in say("eval", tiny_run, "--qa", tiny_run.parent / "qa.jsonl")
 
 
-def test_explain(say: Say, tiny_run: Path) -> None:
+def test_explain_alone_and_beside_another_run(say, tiny_run):
     text = "The currency of Arvad is the [MASK]."
     found = say("explain", tiny_run, text, "--target", "Tirel", "--k", 4, "--exclude", "Belmor/0", "--json")
     assert set(found) == {"text", "targets", "p_y", "p_y_null", "excluded", "predictions", "candidates"}
     keys = {"block_id", "title", "text", "null", "p_z", "p_y_given_z", "r", "utility"}
     assert len(found["candidates"]) == 4 and all(set(c) == keys for c in found["candidates"]) and found["candidates"][0]["null"]
     assert 2 in found["excluded"] and "p(z|x)" in say("explain", tiny_run, text, "--k", 3)
-
-
-def test_explain_beside_another_run(say: Say, tiny_run: Path) -> None:
     text = "The currency of Arvad is the [MASK]."
     alone = say("explain", tiny_run, text, "--k", 4, "--json")
     found = say("explain", tiny_run, text, "--k", 4, "--baseline", tiny_run, "--json")

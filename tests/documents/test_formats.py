@@ -28,10 +28,12 @@ def test_every_row_has_a_reader_and_is_found(name, tmp_path):
         assert format_by_content(file) == name
 
 
-def test_no_two_rows_claim_one_file():
+def test_every_format_is_a_row_of_its_own_and_documented():
     assert set(Counter(mark for row in FORMATS.values() for mark in (*row.endings, *row.openings)).values()) == {1}
     openings = [opening for row in FORMATS.values() for opening in row.openings]
     assert not [(a, b) for a in openings for b in openings if a != b and a.startswith(b)]
+    table = (ROOT / "docs" / "data-formats.md").read_text("utf-8").partition("## Documents")[2].partition("\n\n**")[0]
+    assert set(FORMATS) <= set(re.findall(r"`([a-z]+)`", table))
 
 
 def test_a_new_format_is_one_row_and_its_reader(tmp_path, monkeypatch):
@@ -39,8 +41,3 @@ def test_a_new_format_is_one_row_and_its_reader(tmp_path, monkeypatch):
     (tmp_path / "a.log").write_text("The currency of Arvad is the Tirel.")
     (document,) = sources.iter_documents(tmp_path / "a.log", sources.SourceOptions(format="lines"))
     assert isinstance(document, SourceDocument) and document.text == "The currency of Arvad is the Tirel."
-
-
-def test_the_documents_list_every_format():
-    table = (ROOT / "docs" / "data-formats.md").read_text("utf-8").partition("## Documents")[2].partition("\n\n**")[0]
-    assert set(FORMATS) <= set(re.findall(r"`([a-z]+)`", table))

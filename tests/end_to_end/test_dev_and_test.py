@@ -31,13 +31,11 @@ def half(tiny_run, tmp_path):
     return path
 
 
-def test_shared_questions_are_found_by_words_and_by_ids(tiny_run, half):
+def test_shared_questions_are_found_and_counted(tiny_run, half):
     asked = [*load_questions(tiny_run.parent / "qa.jsonl"), Question("6", "Who?", ("x",))]
     assert [question.id for question in shared(load_questions(half), asked)] == ["another", "Estrag"]
     assert shared(load_questions(tiny_run.parent / "qa_dev.jsonl"), asked) == []
 
-
-def test_the_warning_counts_them(tiny_run, half):
     def said(dev):
         return shared_questions(load_recipe(tiny_run / "config.toml", {"finetune": {"dev": str(dev)}}))
 

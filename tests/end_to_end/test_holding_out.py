@@ -48,17 +48,11 @@ def test_a_tenth_is_set_aside(held):
     assert len(out) == min(held, 9000 - len(training)) and not set(out) & set(training)
 
 
-def test_none_are_held_out_if_none_are_wanted():
+def test_held_out_sentences_are_the_same_whatever_else_is_drawn():
     assert hold_out(keys_of(100), 0) == ([], list(range(300)))
-
-
-def test_fewer_are_the_first_of_more():
-    """So that what pre-training holds out, the warm stage has not seen either."""
+    # So that what pre-training holds out, the warm stage has not seen either.
     out, training = hold_out(keys_of(300), 60)
     assert hold_out(keys_of(300), 30) == (out[:30], training)
-
-
-def test_a_sentence_stays_on_its_side_whatever_else_is_drawn():
     keys = keys_of(900)
     out = set(hold_out(keys, 10**6)[0])
     for some in (np.arange(0, 2700, 7), np.arange(1000), np.arange(2699, 0, -2)):

@@ -17,12 +17,9 @@ def folder(root, qrels, name="qrels/test.tsv", queries=QUERIES):
     return root
 
 
-def test_beir(tmp_path):
+def test_beir_trec_and_json(tmp_path):
     found = load_judged(folder(tmp_path, "query-id\tcorpus-id\tscore\nq1\td 1\t2\nq1\td2\t0\nq2\td1\t0\nq9\td1\t1\n"))
     assert found.queries == {"q1": "query 1"} and found.grades == {"q1": {"d 1": 2, "d2": 0}}
-
-
-def test_trec_and_json(tmp_path):
     assert load_judged(folder(tmp_path / "trec", "q2 0 d1 1\n", "a.qrels.txt")).grades == {"q2": {"d1": 1}}
     rows = [{"qid": "q1", "did": 7, "code": 1}, {"qid": "q1", "did": 8, "code": -1}, {"qid": "q3", "did": 9, "score": 1}]
     text = "".join(json.dumps(row) + "\n" for row in rows)

@@ -22,13 +22,10 @@ def write(directory, *lines):
     return path
 
 
-def test_all_fields(tmp_path):
+def test_all_fields_of_plain_and_compressed_files(tmp_path):
     more = {"question": "How old?", "answers": ["1[0-9]"], "answer_type": "regex", "positive_ids": ["d1", 7], "note": "kept out"}
     questions = load_questions(write(tmp_path, GOOD, "", more))
     assert questions == [Question("q1", "Who?", ("A", "B b")), Question("3", "How old?", ("1[0-9]",), ("d1", "7"), "regex")]
-
-
-def test_compressed_files_and_a_byte_order_mark(tmp_path):
     text = "\ufeff" + json.dumps({**GOOD, "question": "Où?"}, ensure_ascii=False)
     (tmp_path / "qa.jsonl.gz").write_bytes(gzip.compress(text.encode()))
     assert load_questions(tmp_path / "qa.jsonl.gz")[0].text == "Où?"

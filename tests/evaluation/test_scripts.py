@@ -46,11 +46,14 @@ def marked(store, row, spans):
     return [text[pieces[start][0] : pieces[end - 1][1]] for start, end in spans]
 
 
-def test_answers_are_found_character_by_character(store):
+def test_answers_are_found_character_by_character_as_recall_finds_them(store):
     texts = {row: store.block(row).text for row in range(len(store))}
     for question, found in zip(QUESTIONS, locate_answers(store, QUESTIONS), strict=True):
         wanted = {row: [text[a:b] for a, b in normalised_ranges(text, question.answers)] for row, text in texts.items()}
         assert {row: marked(store, row, spans) for row, spans in found.items()} == {row: there for row, there in wanted.items() if there}
+    relevance, rows = Relevance(store), np.arange(len(store))
+    for question, found in zip(QUESTIONS, locate_answers(store, QUESTIONS), strict=True):
+        assert rows[relevance.by_answer(question, rows)].tolist() == sorted(found)
 
 
 def test_what_is_found_where(store):
@@ -62,12 +65,6 @@ def test_what_is_found_where(store):
     assert where["year"] == {"广茂", "三茂", "english"} and not where["nowhere"]
     (row,) = [row for row in found["person"] if store.doc_id(row) == "임종석"]
     assert marked(store, row, found["person"][row]) == ["임종석"], "without the particle glued to it"
-
-
-def test_recall_looks_where_training_does(store):
-    relevance, rows = Relevance(store), np.arange(len(store))
-    for question, found in zip(QUESTIONS, locate_answers(store, QUESTIONS), strict=True):
-        assert rows[relevance.by_answer(question, rows)].tolist() == sorted(found)
 
 
 def test_answers_are_scored_as_their_question_is_written():

@@ -30,29 +30,22 @@ def pins():
     return {canonical(line): line for line in lines}
 
 
-def test_typed():
+def test_the_package_says_what_it_is():
     assert Path(realm.__file__).with_name("py.typed").is_file()
-
-
-def test_version_has_one_source():
     assert realm.__version__ == importlib.metadata.version(PROJECT["name"])
     assert "version" not in PROJECT
     others = [path for path in PACKAGE.rglob("*.py") if re.search(r"^__version__\b", path.read_text("utf-8"), re.M)]
     assert others == [PACKAGE / "__init__.py"]
-
-
-def test_the_readme_is_the_index_page():
     if (ROOT / "README.md").is_file():
         assert PROJECT.get("readme") == "README.md", "add readme = 'README.md' to [project]"
+    citation = (ROOT / "CITATION.cff").read_text("utf-8")
+    assert f"\nversion: {realm.__version__}\n" in citation and "\nlicense: Apache-2.0\n" in citation
 
 
-def test_every_dependency_is_pinned_exactly(pins):
+def test_every_dependency_is_pinned_exactly_and_justified(pins):
     wanted = PROJECT["dependencies"] + PROJECT["optional-dependencies"]["dev"] + PROJECT["optional-dependencies"]["bm25"]
     assert {canonical(requirement) for requirement in wanted} <= pins.keys()
     assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.]*", pin) for pin in pins.values())  # and no local version such as +cpu
-
-
-def test_every_dependency_is_justified():
     text = (ROOT / "docs" / "dependencies.md").read_text("utf-8")
     rows = {canonical(name) for name in re.findall(r"^\| `([^`]+)`", text, re.M)}
     extras = [requirement for extra in PROJECT["optional-dependencies"].values() for requirement in extra]
@@ -77,8 +70,3 @@ def test_a_pure_wheel_fits_every_platform(tmp_path):
     assert wheel.name.endswith("-py3-none-any.whl")
     with zipfile.ZipFile(wheel) as packed:
         assert not [name for name in packed.namelist() if name.endswith(".so")]
-
-
-def test_the_citation_names_this_version():
-    citation = (ROOT / "CITATION.cff").read_text("utf-8")
-    assert f"\nversion: {realm.__version__}\n" in citation and "\nlicense: Apache-2.0\n" in citation

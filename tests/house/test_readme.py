@@ -216,11 +216,8 @@ def test_the_commands_of_two_tutorials_run(beside_the_run, capsys):
     assert len((beside_the_run / "answers.jsonl").read_text("utf-8").splitlines()) >= 2
 
 
-def test_the_pages_are_no_longer_than_agreed():
+def test_pages_and_changelog_are_no_longer_than_agreed():
     """Prose of all pages together, code blocks not counted: what only repeats the code goes."""
     pages = [FENCE.sub("", page.read_text("utf-8")) for page in (ROOT / "docs").rglob("*.md")]
     assert sum(len(re.findall(r"\S*\w\S*", page)) for page in pages) <= 17_800
-
-
-def test_the_changelog_is_one_page():
     assert len((ROOT / "CHANGELOG.md").read_bytes()) <= 6_000

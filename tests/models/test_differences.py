@@ -54,7 +54,7 @@ def test_rounding_is_within_half_a_step_of_each_row(bits):
     assert torch.allclose(back.abs().amax(1), values.abs().amax(1), rtol=1e-5)
 
 
-def test_what_was_shipped_comes_back(trained, published, tmp_path):
+def test_what_was_shipped_comes_back_from_a_third_of_the_weights(trained, published, tmp_path):
     directory = shipped(trained, published, tmp_path / "shipped", embedder=4)
     back = RealmModel.from_pretrained(directory)
     assert back.spec.parts == trained.spec.parts == ("embedder", "reader") and back.reader.spec.pointer
@@ -67,9 +67,6 @@ def test_what_was_shipped_comes_back(trained, published, tmp_path):
         assert ((before - after).abs() <= allowed).all(), name
     again = shipped(trained, published, tmp_path / "again", embedder=4)
     assert (again / DIFFERENCE).read_bytes() == (directory / DIFFERENCE).read_bytes(), "bit for bit"
-
-
-def test_it_is_a_third_of_the_weights_or_less(trained, published, tmp_path):
     trained.save_pretrained(tmp_path / "whole")
     matrices = sum(v.numel() for name, v in trained.state_dict().items() if v.dim() == 2 and "word_embeddings" not in name)
     stored = sum(v.numel() for v in load_file(shipped(trained, published, tmp_path / "d") / DIFFERENCE).values() if v.dtype == torch.int8)

@@ -44,12 +44,9 @@ def changed(tmp_path):
     return tmp_path
 
 
-def test_a_small_change_of_one_weight_is_noticed(changed):
+def test_a_small_change_of_one_weight_is_noticed_and_fails_the_command(changed, capsys):
     apart = [d for d in results("embedder", "float64", changed) if d.value > 1e-6]
     assert "projected" in {d.name for d in apart} and len(apart) > 30
-
-
-def test_the_command_prints_a_table_and_fails_above_a_bound(changed, capsys):
     shutil.copy(GOLDEN / "scorer.safetensors", changed)
     assert compare.main([sys.executable, "--cases", str(changed), "--no-exports"]) == 1
     lines = capsys.readouterr().out.splitlines()

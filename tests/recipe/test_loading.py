@@ -35,12 +35,9 @@ def test_every_preset_builds(name):
     assert recipe.model.hidden % recipe.model.heads == 0 and recipe.model.intermediate == 4 * recipe.model.hidden
 
 
-def test_presets_are_the_known_sizes():
+def test_presets_are_the_known_sizes_tiny_by_default():
     sizes = {name: (m.layers, m.hidden) for name in preset_names() for m in [build_recipe({"model": {"preset": name}}).model]}
     assert sizes == {"tiny": (2, 128), "mini": (4, 256), "small": (4, 512), "base": (12, 768)}
-
-
-def test_nothing_given_is_the_tiny_preset():
     assert build_recipe({}) == build_recipe({"model": {"preset": "tiny"}}) == Recipe()
 
 

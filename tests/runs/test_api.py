@@ -55,13 +55,10 @@ def test_public_names_lead_to_what_they_name(demo):
         _ = realm.nothing
 
 
-def test_explain(demo):
+def test_explanations_and_bad_calls(demo, tmp_path):
     found = Realm.open(demo).explain("The currency of Arvad is the [MASK].", ["Tirel"], k=4, exclude_documents=["Arvad/0"])
     assert found.p_y == pytest.approx(sum(c.p_z * c.p_y_given_z for c in found.candidates))
     assert len(found.candidates) == 4 and not any(c.text.startswith("People in Arvad") for c in found.candidates)
-
-
-def test_bad_calls_are_named(demo, tmp_path):
     realm = Realm.open(demo)
     for k in (0, 13):
         with pytest.raises(ConfigError, match=f"k = {k}"):

@@ -38,13 +38,10 @@ def test_origin_is_never_returned_and_k_is_stable(retriever, k, null):
         assert np.isnan(found.scores[:, NULL_INDEX]).all()
 
 
-def test_without_exclusion_the_best_block_comes_first(retriever, vectors):
+def test_without_exclusion_the_best_block_comes_first_with_it_the_null_document(retriever, vectors):
     found = retriever.retrieve([105], 30, null=False)
     assert found.block_ids[0].tolist() == (100 + np.argsort(-(vectors @ vectors[5]), kind="stable")).tolist()
     np.testing.assert_allclose(found.scores[0], 9 * np.sort(vectors @ vectors[5])[::-1], rtol=1e-5, atol=1e-5)
-
-
-def test_everything_excluded_leaves_the_null_document(retriever):
     found = retriever.retrieve([100], 5, null=True, exclude=[np.arange(100, 130)])
     assert found.valid.tolist() == [[True, False, False, False, False]] and (found.block_ids == NULL_BLOCK).all()
 

@@ -45,12 +45,9 @@ def test_bad_json(client, data):
     assert found.status_code in (400, 422) and found.json()["error"]["message"]
 
 
-def test_odd_questions_are_answered(client):
+def test_odd_questions_are_answered_and_bad_sentences_refused(client):
     odd = ["\x00", "\u202e\u200b\U0001f600", "<script>alert(1)</script>", "a" * LIMITS.text_chars, "[MASK] [CLS] [SEP]"]
     assert ask(client, {"questions": odd, "k": 2}) == 200
-
-
-def test_bad_sentences(client):
     for body in (
         {"text": "no mask"}, {"text": "[MASK]", "targets": ["a", "b"]},
         {"text": "[MASK] x", "exclude_documents": ["nobody"]}, {"text": "[MASK] " * 60},

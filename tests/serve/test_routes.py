@@ -92,16 +92,13 @@ def test_a_record_is_read_as_it_was_written():
     assert records.AnswerResponse.from_dict({**text, "later": 1}) == response
 
 
-def test_search(client, tiny_run):
+def test_search_and_explain(client, tiny_run):
     found = TypeAdapter(SearchResponse).validate_python(client.post("/v1/search", json={"texts": QUESTIONS, "k": 4}).json())
     opened = open_run(tiny_run)
     for hits, text in zip(found.results, QUESTIONS, strict=True):
         wanted = opened.search(text, 4)
         assert [hit.block_id for hit in hits] == [hit.block_id for hit in wanted]
         assert [hit.score for hit in hits] == pytest.approx([hit.score for hit in wanted], abs=1e-4)
-
-
-def test_explain(client, tiny_run):
     body = {"text": SENTENCE, "targets": ["Tirel"], "k": 4, "exclude_documents": ["Belmor/0"]}
     found = client.post("/v1/explain", json=body).json()
     TypeAdapter(ExplainResponse).validate_python(found)

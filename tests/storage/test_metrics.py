@@ -20,15 +20,12 @@ def steps(log):
     return [(row["stage"], row["step"]) for row in log.rows()]
 
 
-def test_rows_are_plain_json(log):
+def test_rows_are_plain_json_with_the_digits_of_small_numbers(log):
     log.write("eval", 4, em=float("nan"), f1=float("inf"), n=3, name="caf\u00e9 \u2028 x", ok=True)
     row = list(log.rows())[-1]
     assert row["em"] is None and row["f1"] is None and row["n"] == 3 and row["ok"] is True and row["name"] == "café \u2028 x"
     assert list(log.rows())[1]["loss"] == 0.5 and all("time" in r for r in log.rows())
     assert len(log.path.read_bytes().split(b"\n")) == 6
-
-
-def test_small_numbers_keep_their_digits(log):
     log.write(
         "ict", 4, lr=1.23456789e-7, loss=2.123456789, down=-4.2e-9, none=0.0, deep={"p": [1.23456e-12, float("nan")], "q": (0.5, "x")}
     )

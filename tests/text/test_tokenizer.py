@@ -22,41 +22,32 @@ def tokenizer():
     return train_wordpiece(TEXTS, 300)
 
 
-def test_special_tokens_come_first(tokenizer):
+def test_round_trip_with_special_tokens_first(tokenizer):
     assert tokenizer.special == SpecialTokens(pad=0, unk=1, cls=2, sep=3, mask=4)
     assert tokenizer.token(4) == "[MASK]"
     assert tokenizer.vocab_size <= 300
     with pytest.raises(KeyError):
         tokenizer.token(10_000)
-
-
-def test_round_trip(tokenizer):
     (ids,) = tokenizer.encode(["the currency of the united kingdom"])
     assert tokenizer.decode(ids) == "the currency of the united kingdom"
     assert tokenizer.encode(["", "zzz ☃"])[0] == []
     assert tokenizer.special.unk in tokenizer.encode(["☃"])[0]
 
 
-def test_offsets_count_code_points(tokenizer):
+def test_offsets_count_code_points_and_case_folding_is_an_option(tokenizer):
     text = "The 🏦 of Café Müller, 東京"
     ids, offsets = tokenizer.encode_offsets(text)
     assert len(ids) == len(offsets)
     assert "".join(text[start:end] for start, end in offsets) == "".join(text.split())
-
-
-def test_case_folding_is_an_option():
     cased = train_wordpiece(TEXTS, 300, lowercase=False)
     assert cased.encode(["The"]) != cased.encode(["the"])
 
 
-def test_saving_keeps_the_hash(tokenizer, tmp_path):
+def test_what_we_save_is_read_by_us_and_by_auto_tokenizer(tokenizer, tmp_path):
     tokenizer.save(tmp_path)
     loaded = TextTokenizer.load(tmp_path)
     assert (loaded.sha256, loaded.special) == (tokenizer.sha256, tokenizer.special)
     assert TextTokenizer.load(tmp_path / "tokenizer.json").sha256 == tokenizer.sha256
-
-
-def test_auto_tokenizer_reads_what_we_save(tokenizer, tmp_path):
     transformers = pytest.importorskip("transformers")
     tokenizer.save(tmp_path)
     auto = transformers.AutoTokenizer.from_pretrained(str(tmp_path))
@@ -107,15 +98,12 @@ def test_no_han_character_is_lost_where_there_are_many():
     assert train_wordpiece([*TEXTS * 20, "錣"], 300).encode(["錣"])[0], "rare ones of other texts have no claim"
 
 
-def test_hangul_is_cut_into_syllables_of_which_none_is_lost():
+def test_syllables_of_hangul_are_not_lost_and_new_ones_are_spelled():
     tokenizer = train_wordpiece(KOREAN, 400)
     _, offsets = tokenizer.encode_offsets("임종석이 KBS를")
     assert ["임종석이 KBS를"[start:end] for start, end in offsets][:4] == list("임종석이")
     assert tokenizer.cuts_characters
     assert all(tokenizer.special.unk not in found for found in tokenizer.encode([*KOREAN, "석종임"]))
-
-
-def test_a_syllable_that_never_occurred_is_spelled_by_its_letters():
     tokenizer = train_wordpiece(["각 난 돌 밥 국 논 길"] * 5, 300)
     ids, offsets = tokenizer.encode_offsets("갈")
     assert len(ids) > 1 and tokenizer.special.unk not in ids

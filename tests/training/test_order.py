@@ -19,11 +19,13 @@ def test_a_position_means_the_same_whoever_asks(n, positions):
     assert [shared.item(p) for p in positions] == [EpochOrder(n, "stage", 3).item(p) for p in positions]
 
 
-def test_steps_are_cut_from_one_sequence():
+def test_steps_are_cut_from_one_sequence_of_something():
     order, whole = EpochOrder(7, "stage", 0), EpochOrder(7, "stage", 0)
     assert [pair for step in range(5) for pair in order.batch(step, 4)] == [(p, whole.item(p)) for p in range(20)]
     # Two ranks that take every other example see together what one rank sees.
     assert sorted(order.batch(3, 4)[0::2] + order.batch(3, 4)[1::2]) == order.batch(3, 4)
+    with pytest.raises(ValueError, match="nothing to visit"):
+        EpochOrder(0, "a")
 
 
 def test_epochs_seeds_and_names_differ():
@@ -34,11 +36,6 @@ def test_epochs_seeds_and_names_differ():
     assert first("a", 0) == first("a", 0)
     assert first("a", 0) != first("a", 1) and first("a", 0) != first("b", 0)
     assert [order.item(p) for p in range(30)] != [order.item(p) for p in range(30, 60)]
-
-
-def test_nothing_to_visit():
-    with pytest.raises(ValueError, match="nothing to visit"):
-        EpochOrder(0, "a")
 
 
 def test_generators_depend_on_their_key_alone():

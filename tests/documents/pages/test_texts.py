@@ -22,10 +22,12 @@ def only(path, options=None):
     return record
 
 
-def test_single_text_file(tmp_path):
+def test_single_text_files(tmp_path):
     path = tmp_path / "note.txt"
     path.write_text("# not a heading here")
     assert only(path) == SourceDocument("note.txt", "note", "# not a heading here", str(path), 0)
+    (tmp_path / "a.txt").write_bytes(b"A long enough line of text with one \0 in it.\n")
+    assert isinstance(only(tmp_path / "a.txt"), SourceDocument)
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
@@ -57,11 +59,6 @@ def test_bad_texts(tmp_path, data, line, reason, name, monkeypatch):
     monkeypatch.setattr(streams, "LINE_LIMIT", 1999 if data[:1] == b"x" else 10**6)
     (tmp_path / name).write_bytes(data)
     assert only(tmp_path / name) == Rejected(str(tmp_path / name), line, reason)
-
-
-def test_a_stray_nul_is_no_binary_file(tmp_path):
-    (tmp_path / "a.txt").write_bytes(b"A long enough line of text with one \0 in it.\n")
-    assert isinstance(only(tmp_path / "a.txt"), SourceDocument)
 
 
 @pytest.mark.parametrize(("markdown", "title", "text"), [

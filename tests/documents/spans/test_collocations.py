@@ -77,15 +77,12 @@ def test_mostly_caseless(text, caseless):
     assert mostly_caseless(text) is caseless
 
 
-def test_a_run_of_katakana_is_one_word():
+def test_a_run_of_katakana_is_one_word_and_grammar_is_no_term():
     tagger = learned(
         [f"それは{word}です。" for word in ("ベルリン", "ブランデンブルク", "ハウス") for _ in range(5)] + ["それはテレビだ。"]
     )
     assert tagger.terms == {"ベルリン", "ブランデンブルク", "ハウス"}
     assert marked(tagger, "ベルリンとブランデンブルクハウス") == ["ベルリン"]
-
-
-def test_grammar_is_no_term():
     sentences, _ = planted(HAN, (3,))
     common = "我们"
     assert common not in learned([common + sentence for sentence in sentences]).terms

@@ -39,8 +39,10 @@ def test_truecase(truecase, text, names):
     assert marked(truecase, text) == names
 
 
-def test_bare_months_are_dates(truecase):
+def test_bare_months_are_dates_and_the_longest_span_wins(truecase):
     assert truecase.tag("We met in April.") == [TaggedSpan(10, 15, "date")]
+    tagger = CombinedTagger([GazetteerTagger(["march"]), DateNumberTagger(), TruecaseTagger({})])
+    assert marked(tagger, "The 12 March 1969 Treaty of Rome began a march.") == ["12 March 1969", "Treaty of Rome", "march"]
 
 
 def test_gazetteer(tmp_path):
@@ -54,11 +56,6 @@ def test_gazetteer(tmp_path):
     for bad in ("empty.txt", "missing.txt"):
         with pytest.raises(DataError, match="one phrase a line"):
             GazetteerTagger.from_file(tmp_path / bad)
-
-
-def test_longest_wins_and_spans_never_overlap():
-    tagger = CombinedTagger([GazetteerTagger(["march"]), DateNumberTagger(), TruecaseTagger({})])
-    assert marked(tagger, "The 12 March 1969 Treaty of Rome began a march.") == ["12 March 1969", "Treaty of Rome", "march"]
 
 
 def test_state_survives_saving(tmp_path):

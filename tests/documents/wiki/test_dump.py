@@ -114,11 +114,12 @@ def test_truncated_xml(tmp_path, encoding):
     assert rejected == Rejected(str(path), 6, BROKEN_XML)
 
 
-def test_what_follows_the_end_is_rejected(tmp_path):
+def test_missing_files_and_what_follows_the_end_are_rejected(tmp_path):
     path = tmp_path / "wiki.xml"
     path.write_text(dump(page(1, "A", "The A.")) + dump(page(2, "B", "The B.")), "utf-8")
     first, rejected = read_wikidump(path)
     assert isinstance(first, SourceDocument) and isinstance(rejected, Rejected) and rejected.reason == BROKEN_XML
+    assert [type(record) for record in read_wikidump(tmp_path / "none.xml.bz2")] == [Rejected]
 
 
 @pytest.mark.parametrize("ending", [".bz2", ".gz", ".xz"])
@@ -145,10 +146,6 @@ def test_no_dump(tmp_path, content, said):
     with pytest.raises(DataError, match=said) as caught:
         list(read_wikidump(path))
     assert "\n" not in str(caught.value) and caught.value.cure
-
-
-def test_a_missing_file_is_rejected_as_unreadable(tmp_path):
-    assert [type(record) for record in read_wikidump(tmp_path / "none.xml.bz2")] == [Rejected]
 
 
 # --- decompression

@@ -99,17 +99,11 @@ def test_markup(wikitext, prose):
     assert clean_wikitext(wikitext) == prose
 
 
-def test_own_namespace_names_of_a_wiki():
+def test_names_and_numbers_are_those_of_the_wiki():
     namespaces = Namespaces({6: "Resym", 14: "Trubo", 4: "Bk"})
     assert clean_wikitext("[[Resym:a.jpg|x]]a [[Trubo:b]] [[Bk:about|c]]", namespaces) == "a c"
-
-
-def test_numbers_are_grouped_as_the_wiki_does():
     assert clean_wikitext("{{formatnum:1234567}}") == "1,234,567"
     assert clean_wikitext("{{formatnum:1234567}}", Namespaces({14: "Catégorie"})) == "1234567"
-
-
-def test_page_name():
     assert clean_wikitext("'''{{PAGENAME}}''' is a city.", title="Dong Hoi") == "Dong Hoi is a city."
 
 

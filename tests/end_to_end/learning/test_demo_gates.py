@@ -22,20 +22,14 @@ def claims(request, tmp_path_factory):
     return found
 
 
-def test_few_questions_raise_the_answers(claims):
+def test_questions_raise_the_answers_and_own_words_are_understood(claims):
     before, after = claims["before"], claims["questions"]
     assert after["em_interval"][0] > before["em"] and after["em"] >= 0.88 and after["recall"]["5"] >= 0.99
-
-
-def test_words_of_ones_own_are_understood_no_worse_than_by_words_alone(claims):
     assert claims["own_words"]["em"] >= max(0.75, claims["bm25"]["em"] - 0.05)
 
 
-def test_what_it_knows_stands_in_the_documents(claims):
+def test_what_it_knows_and_explains_stands_in_the_documents(claims):
     assert claims["without_documents"]["em"] <= 0.1
     assert sum(claims["changed"]["added"]) >= 2 and len(claims["changed"]["added"]) == 3
-
-
-def test_the_explanation_is_one_that_a_person_would_nod_at(claims):
     explained = claims["explained"]
     assert explained["prediction"] == "pound sterling" and explained["p"] > 5 * explained["p_null"]

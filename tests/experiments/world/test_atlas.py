@@ -70,37 +70,28 @@ def _pieces(tokenizer, text):
     return len(tokenizer.encode(text, add_special_tokens=False).ids)
 
 
-def test_counts(atlas, questions):
+def test_counts_and_lengths(atlas, questions, tokenizer):
     assert len(atlas.documents) >= 1500
     assert len(questions) >= 2000
     assert len(atlas.questions["train"]) >= 1400
     assert len(atlas.questions["dev"]) >= 100
     assert len(atlas.questions["test"]) >= 400
     assert len({q["kind"] for q in questions}) >= 12
-
-
-def test_lengths(atlas, tokenizer):
     lengths = [_pieces(tokenizer, _full(d)) for d in atlas.documents]
     assert min(lengths) >= 60
     assert max(lengths) <= 250
     assert sum(lengths) / len(lengths) < 95
     assert _pieces(tokenizer, _full(atlas.invented["document"])) >= 60
-
-
-def test_short_answers(questions, tokenizer):
     assert not {a for q in questions for a in q["answers"] if _pieces(tokenizer, a) > 10}
 
 
-def test_unique(atlas, questions):
+def test_nothing_stands_twice(atlas, questions, written):
     documents = atlas.documents
     assert len({d["id"] for d in documents}) == len(documents)
     assert len({d["text"] for d in documents}) == len(documents)
     assert len({q["id"] for q in questions}) == len(questions)
     assert [title for title, count in Counter(d["title"] for d in documents).items() if count > 1] == []
     assert [text for text, count in Counter(q["question"] for q in questions).items() if count > 1] == []
-
-
-def test_no_sentence_twice(written):
     sentences = Counter(text for _, articles in written[1] for article in articles for text in article.sentences)
     assert [text for text, count in sentences.items() if count > 1] == []
 
@@ -128,14 +119,11 @@ def test_positives_contain_answers(atlas, questions):
             assert question["answers"][0] in texts[id_], (question["id"], id_)
 
 
-def test_questions_name_their_entity(questions):
+def test_questions_name_their_entity_and_are_not_statements(questions):
     names = {e.key: bare(e.name) for domain in load_domains() for e in domain.entities}
     for question in questions:
         assert names[question["id"].rsplit("/", 2)[0]] in question["question"]
         assert question["question"].endswith("?")
-
-
-def test_questions_are_not_statements():
     for domain in load_domains():
         for kind in domain.facts.values():
             assert not set(kind.questions) & set(kind.statements)
@@ -165,7 +153,7 @@ def test_separate_answers():
     assert [q["id"] for q in splits["test"]] == ["d/7/k/0", "d/8/k/0"]
 
 
-def test_deterministic(tmp_path):
+def test_the_atlas_is_its_seed_s(tmp_path, atlas):
     digests = []
     for name in ("a", "b"):
         write_atlas(tmp_path / name)
@@ -177,9 +165,6 @@ def test_deterministic(tmp_path):
     }  # fmt: skip
     lines = (tmp_path / "a" / "documents.jsonl").read_text(encoding="utf-8").splitlines()
     assert set(json.loads(lines[0])) == {"id", "title", "text"}
-
-
-def test_seed_matters(atlas):
     countries = next(domain for domain in load_domains() if domain.name == "countries")
     texts = {document["text"] for document in atlas.documents}
     assert not {article.text for article in write_domain(countries, Ledger(1))} <= texts
@@ -201,13 +186,21 @@ def test_pound_sterling(atlas):
     assert len(set(found)) >= 2
 
 
-def test_tables_name_source_and_licence():
+def test_tables_have_sources_and_wordings_and_are_listed():
     for domain in load_domains():
         notes = (
             resources.files("realm.experiments.world").joinpath("tables", f"{domain.name}.csv").read_text(encoding="utf-8").splitlines()[:2]
         )
         assert [note.partition(":")[0].strip("# ").lower() for note in notes] == ["source", "licence"], domain.name
         assert all(note.partition(":")[2].strip() for note in notes), domain.name
+    domains = load_domains()
+    for domain in domains:
+        _check(domain)
+    names = [slug(entity.name) for domain in domains for entity in domain.entities]
+    assert len(names) == len(set(names)), "two entities of the same name"
+    readme = resources.files("realm.experiments.world").joinpath("README.md").read_text(encoding="utf-8")
+    for domain in load_domains():
+        assert f"| {domain.name} |" in readme
 
 
 def test_invented_country_is_not_in_the_atlas(atlas, questions):
@@ -239,14 +232,6 @@ def test_bad_tables_are_refused(table, wording, message):
         _check(parse_domain("d", table, spec))
 
 
-def test_every_wording_can_be_used():
-    domains = load_domains()
-    for domain in domains:
-        _check(domain)
-    names = [slug(entity.name) for domain in domains for entity in domain.entities]
-    assert len(names) == len(set(names)), "two entities of the same name"
-
-
 def _check(domain):
     """Wordings that state and ask every fact often enough, and name columns that there are."""
     for kind in domain.facts.values():
@@ -263,9 +248,3 @@ def _check(domain):
     used = own | {f for text in (*domain.titles, *domain.intro, *domain.filler) for f in fields(text)} | set(domain.facts)
     used |= {column for column in (*domain.groups, domain.related) if column}
     assert used <= {"name", *(column for entity in domain.entities for column in entity.cells)}, domain.name
-
-
-def test_readme_lists_every_domain():
-    readme = resources.files("realm.experiments.world").joinpath("README.md").read_text(encoding="utf-8")
-    for domain in load_domains():
-        assert f"| {domain.name} |" in readme

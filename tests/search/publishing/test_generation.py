@@ -174,17 +174,6 @@ def test_networks_and_vectors_are_hashed_once_and_few_files_are_written(paths, i
     assert (again.query_embedder is not None) == (opened.query_embedder is not None) == two
 
 
-def test_foreign_parameters_are_refused(paths, inputs):
-    refresh_index(make_model(inputs), inputs, paths, step=0)
-    shutil.rmtree(paths.params / "000001")
-    with pytest.raises(SnapshotError, match="no model"):
-        open_generation(paths, inputs)
-    publish_parameters(make_model(inputs, seed=1), paths.params / "000001")
-    with pytest.raises(SnapshotError, match="not those that embedded the index") as caught:
-        open_generation(paths, inputs)
-    assert "\n" not in str(caught.value) and caught.value.cure
-
-
 def test_an_index_of_another_embedder_or_corpus_is_refused(paths, inputs, tmp_path):
     sha = refresh_index(make_model(inputs), inputs, paths, step=0).snapshot.manifest.document_embedder_sha256
     assert open_generation(paths, inputs, 1, document_embedder_sha256=sha).number == 1
@@ -198,8 +187,16 @@ def test_an_index_of_another_embedder_or_corpus_is_refused(paths, inputs, tmp_pa
         open_generation(paths, inputs, 9)
 
 
-def test_before_the_first_generation(paths, inputs):
+def test_missing_and_foreign_parameters_are_refused(paths, inputs):
     with pytest.raises(RealmError) as caught:
+        open_generation(paths, inputs)
+    assert "\n" not in str(caught.value) and caught.value.cure
+    refresh_index(make_model(inputs), inputs, paths, step=0)
+    shutil.rmtree(paths.params / "000001")
+    with pytest.raises(SnapshotError, match="no model"):
+        open_generation(paths, inputs)
+    publish_parameters(make_model(inputs, seed=1), paths.params / "000001")
+    with pytest.raises(SnapshotError, match="not those that embedded the index") as caught:
         open_generation(paths, inputs)
     assert "\n" not in str(caught.value) and caught.value.cure
 

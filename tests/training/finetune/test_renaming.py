@@ -39,9 +39,11 @@ def test_only_wordpieces_that_mostly_stand_in_spans_move(store, renaming):
     assert not expected & {special.cls, special.sep, special.mask, special.pad, special.unk}
 
 
-def test_the_draw_depends_on_the_generator_alone(renaming):
+def test_the_draw_depends_on_the_generator_and_none_changes_nothing(renaming):
     assert np.array_equal(renaming.draw(generator("a", 1)), renaming.draw(generator("a", 1)))
     assert not np.array_equal(renaming.draw(generator("a", 1)), renaming.draw(generator("a", 2)))
+    sequence = Sequence([1, 2, 3], [0, 0, 1])
+    assert rename(sequence, None) is sequence
 
 
 def test_an_answer_stays_where_it_stands(store, inputs, renaming):
@@ -56,8 +58,3 @@ def test_an_answer_stays_where_it_stands(store, inputs, renaming):
     # Equal names are equal afterwards, different ones different: what matched still matches.
     assert len(set(other.ids)) == len(set(sequence.ids))
     assert all(renamed[was] == becomes for was, becomes in zip(sequence.ids, other.ids, strict=True))
-
-
-def test_without_a_renaming_nothing_changes():
-    sequence = Sequence([1, 2, 3], [0, 0, 1])
-    assert rename(sequence, None) is sequence

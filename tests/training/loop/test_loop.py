@@ -171,18 +171,15 @@ def test_a_damaged_checkpoint_is_replaced_when_the_run_comes_by_again(tmp_path):
     assert task.calls[0] == 8
 
 
-def test_only_the_newest_checkpoints_stay_and_leftovers_go(tmp_path):
+def test_the_newest_checkpoints_stay_or_none(tmp_path):
     (tmp_path / "checkpoints" / "step-0000004.staging").mkdir(parents=True)
     options = LoopOptions(**{**vars(OPTIONS), "checkpoint_every": 2})
     train(Regression(), tmp_path, options)
     assert sorted(p.name for p in (tmp_path / "checkpoints").iterdir()) == ["step-0000010", "step-0000012"]
     directory(tmp_path).discard()
     assert not (tmp_path / "checkpoints").exists()
-
-
-def test_no_checkpoints_when_switched_off(tmp_path):
-    train(Regression(), tmp_path, LoopOptions(**{**vars(OPTIONS), "checkpoint_every": 0}))
-    assert not (tmp_path / "checkpoints").exists()
+    train(Regression(), tmp_path / "off", LoopOptions(**{**vars(OPTIONS), "checkpoint_every": 0}))
+    assert not (tmp_path / "off" / "checkpoints").exists()
 
 
 def test_another_recipe_is_refused(tmp_path):
@@ -255,16 +252,13 @@ def test_windows_without_a_valid_example_stop_the_run(tmp_path):
     assert again.calls[-1] == 11
 
 
-def test_a_stage_may_end_early_and_stays_ended(tmp_path):
+def test_a_stage_may_end_early_or_have_no_steps(tmp_path):
     assert train(Regression(ends=9), tmp_path) == 9
     task = Regression(ends=9)
     assert train(task, tmp_path) == 9 and task.calls == [8, 9]
-
-
-def test_no_steps(tmp_path):
     task = Regression()
     before = state_sha256(task.model)
-    assert train(task, tmp_path, LoopOptions(**{**vars(OPTIONS), "steps": 0})) == 0
+    assert train(task, tmp_path / "none", LoopOptions(**{**vars(OPTIONS), "steps": 0})) == 0
     assert state_sha256(task.model) == before and task.calls == [0]
 
 

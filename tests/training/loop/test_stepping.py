@@ -131,13 +131,16 @@ def test_recomputed_layers_give_the_same_gradients_dropout_included():
     assert all(torch.equal(a, b) for a, b in zip(plain, again, strict=True))
 
 
-def test_the_best_weights_are_kept(tmp_path):
+def test_the_best_weights_are_kept_and_no_number_is_the_best(tmp_path):
     train(Weighed(scores=(0.1, 0.3, 0.2, 0.9, 0.9, 0.4, 0.5)), tmp_path)
     found = shared_best(tmp_path / "checkpoints")
     assert found is not None and found[:2] == (3, 0.9)
     train(Weighed(), tmp_path / "short", steps=3)  # weights after three steps, but for the schedule
     assert [path.name for path in (tmp_path / "checkpoints").glob("best-*")] == ["best-0000003"]
     assert shared_best(tmp_path / "short/checkpoints") is None
+    best = BestWeights(tmp_path)
+    best.offer(1, math.nan, nn.Linear(1, 1))
+    assert best.state is None and shared_best(tmp_path) is None
 
 
 @pytest.mark.parametrize("killed_at", range(6))
@@ -163,12 +166,6 @@ def test_a_best_that_a_checkpoint_knows_outlives_a_better_one(tmp_path):
     train(Weighed((0.1, 0.3, 0.2, 0.1, 0.0, 0.0, 0.0)), tmp_path)
     found = shared_best(tmp_path / "checkpoints")
     assert found is not None and found[:2] == (1, 0.3)
-
-
-def test_a_score_that_is_no_number_is_no_best(tmp_path):
-    best = BestWeights(tmp_path)
-    best.offer(1, math.nan, nn.Linear(1, 1))
-    assert best.state is None and shared_best(tmp_path) is None
 
 
 def test_batches_of_steps_that_were_not_finite_are_written_down(tmp_path):

@@ -202,16 +202,13 @@ def test_collocations_are_learned_from_a_cased_script(terms_store):
     assert masked <= terms
 
 
-def test_the_default_masks_are_those_of_one_salient_span(terms_store):
+def test_default_masks_are_one_salient_span_and_longer_queries_hold_more(terms_store):
     default = MaskedSentences(terms_store, features(terms_store))
     named = MaskedSentences(terms_store, features(terms_store), salient_spans(terms_store))
     assert len(default) == len(named)
     for item in range(0, len(default), 9):
         one, two = default.query(item, generator(item)), named.query(item, generator(item))
         assert (one.ids, one.targets) == (two.ids, two.targets) and len(stretches(one.positions)) == 1
-
-
-def test_longer_queries_hold_more(terms_store):
     short, long = (MaskedSentences(terms_store, features(terms_store, n)) for n in (10, 64))
     assert short.spans < long.spans
     assert dataclasses.replace(features(terms_store), query_length=10) == short.featurizer

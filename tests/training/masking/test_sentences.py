@@ -38,7 +38,7 @@ def all_queries(sentences):
     return [sentences.query(item, Chosen(span)) for item, span in places]
 
 
-def test_the_targets_restore_the_sentence(store, featurizer):
+def test_the_targets_are_names_and_dates_and_restore_the_sentence(store, featurizer):
     sentences = MaskedSentences(store, featurizer)
     assert len(sentences) >= 6 and sentences.spans >= len(sentences)
     queries = all_queries(sentences) + [sentences.query(item, generator("test", item)) for item in range(len(sentences))]
@@ -49,9 +49,6 @@ def test_the_targets_restore_the_sentence(store, featurizer):
         row = int(store.rows_of(np.array([query.origin]))[0])
         table, body = store.sentences(row), store.token_ids(row).tolist()
         assert query.whole == body[slice(*table.tokens[query.sentence].tolist())]
-
-
-def test_masked_spans_are_names_and_dates(store, featurizer):
     masked = {store.tokenizer.decode(query.targets).lower() for query in all_queries(MaskedSentences(store, featurizer))}
     assert {"1802", "1666", "1694"} <= masked and any("kingdom" in text for text in masked)
 
@@ -146,7 +143,7 @@ def test_hiding_more_is_drawn_by_its_generator_and_leaves_the_query(store, featu
     assert before == (query.ids, query.positions, query.targets)
 
 
-def test_inverse_cloze_takes_the_sentence_out(store):
+def test_inverse_cloze_takes_the_sentence_out_at_its_rate(store):
     cloze = InverseCloze(store, keep_rate=0.0)
     multiple = [row for row in range(len(store)) if len(store.sentences(row).tokens) > 1]
     assert len(cloze) == len(multiple) == len(store) - 1
@@ -160,9 +157,6 @@ def test_inverse_cloze_takes_the_sentence_out(store):
             assert example.title == store.title_ids(row).tolist() and example.block_id == store.block_ids[row]
             drawn.add((start, end))
         assert len(drawn) == len(spans)
-
-
-def test_inverse_cloze_keeps_it_at_its_rate(store):
     assert all(InverseCloze(store, keep_rate=1.0).example(0, generator(n)).body == store.token_ids(0).tolist() for n in range(10))
     cloze, whole = InverseCloze(store, keep_rate=0.1), store.token_ids(0).tolist()
     assert 70 <= sum(cloze.example(0, generator("rate", n)).body == whole for n in range(1000)) <= 130

@@ -54,12 +54,9 @@ def test_without_the_extra(monkeypatch):
         pass
 
 
-def test_nobody_listens(cluster):
+def test_a_cluster_that_cannot_be_had_is_named(cluster, monkeypatch):
     with pytest.raises(PoolError, match=r"no Ray cluster at 127.0.0.1:1: .*refused.*ray start --address"):
         our._start(our.ray(), "127.0.0.1:1", {})
-
-
-def test_one_connection_and_our_own_settings(cluster, monkeypatch):
     with pytest.raises(PoolError, match="connected to Ray already"), connected():
         pass
     monkeypatch.setattr(our, "_imported", {})
