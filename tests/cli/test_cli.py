@@ -7,27 +7,23 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import get_args, get_type_hints
+from unittest.mock import Mock
 
 import pytest
 
 from realm.cli import groups, main, show, verbs
 
-COMMANDS = {
-    **verbs.VERBS,
-    **{f"{group} {name}": verb for group, members in groups.GROUPS.items() for name, verb in members.items()},
-}
-Say = Callable[..., Any]
+COMMANDS = {**verbs.VERBS, **{f"{group} {name}": verb for group, members in groups.GROUPS.items() for name, verb in members.items()}}
 
 
 @pytest.fixture
-def say(capsys: pytest.CaptureFixture[str]) -> Say:
+def say(capsys):
     """Runs a command that must succeed; returns the JSON object of its last line, or all it printed."""
 
-    def run(*arguments: object) -> Any:
+    def run(*arguments):
         capsys.readouterr()
         assert main([str(argument) for argument in arguments]) == 0
         out = capsys.readouterr().out
@@ -37,11 +33,11 @@ def say(capsys: pytest.CaptureFixture[str]) -> Say:
 
 
 @pytest.fixture
-def run_copy(tiny_run: Path, tmp_path: Path) -> Path:
+def run_copy(tiny_run, tmp_path):
     return shutil.copytree(tiny_run, tmp_path / "run")
 
 
-def options_of(verb: Callable[..., None]) -> str:
+def options_of(verb):
     parts = []
     for name, parameter in inspect.signature(verb).parameters.items():
         if is_dataclass(parameter.default) and not isinstance(parameter.default, type):  # options that several verbs share
@@ -53,14 +49,13 @@ def options_of(verb: Callable[..., None]) -> str:
     return " ".join(parts)
 
 
-def test_all_options_are_reviewed() -> None:
+def test_all_options_are_reviewed():
     """A change of the command line is a change of tests/cli/options.txt, which somebody reads."""
     listed = (Path(__file__).parent / "options.txt").read_text("utf-8").splitlines()
     assert [f"realm {name} {options_of(verb)}" for name, verb in COMMANDS.items()] == listed
 
 
-def test_help_is_light() -> None:
-    """What makes it fast: no help text imports a heavy library."""
+def test_help_is_light():
     done = subprocess.run([sys.executable, "-m", "realm", "--help"], capture_output=True, text=True)
     assert done.returncode == 0 and all(name.split()[0] in done.stdout for name in COMMANDS)
     code = (
@@ -74,7 +69,7 @@ def test_help_is_light() -> None:
     assert done.stdout.count("usage: realm") == len(COMMANDS)
 
 
-def test_every_parameter_is_explained() -> None:
+def test_every_parameter_is_explained():
     """In the verb's docstring, or where several verbs share it: in its type, or, for a group of options, in the group's docstring."""
     for name, verb in COMMANDS.items():
         for parameter, hint in get_type_hints(verb, include_extras=True).items():
@@ -87,29 +82,26 @@ def test_every_parameter_is_explained() -> None:
             )
 
 
-def test_usage_errors_end_with_2(capsys: pytest.CaptureFixture[str]) -> None:
+def test_usage_errors_end_with_2(capsys):
     for arguments in ([], ["nonsense"], ["eval"], ["corpus"], ["corpus", "nonsense"], ["ask", "run", "q", "--k", "many"], ["eval", "run"]):
         with pytest.raises(SystemExit) as end:
             main(arguments)
         assert end.value.code == 2 and "Traceback" not in capsys.readouterr().err
 
 
-def test_interrupted(monkeypatch: pytest.MonkeyPatch, tiny_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_interrupted(monkeypatch, tiny_run, capsys):
     import realm.runs.cached  # noqa: F401  # keeps the real function: what is imported first while it is patched would keep the patch
 
-    def interrupt(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("realm.answering.opening.open_run", interrupt)
+    monkeypatch.setattr("realm.answering.opening.open_run", Mock(side_effect=KeyboardInterrupt))
     assert main(["ask", str(tiny_run), "Who?"]) == 130
     assert capsys.readouterr().err == "interrupted; run the same command again to continue\n"
 
 
-def test_version(say: Say) -> None:
+def test_version(say):
     assert say("--version").startswith("realm 0.")
 
 
-def test_from_documents_to_an_answer(tmp_path: Path, write_tiny: Callable[[Path], Path]) -> None:
+def test_from_documents_to_an_answer(tmp_path, write_tiny):
     """The installed command itself; standard output holds nothing but the object."""
     recipe = write_tiny(tmp_path)
     command = [sys.executable, "-m", "realm", "run", str(recipe), "--out", str(tmp_path / "run"), "--set", "ict.steps=3", "--json"]
@@ -122,7 +114,7 @@ def test_from_documents_to_an_answer(tmp_path: Path, write_tiny: Callable[[Path]
     assert "steps = 3" in (tmp_path / "run" / "config.toml").read_text()
 
 
-def test_stage_by_stage(say: Say, tmp_path: Path, write_tiny: Callable[[Path], Path], tiny_run: Path) -> None:
+def test_stage_by_stage(say, tmp_path, write_tiny, tiny_run):
     """A run directory has its recipe; stage by stage makes the very weights of one `realm run`."""
     recipe, run = write_tiny(tmp_path), tmp_path / "run"
     say("run", recipe, "--out", run, "--stages", "corpus")
@@ -133,7 +125,7 @@ def test_stage_by_stage(say: Say, tmp_path: Path, write_tiny: Callable[[Path], P
     assert (run / "results" / "pretrain.json").exists()
 
 
-def test_plan(say: Say, tiny_run: Path, tmp_path: Path) -> None:
+def test_plan(say, tiny_run, tmp_path):
     recipe = tiny_run.parent / "recipe.toml"
     found = say("run", recipe, "--out", tmp_path / "new", "--plan", "--json")
     assert {"corpus", "teaches", "advice", "stages", "seconds", "memory_bytes", "disk_bytes"} <= set(found)
@@ -142,7 +134,7 @@ def test_plan(say: Say, tiny_run: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
-def test_corpus_verbs(say: Say, tmp_path: Path, write_tiny: Callable[[Path], Path]) -> None:
+def test_corpus_verbs(say, tmp_path, write_tiny):
     write_tiny(tmp_path)
     corpus = tmp_path / "corpus"
     built = say("corpus", "build", tmp_path / "docs.jsonl", "--out", corpus, "--vocab-size", 300, "--block-length", 64, "--json")
@@ -156,7 +148,7 @@ def test_corpus_verbs(say: Say, tmp_path: Path, write_tiny: Callable[[Path], Pat
     assert "answerable" in say("data", "check", tmp_path / "qa.jsonl", "--corpus", corpus)
 
 
-def test_ask(say: Say, tiny_run: Path) -> None:
+def test_ask(say, tiny_run):
     found = say("ask", tiny_run, "What is the currency of Arvad?", "--k", 3, "--json")
     assert set(found) == {"question", "answer", "p", "confidence", "abstained", "evidence", "versions", "timings_ms"}
     keys = {"doc_id", "block_id", "title", "text", "p_z", "p_span", "answer", "start", "end", "doc_start", "path", "media"}
@@ -168,7 +160,7 @@ def test_ask(say: Say, tiny_run: Path) -> None:
     assert all(f"[[{e['answer']}]]" in shown for e in found["evidence"]), "the best answer in each document is marked"
 
 
-def test_eval(say: Say, tiny_run: Path) -> None:
+def test_eval(say, tiny_run):
     found = say("eval", tiny_run, "--qa", tiny_run.parent / "qa.jsonl", "--json")
     rates = {"n", "em", "em_interval", "regex_em", "f1", "f1_interval", "recall", "recall_interval", "recall_gold", "reader_oracle"}
     rates |= {"risk_coverage", "calibration_error", "coverage", "selective_em"}
@@ -194,7 +186,7 @@ def test_explain_alone_and_beside_another_run(say, tiny_run):
     assert f"{tiny_run}: p(y|x)" in say("explain", tiny_run, text, "--k", 4, "--baseline", tiny_run).replace("\n", "")
 
 
-def test_documents_added_later(say: Say, run_copy: Path, tiny_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_documents_added_later(say, run_copy, tiny_run, capsys):
     say("corpus", "add", run_copy / "corpus", tiny_run.parent / "more.jsonl")
     assert main(["ask", str(run_copy), "What is the currency of Novaria?"]) == 0
     assert "1 blocks of the corpus are not searchable yet" in capsys.readouterr().err
@@ -209,12 +201,12 @@ def test_documents_added_later(say: Say, run_copy: Path, tiny_run: Path, capsys:
     assert "Novaria" in say("index", "search", run_copy, "Novaria", "--k", 13)
 
 
-def test_report(say: Say, run_copy: Path) -> None:
+def test_report(say, run_copy):
     (run_copy / "report.html").unlink()
     assert say("report", run_copy).strip() == str(run_copy / "report.html") and (run_copy / "report.html").is_file()
 
 
-def test_a_run_without_a_reader(say: Say, run_copy: Path, tiny_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_without_a_reader(say, run_copy, tiny_run, capsys):
     shutil.rmtree(run_copy / "stages" / "finetune")
     assert main(["ask", str(run_copy), "Who?"]) == 2
     error = capsys.readouterr().err
@@ -225,12 +217,10 @@ def test_a_run_without_a_reader(say: Say, run_copy: Path, tiny_run: Path, capsys
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_that_native_code_makes_another_error_of_is_that_signal(
-    number: signal.Signals, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_signal_that_native_code_makes_another_error_of_is_that_signal(number, code, monkeypatch, capsys):
     """safetensors says "could not determine the shape" where one finds it loading; elsewhere such an error is an error."""
 
-    def loading(arguments: list[str]) -> None:
+    def loading(arguments):
         try:
             if arguments == ["signalled"]:
                 signal.raise_signal(number)
@@ -238,7 +228,7 @@ def test_a_signal_that_native_code_makes_another_error_of_is_that_signal(
             raise ValueError("could not determine the shape")
 
     monkeypatch.setattr("realm.cli._dispatch", loading)
-    ordinary: Any = signal.SIG_DFL if number == signal.SIGTERM else signal.default_int_handler
+    ordinary = signal.SIG_DFL if number == signal.SIGTERM else signal.default_int_handler
     before = signal.signal(number, ordinary)  # a library that another test used may have a handler of its own
     try:
         assert main(["signalled"]) == code and "run the same command again" in capsys.readouterr().err
@@ -250,7 +240,7 @@ def test_a_signal_that_native_code_makes_another_error_of_is_that_signal(
 
 
 @pytest.mark.parametrize("columns", [80, 120])
-def test_help_fits_the_terminal(columns: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_fits_the_terminal(columns, monkeypatch, capsys):
     """No line of any verb's help is longer than the terminal is wide, and no type is shown as ``{None}|PATH``, no default as ``None``."""
     monkeypatch.setenv("COLUMNS", str(columns))
     for name in ["", *COMMANDS]:
@@ -265,8 +255,7 @@ def test_help_fits_the_terminal(columns: int, monkeypatch: pytest.MonkeyPatch, c
         ), name
 
 
-def test_evidence_is_printed_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """A document's own line ends would break the list of evidence."""
+def test_evidence_is_printed_on_one_line(capsys):
     text = "Council\n\nSofia\nMoretti chairs it.\nTwelve sit in it."
     evidence = {"doc_id": "council.md", "title": "Council", "path": [], "p_z": 1.0, "text": text, "start": 9, "end": 22}
     show.answer({"question": "Who chairs it?", "answer": "Sofia Moretti", "p": 0.9, "evidence": [evidence]})

@@ -2,12 +2,9 @@
 
 import json
 import tomllib
-from collections.abc import Callable
 from dataclasses import replace
 from html import escape
 from importlib.resources import files
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +13,7 @@ from realm.errors import RunError
 from realm.experiments import demo
 from realm.experiments.world.atlas import DEMO_DOMAINS, build_atlas
 from realm.progress import Progress
-from realm.recipe import Recipe, build_recipe
+from realm.recipe import build_recipe
 from realm.runs.run import run_recipe
 
 QUIET = Progress(quiet=True)
@@ -24,11 +21,11 @@ CLAIMS = ["before", "documents", "questions", "own_words", "bm25", "without_docu
 
 
 @pytest.fixture(scope="module")
-def pointing(tmp_path_factory: pytest.TempPathFactory, small_atlas: Callable[..., None]) -> Path:
+def pointing(tmp_path_factory, small_atlas):
     """A tiny model that has learnt, hardly, to point in the countries."""
     root = tmp_path_factory.mktemp("pointing")
     small_atlas(root / "atlas", domains=("countries",))
-    values: dict[str, Any] = {
+    values = {
         "run": {"threads": 1, "device": "cpu"},
         "corpus": {"sources": ["atlas/documents.jsonl"], "vocab_size": 900},
         "model": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32, "projection": 16, "span_hidden": 16},
@@ -42,15 +39,13 @@ def pointing(tmp_path_factory: pytest.TempPathFactory, small_atlas: Callable[...
 
 
 @pytest.fixture
-def small(pointing: Path, small_atlas: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The demo's own recipe with fewer steps, over that model."""
+def small(pointing, small_atlas, monkeypatch):
     bundled = demo.demo_recipe
 
-    def recipe_of(directory: Path, **choices: Any) -> Recipe:
+    def recipe_of(directory, **choices):
         recipe = bundled(directory, **choices)
         pretrain = replace(recipe.pretrain, steps=4, reader_first=2, batch=4, held_out=4)
-        finetune = replace(recipe.finetune, steps=2)
-        run = replace(recipe.run, threads=1)
+        finetune, run = replace(recipe.finetune, steps=2), replace(recipe.run, threads=1)
         return replace(recipe, model=replace(recipe.model, body=str(pointing)), pretrain=pretrain, finetune=finetune, run=run)
 
     monkeypatch.setattr(demo, "demo_recipe", recipe_of)
@@ -58,8 +53,8 @@ def small(pointing: Path, small_atlas: Callable[..., None], monkeypatch: pytest.
 
 
 @pytest.mark.usefixtures("small")
-def test_every_claim_is_measured_and_told(tmp_path: Path) -> None:
-    told: list[demo.Claim] = []
+def test_every_claim_is_measured_and_told(tmp_path):
+    told = []
     summary = demo.run_demo(tmp_path / "demo", progress=QUIET, show=told.append)
     assert [claim.name for claim in told] == CLAIMS == list(summary["claims"])
     assert all(claim.says.endswith((".", ":")) for claim in told)
@@ -79,7 +74,7 @@ def test_every_claim_is_measured_and_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_the_command_tells_each_claim(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_tells_each_claim(tmp_path, capsys):
     assert main(["demo", "--dir", str(tmp_path / "demo")]) == 0
     shown = capsys.readouterr().out
     assert "Before any training" in shown and "Nothing was trained." in shown and "report.html" in shown
@@ -87,12 +82,12 @@ def test_the_command_tells_each_claim(tmp_path: Path, capsys: pytest.CaptureFixt
         demo.run_demo(tmp_path / "demo", progress=QUIET, show=lambda claim: None, changes={"run": {"seed": 1}})
 
 
-def test_the_long_demo_and_its_changes_are_recipes(tmp_path: Path) -> None:
+def test_the_long_demo_and_its_changes_are_recipes(tmp_path):
     short, long = demo.demo_recipe(tmp_path), demo.demo_recipe(tmp_path, long=True, changes={"run": {"seed": 3}})
     assert long.pretrain.steps > short.pretrain.steps and long.finetune.steps > short.finetune.steps and long.run.seed == 3
 
 
-def test_sixty_questions_in_other_words_have_answers_in_the_atlas() -> None:
+def test_sixty_questions_in_other_words_have_answers_in_the_atlas():
     written = tomllib.loads((files("realm.experiments.world") / "own_words.toml").read_text("utf-8"))
     asked = {f"{domain}/{name}": text for domain, own in written.items() for name, text in own.items()}
     tests = {q["id"].rpartition("/")[0]: q for q in build_atlas(domains=DEMO_DOMAINS).questions["test"]}

@@ -2,7 +2,6 @@
 
 import ast
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,30 +34,29 @@ BOUNDS = {
 }
 
 
-def files(root: Path) -> list[Path]:
+def files(root):
     return sorted(root.rglob("*.py"))
 
 
-def name_of(path: Path) -> str:
+def name_of(path):
     return str(path.relative_to(ROOT))
 
 
-def lines(root: Path) -> Counter[str]:
+def lines(root):
     return Counter({name_of(path): path.read_text("utf-8").count("\n") for path in files(root)})
 
 
-def options(listed: str) -> Counter[str]:
-    """The options of each verb in tests/cli/options.txt."""
+def options(listed):
     return Counter({line.partition(" --")[0]: line.count(" --") for line in listed.splitlines()})
 
 
-def keys(source: str) -> Counter[str]:
+def keys(source):
     """The keys of each section of a recipe: the fields of the dataclasses named ...Config."""
     sections = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name.endswith("Config")]
     return Counter({section.name: sum(isinstance(part, ast.AnnAssign) for part in section.body) for section in sections})
 
 
-def docstrings(source: str) -> list[str]:
+def docstrings(source):
     """Every docstring of a module, those of constants and fields too."""
     bodies = [
         node.body
@@ -69,11 +67,11 @@ def docstrings(source: str) -> list[str]:
     return [value.value for value in values if isinstance(value, ast.Constant) and isinstance(value.value, str)]
 
 
-def questions(source: str) -> int:
+def questions(source):
     return sum(text.split()[0].strip(",;:.") in QUESTION_WORDS for text in docstrings(source) if text.strip())
 
 
-def long_docstrings(source: str) -> int:
+def long_docstrings(source):
     """The functions whose docstring has no example and takes more than three times the lines of their code."""
     count = 0
     for node in ast.walk(ast.parse(source)):
@@ -83,11 +81,11 @@ def long_docstrings(source: str) -> int:
     return count
 
 
-def in_each_module(count: Callable[[str], int]) -> Counter[str]:
+def in_each_module(count):
     return Counter({name_of(path): count(path.read_text("utf-8")) for path in files(SOURCE)})
 
 
-MEASURES: dict[str, Callable[[], Counter[str]]] = {
+MEASURES = {
     "lines of source": lambda: lines(SOURCE),
     "modules": lambda: Counter(name_of(path.parent) for path in files(SOURCE)),
     "lines of tests": lambda: lines(TESTS),
@@ -102,18 +100,18 @@ MEASURES: dict[str, Callable[[], Counter[str]]] = {
 
 
 @pytest.mark.parametrize("what", BOUNDS)
-def test_bound(what: str) -> None:
+def test_bound(what):
     found, bound = MEASURES[what](), BOUNDS[what]
     value = max(found.values()) if what == "files in a folder" else found.total()
     worst = ", ".join(f"{place} ({count})" for place, count in found.most_common(NAMED) if count)
     assert value <= bound.in_force, f"{what}: {value}, at most {bound.in_force} (asked: {bound.asked}). The most: {worst}"
 
 
-def test_no_bound_is_below_what_is_asked() -> None:
+def test_no_bound_is_below_what_is_asked():
     assert set(MEASURES) == set(BOUNDS) and all(bound.in_force >= bound.asked for bound in BOUNDS.values())
 
 
-def test_the_counts() -> None:
+def test_the_counts():
     assert options("realm a X --b=1 --c\nrealm d e\n") == {"realm a X": 2, "realm d e": 0}
     assert keys("class AConfig:\n    'doc'\n    b: int = 0\n    c: str\n    def d(self): ...\nclass B:\n    e: int\n") == {"AConfig": 2}
     functions = 'def f():\n    """Whatever."""\nclass C:\n    """How it is."""\n    b: int\n    """Where."""'

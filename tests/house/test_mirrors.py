@@ -21,7 +21,7 @@ EXCEPTIONS = {
 }
 
 
-def mirrors(file: Path) -> bool:
+def mirrors(file):
     """Whether a module, or a folder of modules, has the name of a test file of the same folder."""
     module = SOURCE / file.parent / file.stem.removeprefix("test_")
     return module.is_dir() or module.with_suffix(".py").is_file()

@@ -2,23 +2,19 @@
 
 import json
 import shutil
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from realm.cli import main
 
-Say = Callable[..., Any]
 SHAPE = ("--context", "16", "--stride", "8", "--column", "source=en", "--column", "target=de")
 
 
 @pytest.fixture
-def say(capsys: pytest.CaptureFixture[str]) -> Say:
+def say(capsys):
     """Runs a command that must succeed; returns the JSON object of its last line."""
 
-    def run(*arguments: object) -> Any:
+    def run(*arguments):
         capsys.readouterr()
         assert main([*map(str, arguments), "--json"]) == 0
         captured = capsys.readouterr()
@@ -29,10 +25,10 @@ def say(capsys: pytest.CaptureFixture[str]) -> Say:
 
 
 @pytest.fixture
-def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+def refused(capsys):
     """Runs a command that must end in one line and exit code 2; returns that line."""
 
-    def run(*arguments: object) -> str:
+    def run(*arguments):
         capsys.readouterr()
         assert main([*map(str, arguments)]) == 2
         captured = capsys.readouterr()
@@ -43,7 +39,7 @@ def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     return run
 
 
-def test_from_a_model_to_a_text(say: Say, tmp_path: Path, kind: str, model_directories: dict[str, Path], text_files: Path) -> None:
+def test_from_a_model_to_a_text(say, tmp_path, kind, model_directories, text_files):
     if kind == "translation":
         pytest.importorskip("sacrebleu")
     source = text_files / ("docs.jsonl" if kind == "causal" else "pairs.jsonl")
@@ -72,7 +68,7 @@ def test_from_a_model_to_a_text(say: Say, tmp_path: Path, kind: str, model_direc
     assert told["text"] == "the cat" and told["settings"]["a"] == 0.9
 
 
-def test_plain_output(tmp_path: Path, model_directories: dict[str, Path], text_files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plain_output(tmp_path, model_directories, text_files, capsys):
     """Without --json: facts on standard output, the forecast and progress on standard error."""
     arguments = ["knn", "build", model_directories["causal"], text_files / "docs.jsonl", "--out", tmp_path / "d", *SHAPE]
     assert main([str(argument) for argument in arguments]) == 0
@@ -81,12 +77,12 @@ def test_plain_output(tmp_path: Path, model_directories: dict[str, Path], text_f
 
 
 @pytest.fixture
-def store(tmp_path: Path, say: Say, model_directories: dict[str, Path], text_files: Path) -> Path:
+def store(tmp_path, say, model_directories, text_files):
     say("knn", "build", model_directories["causal"], text_files / "docs.jsonl", "--out", tmp_path / "store", *SHAPE)
     return tmp_path / "store"
 
 
-def test_bad_builds(refused: Callable[..., str], tmp_path: Path, model_directories: dict[str, Path], text_files: Path) -> None:
+def test_bad_builds(refused, tmp_path, model_directories, text_files):
     causal, pairs = model_directories["causal"], model_directories["translation"]
     docs, out = text_files / "docs.jsonl", ("--out", tmp_path / "new")
     assert "no layer 'mlp'" in (line := refused("knn", "build", causal, docs, *out, "--layer", "mlp")) and "transformer.h.1.mlp" in line
@@ -101,7 +97,7 @@ def test_bad_builds(refused: Callable[..., str], tmp_path: Path, model_directori
     assert not (tmp_path / "new" / "datastore.json").exists()
 
 
-def test_bad_uses(refused: Callable[..., str], store: Path, tmp_path: Path, model_directories: dict[str, Path], text_files: Path) -> None:
+def test_bad_uses(refused, store, tmp_path, model_directories, text_files):
     held_out = text_files / "held_out.jsonl"
     assert "a = 1.5 is outside 0 to 1" in refused("knn", "eval", store, held_out, "--a", 1.5)
     assert "temperature = 0.0" in refused("knn", "generate", store, "the cat", "--temperature", 0)
@@ -112,8 +108,7 @@ def test_bad_uses(refused: Callable[..., str], store: Path, tmp_path: Path, mode
     assert "tokens = 0 must be at least 1" in refused("knn", "generate", store, "the cat", "--tokens", 0)
     assert "the model reads at most 32" in refused("knn", "generate", store, "the cat", "--tokens", 40)
     other = shutil.copytree(model_directories["causal"], tmp_path / "other")
-    text = (other / "tokenizer.json").read_text("utf-8")
-    (other / "tokenizer.json").write_text(text.replace('"cat"', '"cow"'), "utf-8")
+    (other / "tokenizer.json").write_text((other / "tokenizer.json").read_text("utf-8").replace('"cat"', '"cow"'), "utf-8")
     assert "another tokenizer" in refused("knn", "eval", store, held_out, "--model", other)
     keys = store / "index" / "000001" / "vectors-00000.npy"
     keys.write_bytes(keys.read_bytes()[:-10])

@@ -2,8 +2,6 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -15,8 +13,6 @@ from realm.documents.store.blocks import BlockStore
 from realm.documents.store.manifest import current_version, writer_lock
 from realm.errors import CorpusError
 from realm.storage import locks as locking
-
-Change = Callable[[Path], object]
 
 
 def content(corpus):

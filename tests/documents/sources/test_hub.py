@@ -2,7 +2,6 @@
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,13 +13,13 @@ ROWS = {"id": [1, 2, 3], "title": ["A", None, "C"], "text": ["One.", "Two.", " "
 
 
 @pytest.fixture
-def datasets() -> Any:
+def datasets():
     module = pytest.importorskip("datasets")
     module.disable_progress_bars()
     return module
 
 
-def test_a_saved_dataset(tmp_path: Path, datasets: Any) -> None:
+def test_a_saved_dataset(tmp_path, datasets):
     folder = tmp_path / "saved"
     datasets.Dataset.from_dict(ROWS).save_to_disk(str(folder))
     for options in (SourceOptions(), SourceOptions(format="datasets")):
@@ -33,7 +32,7 @@ def test_a_saved_dataset(tmp_path: Path, datasets: Any) -> None:
         list(iter_documents(folder, SourceOptions(text_column="body")))
 
 
-def test_splits(tmp_path: Path, datasets: Any) -> None:
+def test_splits(tmp_path, datasets):
     part = datasets.Dataset.from_dict({"text": ["One."]})
     datasets.DatasetDict({"train": part}).save_to_disk(str(tmp_path / "one"))
     assert [record.doc_id for record in iter_documents(tmp_path / "one") if isinstance(record, SourceDocument)] == ["one#1"]
@@ -43,18 +42,18 @@ def test_splits(tmp_path: Path, datasets: Any) -> None:
     assert len(list(iter_documents(tmp_path / "two" / "test"))) == 1
 
 
-def test_a_damaged_dataset(tmp_path: Path, datasets: Any) -> None:
+def test_a_damaged_dataset(tmp_path, datasets):
     (tmp_path / "state.json").write_text("{")
     with pytest.raises(DataError, match=r"cannot load this dataset: ") as error:
         list(iter_documents(tmp_path))
     assert "\n" not in str(error.value)
 
 
-def test_a_streamed_dataset(datasets: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_streamed_dataset(datasets, monkeypatch):
     """What the hub would give, without the hub: the name's parts reach the library, rows come one by one."""
-    asked: list[Any] = []
+    asked = []
 
-    def load_dataset(*parts: Any, **named: Any) -> Any:
+    def load_dataset(*parts, **named):
         asked.append((parts, named))
         rows = datasets.Dataset.from_dict(ROWS).to_iterable_dataset()
         return rows if named["split"] else datasets.IterableDatasetDict({"train": rows})
@@ -69,7 +68,7 @@ def test_a_streamed_dataset(datasets: Any, monkeypatch: pytest.MonkeyPatch) -> N
     assert all(named["streaming"] is True and "trust_remote_code" not in named for _, named in asked)
 
 
-def test_the_hub_is_not_there(datasets: Any) -> None:
+def test_the_hub_is_not_there(datasets):
     with pytest.raises(DataError, match=r"hf:nobody/nothing: cannot load this dataset: .*Check the name") as error:
         list(iter_documents(Path("hf:nobody/nothing")))
     assert "\n" not in str(error.value)
@@ -78,7 +77,7 @@ def test_the_hub_is_not_there(datasets: Any) -> None:
 @pytest.mark.parametrize(
     "name", ["a:b:c:d", "", "../x", "../x/y", "./x", "x/..", "/etc/x", "x/y/z", "json", "parquet", "~/x", "owner/", "owner/na me", "a\\b"]
 )
-def test_what_is_no_name_of_the_hub(datasets: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_what_is_no_name_of_the_hub(datasets, tmp_path, monkeypatch, name):
     """A lone name may be a reader of the library, which would take what lies in the directory."""
     (tmp_path / "here").mkdir()
     (tmp_path / "x").mkdir()
@@ -90,7 +89,7 @@ def test_what_is_no_name_of_the_hub(datasets: Any, tmp_path: Path, monkeypatch: 
         list(iter_documents(Path(f"hf:{name}")))
 
 
-def test_a_folder_is_not_read_for_the_hub(datasets: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_is_not_read_for_the_hub(datasets, tmp_path, monkeypatch):
     folder = tmp_path / "owner" / "name"
     folder.mkdir(parents=True)
     (folder / "rows.jsonl").write_text('{"text": "What nobody asked for."}\n')
@@ -100,7 +99,7 @@ def test_a_folder_is_not_read_for_the_hub(datasets: Any, tmp_path: Path, monkeyp
             list(iter_documents(Path(f"hf:{name}")))
 
 
-def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(MissingExtra, match=r"needs the extra 'datasets'"):
         list(hub.read_dataset(Path("hf:owner/name"), SourceOptions()))

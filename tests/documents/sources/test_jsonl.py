@@ -1,8 +1,6 @@
 """JSON documents: one a line, over several lines, in a list; compressed; and every kind of bad record."""
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -11,33 +9,26 @@ from realm.documents.records import Rejected, SourceDocument
 from realm.documents.sources import SourceOptions, iter_documents
 from realm.errors import ConfigError, DataError
 
-Pack = Callable[[Path, bytes], None]
-
 ROWS = [{"id": "a", "title": "A", "text": "Alpha."}, {"id": 7, "text": "Beta."}]
 LINES = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
 MANY = b"".join(json.dumps({"id": i, "text": f"text {i * 7919}"}).encode() + b"\n" for i in range(40_000))
 
 
-def kinds(path: Path) -> list[tuple[str, int]]:
-    """(id or reason, line) of each record."""
+def kinds(path):
     return [(record.doc_id if isinstance(record, SourceDocument) else record.reason, record.line) for record in iter_documents(path)]
 
 
 @pytest.mark.parametrize(
     "name", ["d.jsonl", "d.ndjson", "D.JSONL", "d.jsonl.gz", "d.jsonl.xz", "d.jsonl.zst", "d.jsonl.bz2", "wrong.jsonl.gz", "no-ending"]
 )
-def test_jsonl(tmp_path: Path, pack: Pack, name: str) -> None:
-    path = tmp_path / name
-    data = b"\xef\xbb\xbf" + LINES + b"\n  \n"
+def test_jsonl(tmp_path, pack, name):
+    path, data = tmp_path / name, b"\xef\xbb\xbf" + LINES + b"\n  \n"
     path.write_bytes(data) if name.startswith("wrong") else pack(path, data)
-    assert list(iter_documents(path)) == [
-        SourceDocument("a", "A", "Alpha.", str(path), 1),
-        SourceDocument("7", "", "Beta.", str(path), 2),
-    ]
+    assert list(iter_documents(path)) == [SourceDocument("a", "A", "Alpha.", str(path), 1), SourceDocument("7", "", "Beta.", str(path), 2)]
 
 
 @pytest.mark.parametrize("compression", ["gz", "xz", "zst", "bz2"])
-def test_compression_is_seen_without_the_ending(tmp_path: Path, pack: Pack, compression: str) -> None:
+def test_compression_is_seen_without_the_ending(tmp_path, pack, compression):
     path = tmp_path / f"d.{compression}"
     pack(path, LINES)
     for name in ("renamed.jsonl", "renamed"):
@@ -46,41 +37,31 @@ def test_compression_is_seen_without_the_ending(tmp_path: Path, pack: Pack, comp
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32"])
-def test_byte_order_marks(tmp_path: Path, encoding: str) -> None:
+def test_byte_order_marks(tmp_path, encoding):
     path = tmp_path / "d.jsonl"
     text = json.dumps({"id": "é", "text": "Schnee fällt. 雪."}, ensure_ascii=False) + "\n"
     path.write_bytes((("\ufeff" if encoding.endswith("e") else "") + text + text).encode(encoding))
     assert [record.text for record in iter_documents(path) if isinstance(record, SourceDocument)] == ["Schnee fällt. 雪."] * 2
 
 
-def test_damaged_utf16(tmp_path: Path) -> None:
+def test_damaged_utf16(tmp_path):
     path = tmp_path / "d.jsonl"
     path.write_bytes(LINES.decode().encode("utf-16")[:-1])
     assert kinds(path)[-1][0] == "invalid utf-16"
 
 
-@pytest.mark.parametrize(
-    ("line", "reason"),
-    [
-        (b"{not json", "bad json"),
-        (b"[" * 100_000, "bad json"),
-        (b'{"a":' * 100_000, "bad json"),
-        (b'{"id": ' + b"9" * 5000 + b"}", "bad json"),
-        (b"\0\0\0", "bad json"),
-        (b'{"id": "x", "text": "a\0b"}', "bad json"),
-        (b"[1]", "not an object"),
-        (b'{"text": "t"}', "missing id"),
-        (b'{"id": "  ", "text": "t"}', "empty id"),
-        (b'{"id": "x"}', "empty text"),
-        (b'{"id": "x", "text": " \\n\\t\\u00a0"}', "empty text"),
-        (b'{"id": "x", "text": 5}', "id, title or text is not a string"),
-        (b'{"id": "x", "title": {}, "text": ["t"]}', "id, title or text is not a string"),
-        (b'{"id": true, "text": "t"}', "id, title or text is not a string"),
-        (b'{"id": "x", "text": "\xff"}', "invalid utf-8"),
-        (b'{"id": "x", "text": "\xed\xa0\x80"}', "invalid utf-8"),
-    ],
-)
-def test_bad_rows_are_named_and_the_rest_is_read(tmp_path: Path, line: bytes, reason: str) -> None:
+@pytest.mark.parametrize(("line", "reason"), [
+    (b"{not json", "bad json"), (b"[" * 100_000, "bad json"), (b'{"a":' * 100_000, "bad json"),
+    (b'{"id": ' + b"9" * 5000 + b"}", "bad json"), (b"\0\0\0", "bad json"),
+    (b'{"id": "x", "text": "a\0b"}', "bad json"), (b"[1]", "not an object"), (b'{"text": "t"}', "missing id"),
+    (b'{"id": "  ", "text": "t"}', "empty id"), (b'{"id": "x"}', "empty text"),
+    (b'{"id": "x", "text": " \\n\\t\\u00a0"}', "empty text"),
+    (b'{"id": "x", "text": 5}', "id, title or text is not a string"),
+    (b'{"id": "x", "title": {}, "text": ["t"]}', "id, title or text is not a string"),
+    (b'{"id": true, "text": "t"}', "id, title or text is not a string"),
+    (b'{"id": "x", "text": "\xff"}', "invalid utf-8"), (b'{"id": "x", "text": "\xed\xa0\x80"}', "invalid utf-8"),
+])  # fmt: skip
+def test_bad_rows_are_named_and_the_rest_is_read(tmp_path, line, reason):
     path = tmp_path / "d.jsonl"
     path.write_bytes(LINES + line + b"\n" + LINES)
     records = list(iter_documents(path))
@@ -89,7 +70,7 @@ def test_bad_rows_are_named_and_the_rest_is_read(tmp_path: Path, line: bytes, re
 
 
 @pytest.mark.parametrize("name", ["d.jsonl.gz", "d.jsonl.xz", "d.jsonl.zst", "d.jsonl.bz2"])
-def test_truncated_compressed_file(tmp_path: Path, pack: Pack, name: str) -> None:
+def test_truncated_compressed_file(tmp_path, pack, name):
     path = tmp_path / name
     pack(path, MANY if name.endswith("bz2") else MANY[: len(MANY) // 2])  # bz2 gives whole blocks of 900 kB only
     path.write_bytes(path.read_bytes()[:-20_000])
@@ -99,7 +80,7 @@ def test_truncated_compressed_file(tmp_path: Path, pack: Pack, name: str) -> Non
     assert all(isinstance(record, SourceDocument) for record in records[:-1])
 
 
-def test_no_memory_for_a_long_line(tmp_path: Path, pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_memory_for_a_long_line(tmp_path, pack, monkeypatch):
     """A line over the limit is skipped in pieces: no read is larger than the limit, and what follows is there."""
     monkeypatch.setattr(streams, "LINE_LIMIT", 2**16)
     monkeypatch.setattr(streams, "_BUFFER", 2**14)
@@ -114,7 +95,7 @@ def test_no_memory_for_a_long_line(tmp_path: Path, pack: Pack, monkeypatch: pyte
         ]  # fmt: skip
 
 
-def test_the_limit_bounds_memory(tmp_path: Path) -> None:
+def test_the_limit_bounds_memory(tmp_path):
     """100 MB in one line, packed to 100 kB: the memory that reading takes stays near the limit."""
     import gzip
     import tracemalloc
@@ -134,21 +115,20 @@ def test_the_limit_bounds_memory(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("indent", [None, 0, 2])
 @pytest.mark.parametrize("head", [b"", b"\xef\xbb\xbf", b"\n\n "])
-def test_a_list_of_objects(tmp_path: Path, indent: int | None, head: bytes) -> None:
+def test_a_list_of_objects(tmp_path, indent, head):
     path = tmp_path / "d.json"
     path.write_bytes(head + json.dumps(ROWS, indent=indent).encode())
-    lines = {None: [1, 1], 0: [2, 7], 2: [2, 7]}[indent]
-    offset = head.count(b"\n")
+    lines, offset = {None: [1, 1], 0: [2, 7], 2: [2, 7]}[indent], head.count(b"\n")
     assert kinds(path) == [("a", lines[0] + offset), ("7", lines[1] + offset)]
 
 
-def test_pretty_printed_objects(tmp_path: Path) -> None:
+def test_pretty_printed_objects(tmp_path):
     path = tmp_path / "d.jsonl"
     path.write_text("\n".join(json.dumps(row, indent=4) for row in ROWS))
     assert kinds(path) == [("a", 1), ("7", 6)]
 
 
-def test_a_list_larger_than_a_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_larger_than_a_piece(tmp_path, monkeypatch):
     """Values that pieces cut, at every border, against the whole file read at once."""
     rows = [{"id": f"é{i}", "text": "雪 " * (i * 37 % 200) + "end."} for i in range(300)]
     path = tmp_path / "d.json"
@@ -162,34 +142,31 @@ def test_a_list_larger_than_a_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert [record.line for record in records] == [3 + 4 * i - 1 for i in range(300)]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (b'[{"id": "a", "text": "t"},\n{"id": "b", oops},\n{"id": "c", "text": "t"}]', [("a", 1), ("bad json", 2)]),
-        (b'[{"id": "a", "text": "t"},\n{"id": "b", "te', [("a", 1), ("bad json", 2)]),
-        (b'[{"id": "a", "text": "t"}, 5,\n{"id": "b", "text": "t\xff"}]', [("a", 1), ("not an object", 1), ("invalid utf-8", 2)]),
-        (b'[{"id": "a", "text": "t"},\n' + b"[" * 50_000, [("a", 1)]),
-    ],
-)
-def test_bad_lists(tmp_path: Path, text: bytes, expected: list[tuple[str, int]]) -> None:
+@pytest.mark.parametrize(("text", "expected"), [
+    (b'[{"id": "a", "text": "t"},\n{"id": "b", oops},\n{"id": "c", "text": "t"}]', [("a", 1), ("bad json", 2)]),
+    (b'[{"id": "a", "text": "t"},\n{"id": "b", "te', [("a", 1), ("bad json", 2)]),
+    (b'[{"id": "a", "text": "t"}, 5,\n{"id": "b", "text": "t\xff"}]', [("a", 1), ("not an object", 1), ("invalid utf-8", 2)]),
+    (b'[{"id": "a", "text": "t"},\n' + b"[" * 50_000, [("a", 1)]),
+])  # fmt: skip
+def test_bad_lists(tmp_path, text, expected):
     (tmp_path / "d.json").write_bytes(text)
     assert kinds(tmp_path / "d.json") == expected
 
 
-def test_a_broken_list_is_given_up_at_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_list_is_given_up_at_the_limit(tmp_path, monkeypatch):
     monkeypatch.setattr(streams, "LINE_LIMIT", 2**14)
     monkeypatch.setattr(streams, "_BUFFER", 2**12)
     (tmp_path / "d.json").write_bytes(b'[{"id": "a", "text": "t"},\n{"id": "b", "text": "' + b"x" * 2**20)
     assert kinds(tmp_path / "d.json") == [("a", 1), ("line or document too long", 2)]
 
 
-def test_rows_without_ids_are_named_by_file_and_line(tmp_path: Path) -> None:
+def test_rows_without_ids_are_named_by_file_and_line(tmp_path):
     path = tmp_path / "d.jsonl"
     path.write_text('{"text": "One."}\n\n{"title": "T", "text": "Two."}\n')
     assert kinds(path) == [("d.jsonl#1", 1), ("d.jsonl#3", 3)]
 
 
-def test_columns(tmp_path: Path) -> None:
+def test_columns(tmp_path):
     path = tmp_path / "d.jsonl"
     path.write_text('{"key": 1, "head": "H", "body": "One.", "text": "no"}\n{"key": 2, "body": "Two."}\n')
     options = SourceOptions(id_column="key", title_column="head", text_column="body")

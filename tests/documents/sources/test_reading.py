@@ -4,9 +4,8 @@ import gzip
 import json
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,9 +13,8 @@ import pytest
 
 from realm.cli import main
 from realm.documents.ingest.builder import build_corpus
-from realm.documents.records import Record, SourceDocument
+from realm.documents.records import SourceDocument
 from realm.documents.store.blocks import BlockStore
-from realm.documents.workers import Workers
 from realm.errors import DataError
 
 Make = Callable[[Path], Path]
@@ -29,12 +27,12 @@ ROWS = [
 COLUMNS = {name: [row[name] for row in ROWS] for name in ("id", "title", "text")}
 
 
-def jsonl(path: Path) -> Path:
+def jsonl(path):
     path.write_text("".join(json.dumps(row) + "\n" for row in ROWS), "utf-8")
     return path
 
 
-def table(path: Path, delimiter: str, order: tuple[str, ...]) -> Path:
+def table(path, delimiter, order):
     import csv
 
     with open(path, "w", newline="", encoding="utf-8") as file:
@@ -44,29 +42,29 @@ def table(path: Path, delimiter: str, order: tuple[str, ...]) -> Path:
     return path
 
 
-def json_list(root: Path) -> Path:
+def json_list(root):
     (root / "d.json").write_text(json.dumps(ROWS, indent=1), "utf-8")
     return root / "d.json"
 
 
-def packed(root: Path) -> Path:
+def packed(root):
     (root / "d.jsonl.gz").write_bytes(gzip.compress(jsonl(root / "plain").read_bytes()))
     return root / "d.jsonl.gz"
 
 
-def parquet(root: Path) -> Path:
+def parquet(root):
     pq.write_table(pa.table(COLUMNS), root / "d.parquet")
     return root / "d.parquet"
 
 
-def beir(root: Path) -> Path:
+def beir(root):
     (root / "qrels").mkdir()
     rows = [{"_id": row["id"], "title": row["title"], "text": row["text"]} for row in ROWS]
     (root / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     return root
 
 
-def texts(root: Path) -> Path:
+def texts(root):
     """A .txt, a .md and an .html; ids and titles are those of files."""
     pytest.importorskip("trafilatura")
     (root / "a.txt").write_text(ROWS[0]["text"], "utf-8")
@@ -77,19 +75,19 @@ def texts(root: Path) -> Path:
     return root
 
 
-def page(row: dict[str, str]) -> str:
+def page(row):
     paragraphs = "".join(f"<p>{part}</p>" for part in row["text"].split("\n\n"))
     return f"<html><head><meta charset='utf-8'><title>{row['title']}</title></head><body><article>{paragraphs}</article></body></html>"
 
 
-def saved_dataset(root: Path) -> Path:
+def saved_dataset(root):
     datasets = pytest.importorskip("datasets")
     datasets.disable_progress_bars()
     datasets.Dataset.from_dict(COLUMNS).save_to_disk(str(root / "saved"))
     return root / "saved"
 
 
-def archive(root: Path) -> Path:
+def archive(root):
     import io
 
     pytest.importorskip("trafilatura")
@@ -103,10 +101,8 @@ def archive(root: Path) -> Path:
     return root / "news.warc.gz"
 
 
-def documents(corpus: Path) -> dict[str, tuple[str, str]]:
-    """Title and words of each document, from its blocks."""
-    store = BlockStore.open(corpus)
-    found: dict[str, tuple[str, str]] = {}
+def documents(corpus):
+    store, found = BlockStore.open(corpus), {}
     for block in map(store.block, range(len(store))):
         title, text = found.get(block.doc_id, (block.title, ""))
         found[block.doc_id] = (title, f"{text} {block.text}".strip())
@@ -116,43 +112,39 @@ def documents(corpus: Path) -> dict[str, tuple[str, str]]:
 EXPECTED = {row["id"]: (row["title"], " ".join(row["text"].replace("\u200f", "").split())) for row in ROWS}
 
 
-def renamed(**ids: str) -> dict[str, tuple[str, str]]:
+def renamed(**ids):
     return {ids[key]: value for key, value in EXPECTED.items()}
 
 
-KINDS: dict[str, tuple[Make, dict[str, tuple[str, str]]]] = {
-    "jsonl": (lambda root: jsonl(root / "d.jsonl"), EXPECTED),
-    "jsonl.gz": (packed, EXPECTED),
+KINDS = {
+    "jsonl": (lambda root: jsonl(root / "d.jsonl"), EXPECTED), "jsonl.gz": (packed, EXPECTED),
     "json list": (json_list, EXPECTED),
     "csv": (lambda root: table(root / "d.csv", ",", ("title", "text", "id")), EXPECTED),
     "tsv of DPR": (lambda root: table(root / "psgs.tsv", "\t", ("id", "text", "title")), EXPECTED),
-    "parquet": (parquet, EXPECTED),
-    "beir": (beir, EXPECTED),
-    "dataset": (saved_dataset, EXPECTED),
+    "parquet": (parquet, EXPECTED), "beir": (beir, EXPECTED), "dataset": (saved_dataset, EXPECTED),
     "folder": (texts, {**renamed(a="a.txt", b="b.md", c="c.html"), "a.txt": ("a", EXPECTED["a"][1])}),
     "warc": (archive, renamed(a="http://n.org/a", b="http://n.org/b", c="http://n.org/c")),
-}
-SMALL: dict[str, Any] = {"vocab_size": 300, "block_length": 64}
+}  # fmt: skip
+SMALL = {"vocab_size": 300, "block_length": 64}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_gives_the_same_corpus(tmp_path: Path, kind: str) -> None:
+def test_every_kind_gives_the_same_corpus(tmp_path, kind):
     make, expected = KINDS[kind]
     (tmp_path / "source").mkdir()
-    source = make(tmp_path / "source")
-    manifest = build_corpus([source], tmp_path / "corpus", **SMALL)
+    manifest = build_corpus([make(tmp_path / "source")], tmp_path / "corpus", **SMALL)
     assert documents(tmp_path / "corpus") == expected
     assert manifest.rejected == {}
 
 
 @pytest.mark.parametrize("name", ["dump.xml", "dump.xml.bz2", "dump.xml.gz", "<mediawiki"])
-def test_a_dump_goes_to_its_reader(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def read_wikidump(path: Path, workers: Workers | None) -> Iterator[Record]:
+def test_a_dump_goes_to_its_reader(tmp_path, name, monkeypatch):
+    def read_wikidump(path, workers):
         for row in ROWS:
             yield SourceDocument(row["id"], row["title"], row["text"], str(path), 1)
 
     module = types.ModuleType("realm.documents.wiki.dump")
-    module.read_wikidump = read_wikidump  # type: ignore[attr-defined]
+    module.read_wikidump = read_wikidump
     monkeypatch.setitem(sys.modules, "realm.documents.wiki.dump", module)
     path = tmp_path / name.strip("<")
     path.write_text('<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/">')
@@ -160,7 +152,7 @@ def test_a_dump_goes_to_its_reader(tmp_path: Path, name: str, monkeypatch: pytes
     assert documents(tmp_path / "corpus") == EXPECTED
 
 
-def test_several_sources_of_mixed_kinds(tmp_path: Path) -> None:
+def test_several_sources_of_mixed_kinds(tmp_path):
     """Read in the order given; of one id in two sources the first stays, the second is counted with its file and line."""
     first = tmp_path / "first.csv"
     first.write_text("id,text\na,From the table.\nx,Only here.\n")
@@ -179,7 +171,7 @@ def test_several_sources_of_mixed_kinds(tmp_path: Path) -> None:
     assert listed == [{"path": str(second), "line": 1, "reason": "duplicate id"}]
 
 
-def test_every_bad_record_is_listed_and_strict_stops(tmp_path: Path) -> None:
+def test_every_bad_record_is_listed_and_strict_stops(tmp_path):
     """Bad records of several kinds of source in one build: counted by reason, listed as file and line, the rest built."""
     root = tmp_path / "in"
     (root / "texts").mkdir(parents=True)
@@ -201,17 +193,10 @@ def test_every_bad_record_is_listed_and_strict_stops(tmp_path: Path) -> None:
     assert list(found) == ["a", "s", "../../up", "d.txt"] and found["s"][1] == "A lone \ufffd surrogate."
     listed = [json.loads(line) for line in (tmp_path / "corpus" / "rejected.jsonl").read_text("utf-8").splitlines()]
     assert [(Path(row["path"]).name, row["line"], row["reason"]) for row in listed] == [
-        ("a.jsonl", 2, "bad json"),
-        ("a.jsonl", 5, "empty id"),
-        ("a.jsonl", 6, "missing id"),
-        ("a.jsonl", 7, "duplicate id"),
-        ("b.csv", 2, "invalid utf-8"),
-        ("b.csv", 3, "empty text"),
-        ("b.csv", 4, "empty text"),
-        ("loop", 0, "link to a folder"),
-        ("c.txt", 0, "binary data"),
-        ("e.jsonl", 0, "empty file"),
-    ]
+        ("a.jsonl", 2, "bad json"), ("a.jsonl", 5, "empty id"), ("a.jsonl", 6, "missing id"), ("a.jsonl", 7, "duplicate id"),
+        ("b.csv", 2, "invalid utf-8"), ("b.csv", 3, "empty text"), ("b.csv", 4, "empty text"),
+        ("loop", 0, "link to a folder"), ("c.txt", 0, "binary data"), ("e.jsonl", 0, "empty file"),
+    ]  # fmt: skip
     assert sum(manifest.rejected.values()) == 10
     assert sorted(path.name for path in tmp_path.iterdir()) == ["corpus", "in"]  # an id is a name, never a path
     with pytest.raises(DataError, match=r"a\.jsonl:2: bad json. Repair the record"):
@@ -220,7 +205,7 @@ def test_every_bad_record_is_listed_and_strict_stops(tmp_path: Path) -> None:
         build_corpus([root / "texts"], tmp_path / "strict", strict=True, **SMALL)
 
 
-def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line(tmp_path, capsys):
     (tmp_path / "d.data").write_text("key;body\n1;One thing.\n2;Another thing.\n")
     named = ["--format", "csv", "--column", "id=key", "--column", "text=body"]
     assert main(["corpus", "build", str(tmp_path / "d.data"), "--out", str(tmp_path / "corpus"), "--vocab-size", "300", *named]) == 0

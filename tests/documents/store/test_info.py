@@ -2,9 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,18 +15,11 @@ from realm.documents.store.blocks import BlockStore
 from realm.documents.store.manifest import read_manifest
 from realm.errors import DataError
 
-WriteJsonl = Callable[[str, Sequence[Any]], Path]
-CityRows = Callable[..., list[dict[str, Any]]]
-Say = Callable[..., str]
-
 
 @pytest.fixture
-def say(capsys: pytest.CaptureFixture[str]) -> Say:
-    """Runs a command that must succeed; its standard output."""
-
-    def run(*arguments: object) -> str:
-        code = main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
+def say(capsys):
+    def run(*arguments):
+        code, captured = main([str(argument) for argument in arguments]), capsys.readouterr()
         assert code == 0, captured.err
         return captured.out
 
@@ -36,10 +27,10 @@ def say(capsys: pytest.CaptureFixture[str]) -> Say:
 
 
 @pytest.fixture
-def refused(capsys: pytest.CaptureFixture[str]) -> Say:
+def refused(capsys):
     """Runs a command that must end in one line and exit code 2; that line."""
 
-    def run(*arguments: object) -> str:
+    def run(*arguments):
         assert main([str(argument) for argument in arguments]) == 2
         *progress, error = capsys.readouterr().err.splitlines()
         assert error.startswith("error: ") and not any("error" in line for line in progress)
@@ -49,14 +40,13 @@ def refused(capsys: pytest.CaptureFixture[str]) -> Say:
 
 
 @pytest.fixture
-def corpus(write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: Path) -> Path:
+def corpus(write_jsonl, city_rows, tmp_path):
     build_corpus([write_jsonl("docs.jsonl", city_rows(6))], tmp_path / "corpus", vocab_size=300, block_length=64)
     return tmp_path / "corpus"
 
 
-def test_show_marks_spans(say: Say, corpus: Path) -> None:
-    shown = say("corpus", "show", corpus, "doc-2")
-    assert "On [[3 March 1969]] the pound sterling was used in [[Rome]]." in shown
+def test_show_marks_spans(say, corpus):
+    assert "On [[3 March 1969]] the pound sterling was used in [[Rome]]." in say("corpus", "show", corpus, "doc-2")
     found = json.loads(say("corpus", "show", corpus, "doc-2", "--json").splitlines()[-1])
     assert set(found) == {"id", "blocks"}
     for block in found["blocks"]:
@@ -65,7 +55,7 @@ def test_show_marks_spans(say: Say, corpus: Path) -> None:
         assert all(sentence["text"] in block["text"] for sentence in block["sentences"])
 
 
-def test_show_source(say: Say, corpus: Path, tmp_path: Path, city_rows: CityRows) -> None:
+def test_show_source(say, corpus, tmp_path, city_rows):
     source, row = tmp_path / "docs.jsonl", city_rows(3)[2]
     assert f"{source}:3\n" in say("corpus", "show", corpus, "doc-2", "--source")
     found = json.loads(say("corpus", "show", corpus, "doc-2", "--source", "--json").splitlines()[-1])["source"]
@@ -80,7 +70,7 @@ def test_show_source(say: Say, corpus: Path, tmp_path: Path, city_rows: CityRows
     assert f"{source}: the source no longer exists. Put it back" in shown and "[[Rome]]" in shown
 
 
-def test_every_kind_of_source_is_read_again(tmp_path: Path, write_jsonl: WriteJsonl) -> None:
+def test_every_kind_of_source_is_read_again(tmp_path, write_jsonl):
     folder = tmp_path / "folder" / "deep"
     folder.mkdir(parents=True)
     (folder / "one.md").write_text("# Title\n\nThis is about London.")
@@ -103,7 +93,7 @@ def test_every_kind_of_source_is_read_again(tmp_path: Path, write_jsonl: WriteJs
     assert source_name("a/b\udce9") == "a/b\\xe9" and source_name("café") == "café"
 
 
-def test_show_source_reads_as_the_build_did(say: Say, tmp_path: Path, write_jsonl: WriteJsonl) -> None:
+def test_show_source_reads_as_the_build_did(say, tmp_path, write_jsonl):
     csv = tmp_path / "table.csv"
     csv.write_text('key;"name";body\nk1;Oslo;"A text; about Oslo."\nk2;Rome;A text about Rome.\n')
     named = ["--column", "id=key", "--column", "title=name", "--column", "text=body"]
@@ -133,7 +123,7 @@ def test_show_source_reads_as_the_build_did(say: Say, tmp_path: Path, write_json
     assert [entry.first_id for entry in readings] == [0, 2, 3, 5]
 
 
-def test_remove_by_file(say: Say, refused: Say, corpus: Path, tmp_path: Path) -> None:
+def test_remove_by_file(say, refused, corpus, tmp_path):
     ids = tmp_path / "ids.txt"
     ids.write_text("\ufeffdoc-1\n\n  doc-3  \r\n")
     found = json.loads(say("corpus", "remove", corpus, "doc-0", "--ids", ids, "--json").splitlines()[-1])
@@ -148,7 +138,7 @@ def test_remove_by_file(say: Say, refused: Say, corpus: Path, tmp_path: Path) ->
     assert BlockStore.open(corpus).documents() == ["doc-2", "doc-4", "doc-5"]
 
 
-def test_update_verb(say: Say, refused: Say, corpus: Path, write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: Path) -> None:
+def test_update_verb(say, refused, corpus, write_jsonl, city_rows, tmp_path):
     rows = city_rows(8)
     rows[1]["text"] = "Nothing is left."
     updated = say("corpus", "update", corpus, write_jsonl("new.jsonl", rows), "--json")
@@ -160,7 +150,7 @@ def test_update_verb(say: Say, refused: Say, corpus: Path, write_jsonl: WriteJso
     assert BlockStore.open(corpus).version == 2
 
 
-def test_other_mistakes(refused: Say, corpus: Path, tmp_path: Path) -> None:
+def test_other_mistakes(refused, corpus, tmp_path):
     assert "no document 'doc-9'" in refused("corpus", "show", corpus, "doc-9")
     for verb in (["remove", tmp_path, "x"], ["compact", tmp_path], ["update", tmp_path, tmp_path / "docs.jsonl"], ["show", tmp_path, "x"]):
         assert "no corpus here" in refused("corpus", *verb)

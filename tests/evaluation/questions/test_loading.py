@@ -5,8 +5,6 @@ import gzip
 import io
 import json
 import lzma
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,12 +16,12 @@ from realm.models.types import Question
 HTML = "<p>Written by <b>Ren&eacute; &amp; Co</b> in <i>1969</i>, later by a very long list of many other people.</p>"
 
 
-def span(html: str, words: str, tokens: int) -> dict[str, int]:
+def span(html, words, tokens):
     start = html.encode().index(words.encode())
     return {"start_byte": start, "end_byte": start + len(words.encode()), "start_token": 3, "end_token": 3 + tokens}
 
 
-def natural(name: int, spans: list[dict[str, int]], **more: Any) -> dict[str, Any]:
+def natural(name, spans, **more):
     annotations = [{"long_answer": {"start_token": 0, "end_token": 20}, "short_answers": spans, "yes_no_answer": "NONE"}]
     return {"annotations": annotations, "document_html": HTML, "question_text": f"question {name}", "example_id": name, **more}
 
@@ -60,11 +58,11 @@ SQUAD_READ = Question("s1", "What?", ("gold",), context="gold and gold", title="
 OWN = {"question": "Who?", "answers": ["A", "B"], "positive_ids": ["d"]}
 
 
-def lines(*rows: Any) -> str:
+def lines(*rows):
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
-def table(rows: list[list[str]], delimiter: str) -> str:
+def table(rows, delimiter):
     out = io.StringIO()
     csv.writer(out, delimiter=delimiter, lineterminator="\n").writerows(rows)
     return out.getvalue()
@@ -130,7 +128,7 @@ PUBLISHED = {
 
 
 @pytest.mark.parametrize("case", PUBLISHED)
-def test_each_is_recognised_and_read(tmp_path: Path, case: str) -> None:
+def test_each_is_recognised_and_read(tmp_path, case):
     name, text, format, questions = PUBLISHED[case]
     path = tmp_path / name
     path.write_text(text, "utf-8")
@@ -145,7 +143,7 @@ def test_each_is_recognised_and_read(tmp_path: Path, case: str) -> None:
         assert load_questions(packed) == questions
 
 
-def test_what_is_no_open_question_is_counted(tmp_path: Path) -> None:
+def test_what_is_no_open_question_is_counted(tmp_path):
     for case, skipped in (
         ("natural", {"no short answer of at most 5 tokens": 2}),
         ("squad", {"the question has no answer in its paragraph": 1}),
@@ -159,11 +157,10 @@ def test_what_is_no_open_question_is_counted(tmp_path: Path) -> None:
         read_questions(path)
 
 
-def test_columns_have_names(tmp_path: Path) -> None:
+def test_columns_have_names(tmp_path):
     path = tmp_path / "mine.csv"
     path.write_text("nr;frage;antwort\n1;Wer?;A | B\n", "utf-8")
-    options = QuestionOptions("csv", "frage", "antwort", "nr", "|")
-    assert load_questions(path, options) == [Question("1", "Wer?", ("A", "B"))]
+    assert load_questions(path, QuestionOptions("csv", "frage", "antwort", "nr", "|")) == [Question("1", "Wer?", ("A", "B"))]
     rows = tmp_path / "mine.jsonl"
     rows.write_text(lines({"frage": "Wer?", "antwort": ["A"], "nr": 5}), "utf-8")
     assert load_questions(rows, QuestionOptions("", "frage", "antwort", "nr")) == [Question("5", "Wer?", ("A",))]
@@ -194,7 +191,7 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("name", "text", "line", "problem"), BROKEN)
-def test_broken_files(tmp_path: Path, name: str, text: str, line: int, problem: str) -> None:
+def test_broken_files(tmp_path, name, text, line, problem):
     path = tmp_path / name
     path.write_text(text, "utf-8")
     with pytest.raises(DataError) as caught:
@@ -202,7 +199,7 @@ def test_broken_files(tmp_path: Path, name: str, text: str, line: int, problem: 
     assert str(caught.value).startswith(f"{path}:{line}: {problem}") and caught.value.cure and "\n" not in str(caught.value)
 
 
-def test_options_that_cannot_be(tmp_path: Path) -> None:
+def test_options_that_cannot_be(tmp_path):
     with pytest.raises(ConfigError, match="no question format 'yaml'"):
         QuestionOptions("yaml")
     path = tmp_path / "q.csv"
@@ -214,12 +211,12 @@ def test_options_that_cannot_be(tmp_path: Path) -> None:
             load_questions(write(tmp_path / "x.bin", "\x00[{]},;\t'"), QuestionOptions(format))
 
 
-def write(path: Path, text: str) -> Path:
+def write(path, text):
     path.write_text(text, "utf-8")
     return path
 
 
-def test_converted(tmp_path: Path) -> None:
+def test_converted(tmp_path):
     sources = [write(tmp_path / PUBLISHED[case][0], PUBLISHED[case][1]) for case in ("natural", "curatedtrec", "own")]
     found = convert_questions(sources, tmp_path / "out.jsonl")
     assert found == {"questions": 4, "dev_questions": 0, "skipped": {"no short answer of at most 5 tokens": 2}}
@@ -230,7 +227,7 @@ def test_converted(tmp_path: Path) -> None:
     assert not (tmp_path / "never.jsonl").exists()
 
 
-def test_the_split_of_webquestions_is_the_papers(data_dir: Path, tmp_path: Path) -> None:
+def test_the_split_of_webquestions_is_the_papers(data_dir, tmp_path):
     """3,778 official training questions: 3,417 to train on and 361 to develop on, as ORQA and REALM say."""
     pytest.importorskip("farmhash")
     sources = [data_dir / "webquestions" / f"{name}.jsonl.xz" for name in ("train", "dev")]
@@ -240,7 +237,7 @@ def test_the_split_of_webquestions_is_the_papers(data_dir: Path, tmp_path: Path)
     assert sorted(q.id for q in train + dev) == sorted(q.id for source in sources for q in load_questions(source))
 
 
-def test_the_split_hashes_the_text_as_it_stands(tmp_path: Path) -> None:
+def test_the_split_hashes_the_text_as_it_stands(tmp_path):
     farmhash = pytest.importorskip("farmhash")
     texts = [f" Wer war der {n}. König? " for n in range(200)]
     path = write(tmp_path / "q.jsonl", lines(*({"id": t, "question": t, "answers": ["A"]} for t in texts)))
@@ -252,22 +249,19 @@ def test_the_split_hashes_the_text_as_it_stands(tmp_path: Path) -> None:
         convert_questions([one], tmp_path / "a.jsonl", dev=tmp_path / "b.jsonl")
 
 
-def test_the_split_needs_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_split_needs_its_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "farmhash", None)
     path = write(tmp_path / "q.jsonl", lines(OWN))
     with pytest.raises(MissingExtra, match=r"realm-qa\[eval\]"):
         convert_questions([path], tmp_path / "a.jsonl", dev=tmp_path / "b.jsonl")
 
 
-def test_every_question_file_of_the_data_directory(data_dir: Path) -> None:
+def test_every_question_file_of_the_data_directory(data_dir):
     counts = {
-        "nq_open/dev_visible": ("jsonl", 1803),
-        "nq_open/efficientqa_dev": ("jsonl", 1800),
-        "webquestions/test_visible": ("jsonl", 1016),
-        "curatedtrec/dev": ("jsonl", 133),
-        "triviaqa/test_visible": ("jsonl", 5654),
-        "squad/qa_dev": ("jsonl", 2163),
-    }
+        "nq_open/dev_visible": ("jsonl", 1803), "nq_open/efficientqa_dev": ("jsonl", 1800),
+        "webquestions/test_visible": ("jsonl", 1016), "curatedtrec/dev": ("jsonl", 133),
+        "triviaqa/test_visible": ("jsonl", 5654), "squad/qa_dev": ("jsonl", 2163),
+    }  # fmt: skip
     for name, expected in counts.items():
         found = read_questions(data_dir / f"{name}.jsonl.xz")
         assert (found.format, len(found.questions)) == expected

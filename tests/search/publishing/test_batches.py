@@ -10,17 +10,16 @@ from realm.search.publishing.batches import embed_blocks
 
 
 @given(st.lists(st.integers(0, 50), max_size=60), st.integers(1, 200), st.integers(0, 2**32 - 1))
-def test_rows_keep_their_order_and_batches_their_bound(lengths: list[int], budget: int, seed: int) -> None:
+def test_rows_keep_their_order_and_batches_their_bound(lengths, budget, seed):
     sizes = np.array(lengths, np.int64)
-    rows = np.random.default_rng(seed).permutation(len(sizes))[: len(sizes) // 2 + 1]
-    batches: list[list[int]] = []
-    seen: list[tuple[int, int]] = []
+    rows, batches = np.random.default_rng(seed).permutation(len(sizes))[: len(sizes) // 2 + 1], []
+    seen = []
 
-    def embed(batch: list[int]) -> torch.Tensor:
+    def embed(batch):
         batches.append(batch)
         return torch.tensor([[row, sizes[row]] for row in batch], dtype=torch.float64, requires_grad=True)
 
-    def progress(done: int, total: int) -> None:
+    def progress(done, total):
         seen.append((done, total))
 
     result = embed_blocks(embed, sizes, rows, tokens_per_batch=budget, progress=progress)
@@ -33,7 +32,7 @@ def test_rows_keep_their_order_and_batches_their_bound(lengths: list[int], budge
     assert longest == sorted(longest, reverse=True)
 
 
-def test_bad_embeddings_are_refused() -> None:
+def test_bad_embeddings_are_refused():
     lengths, rows = np.array([3, 4, 5]), np.array([2, 0])
     with pytest.raises(SnapshotError, match="row 0 is not finite"):
         embed_blocks(lambda batch: torch.tensor([[0.0 if row else torch.nan] for row in batch]), lengths, rows)
