@@ -1,7 +1,4 @@
-"""Everything that is shown in a browser, examined by axe-core: contrast, names, roles, order; light and dark, on a desk and on a phone.
-
-`make test-browser` fetches axe-core from npm into .venv/axe; REALM_AXE names another copy of axe.min.js. Otherwise the tests are skipped.
-"""
+"""Everything shown in a browser, examined by axe-core ($REALM_AXE, or as `make test-browser` fetches it): light, dark, desk and phone."""
 
 import json
 import os

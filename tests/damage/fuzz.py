@@ -1,9 +1,4 @@
-"""One chunk of cases, run as a process of its own, so that a crash by a signal is an outcome, too.
-
-    python -m damage.fuzz WORLD WORK SEED FIRST COUNT     (with tests/ on the path)
-
-writes two lines of JSON for each case: {"begun"}, and {"case", "outcome", "said"}.
-"""
+"""One chunk of cases as a process: `python -m damage.fuzz WORLD WORK SEED FIRST COUNT`; two lines of JSON for each, begun and outcome."""
 
 import faulthandler
 import json

@@ -1,5 +1,4 @@
-"""Chinese and Korean questions answered from a published body of each family that multilingual ones belong to: random weights in small,
-with a tokenizer of its kind. What the tokenizer makes of text without spaces must lead back to the characters of the document."""
+"""Chinese and Korean answers from a body of each multilingual family: wordpieces lead back to the characters of the document."""
 
 import json
 

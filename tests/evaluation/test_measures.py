@@ -1,9 +1,4 @@
-"""Right or wrong as Google's open-QA evaluation says (google-research/language, language/orqa/utils/eval_utils.py), on tricky pairs.
-
-The judge below was written from that script's description, not from our code: answers are brought to NFD, then lower case, then lose the
-characters of string.punctuation, then the words a, an and the, then surplus white space; patterns are matched at the start of the raw
-prediction with IGNORECASE, UNICODE and MULTILINE, and one that does not compile is wrong; of several references the best counts.
-"""
+"""Right or wrong as Google's open-QA evaluation says (language/orqa/utils/eval_utils.py), by a judge written from its description."""
 
 import json
 import re

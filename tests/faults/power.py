@@ -36,10 +36,7 @@ Changes = dict[tuple[int, str], int | None]
 
 @dataclass
 class Node:
-    """A file, with its bytes whenever they were seen to be others and which of them was synced last (-1: none); or a directory.
-
-    ``held`` is a descriptor: a number of the file system is not given to another file as long as one is open.
-    """
+    """A file with the bytes it had, and which were synced last (-1: none), or a directory; ``held`` keeps its number its own."""
 
     held: int
     is_directory: bool
@@ -50,13 +47,7 @@ class Node:
 
 
 class PowerCuts:
-    """Follows one directory while it is in use: a context manager around the call that publishes. All that is there before is durable.
-
-    Attributes:
-        kills: what a process killed before each call leaves, and the call.
-        states: what else a power cut before the end may leave, and the call that it came before.
-        promised: what one after the end of the call may leave: what was published must be in it.
-    """
+    """Follows one directory: states that kills, cuts before the end, and cuts after it (``promised``) may leave, each with its call."""
 
     def __init__(self, root: Path, patch: pytest.MonkeyPatch):
         self._root, self._patch, self._rng = root, patch, random.Random(0)

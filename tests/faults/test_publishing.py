@@ -1,8 +1,4 @@
-"""The power is cut, the process killed or a call refused at every moment of everything that is published, and of a repair.
-
-What a reader finds is the old state or the new one, and the new one once the call has returned; a refusal is one line; and whatever is
-left, the next call goes on from there and leaves nothing half-written.
-"""
+"""Power cut, process killed or call refused at every moment: the old state or the new one, one line, and the next call goes on."""
 
 import errno
 import inspect

@@ -1,8 +1,4 @@
-"""The tutorials, done: their commands run in their order, over files such as they speak of.
-
-What needs a cluster, several processes or a published checkpoint has tests of its own (ranks, pool, published).
-test_readme.py tests that every command line of the documents parses.
-"""
+"""The tutorials, done: their commands run in their order, over files such as they speak of."""
 
 import io
 import json

@@ -1,7 +1,4 @@
-"""Numerical parity with transformers 4.40.2's REALM classes: a table per class, and one JSON line at the end. `make parity` runs it.
-
-Exit code 1 when a difference is above its bound.
-"""
+"""Numerical parity with transformers 4.40.2's REALM classes (`make parity`): a table, a JSON line, exit code 1 above a bound."""
 
 import argparse
 import json
@@ -35,10 +32,7 @@ def collect(directory: Path) -> Rows:
 
 
 def table(rows: Rows) -> str:
-    """One line a class, precision and group: how many quantities, how many zero in both, the worst and its name.
-
-    "rounds" is how far the published side's own float32 results are from its float64 ones, at worst.
-    """
+    """One line a class, precision and group: quantities, zeros, the worst; "rounds" is the published float32 against its float64."""
     columns = f"{'tensors':>7s} {'zero':>5s} {'worst':>9s} {'bound':>7s} {'rounds':>9s}  worst tensor"
     lines = [f"{'class':10s} {'precision':9s} {'group':10s} {columns}"]
     for (kind, precision, group), found in rows.items():

@@ -16,10 +16,7 @@ ROUNDING = 1e4
 
 @dataclass(frozen=True)
 class Difference:
-    """One quantity: ``value`` is max|a - b| / max|b|, 0 where both sides are zero and inf where only one is, or a shape differs.
-
-    ``rounding`` is how far the published side alone is from its own float64 result, by the same measure.
-    """
+    """``value`` is max|a - b| / max|b|, inf where only one side is zero; ``rounding`` the published side against its own float64."""
 
     group: str
     name: str

@@ -1,8 +1,4 @@
-"""Do the published classes read what we export? Runs in the parity environment's Python on one directory a class.
-
-Each holds config.json and model.safetensors as we export them, and expected.safetensors with the weights that they came from. Prints one
-JSON object: class -> names missing, unexpected and differing after ``from_pretrained``.
-"""
+"""Do the published classes read what we export? In the parity environment; prints class -> names missing, unexpected, differing."""
 
 import json
 import sys

@@ -1,7 +1,4 @@
-"""The claim itself, on the demo's part of the atlas: REALM pre-training finds more gold documents than ICT alone, without any question.
-
-Minutes on two cores for each seed: `make test-slow`.
-"""
+"""On the demo's part of the atlas pre-training finds more gold documents than ICT alone, without a question; minutes a seed."""
 
 import json
 

@@ -22,13 +22,7 @@ class Killed(BaseException):
 
 
 class Regression(Task):
-    """Linear regression with dropout and noisy data: every random source must come back for a resume to be exact.
-
-    Args:
-        killed_at: step inside which the process dies.
-        broken: steps whose gradients are not finite.
-        empty: steps without a valid example.
-    """
+    """Linear regression with dropout and noisy data that dies in step ``killed_at``: each random source must come back."""
 
     name = "toy"
 

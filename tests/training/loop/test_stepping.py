@@ -221,8 +221,7 @@ def _gradient_there(weight):
 
 
 class Regression(Task):
-    """Linear regression with dropout; in ``broken`` steps the loss is not finite, in ``empty`` ones nothing is valid, in one of two parts
-    of ``half`` ones neither."""
+    """Linear regression with dropout; losses not finite in ``broken`` steps, nothing valid in ``empty`` ones and in a part of ``half``."""
 
     name = "toy"
 

@@ -11,11 +11,7 @@ NICENESS = "RAY_worker_niceness"
 
 
 def processes(marker, *without):
-    """Number and command of every process, zombies aside, whose environment has ``marker`` and none of the others.
-
-    An environment is read once: at the moment when a process becomes another program it looks empty. Ray's processes give themselves
-    titles, which are written over the beginning of the environment: where that is no name any more, nothing can be said of the rest.
-    """
+    """Number and command of every process, zombies aside, whose environment has ``marker`` and none of the others."""
     found = {}
     for entry in Path("/proc").glob("[0-9]*"):
         try:
