@@ -72,8 +72,9 @@ def one_line(said):
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs /proc")
+@pytest.mark.parametrize("counts", [(0, 2, 6, 15, ENOUGH), pytest.param((1, 3, 4, 8, 11, 20, ENOUGH), marks=pytest.mark.slow)], ids=str)
 @pytest.mark.parametrize("name", COMMANDS)
-def test_too_few_descriptors(name, run, tiny_run, tmp_path):
+def test_too_few_descriptors(name, counts, run, tiny_run, tmp_path):
     if name == "index build":
         assert main(["corpus", "add", str(run / "corpus"), str(tiny_run.parent / "more.jsonl")]) == 0
     if name == "finetune":
@@ -83,7 +84,7 @@ def test_too_few_descriptors(name, run, tiny_run, tmp_path):
     command = [word.format(**places) for word in COMMANDS[name]]
     assert main(command) == 0  # what is loaded once is loaded here
     expected, failed = tree(run), 0
-    for count in (0, 1, 2, 3, 4, 6, 8, 11, 15, 20, ENOUGH):
+    for count in counts:
         restore(run, before)
         code, said = with_few(count, says, *command), says.read_text(errors="replace")
         failed += code != 0

@@ -56,34 +56,34 @@ def found_in(example, root):
 
 
 def losses(example, place, fault, most, *, goes_on=GOES_ON):
+    """Each state in which something is lost, as it is found."""
     start = place / "start"
     start.mkdir(parents=True)
     example.prepare(start)
     old = found_in(example, shutil.copytree(start, place / "old"))
-    return _after_power(example, place, old, most, goes_on) if fault == POWER else _after_errors(example, place, old, fault, most)
+    yield from _after_power(example, place, old, most, goes_on) if fault == POWER else _after_errors(example, place, old, fault, most)
 
 
 def _after_power(example, place, old, most, goes_on):
     with pytest.MonkeyPatch.context() as patch, PowerCuts(place / "start", patch) as cuts:
         example.change(place / "start")
-    new, wrong = found_in(example, place / "start"), []
+    new = found_in(example, place / "start")
     for number, (tree, when, promised) in enumerate(cuts.sample(most)):
         root = cuts.write(tree, place / "state")
         found, after = found_in(example, root), "promised, " if promised else ""
         if found != new and (promised or found != old):
-            wrong.append(f"{after}before {when}: {str(found)[:300]}")
+            yield f"{after}before {when}: {str(found)[:300]}"
         elif promised and not example.promised(root):
-            wrong.append(f"promised, before {when}: not as promised")
+            yield f"promised, before {when}: not as promised"
         elif number % most < goes_on:
-            wrong += [f"{after}before {when}{what}" for what in stuck(example, root, again=found == old and old != new, new=new)]
+            yield from (f"{after}before {when}{what}" for what in stuck(example, root, again=found == old and old != new, new=new))
         shutil.rmtree(root)
-    return wrong
 
 
 def _after_errors(example, place, old, kind, most):
     warm = Path(shutil.copytree(place / "start", place / "warm"))
     example.change(warm)  # what is loaded once is not counted
-    new, wrong = found_in(example, warm), []
+    new = found_in(example, warm)
     with failing_at(kind, 1 << 60) as failing:
         example.change(Path(shutil.copytree(place / "start", place / "counted")))
     for nth in random.Random(kind).sample(range(failing.calls), min(most, failing.calls)):
@@ -95,14 +95,13 @@ def _after_errors(example, place, old, kind, most):
                 error = raised
         found, said = found_in(example, Path(shutil.copytree(root, place / "looked"))), f"{nth}, {failing.failed}"
         if found not in (old, new) or (error is None and found != new):
-            wrong.append(f"{said}: {'' if error is None else repr(error)[:100]} {str(found)[:300]}")
+            yield f"{said}: {'' if error is None else repr(error)[:100]} {str(found)[:300]}"
         elif problem := wrong_with(error):
-            wrong.append(f"{said}: {problem}")
+            yield f"{said}: {problem}"
         else:
-            wrong += [f"{said}{what}" for what in stuck(example, root, again=found == old and old != new, new=new)]
+            yield from (f"{said}{what}" for what in stuck(example, root, again=found == old and old != new, new=new))
         for left in (root, place / "looked"):
             shutil.rmtree(left)
-    return wrong
 
 
 def wrong_with(error):
@@ -136,14 +135,14 @@ def test_all_are_looked_at(published):
 @pytest.mark.parametrize(("name", "fault"), CASES)
 def test_old_or_new_and_it_goes_on(name, fault, published, tmp_path):
     most = 4 if name == "repair" else FEW.get(fault, 6)
-    assert losses(published[name], tmp_path, fault, most) == []
+    assert list(losses(published[name], tmp_path, fault, most)) == []
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize(("name", "fault"), CASES)
 def test_every_state_and_every_call(name, fault, published, tmp_path):
-    assert losses(published[name], tmp_path, fault, MOST.get(fault, 1 << 30), goes_on=100) == []
+    assert list(losses(published[name], tmp_path, fault, MOST.get(fault, 1 << 30), goes_on=100)) == []
 
 
 @pytest.mark.parametrize(
@@ -172,7 +171,7 @@ def test_each_sync_is_needed(name, function, call, published, tmp_path, monkeypa
     space = dict(plain.__globals__)
     exec(compile("from __future__ import annotations\n" + with_it.replace(call, "None"), "<without>", "exec"), space)
     monkeypatch.setattr(plain, "__code__", inspect.unwrap(space[function.__name__]).__code__)
-    assert losses(published[name], tmp_path, POWER, 5000, goes_on=0)
+    assert next(losses(published[name], tmp_path, POWER, 5000, goes_on=0), None), "the first loss is enough"
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.EXDEV])
