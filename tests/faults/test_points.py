@@ -53,7 +53,7 @@ def test_the_scan_finds(source):
 def test_the_examples_come_by_every_point(published, tmp_path, monkeypatch):
     assert files.listener is None, "nobody listens in production"
     reached("file: staged", Path("anywhere"))
-    seen: set[str] = set()
+    seen = set()
     monkeypatch.setattr(tails, "MAX_SMALL_FILES", 1)
     for name, example in published.items():
         if name != "repair":

@@ -56,7 +56,6 @@ def found_in(example, root):
 
 
 def losses(example, place, fault, most, *, goes_on=GOES_ON):
-    """Each state in which something is lost, as it is found."""
     start = place / "start"
     start.mkdir(parents=True)
     example.prepare(start)

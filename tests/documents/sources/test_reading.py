@@ -4,7 +4,6 @@ import gzip
 import json
 import sys
 import types
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,8 +15,6 @@ from realm.documents.ingest.builder import build_corpus
 from realm.documents.records import SourceDocument
 from realm.documents.store.blocks import BlockStore
 from realm.errors import DataError
-
-Make = Callable[[Path], Path]
 
 ROWS = [
     {"id": "a", "title": "Arvad", "text": "The currency of Arvad is the Tirel. Its winters are long, \"and cold\"."},
