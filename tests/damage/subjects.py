@@ -56,10 +56,9 @@ def about_corpus(corpus: Path) -> Any:
     lists = [[values.tolist() for table in pair for values in table.values()] for pair in tables]
     tokens = [(store.token_ids(row).tolist(), store.title_ids(row).tolist(), store.span_hashes(row).tolist()) for row in rows]
     found = {name: store.rows_of_document(name).tolist() for name in [*store.documents(), "Arvad3"]}
-    keys = [segment.lookup.keys.tolist() for segment in store.segments]
     facts = [store.block_ids.tolist(), store.live.tolist(), store.documents(), store.version, asdict(store.manifest)]
     tagger = corpus_tagger(corpus, store.manifest).state()
-    return [[asdict(store.block(row)) for row in rows], lists, tokens, found, keys, facts, tagger]
+    return [[asdict(store.block(row)) for row in rows], lists, tokens, found, facts, tagger]
 
 
 def about_datastore(path: Path) -> Any:

@@ -73,7 +73,6 @@ def test_a_whole_run_and_a_whole_corpus(run: Path, say: Say) -> None:
         "index/{n}/manifest.json",
         "params/{n}/model.safetensors",
         "corpus/segments/000001.documents.npy",
-        "corpus/segments/000001.blocks.npy",
         "corpus/CURRENT",
         "index/CURRENT",
     ],

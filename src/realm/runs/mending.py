@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from realm.documents.spans.specs import corpus_tagger
 from realm.documents.store import manifest as manifests
-from realm.documents.store.lookup import check_lookup, companions, write_lookup
+from realm.documents.store.lookup import check_lookup, lookup_of, write_lookup
 from realm.documents.store.manifest import CorpusManifest, SegmentInfo, damage, writer_lock
 from realm.documents.store.segments import read_whole
 from realm.documents.store.views import Segment
@@ -149,16 +149,14 @@ def _check_tokenizer(directory: Path, manifest: CorpusManifest) -> None:
 
 
 def _segment(corpus: Path, path: Path, info: SegmentInfo) -> Iterator[Damage]:
-    """A segment that has changed, with the documents in its changed record batches where that can be told; or its look-up files."""
+    """A segment that has changed, with the documents in its changed record batches where that can be told; or its look-up file."""
     try:
         problem = None if files.sha256_file(path) == info.sha256 else "changed since it was published (SHA-256 differs)"
     except OSError as error:
         problem = f"damaged segment: {error.strerror}"
     if problem is None:
-        for file, expected in zip(companions(path), (info.sums.documents, info.sums.blocks), strict=True):
-            yield from findings(
-                partial(check_lookup, file, expected), file, "rebuild it from its segment", partial(_make_lookup, corpus, path)
-            )
+        file, mend = lookup_of(path), partial(_make_lookup, corpus, path)
+        yield from findings(partial(check_lookup, file, info.sums.documents), file, "rebuild it from its segment", mend)
         return
     affected: dict[str, None] = {}
     try:
@@ -172,10 +170,9 @@ def _segment(corpus: Path, path: Path, info: SegmentInfo) -> Iterator[Damage]:
 
 
 def _make_lookup(corpus: Path, path: Path) -> None:
-    """Write both look-up files of a whole segment. Who has one open keeps it."""
+    """Write the look-up file of a whole segment. Who has one open keeps it."""
     with writer_lock(corpus):
-        for file in companions(path):
-            file.unlink(missing_ok=True)
+        lookup_of(path).unlink(missing_ok=True)
         reader = pa.ipc.open_file(pa.BufferReader(read_whole(path)))
         write_lookup(path, [reader.get_batch(number) for number in range(reader.num_record_batches)])
         files.fsync_tree(path.parent)

@@ -28,6 +28,8 @@ from realm.timing import charged
 
 A_POINT = 0.35
 """What a point of BM25 adds to the logarithm of how likely a block is, where BM25 says it: .3 and .4 suit Korean and Chinese questions."""
+WIDEST = 8
+"""Times the candidates that are asked for, to which a search is widened where blocks have the same text."""
 EVEN = 1.0
 """Weight of the sparse score where nothing says another."""
 
@@ -55,6 +57,16 @@ class Candidates:
     def best(self, k: int) -> "Candidates":
         via, asked = None if self.via is None else self.via[:, :k], [one[:k] for one in self.asked]
         return replace(self, rows=self.rows[:, :k], scores=self.scores[:, :k], via=via, asked=asked)
+
+    def kept(self, keep: np.ndarray, k: int) -> "Candidates":
+        """The first k candidates for which ``keep`` (bool [b, c]) is true; of what a search found itself."""
+        order = np.argsort(~keep, axis=1, kind="stable")[:, :k]
+        there = torch.from_numpy(np.take_along_axis(keep, order, 1)).to(self.scores.device)
+        rows = np.where(there.cpu().numpy(), np.take_along_axis(self.rows, order, 1), NO_ROW)
+        scores = self.scores.gather(1, torch.from_numpy(order).to(self.scores.device)).masked_fill(~there, 0.0)
+        known = self.proposals
+        parts = {} if known is None else {name: np.take_along_axis(values, order, 1) for name, values in vars(known).items()}
+        return replace(self, rows=rows, scores=scores, proposals=Proposals(**parts) if parts else None)
 
     def best_with(self, right: Tensor, k: int) -> "Candidates":
         """The k best; where none of them is right, the best right one takes the last one's place.
@@ -137,14 +149,14 @@ class DenseCandidates(Source):
         self._linked: LinkedPages | None = None
 
     def forward(self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], k: int) -> Candidates:
-        """Find the k best live blocks for each question and, with ``hops``, what links lead to from there (``links.py``).
+        """Find the k best blocks of different texts for each question and, with ``hops``, what links lead to from there (``links.py``).
 
         Arguments as for ``direct``.
         """
         if not self.hops or self.training:
-            return self.direct(texts, questions, k)
+            return self._different(texts, questions, k)
         k = min(k, len(self.index))
-        found = self.direct(texts, questions, max(k, FIRST))
+        found = self._different(texts, questions, max(k, FIRST))
         scores, rows = found.scores.detach().float().cpu().numpy(), found.rows
         pages = self._pages()
         reached = pages.follow(texts, questions, rows[:, :FIRST], scores[:, :FIRST], self.embedded)
@@ -152,6 +164,28 @@ class DenseCandidates(Source):
         rows, values, via = (np.stack(part) for part in zip(*chosen, strict=True))
         asked = [[pages.extended(texts[i], questions[i], row) for row in via[i].tolist()] for i in range(len(texts))]
         return Candidates(rows, torch.from_numpy(values).to(found.scores), found.embed_seconds, found.query_emb, via=via, asked=asked)
+
+    def _different(self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], k: int) -> Candidates:
+        """As ``direct``, of blocks that several documents hold word for word the best one; searched wider where they crowd others out."""
+        width = k
+        while True:
+            found = self.direct(texts, questions, width)
+            first = np.stack([self._first_of_each(rows) for rows in found.rows.tolist()])
+            if width == k and first[found.rows != NO_ROW].all():
+                return found
+            width *= 2
+            if (first.sum(1) >= k).all() or width > WIDEST * k or found.rows.shape[1] == len(self.index):
+                return found.kept(first, k)
+
+    def _first_of_each(self, rows: SequenceOf[int]) -> list[bool]:
+        """Whether a row is there, and its title and text are those of none before."""
+        store, seen = self.inputs.store, set()
+        first = []
+        for row in rows:
+            text = (store.title_ids(row).tobytes(), store.token_ids(row).tobytes()) if row != NO_ROW else None
+            first.append(text is not None and text not in seen)
+            seen.add(text)
+        return first
 
     def _pages(self) -> LinkedPages:
         """What follows links over the generation that is searched now; fine-tuning may put another in its place."""

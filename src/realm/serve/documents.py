@@ -32,7 +32,6 @@ from realm.documents.change.updates import remove_documents
 from realm.documents.pages.pictures import picture_bytes
 from realm.documents.pictures import SHOWN, picture_type
 from realm.documents.store.blocks import BlockStore
-from realm.errors import CorpusError
 from realm.serve import beside
 from realm.serve.refusals import Refusal, queue_full
 from realm.serve.serving import UPLOADS, Serving
@@ -136,12 +135,7 @@ class Documents:
             else:
                 _refuse(404, "unknown", "not there", [name for name in ids if name not in there])
             with _written(self._serving.paths.root / UPLOADS, documents) as file:
-                try:
-                    beside.change(self._serving.paths.root, kind, file)
-                except CorpusError as error:
-                    if not error.problem.startswith("no usable document"):
-                        raise
-                    raise Refusal(409, "identical", "other documents already hold every block of these") from error
+                beside.change(self._serving.paths.root, kind, file)
 
         with self._waiting():
             current = self._serving.change(act)

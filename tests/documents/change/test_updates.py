@@ -1,7 +1,7 @@
 """Documents come, change and go: versions, tombstones, exact counts, compaction, purging, the look-up files."""
 
 import json
-import shutil
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,17 +9,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings, strategies as st
 
-from realm.documents.change.compaction import compact_corpus
+from realm.documents.change.compaction import compact_corpus, tidy_corpus
 from realm.documents.change.updates import add_documents, remove_documents, sync_documents, update_documents
 from realm.documents.ingest.builder import build_corpus
 from realm.documents.spans.specs import read_state, write_state
 from realm.documents.store import segments
 from realm.documents.store.blocks import BlockStore
 from realm.documents.store.info import corpus_info
-from realm.documents.store.lookup import BlockKeys, block_key
 from realm.documents.store.manifest import read_manifest
 from realm.errors import CorpusError, DataError
+from realm.text.tokenizer import train_wordpiece
 
 WriteJsonl = Callable[[str, Sequence[Any]], Path]
 CityRows = Callable[..., list[dict[str, Any]]]
@@ -123,11 +124,11 @@ def test_sync_makes_the_corpus_what_the_sources_are(corpus: Path, write_jsonl: W
     rows = city_rows(14)
     before = {row["doc_id"]: row["block_id"] for row in reversed(live_rows(corpus))}
     kept = [*rows[:4], {**rows[4], "text": rows[4]["text"] + " One more sentence."}, *rows[6:]]  # 4 changed, 5 gone, some new
-    copy = {**rows[0], "id": "copy"}  # identical to blocks that are there: in no block of its own
+    copy = {**rows[0], "id": "copy"}
     source = write_jsonl("s.jsonl", [*kept, copy, {"id": "empty", "text": " "}])
     manifest = sync_documents(corpus, [source])
     after = {row["doc_id"]: row["block_id"] for row in reversed(live_rows(corpus))}
-    assert set(after) == {row["id"] for row in kept} and "doc-5" in before
+    assert set(after) == {"copy", *(row["id"] for row in kept)} and "doc-5" in before
     assert {doc_id for doc_id in set(after) & set(before) if after[doc_id] != before[doc_id]} == {"doc-4"}
     assert manifest.rejected == {"empty text": 1} and len((corpus / "rejected.jsonl").read_text().splitlines()) == 1
     check_counts(corpus)
@@ -166,19 +167,6 @@ def test_remove_everything_and_start_again(corpus: Path, tmp_path: Path) -> None
     check_counts(corpus)
 
 
-def test_a_removed_block_is_no_duplicate(corpus: Path, write_jsonl: WriteJsonl, city_rows: CityRows) -> None:
-    """Blocks under tombstones do not count as there; live ones do, though an equal one was removed once."""
-    row = city_rows(1)[0]
-    again = {**row, "id": "again"}
-    with pytest.raises(CorpusError, match="identical to existing blocks"):
-        add_documents(corpus, [write_jsonl("again.jsonl", [again])])
-    remove_documents(corpus, ["doc-0"])
-    assert add_documents(corpus, [write_jsonl("again.jsonl", [again])]).documents == 12
-    with pytest.raises(CorpusError, match="identical to existing blocks"):
-        add_documents(corpus, [write_jsonl("first.jsonl", [row])])
-    check_counts(corpus)
-
-
 def test_purge_leaves_no_removed_text(corpus: Path, write_jsonl: WriteJsonl, tmp_path: Path) -> None:
     built = [{"id": "early", "title": "Qwxyzard", "text": "The secret of Vlombutik is here. It was told to Vlombutik in Rome."}]
     source = write_jsonl("secret.jsonl", [*map(json.loads, (tmp_path / "first.jsonl").read_text().splitlines()), *built])
@@ -196,7 +184,7 @@ def test_purge_leaves_no_removed_text(corpus: Path, write_jsonl: WriteJsonl, tmp
     # Who had the old version open goes on reading it, batches and look-ups that were never touched included.
     assert "Vlombutik" in store.block(int(store.rows_of_document("early")[0])).text
     assert len(store.rows_with_sentence(int(store.sentences(0).hashes[0]))) > 0
-    assert {path.name for path in (out / "segments").iterdir()} == {f"000003.{end}" for end in ("arrow", "documents.npy", "blocks.npy")}
+    assert {path.name for path in (out / "segments").iterdir()} == {f"000003.{end}" for end in ("arrow", "documents.npy")}
     assert store.newest().documents() == BlockStore.open(out).documents()
 
 
@@ -258,39 +246,20 @@ def test_newest_follows_every_change(corpus: Path, write_jsonl: WriteJsonl, city
     assert np.flatnonzero(~alive).tolist() == [*gone.tolist(), len(store), len(store) + 1]
 
 
-@pytest.mark.parametrize("change", ["delete documents", "delete blocks", "cut documents", "swap blocks", "tagger"])
+@pytest.mark.parametrize("change", ["delete documents", "cut documents", "tagger"])
 def test_damage_is_named(corpus: Path, write_jsonl: WriteJsonl, city_rows: CityRows, change: str) -> None:
     files = corpus / "segments"
     match change:
         case "delete documents":
             (files / "000001.documents.npy").unlink()
-        case "delete blocks":
-            (files / "000001.blocks.npy").unlink()
         case "cut documents":
             (files / "000001.documents.npy").write_bytes((files / "000001.documents.npy").read_bytes()[:-5])
-        case "swap blocks":
-            shutil.copy(files / "000001.documents.npy", files / "000001.blocks.npy")
         case "tagger":
             (corpus / "tagger.json").write_text("{")
     with pytest.raises(CorpusError, match=r"000001|tagger"):
         add_documents(corpus, [write_jsonl("more.jsonl", city_rows()[12:14])])
     assert (corpus / "CURRENT").read_text().split()[0] == "1"
     assert not list(corpus.glob("*.staging"))
-
-
-def test_block_keys_are_a_multiset_on_disk(corpus: Path) -> None:
-    store = BlockStore.open(corpus)
-    blocks = [store.block(row) for row in range(len(store))]
-    keys = BlockKeys([segment.lookup.keys for segment in store.segments])
-    assert all(block_key(block.title, block.text) in keys for block in blocks)
-    new = block_key("no", "such block")
-    assert new not in keys
-    keys.add(new)
-    assert new in keys
-    first = block_key(blocks[0].title, blocks[0].text)
-    mapped = [segment.lookup.keys for segment in store.segments]
-    assert first not in BlockKeys(mapped, [first])
-    assert first in BlockKeys(mapped * 2, [first]) and first not in BlockKeys(mapped * 2, [first, first])
 
 
 def test_the_newest_version_opens_only_what_was_added(corpus: Path, write_jsonl: WriteJsonl, city_rows: CityRows) -> None:
@@ -323,3 +292,91 @@ def test_single_additions_hold_no_open_files(
     held = len(list(Path("/proc/self/fd").iterdir())) - before
     assert held >= 7 if mapped else held == 0
     assert sorted(row["block_id"] for row in live_rows(corpus)) == store.block_ids[store.live].tolist()
+
+
+PARTS = [
+    "The tenant pays the rent on the first day of each month to the landlord named above, in coins of the realm and not in kind.",
+    "The landlord repairs the roof, the walls and the pipes, and the tenant repairs whatever the tenant has broken in the house.",
+    "Pets need the written consent of the landlord, who may not refuse it to a tenant that keeps bees, hens or a single cat.",
+    "Notice is given in writing three months before the end of a quarter, and the deposit is returned within thirty days.",
+]
+TOKENIZER = train_wordpiece(PARTS * 3, 300)
+NAMES = [f"lease-{letter}" for letter in "ABCD"]
+TEXTS = st.lists(st.sampled_from(PARTS), min_size=1, max_size=4).map(" ".join)
+DOCUMENTS = st.dictionaries(st.sampled_from(NAMES), TEXTS, min_size=1)
+STEPS = st.lists(st.tuples(st.sampled_from(["add", "update", "remove", "sync", "compact", "tidy"]), DOCUMENTS), max_size=5)
+
+
+def written(directory: Path, documents: dict[str, str]):
+    rows = [json.dumps({"id": name, "title": "Lease", "text": text}) + "\n" for name, text in documents.items()]
+    (directory / "in.jsonl").write_text("".join(rows))
+    return [directory / "in.jsonl"]
+
+
+def held(corpus: Path):
+    """Every document of a corpus, put together from its blocks; each is found by the hashes of its sentences, too."""
+    store, found = BlockStore.open_even_empty(corpus), {}
+    for name in store.documents():
+        rows = store.live_rows_of_document(name).tolist()
+        found[name] = " ".join(store.block(row).text for row in rows)
+        assert all(row in store.rows_with_sentence(int(number)) for row in rows for number in store.sentences(row).hashes)
+    return found
+
+
+def changed(corpus: Path, directory: Path, step: str, given: dict[str, str], model: dict[str, str]):
+    """Take one step in the corpus. Returns what it holds then."""
+    new = {name: text for name, text in given.items() if name not in model}
+    known = {name: text for name, text in given.items() if name in model}
+    if step == "add" and new:
+        add_documents(corpus, written(directory, given))
+        return model | new
+    if step == "update" and known:
+        update_documents(corpus, written(directory, given))
+        return model | known
+    if step == "remove" and known:
+        remove_documents(corpus, known)
+        return {name: text for name, text in model.items() if name not in known}
+    if step == "sync":
+        sync_documents(corpus, written(directory, given))
+        return given
+    if step in ("compact", "tidy"):
+        (compact_corpus if step == "compact" else tidy_corpus)(corpus)
+    return model
+
+
+@settings(max_examples=15, deadline=None)
+@given(DOCUMENTS, STEPS)
+def test_a_corpus_holds_what_a_plain_model_holds(first: dict[str, str], steps: list[tuple[str, dict[str, str]]]) -> None:
+    with tempfile.TemporaryDirectory() as scratch:
+        directory, corpus, model = Path(scratch), Path(scratch, "corpus"), first
+        build_corpus(written(directory, first), corpus, tokenizer=TOKENIZER, block_length=48, tagger="none", workers=1)
+        assert held(corpus) == model
+        for step, given in steps:
+            model = changed(corpus, directory, step, given, model)
+            assert held(corpus) == model
+            store = BlockStore.open_even_empty(corpus)
+            assert (store.manifest.documents, store.manifest.blocks) == (len(model), int(store.live.sum()))
+
+
+@pytest.mark.parametrize("order", [["lease-A", "lease-B"], ["lease-B", "lease-A"]])
+@pytest.mark.parametrize("change", ["remove", "update", "sync"])
+def test_the_other_lease_stays(order: list[str], change: str, tmp_path: Path) -> None:
+    """Twelve ways to lose one of two leases that are equal, or that have one block in common."""
+    for number, other in enumerate((PARTS[0], " ".join(PARTS[:2]))):
+        corpus, leases = tmp_path / f"{number}", dict(zip(order, (PARTS[0], other), strict=True))
+        build_corpus(written(tmp_path, leases), corpus, tokenizer=TOKENIZER, block_length=48, tagger="none")
+        after = changed(corpus, tmp_path, change, {order[0]: PARTS[2]}, leases) if change != "sync" else {order[1]: other}
+        if change == "sync":
+            sync_documents(corpus, written(tmp_path, after))
+        assert held(corpus) == after and order[1] in after
+
+
+def test_the_same_sentence_is_left_out_of_every_document_that_holds_it(tmp_path: Path) -> None:
+    """As pre-training asks for it: no block that holds the sentence may be read when it is masked."""
+    leases: dict[str, Any] = {"lease-A": " ".join(PARTS[:2]), "lease-B": " ".join(PARTS[:2]), "lease-C": PARTS[1]}
+    build_corpus(written(tmp_path, leases), tmp_path / "c", tokenizer=TOKENIZER, block_length=48, tagger="none")
+    store = BlockStore.open(tmp_path / "c")
+    (row,) = store.live_rows_of_document("lease-C").tolist()
+    same = store.rows_with_sentence(int(store.sentences(row).hashes[0]))
+    assert {store.doc_id(one) for one in same.tolist()} == set(leases)
+    assert len(np.unique(same)) == 3

@@ -109,12 +109,12 @@ def test_over_long_sentence_and_long_title(write_jsonl: WriteJsonl, tmp_path: Pa
     assert rows[0]["title"] == ("Very long title " * 30).strip()
 
 
-def test_identical_blocks_are_kept_once(write_jsonl: WriteJsonl, tmp_path: Path) -> None:
+def test_documents_that_share_a_text_each_have_it(write_jsonl: WriteJsonl, tmp_path: Path) -> None:
     rows = [{"id": str(i), "title": "Same", "text": "The same words in London."} for i in range(3)]
     manifest = build_corpus(
         [write_jsonl("in.jsonl", [*rows, {"id": "z", "title": "Other", "text": "The same words in London."}])], tmp_path / "c", **SMALL
     )
-    assert (manifest.blocks, manifest.duplicates, manifest.documents) == (2, 2, 2)
+    assert (manifest.blocks, manifest.documents) == (4, 4)
 
 
 def test_rejected_records_are_listed(write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: Path) -> None:

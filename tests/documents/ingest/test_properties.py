@@ -58,7 +58,7 @@ def test_read_back(documents: list[tuple[str, str]], block_length: int) -> None:
         for row in blocks:
             check_block(row, canonical_line(title), canonical_text(text), block_length)
             assert (row["source"], row["line"]) == (str(file), int(doc_id) + 1)
-        check_cover(blocks, canonical_text(text), complete=not manifest.duplicates)
+        check_cover(blocks, canonical_text(text))
 
 
 def check_block(row: dict[str, Any], title: str, text: str, block_length: int) -> None:
@@ -92,12 +92,10 @@ def check_spans(row: dict[str, Any], tokenizer: TextTokenizer) -> int:
     return compared
 
 
-def check_cover(blocks: list[dict[str, Any]], text: str, *, complete: bool) -> None:
+def check_cover(blocks: list[dict[str, Any]], text: str) -> None:
     """Sentences of the document, found anew: their characters and wordpieces are in the blocks once and in order."""
     placed = [(row["char_start"] + first, row["char_start"] + last) for row in blocks for first, last in row["sentence_chars"]]
     assert all(earlier[1] <= later[0] for earlier, later in itertools.pairwise(placed))
-    if not complete:  # an identical block was left out
-        return
     covered = [False] * len(text)
     for first, last in placed:
         covered[first:last] = [True] * (last - first)

@@ -59,7 +59,6 @@ def test_the_bytes_do_not_depend_on_the_number_of_workers(source: Path, tmp_path
     assert tree(tmp_path / "one") == tree(tmp_path / "two")
     assert len(manifest.segments) > 2
     assert manifest.rejected == {"bad json": 2, "duplicate id": 2, "empty text": 1}
-    assert manifest.duplicates == 3
     store = BlockStore.open(tmp_path / "two")
     assert store.block_ids.tolist() == list(range(manifest.blocks))
 

@@ -15,7 +15,7 @@ from realm.documents.ingest.builder import build_corpus
 from realm.documents.ingest.packing import hash64
 from realm.documents.store import segments
 from realm.documents.store.blocks import NULL_BLOCK, BlockStore
-from realm.documents.store.lookup import companions
+from realm.documents.store.lookup import lookup_of
 from realm.documents.store.manifest import damage, point_at, read_manifest, write_manifest
 from realm.documents.store.segments import read_whole, segment_sums, token_dtype
 from realm.errors import CorpusError
@@ -199,7 +199,7 @@ def _forge(corpus: Path) -> None:
     whole = read_whole(segment)
     reader = pa.ipc.open_file(pa.BufferReader(whole))
     batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
-    forged = replace(first, sha256=sha256_file(segment), sums=segment_sums(whole, batches, *companions(segment)))
+    forged = replace(first, sha256=sha256_file(segment), sums=segment_sums(whole, batches, lookup_of(segment)))
     write_manifest(corpus, replace(manifest, segments=(forged, *manifest.segments[1:])))
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from realm.documents.ingest.staging import remove_finished
 from realm.documents.store import manifest as manifests
 from realm.documents.store.blocks import BlockStore
-from realm.documents.store.lookup import companions
+from realm.documents.store.lookup import lookup_of
 from realm.documents.store.manifest import CorpusManifest, writer_lock
 from realm.errors import CorpusError
 from realm.storage import files
@@ -66,8 +66,8 @@ def publish_version(corpus: Path, staging: Path, manifest: CorpusManifest, kept:
     for info in manifest.segments[kept:]:
         number += 1
         staged, final = staging / manifests.SEGMENTS_DIRECTORY / info.name, directory / f"{number:06d}.arrow"
-        for source, target in zip((*companions(staged), staged), (*companions(final), final), strict=True):
-            os.replace(source, target)
+        os.replace(lookup_of(staged), lookup_of(final))
+        os.replace(staged, final)
         segments.append(replace(info, name=final.name))
     files.fsync_directory(directory)
     tombstones = manifests.tombstones_name(manifest.version) if len(removed) else None
@@ -88,7 +88,7 @@ def sweep(corpus: Path, oldest: int) -> None:
         named.add(corpus / str(manifest.tombstones))
         for info in manifest.segments:
             segment = corpus / manifests.SEGMENTS_DIRECTORY / info.name
-            named.update((segment, *companions(segment)))
+            named.update((segment, lookup_of(segment)))
     segments = manifests.SEGMENTS_DIRECTORY
     patterns = ("manifest-*.json", "tombstones-*.npy", f"{segments}/*.arrow", f"{segments}/*.npy")  # and nothing that is not ours
     delete_unnamed((path for pattern in patterns for path in corpus.glob(pattern)), named)

@@ -22,7 +22,6 @@ from realm.documents.spans.specs import corpus_tagger
 from realm.documents.store import manifest as manifests
 from realm.documents.store.blocks import BlockStore
 from realm.documents.store.info import changed_statistics
-from realm.documents.store.lookup import BlockKeys, block_key
 from realm.documents.store.manifest import CorpusManifest
 from realm.documents.store.views import Segment
 from realm.documents.workers import Workers, started
@@ -63,7 +62,7 @@ def add_documents(
         take_in(sources, spool, rejected, _KnownDocuments(store), progress, source_options, workers=processes)
         manifest = _append(store, staging, spool, _NO_ROWS, source_options, processes, progress)
         if manifest.blocks == store.manifest.blocks:
-            raise nothing_usable(sources, rejected, manifest.duplicates - store.manifest.duplicates)
+            raise nothing_usable(sources, rejected)
         return _publish_documents(store, staging, manifest, _NO_ROWS, rejected)
 
 
@@ -232,13 +231,10 @@ def _append(
 ) -> CorpusManifest:
     """Pack the spool into a staged segment. Returns the next manifest, the rows in ``gone`` not counted any more."""
     tagger = corpus_tagger(store.path, store.manifest)
-    removed = np.concatenate([np.flatnonzero(~store.live), gone])
-    dead = (block_key(block.title, block.text) for block in map(store.block, removed.tolist()))
-    seen = BlockKeys((segment.lookup.keys for segment in store.segments), dead)
     packer = Packer(store.tokenizer, tagger, store.manifest.block_length)
     packing = Packing(spool, packer, store.path, workers=workers, progress=progress)
     manifest = _without(store, gone).with_reading(source_options.said())
-    return write_segment(staging, manifest, packing, store.tokenizer.vocab_size, seen)
+    return write_segment(staging, manifest, packing, store.tokenizer.vocab_size)
 
 
 def _without(store: BlockStore, gone: np.ndarray) -> CorpusManifest:

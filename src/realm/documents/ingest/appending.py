@@ -13,7 +13,7 @@ from realm.documents.ingest.packing import PackingCounts
 from realm.documents.ingest.spool import Spool
 from realm.documents.store import manifest as manifests
 from realm.documents.store.info import span_repetition
-from realm.documents.store.lookup import KEY_BYTES, Keys, finish_segment
+from realm.documents.store.lookup import finish_segment
 from realm.documents.store.manifest import CorpusManifest, SpanStatistics
 from realm.documents.store.segments import token_dtype
 from realm.documents.store.views import Segment
@@ -64,15 +64,12 @@ class Packing:
         return self.done == len(self._tasks)
 
 
-def write_segment(
-    directory: Path, manifest: CorpusManifest, packing: Packing, vocab_size: int, seen: Keys[bytes], rows: int | None = None
-) -> CorpusManifest:
+def write_segment(directory: Path, manifest: CorpusManifest, packing: Packing, vocab_size: int, rows: int | None = None) -> CorpusManifest:
     """Write the next segment below ``directory``. Returns ``manifest`` with that segment and its counts added.
 
     Args:
         packing: gives the blocks; what is left of it belongs to the next segment.
         vocab_size: of the tokenizer.
-        seen: keys of the blocks that are there already; grows.
         rows: end with the batch that reaches so many rows; None takes everything.
 
     Raises:
@@ -80,20 +77,17 @@ def write_segment(
     """
     name = f"{len(manifest.segments) + 1:06d}.arrow"
     path = directory / manifests.SEGMENTS_DIRECTORY / name
-    documents, duplicates = 0, 0
-    counts = PackingCounts()
+    documents, counts = 0, PackingCounts()
     with SegmentFile(path, token_dtype(vocab_size), manifest.next_block_id) as file:
         for batch in packing:
-            keep = _unseen(batch.keys, seen)
-            file.add(batch.kept(keep))
-            documents += len(np.unique(batch.documents[keep]))
-            duplicates += len(keep) - int(keep.sum())
+            file.add(batch.rows)
+            documents += len(np.unique(batch.documents))
             counts += batch.counts
             if rows is not None and file.rows >= rows:
                 break
     if not file.rows and manifest.segments:
         path.unlink()
-        return replace(manifest, duplicates=manifest.duplicates + duplicates)
+        return manifest
     info = finish_segment(path, file.tokens)
     statistics = manifest.span_statistics
     return replace(
@@ -103,21 +97,9 @@ def write_segment(
         documents=manifest.documents + documents,
         blocks=manifest.blocks + file.rows,
         spans=manifest.spans + file.spans,
-        duplicates=manifest.duplicates + duplicates,
         sentences_cut=manifest.sentences_cut + counts.sentences_cut,
         span_statistics=replace(statistics, unaligned=statistics.unaligned + counts.spans_unaligned, cut=statistics.cut + counts.spans_cut),
     )
-
-
-def _unseen(keys: bytes, seen: Keys[bytes]) -> np.ndarray:
-    """bool [rows]: the first of every key."""
-    keep = np.zeros(len(keys) // KEY_BYTES, np.bool_)
-    for row in range(len(keep)):
-        key = keys[row * KEY_BYTES : (row + 1) * KEY_BYTES]
-        if key not in seen:
-            seen.add(key)
-            keep[row] = True
-    return keep
 
 
 def first_statistics(directory: Path, manifest: CorpusManifest) -> SpanStatistics:

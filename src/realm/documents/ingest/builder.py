@@ -6,7 +6,7 @@ last finished part ended (staging.py).
 
 Memory, whatever the size of the sources, with w workers: about 150 MB + w * 250 MB for processes, tokenizers, taggers and the chunks of
 text on their way (w + 2 of them, of a million characters or one document each), 100 MB for the rows of one record batch, and in the first
-process 16 to 32 bytes a document (ids), 16 to 32 bytes a block (duplicates), 16 bytes a span at the end (statistics) and about 100
+process 16 to 32 bytes a document (ids), 16 bytes a span at the end (statistics) and about 100
 bytes for each different written form of a word (casing).
 """
 
@@ -34,7 +34,7 @@ from realm.documents.spans.spans import SpanTagger, tag_all
 from realm.documents.spans.specs import DEFAULT as DEFAULT_TAGGER, TaggerPlan, give_tagger, save_tagger
 from realm.documents.spans.truecase import CasingCounts
 from realm.documents.store import manifest as manifests
-from realm.documents.store.lookup import KeyRuns, TextKeys, finish_segment, stored_keys
+from realm.documents.store.lookup import TextKeys, finish_segment
 from realm.documents.store.manifest import CorpusManifest, SpanStatistics
 from realm.documents.store.segments import SEGMENT_ROWS, token_dtype
 from realm.documents.workers import in_portions, started
@@ -203,13 +203,9 @@ def _write_segments(
 ) -> CorpusManifest:
     """All blocks, in segments of about ``SEGMENT_ROWS``; those that an interrupted build finished are kept."""
     manifest, done = staging.load_segments() or (manifest, 0)
-    seen = KeyRuns()
-    for info in manifest.segments:
-        for key in stored_keys(staging.corpus / manifests.SEGMENTS_DIRECTORY / info.name, info):
-            seen.add(key)
     packing = packing_of(done=done)
     while not packing.ended:
-        manifest = write_segment(staging.corpus, manifest, packing, tokenizer.vocab_size, seen, SEGMENT_ROWS)
+        manifest = write_segment(staging.corpus, manifest, packing, tokenizer.vocab_size, SEGMENT_ROWS)
         staging.save_segments(manifest, packing.done)
     return manifest
 
@@ -228,8 +224,8 @@ def empty_manifest(tokenizer: TextTokenizer, block_length: int, rejected: Reject
     """The manifest of a corpus before its first segment."""
     return CorpusManifest(
         format=manifests.FORMAT, version=1, corpus_id="", tokenizer_sha256=tokenizer.sha256, vocab_size=tokenizer.vocab_size,
-        block_length=block_length, segments=(), next_block_id=0, documents=0, blocks=0, spans=0, removed=0, duplicates=0,
-        sentences_cut=0, rejected=rejected.by_reason(), span_statistics=SpanStatistics(0, 0, 0, 0),
+        block_length=block_length, segments=(), next_block_id=0, documents=0, blocks=0, spans=0, removed=0, sentences_cut=0,
+        rejected=rejected.by_reason(), span_statistics=SpanStatistics(0, 0, 0, 0),
     )  # fmt: skip
 
 
@@ -250,7 +246,7 @@ def corpus_from_records(
 ) -> CorpusManifest:
     """Make a corpus directory of published blocks. Block i is record i; its document has that number as id and no title.
 
-    Published embeddings belong to records by position, so nothing is packed again, left out as a duplicate or dropped as empty.
+    Published embeddings belong to records by position, so nothing is packed again or dropped as empty.
 
     Args:
         records: UTF-8 texts; iterated twice.

@@ -36,7 +36,7 @@ from realm.documents.sources import LOOK, SourceOptions, iter_documents
 from realm.documents.sources.reading import source_name
 from realm.documents.spans.collocations import mostly_caseless
 from realm.documents.spans.truecase import CasingCounts
-from realm.documents.store.lookup import Keys
+from realm.documents.store.lookup import Ids
 from realm.documents.streams import Cursor
 from realm.documents.workers import Workers, in_portions
 from realm.errors import CorpusError, DataError
@@ -189,7 +189,7 @@ def take_in(
     sources: Sequence[Path],
     spool: Spool,
     rejected: RejectedList,
-    known_ids: Keys[str],
+    known_ids: Ids,
     progress: Progress | None,
     source_options: SourceOptions = LOOK,
     *,
@@ -234,7 +234,7 @@ def take_in(
     spool.end_part(rejected.drain(), casing.drain() if casing is not None else {}, complete=True)
 
 
-def _resume(spool: Spool, rejected: RejectedList, known_ids: Keys[str], casing: CasingCounts | None) -> None:
+def _resume(spool: Spool, rejected: RejectedList, known_ids: Ids, casing: CasingCounts | None) -> None:
     """Restore what the finished parts of the spool knew."""
     for lines, forms in spool.finished_parts():
         rejected.restore(lines)
@@ -309,7 +309,7 @@ def _within_reason(text: str, start: int, end: int) -> Iterator[tuple[int, int]]
         yield start, end
 
 
-def _without_known(chunk: list[Record], taken: _TakenIn, known_ids: Keys[str], rejected: RejectedList) -> tuple[pa.RecordBatch, list[bool]]:
+def _without_known(chunk: list[Record], taken: _TakenIn, known_ids: Ids, rejected: RejectedList) -> tuple[pa.RecordBatch, list[bool]]:
     """The chunk's documents and which of them have a new id; what is wrong with the others is told to ``rejected``, in order."""
     refused = taken.rejected
     keep = []
@@ -324,9 +324,8 @@ def _without_known(chunk: list[Record], taken: _TakenIn, known_ids: Keys[str], r
     return taken.documents, keep
 
 
-def nothing_usable(sources: Sequence[Path], rejected: RejectedList, duplicates: int = 0) -> CorpusError:
+def nothing_usable(sources: Sequence[Path], rejected: RejectedList) -> CorpusError:
     """The error of a build or an addition that found nothing to put into blocks."""
     counts = [f"{count} {reason}" for reason, count in rejected.by_reason().items()]
-    counts += [f"{duplicates} identical to existing blocks"] if duplicates else []
     where = ", ".join(str(source) for source in sources) or "no source"
     return CorpusError(f"no usable document in {where} ({'; '.join(counts) or 'nothing found'})", cure="Check the sources")

@@ -1,6 +1,6 @@
 """A batch of documents to packed blocks, in any process, and packed blocks to a segment file, in one.
 
-What a document becomes depends on nothing but itself; which blocks are duplicates, and their ids, is settled where the batches meet.
+What a document becomes depends on nothing but itself; the ids of its blocks are settled where the batches meet.
 """
 
 from bisect import bisect_right
@@ -20,7 +20,6 @@ from realm.documents.links import Redirects
 from realm.documents.spans.spans import SpanTagger, tag_all
 from realm.documents.spans.specs import load_tagger
 from realm.documents.store import manifest as manifests, segments
-from realm.documents.store.lookup import block_key
 from realm.documents.store.segments import LANGUAGE, LINKS, MEDIA, MEDIA_SUM, language_of_document, segment_schema, token_dtype
 from realm.documents.workers import in_portions
 from realm.text.tokenizer import TextTokenizer
@@ -30,12 +29,10 @@ class BlockRows:
     """The blocks of a batch of documents.
 
     Attributes:
-        keys: ``block_key`` of every block.
         documents: of every block, the number of its document in the batch.
     """
 
     def __init__(self) -> None:
-        self.keys: list[bytes] = []
         self.documents: list[int] = []
         self._documents: list[Document] = []
         self._title_ids: list[Sequence[int]] = []
@@ -59,11 +56,9 @@ class BlockRows:
         self._documents.append(document)
         self._title_ids.append(title_ids)
         for first, last in blocks:
-            block_text = text[pieces.starts[first] : pieces.ends[last - 1]]
-            self._texts.append(block_text)
+            self._texts.append(text[pieces.starts[first] : pieces.ends[last - 1]])
             self._sizes.append(last - first)
             self.documents.append(number)
-            self.keys.append(block_key(document.title, block_text))
         self._links += links_of_blocks(document, [(pieces.starts[first], pieces.ends[last - 1]) for first, last in blocks])
         if blocks:
             self._hashes += [hash64(text[start:end]) for start, end in zip(pieces.starts, pieces.ends, strict=True)]
@@ -160,19 +155,13 @@ class PackedBatch:
 
     Attributes:
         rows: a segment's columns; the block ids mean nothing yet.
-        keys: ``block_key`` of every row, one after the other.
         documents: int32 [rows], which document of the batch a row is of.
         counts: what packing did.
     """
 
     rows: pa.RecordBatch
-    keys: bytes
     documents: np.ndarray
     counts: PackingCounts
-
-    def kept(self, keep: np.ndarray) -> pa.RecordBatch:
-        """The rows for which ``keep`` (bool [rows]) is true."""
-        return self.rows if keep.all() else self.rows.filter(pa.array(keep))
 
 
 PORTION_CHARS = 1_000_000
@@ -227,7 +216,7 @@ class Packer:
         for document, title, pieces, room in zip(documents, titles, made, rooms, strict=True):
             rows.add(document, title, pieces, fill_blocks(pieces.lengths, room))
         columns = rows.to_arrow(np.concatenate(ids), token_dtype(self._tokenizer.vocab_size))
-        return PackedBatch(columns, b"".join(rows.keys), np.array(rows.documents, np.int32), counts)
+        return PackedBatch(columns, np.array(rows.documents, np.int32), counts)
 
     def _with_targets(self, batch: SpoolBatch) -> list[Document]:
         """The documents of a batch, their links led through the redirects of the whole spool, which is complete."""

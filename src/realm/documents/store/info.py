@@ -88,7 +88,6 @@ def corpus_info(corpus: Path) -> dict[str, Any]:
         "segments": len(manifest.segments),
         "removed": manifest.removed,
         "rejected": manifest.rejected,
-        "duplicates": manifest.duplicates,
         "spans_per_block": manifest.spans / max(manifest.blocks, 1),
         "single_block_span_share": share,
         "tokens": manifest.tokens,

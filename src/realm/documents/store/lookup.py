@@ -1,17 +1,12 @@
-"""Look-up files beside a segment: which documents start where in it, and which blocks it holds. Mapped if large, found by binary search.
-
-Both are made from the finished segment, so whatever wrote it, they fit it. ``NNNNNN.documents.npy``: uint64 [2, d], the 64-bit hash of
-each document id in ascending order and the document's first row. ``NNNNNN.blocks.npy``: uint64 [2, n], both halves of each block's key,
-ordered by the first.
+"""The look-up file beside a segment, ``NNNNNN.documents.npy``: uint64 [2, d], the 64-bit hash of each document id in ascending order and
+the document's first row. Made from the finished segment, mapped if large, found by binary search.
 """
 
 import hashlib
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -20,12 +15,9 @@ import pyarrow.compute as pc
 from realm.documents.links import document_key
 from realm.documents.store.manifest import SegmentInfo, damage
 from realm.documents.store.segments import read_whole, segment_sums
-from realm.errors import CorpusError
 from realm.storage import files
 from realm.storage.arrays import read_array, write_array
 from realm.storage.sums import array_sum
-
-Key = TypeVar("Key", bytes, str, contravariant=True)
 
 KEY_BYTES = 16
 _KEY = np.dtype(f"S{KEY_BYTES}")
@@ -33,33 +25,33 @@ _KEY = np.dtype(f"S{KEY_BYTES}")
 RECENT = 262_144
 
 
-class Keys(Protocol[Key]):
-    """What is there already, keys or ids: a set, one of those below, or a look-up in the corpus."""
+class Ids(Protocol):
+    """Ids that are taken: a set, ``TextKeys``, or a look-up in the corpus."""
 
-    def __contains__(self, key: Key, /) -> bool: ...
+    def __contains__(self, doc_id: str, /) -> bool: ...
 
-    def add(self, key: Key, /) -> None: ...
+    def add(self, doc_id: str, /) -> None: ...
 
 
-class KeyRuns:
-    """A growing set of 16-byte keys: 16 bytes a key in sorted runs, up to 32 while runs are merged, besides ``RECENT`` newest ones.
-
-    A python set of bytes takes about 100 bytes a key.
+class TextKeys:
+    """A growing set of strings in 16 bytes each: sorted runs of their hashes, 32 while runs are merged, besides ``RECENT`` newest ones. Two
+    strings share a hash with a chance of 2^-128 a pair.
     """
 
     def __init__(self) -> None:
         self._recent: set[bytes] = set()
         self._runs: list[np.ndarray] = []  # each at least twice as long as the next one
 
-    def __contains__(self, key: bytes) -> bool:
+    def __contains__(self, text: str) -> bool:
+        key = _text_key(text)
         return key in self._recent or any(_holds(run, key) for run in self._runs)
 
     def __len__(self) -> int:
         return len(self._recent) + sum(map(len, self._runs))
 
-    def add(self, key: bytes) -> None:
-        """Take in a key that is not in the set yet."""
-        self._recent.add(key)
+    def add(self, text: str) -> None:
+        """Take in a string that is not in the set yet."""
+        self._recent.add(_text_key(text))
         if len(self._recent) >= RECENT:
             self._settle()
 
@@ -77,35 +69,8 @@ def _holds(run: np.ndarray, key: bytes) -> bool:
     return position < len(run) and run[position] == wanted
 
 
-class TextKeys:
-    """A set of strings that keeps a key of each: ``KeyRuns`` of their hashes. Two strings share one with a chance of 2^-128 a pair."""
-
-    def __init__(self) -> None:
-        self._keys = KeyRuns()
-
-    def __contains__(self, text: str) -> bool:
-        return _text_key(text) in self._keys
-
-    def add(self, text: str) -> None:
-        """Take in a string that is not in the set yet."""
-        self._keys.add(_text_key(text))
-
-
 def _text_key(text: str) -> bytes:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=KEY_BYTES).digest()
-
-
-DOCUMENTS_SUFFIX = ".documents.npy"
-BLOCKS_SUFFIX = ".blocks.npy"
-
-
-def block_key(title: str, text: str) -> bytes:
-    """What makes two blocks identical, title and text, in 16 bytes."""
-    return _key(title.encode("utf-8"), text.encode("utf-8"))
-
-
-def _key(title: bytes, text: bytes) -> bytes:
-    return hashlib.blake2b(b"%b\n%b" % (title, text), digest_size=16).digest()
 
 
 def flat_view(column: pa.Array) -> np.ndarray:
@@ -117,41 +82,39 @@ def flat_view(column: pa.Array) -> np.ndarray:
     return np.frombuffer(data, dtype, count=len(column), offset=column.offset * dtype.itemsize)
 
 
-def companions(segment: Path) -> tuple[Path, Path]:
-    """The look-up files of a segment: documents, blocks."""
-    return segment.with_suffix(DOCUMENTS_SUFFIX), segment.with_suffix(BLOCKS_SUFFIX)
+def lookup_of(segment: Path) -> Path:
+    """The look-up file of a segment."""
+    return segment.with_suffix(".documents.npy")
 
 
 def finish_segment(path: Path, tokens: int) -> SegmentInfo:
-    """Write the look-up files of a finished segment. Returns what the manifest says of it.
+    """Write the look-up file of a finished segment. Returns what the manifest says of it.
 
     Args:
-        path: the Arrow file; the caller makes it durable and publishes it with its companions.
+        path: the Arrow file; the caller makes it durable and publishes it with its look-up file.
         tokens: wordpieces of all its blocks, titles not counted.
     """
     whole = read_whole(path)
     reader = pa.ipc.open_file(pa.BufferReader(whole))
     batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
-    documents, blocks = companions(path)
     write_lookup(path, batches)
     ids = [flat_view(batch.column("block_id")) for batch in batches if len(batch)]
     first, last = (int(ids[0][0]), int(ids[-1][-1])) if ids else (-1, -1)
     rows = tuple(len(batch) for batch in batches)
-    sums = segment_sums(whole, batches, documents, blocks)
+    sums = segment_sums(whole, batches, lookup_of(path))
     return SegmentInfo(path.name, sum(rows), path.stat().st_size, files.sha256_file(path), tokens, first, last, rows, sums)
 
 
 def write_lookup(path: Path, batches: Sequence[pa.RecordBatch]) -> None:
-    """Write the look-up files of a segment.
+    """Write the look-up file of a segment.
 
     Args:
-        path: the Arrow file that they come beside.
+        path: the Arrow file that it comes beside.
         batches: all its record batches.
     """
-    documents, blocks = companions(path)
-    _save(documents, np.array(list(_document_starts(batches)), np.uint64).reshape(-1, 2).T)
-    keys = b"".join(b"".join(map(_key, _utf8(batch.column("title")), _utf8(batch.column("text")))) for batch in batches)
-    _save(blocks, np.frombuffer(keys, np.uint64).reshape(-1, 2).T)
+    columns = np.array(list(_document_starts(batches)), np.uint64).reshape(-1, 2).T
+    with open(lookup_of(path), "wb") as file:
+        write_array(file, columns[:, np.argsort(columns[0], kind="stable")])
 
 
 def _document_starts(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int]]:
@@ -167,11 +130,6 @@ def _document_starts(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, i
         start += len(batch)
 
 
-def _save(path: Path, columns: np.ndarray) -> None:
-    with open(path, "wb") as file:
-        write_array(file, columns[:, np.argsort(columns[0], kind="stable")])
-
-
 def _first_rows(ids: pa.Array) -> list[int]:
     """Rows of a batch whose document is not that of the row before; a document's rows stand together."""
     if not len(ids):
@@ -180,38 +138,21 @@ def _first_rows(ids: pa.Array) -> list[int]:
     return [0, *(flat_view(changes) + 1).tolist()]
 
 
-def _utf8(column: pa.Array) -> Iterator[bytes]:
-    """The bytes of each string, not decoded."""
-    offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1].tolist()
-    data = memoryview(column.buffers()[2]) if column.buffers()[2] is not None else memoryview(b"")
-    for start, stop in pairwise(offsets):
-        yield bytes(data[start:stop])
-
-
 class SegmentLookup:
-    """The look-up files of one segment. The documents' is mapped at once and stays readable when another process deletes it; each is
-    compared with its checksum when it is used first.
+    """The look-up file of one segment, mapped at once, so that it stays readable when another process deletes it; compared with its
+    checksum when it is used first.
 
     Raises:
-        CorpusError: a file is missing or damaged.
+        CorpusError: it is missing or damaged.
     """
 
     def __init__(self, segment: Path, info: SegmentInfo):
-        self._documents_path, self._blocks_path = companions(segment)
-        self._rows, self._sums = info.rows, info.sums
-        self._mapped = _open(self._documents_path)
+        self._path, self._sum = lookup_of(segment), info.sums.documents
+        self._mapped = _open(self._path)
 
     @cached_property
     def _documents(self) -> np.ndarray:
-        return _checked(self._mapped, self._sums.documents, self._documents_path)
-
-    @cached_property
-    def keys(self) -> np.ndarray:
-        """uint64 [2, n]: both halves of the keys of all blocks, ordered by the first."""
-        keys = _open(self._blocks_path)
-        if keys.shape[1] != self._rows:
-            raise CorpusError("the look-up file is not that of its segment", path=self._blocks_path, cure="Build the corpus again")
-        return _checked(keys, self._sums.blocks, self._blocks_path)
+        return _checked(self._mapped, self._sum, self._path)
 
     def first_rows(self, doc_id: str) -> list[int]:
         """Rows at which a document with the hash of ``doc_id`` starts; the caller compares the ids."""
@@ -233,12 +174,6 @@ class SegmentLookup:
         return np.sort(self._documents[1]).astype(np.int64)
 
 
-def stored_keys(segment: Path, info: SegmentInfo) -> Iterator[bytes]:
-    """The key of every block of a finished segment."""
-    for first, second in SegmentLookup(segment, info).keys.T:
-        yield first.tobytes() + second.tobytes()
-
-
 def _checked(columns: np.ndarray, expected: str, path: Path) -> np.ndarray:
     if array_sum(columns) != expected:
         raise damage("look-up file").damaged("changed since it was published (checksum differs)", path=path)
@@ -253,33 +188,3 @@ def _open(path: Path) -> np.ndarray:
 def check_lookup(path: Path, expected: str) -> None:
     """Read a look-up file. Raises CorpusError: it is missing or damaged."""
     _checked(_open(path), expected, path)
-
-
-class BlockKeys:
-    """Keys of the live blocks: those of memory-mapped segments less the removed ones, and new ones. Used like a set of bytes.
-
-    Only new and removed keys take memory.
-
-    Args:
-        mapped: ``SegmentLookup.keys`` of every segment.
-        removed: the key of every block that does not count any more, once for each.
-    """
-
-    def __init__(self, mapped: Iterable[np.ndarray], removed: Iterable[bytes] = ()):
-        self._mapped = list(mapped)
-        self._removed = Counter(removed)
-        self._new: set[bytes] = set()
-
-    def __contains__(self, key: bytes) -> bool:
-        # A key may stand in several segments, with all but one of its blocks removed: counting decides.
-        return key in self._new or sum(_count(columns, key) for columns in self._mapped) > self._removed[key]
-
-    def add(self, key: bytes) -> None:
-        """Take a new key in."""
-        self._new.add(key)
-
-
-def _count(columns: np.ndarray, key: bytes) -> int:
-    first, second = np.frombuffer(key, np.uint64)
-    start, stop = np.searchsorted(columns[0], first, "left"), np.searchsorted(columns[0], first, "right")
-    return int((columns[1, start:stop] == second).sum())

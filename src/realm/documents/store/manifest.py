@@ -6,7 +6,7 @@ A version is published by writing its new files, then its manifest, then ``CURRE
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +35,12 @@ class SegmentSums:
     Attributes:
         frames: (start, end, checksum) of the bytes before the columns of each record batch, and of those after the last.
         columns: for each record batch the checksums of its columns in one string, in the order of the schema.
-        documents, blocks: of the numbers in its look-up files.
+        documents: of the numbers in its look-up file.
     """
 
     frames: tuple[tuple[int, int, str], ...]
     columns: tuple[str, ...]
     documents: str
-    blocks: str
 
 
 @dataclass(frozen=True)
@@ -108,7 +107,6 @@ class CorpusManifest:
         next_block_id: the id that the next block gets; ids are never reused.
         documents, blocks, spans: in all segments, removed ones not counted.
         removed: blocks with a tombstone.
-        duplicates: blocks left out because title and text equal another block's.
         sentences_cut: sentences too long for a block, cut into pieces.
         rejected: records left out, by reason.
         span_statistics: how spans repeat.
@@ -130,7 +128,6 @@ class CorpusManifest:
     blocks: int
     spans: int
     removed: int
-    duplicates: int
     sentences_cut: int
     rejected: dict[str, int]
     span_statistics: SpanStatistics
@@ -249,19 +246,20 @@ def read_manifest(corpus: Path, version: int | None = None) -> CorpusManifest:
 
 
 def manifest_from_json(value: dict[str, Any]) -> CorpusManifest:
-    """The manifest whose ``asdict`` gave ``value``."""
+    """The manifest whose ``asdict`` gave ``value``; keys that are no longer written are left unread."""
     segments = tuple(
         SegmentInfo(**entry | {"batch_rows": tuple(entry["batch_rows"]), "sums": _sums(entry["sums"])}) for entry in value["segments"]
     )
     readings = tuple(Reading(**entry) for entry in value["readings"])
+    known = {field.name: value[field.name] for field in fields(CorpusManifest)}
     return CorpusManifest(
-        **value | {"segments": segments, "span_statistics": SpanStatistics(**value["span_statistics"]), "readings": readings}
+        **known | {"segments": segments, "span_statistics": SpanStatistics(**value["span_statistics"]), "readings": readings}
     )
 
 
 def _sums(value: dict[str, Any]) -> SegmentSums:
     frames = tuple((start, end, found) for start, end, found in value["frames"])
-    return SegmentSums(**value | {"frames": frames, "columns": tuple(value["columns"])})
+    return SegmentSums(frames, tuple(value["columns"]), value["documents"])
 
 
 def write_manifest(corpus: Path, manifest: CorpusManifest) -> None:

@@ -88,13 +88,13 @@ def read_whole(path: Path) -> pa.Buffer:
     return pa.py_buffer(path.read_bytes())
 
 
-def segment_sums(whole: pa.Buffer, batches: Sequence[pa.RecordBatch], documents: Path, blocks: Path) -> SegmentSums:
+def segment_sums(whole: pa.Buffer, batches: Sequence[pa.RecordBatch], documents: Path) -> SegmentSums:
     """The checksums of a finished segment.
 
     Args:
         whole: its bytes.
         batches: that were read from ``whole``, not copied.
-        documents, blocks: its look-up files.
+        documents: its look-up file.
     """
     frames, columns, position = [], [], 0
     for batch in batches:
@@ -103,7 +103,7 @@ def segment_sums(whole: pa.Buffer, batches: Sequence[pa.RecordBatch], documents:
         columns.append("".join(column_sum(column) for column in batch.columns))
         position = last
     frames.append((position, whole.size, frame_sum(whole, position, whole.size)))
-    return SegmentSums(tuple(frames), tuple(columns), array_sum(load_array(documents)), array_sum(load_array(blocks)))
+    return SegmentSums(tuple(frames), tuple(columns), array_sum(load_array(documents)))
 
 
 def _extent(batch: pa.RecordBatch, base: int, position: int) -> tuple[int, int]:

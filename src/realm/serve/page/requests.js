@@ -13,7 +13,6 @@ const TITLES = {
   deadline: "That took too long",
   unknown: "There is no such document",
   exists: "That id is taken",
-  identical: "Nothing new to add",
   last: "The last document cannot be deleted",
   too_large: "Too large",
   later: "The change is stored",

@@ -1,0 +1,44 @@
+"""Candidates of different texts: of blocks that several documents hold word for word, the best alone is read."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from realm.search.blocks import NO_ROW
+from realm.search.candidates import Candidates, DenseCandidates
+
+
+def source(texts):
+    """Over blocks of these texts, the first of them the best for every question."""
+
+    def direct(_, questions, k):
+        rows = np.tile(np.arange(min(k, len(texts))), (len(questions), 1))
+        return Candidates(rows, -torch.from_numpy(rows).float())
+
+    found = DenseCandidates(None, None, texts, None)
+    store = SimpleNamespace(title_ids=lambda _: np.zeros(1, np.uint16), token_ids=lambda row: np.array([ord(texts[row])]))
+    found.inputs, found.direct = SimpleNamespace(store=store), direct
+    return found
+
+
+@pytest.mark.parametrize(
+    ("texts", "k", "rows"),
+    [
+        ("abcdef", 3, [0, 1, 2]),
+        ("aabcde", 3, [0, 2, 3]),
+        ("abab", 2, [0, 1]),
+        ("aaaabc", 2, [0, 4]),
+        ("aaaab", 1, [0]),
+        ("aaa", 2, [0, NO_ROW]),
+        ("abb", 3, [0, 1, NO_ROW]),
+        ("a", 5, [0]),
+        ("ab", 5, [0, 1]),
+        ("a" * 40 + "b", 2, [0, NO_ROW]),  # not looked for any wider
+    ],
+)
+def test_blocks_of_one_text_are_read_once(texts, k, rows):
+    found = source(texts)([""] * 2, [[1]] * 2, k)
+    assert found.rows.tolist() == [rows, rows]
+    assert found.scores.tolist() == [[0.0 if row == NO_ROW else -float(row) for row in rows]] * 2
