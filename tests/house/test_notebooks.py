@@ -24,14 +24,10 @@ def test_both_are_there():
 
 
 @each_notebook
-def test_small_outputs_and_none_of_a_failure(path):
+def test_outputs_are_small_and_each_part_is_explained(path):
     assert path.stat().st_size < LARGEST
     outputs = [output for cell in cells(path, "code") for output in cell["outputs"]]
     assert outputs and not [found for found in outputs if found["output_type"] == "error" or found.get("name") == "stderr"]
-
-
-@each_notebook
-def test_it_begins_with_words_and_explains_each_part(path):
     kinds = [cell["cell_type"] for cell in json.loads(path.read_text("utf-8"))["cells"]]
     assert kinds[0] == kinds[-1] == "markdown" and kinds.count("markdown") >= 6
     assert cells(path, "markdown")[0]["source"][0].startswith("# ")

@@ -95,14 +95,10 @@ def test_every_verb_and_option_in_a_sentence_exists(path):
 
 
 @each_document
-def test_every_make_target_exists(path):
+def test_every_make_target_recipe_key_and_link_exists(path):
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.M))
     named = [*lines_of(path, "make"), *(text for text in inline(path) if text.startswith("make "))]
     assert {line.split()[1] for line in named} <= targets
-
-
-@each_document
-def test_every_recipe_key_exists(path):
     sections = {field.name: {key.name for key in dataclasses.fields(getattr(Recipe(), field.name))} for field in dataclasses.fields(Recipe)}
     for text in inline(path):
         found = re.fullmatch(r"([a-z]+)\.([a-z_]+)(?: = .+)?", text)
@@ -110,6 +106,9 @@ def test_every_recipe_key_exists(path):
             assert found[2] in sections[found[1]], text
     for block in fenced(path, "toml"):
         build_recipe(tomllib.loads(block))
+    links = re.findall(r"\]\(([^)#]+)\)|<img src=\"([^\"]+)\"", path.read_text("utf-8"))
+    links = [link or picture for link, picture in links]
+    assert all((path.parent / link).exists() for link in links if "://" not in link), links
 
 
 def defines(source, name):
@@ -155,13 +154,6 @@ def test_every_module_and_name_exists(path):
                 assert any(defines(body, name) for body in modules), text
         elif re.fullmatch(r"\.?\w*(_\w|[a-z][A-Z])[\w.]*", text) and not text.startswith("__") and text not in FOREIGN:
             assert {word for word in text.split(".") if word} - FILE_ENDINGS <= words, text
-
-
-@each_document
-def test_every_link_leads_somewhere(path):
-    links = re.findall(r"\]\(([^)#]+)\)|<img src=\"([^\"]+)\"", path.read_text("utf-8"))
-    links = [link or picture for link, picture in links]
-    assert all((path.parent / link).exists() for link in links if "://" not in link), links
 
 
 def test_every_result_page_is_in_the_index_newest_first():

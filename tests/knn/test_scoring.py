@@ -28,13 +28,9 @@ def generated(network, datastore, mixing, **options):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_without_a_share_generation_is_the_model_s(kind, way, built, networks):
+def test_neighbours_alone_change_what_is_said(kind, way, built, networks):
     expected = generated(networks[kind], None, Mixing(), **way)
     assert torch.equal(generated(networks[kind], built(kind), Mixing(a=0.0), **way), expected)
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_neighbours_change_what_is_said(kind, way, built, networks):
     mixing = Mixing(k=8, a=0.9, temperature=0.5)
     first, again = (generated(networks[kind], built(kind), mixing, **way) for _ in range(2))
     assert torch.equal(first, again)
