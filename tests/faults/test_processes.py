@@ -154,17 +154,14 @@ def _limited(index):
     resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))
 
 
-@pytest.mark.parametrize(
-    ("refuse", "said"),
-    [
-        (_limited, "too large"),
-        pytest.param(
-            lambda index: index.chmod(0o500),
-            "could not be written",
-            marks=pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere"),
-        ),
-    ],
-)
+@pytest.mark.parametrize(("refuse", "said"), [
+    (_limited, "too large"),
+    pytest.param(
+        lambda index: index.chmod(0o500),
+        "could not be written",
+        marks=pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere"),
+    ),
+])  # fmt: skip
 def test_what_the_system_refuses(tmp_path, refuse, said):
     round_of(tmp_path)
 

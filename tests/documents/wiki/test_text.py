@@ -15,86 +15,70 @@ from realm.documents.wiki.text import DEPTH, BracketWriter, clean_wikitext, head
 MARKS = ("{{", "}}", "[[", "]]", "{|", "|}", "'''", "<ref")
 
 
-@pytest.mark.parametrize(
-    ("wikitext", "prose"),
-    [
-        # Links
-        ("A [[cat]] and [[dog|two dogs]].", "A cat and two dogs."),
-        ("[[bus]]es, [[Foo (bar)|]], [[:Category:Birds]], [[Mercury#Orbit|its orbit]]", "buses, Foo, Category:Birds, its orbit"),
-        ("[[2001: A Space Odyssey]] and [[wikt:cat|cat]]", "2001: A Space Odyssey and cat"),
-        ("x[[Category:Birds]] [[fr:Oiseau]] [[zh-min-nan:Chiáu]]", "x"),
-        ("[[File:a.jpg|thumb|A [[cat]] by [http://x.org me]]] Text.", "Text."),
-        ("[[Datei:a.jpg|mini|Bild]]a [[Fichier:b.png]]b [[Файл:c.png|мини]]c [[ファイル:d.jpg]]d", "a b c d"),
-        ("See [http://x.org the site], [https://y.org] and http://z.org now.", "See the site, and http://z.org now."),
-        # Emphasis
-        ("'''Bold''' ''italic'' '''''both'''''", "Bold italic both"),
-        ("L'''amour'' is '''big'''", "L'amour is big"),
-        ("''Eagle''{{'s}} orbit", "Eagle's orbit"),
-        ("'''{{nothing}}''' is", "is"),
-        # Elements
-        ("One.<ref>Smith {{cite|a=b}} [[x]]</ref> Two.<ref name=a /> Three.<!-- no\n\nno --> Four.", "One. Two. Three. Four."),
-        ("A<ref name=b> forgot the slash.<ref>c</ref> B.", "A forgot the slash. B."),
-        ("A <nowiki>[[not a link]] '' {x}</nowiki> b", "A not a link '' {x} b"),
-        ("a <pre>[[code]]</pre> b <syntaxhighlight lang=c>int x[[1]];</syntaxhighlight> c <source>{{</source> d", "a b c d"),
-        ("where <math>x + 1</math> is, <math>\\frac{a}{b}</math> not", "where x + 1 is, not"),
-        ("<gallery>\nFile:a.jpg|b\n</gallery>x", "x"),
-        ("H<sub>2</sub>O<br />next <small>one</small> <span style='a'>b</span>", "H2O next one b"),
-        ("10<sup>6</sup> m<sup>2</sup>, 20<sub>[[hexadecimal|16]]</sub> hex, Na<sup>+</sup>, 1<sup>st</sup>", "10⁶ m², 20₁₆ hex, Na⁺, 1st"),
-        ("the angle ''θ''<sub>''i''</sub> here", "the angle θi here"),
-        ("A (named {{IPA|x}}, or {{y}}, , b), c {{z}}, d", "A (named, or, b), c, d"),
-        ("It is older\n.<ref>a</ref>\n\n{{cite|b}}. First of all, it\n, which is", "It is older.\n\nFirst of all, it, which is"),
-        ("<div>\nIn a box.\n</div>After.", "In a box.\n\nAfter."),
-        ("a < b and <c> stay", "a < b and <c> stay"),
-        ("unclosed <!-- comment", "unclosed"),
-        # Entities
-        ("10&nbsp;km &ndash; &amp;lt; &#123;&#123;x", "10 km – &lt; x"),
-        # Templates
-        ("{{Infobox|a={{b|{{c}}}}|d=[[e|f]]}}Text {{citation needed|date=May}}here.", "Text here."),
-        ("It is {{convert|10|km|mi}} long, {{convert|5|to|7|kg}}, {{convert|5|ft|6|in|m}}.", "It is 10 km long, 5 to 7 kg, 5 ft 6 in."),
-        ("{{lang|fr|[[chat|Le chat]]}} {{lang-de|Katze}} {{nowrap|1 2}} {{abbr|CIA|Agency}}", "Le chat Katze 1 2 CIA"),
-        ("{{as of|2012|5}} and {{start date|2001|5|6}}, {{start date|2001|5|6|mf=yes}}", "As of May 2012 and 6 May 2001, May 6, 2001"),
-        (
-            "né le {{date de naissance|11|novembre|1866}} au {{XXe siècle}}, {{unité|892|km|2}}",
-            "né le 11 novembre 1866 au XXe siècle, 892 km²",
-        ),
-        ("{{frac|1|2}} {{formatnum:1234567}} {{uc:abc}} {{c.|1850}} {{HMS|Victory}}", "1/2 1,234,567 ABC c. 1850 HMS Victory"),
-        (
-            "It is 1{{sfrac|1|4}} or {{frac|1|4}} wide, Otton {{Ier}}, au {{s-|XIX}} et {{s|XI|e}}",
-            "It is 1 1/4 or 1/4 wide, Otton Ier, au XIXe siècle et XIe siècle",
-        ),
-        ("at {{Coord|13|19|N|169|9|W|type:event}}, in the sea; {{coord|1|N|2|E|display=title}}", "at 13°19′N 169°9′W, in the sea;"),
-        ("{{coord|51.5|-0.12|display=inline,title}}\n\nText.\n\n{{coord|51|30|N|0|7|W}}", "Text."),
-        ("を{{仮リンク|ベルリン法|en|Berlin Act}}に、{{link-de|边境总督|Markgraf}}", "をベルリン法に、边境总督"),
-        ("{{Carbon}}<sub>''n''</sub>{{Hydrogen}}<sub>2</sub>, {{bibleref|Mark|3:25|9}}, ({{Höhe|115|DE-NHN}})", "CnH2, Mark 3:25, (115 m)"),
-        ("* {{FRO}} (DEN)\n* {{KIA}}{{USA}} {{USA|a=b}}", "FRO (DEN)\nUSA"),
-        ("a{{snd}}b{{!}}c {{quote|1=Long live the king.}}", "a – b|c Long live the king."),
-        ("Anarchism ({{IPA|x}}; {{lang|el|ana}}) is ({{IPA|y}}) old ({{IPA|z}}, {{pron}}).", "Anarchism (ana) is old."),
-        ("{{{1|default}}}x {{{{{a}}}}}y", "x y"),
-        # Tables
-        ("before\n{| class=a\n! h\n|-\n| c || [[d]]\n|}\nafter", "before\n\nafter"),
-        ("{|\n| outer\n{|\n| inner\n|}\n| more\n|}\nafter", "after"),
-        ("{|\n| {{x|\n|}}\n|}\nafter", "after"),
-        ("a\n{{box|\n{|\n|b\n|}}}\nc", "a\n\nc"),
-        ("<table><tr><td>x</td></tr></table>y", "y"),
-        ("{|\n| never closed\n|-\n| row\n\nText after.", "Text after."),
-        # Lists, headings, paragraphs
-        ("* one\n** two\n# three\n: four\n; five : six", "one\ntwo\nthree\nfour\nfive : six"),
-        ("one\ntwo\n\nthree\n----\nfour", "one two\n\nthree\n\nfour"),
-        ("== A ==\n=== B ===\ntext\n== Empty ==\n== C ==\nmore", "A\n\nB\n\ntext\n\nC\n\nmore"),
-        ("a\n==References==\nx\n===Notes===\ny\n== Next ==\nz", "a\n\nNext\n\nz"),
-        ("a\n== Einzelnachweise ==\nx", "a"),
-        ("a\n== Véase también ==\n* x", "a"),
-        ("__NOTOC__\n__FORCETOC__a", "a"),
-        # Variants
-        ("-{zh-hans:计算机; zh-hant:電腦}- 和 -{字}- -{T|x}-", "计算机 和 字"),
-        # Unbalanced
-        ("a [[b c", "a b c"),
-        ("a {{b [[c]] d", "a b c d"),
-        ("a ]] b }} c", "a b c"),
-        ("[[a {{b]] c}} d", "a d"),
-        ("x {{a|[[b}} y", "x y"),
-    ],
-)
+@pytest.mark.parametrize(("wikitext", "prose"), [
+    # Links
+    ("A [[cat]] and [[dog|two dogs]].", "A cat and two dogs."),
+    ("[[bus]]es, [[Foo (bar)|]], [[:Category:Birds]], [[Mercury#Orbit|its orbit]]", "buses, Foo, Category:Birds, its orbit"),
+    ("[[2001: A Space Odyssey]] and [[wikt:cat|cat]]", "2001: A Space Odyssey and cat"),
+    ("x[[Category:Birds]] [[fr:Oiseau]] [[zh-min-nan:Chiáu]]", "x"),
+    ("[[File:a.jpg|thumb|A [[cat]] by [http://x.org me]]] Text.", "Text."),
+    ("[[Datei:a.jpg|mini|Bild]]a [[Fichier:b.png]]b [[Файл:c.png|мини]]c [[ファイル:d.jpg]]d", "a b c d"),
+    ("See [http://x.org the site], [https://y.org] and http://z.org now.", "See the site, and http://z.org now."),
+    # Emphasis
+    ("'''Bold''' ''italic'' '''''both'''''", "Bold italic both"), ("L'''amour'' is '''big'''", "L'amour is big"),
+    ("''Eagle''{{'s}} orbit", "Eagle's orbit"), ("'''{{nothing}}''' is", "is"),
+    # Elements
+    ("One.<ref>Smith {{cite|a=b}} [[x]]</ref> Two.<ref name=a /> Three.<!-- no\n\nno --> Four.", "One. Two. Three. Four."),
+    ("A<ref name=b> forgot the slash.<ref>c</ref> B.", "A forgot the slash. B."),
+    ("A <nowiki>[[not a link]] '' {x}</nowiki> b", "A not a link '' {x} b"),
+    ("a <pre>[[code]]</pre> b <syntaxhighlight lang=c>int x[[1]];</syntaxhighlight> c <source>{{</source> d", "a b c d"),
+    ("where <math>x + 1</math> is, <math>\\frac{a}{b}</math> not", "where x + 1 is, not"),
+    ("<gallery>\nFile:a.jpg|b\n</gallery>x", "x"),
+    ("H<sub>2</sub>O<br />next <small>one</small> <span style='a'>b</span>", "H2O next one b"),
+    ("10<sup>6</sup> m<sup>2</sup>, 20<sub>[[hexadecimal|16]]</sub> hex, Na<sup>+</sup>, 1<sup>st</sup>", "10⁶ m², 20₁₆ hex, Na⁺, 1st"),
+    ("the angle ''θ''<sub>''i''</sub> here", "the angle θi here"),
+    ("A (named {{IPA|x}}, or {{y}}, , b), c {{z}}, d", "A (named, or, b), c, d"),
+    ("It is older\n.<ref>a</ref>\n\n{{cite|b}}. First of all, it\n, which is", "It is older.\n\nFirst of all, it, which is"),
+    ("<div>\nIn a box.\n</div>After.", "In a box.\n\nAfter."), ("a < b and <c> stay", "a < b and <c> stay"),
+    ("unclosed <!-- comment", "unclosed"),
+    # Entities
+    ("10&nbsp;km &ndash; &amp;lt; &#123;&#123;x", "10 km – &lt; x"),
+    # Templates
+    ("{{Infobox|a={{b|{{c}}}}|d=[[e|f]]}}Text {{citation needed|date=May}}here.", "Text here."),
+    ("It is {{convert|10|km|mi}} long, {{convert|5|to|7|kg}}, {{convert|5|ft|6|in|m}}.", "It is 10 km long, 5 to 7 kg, 5 ft 6 in."),
+    ("{{lang|fr|[[chat|Le chat]]}} {{lang-de|Katze}} {{nowrap|1 2}} {{abbr|CIA|Agency}}", "Le chat Katze 1 2 CIA"),
+    ("{{as of|2012|5}} and {{start date|2001|5|6}}, {{start date|2001|5|6|mf=yes}}", "As of May 2012 and 6 May 2001, May 6, 2001"),
+    ("né le {{date de naissance|11|novembre|1866}} au {{XXe siècle}}, {{unité|892|km|2}}", "né le 11 novembre 1866 au XXe siècle, 892 km²"),
+    ("{{frac|1|2}} {{formatnum:1234567}} {{uc:abc}} {{c.|1850}} {{HMS|Victory}}", "1/2 1,234,567 ABC c. 1850 HMS Victory"),
+    (
+        "It is 1{{sfrac|1|4}} or {{frac|1|4}} wide, Otton {{Ier}}, au {{s-|XIX}} et {{s|XI|e}}",
+        "It is 1 1/4 or 1/4 wide, Otton Ier, au XIXe siècle et XIe siècle",
+    ),
+    ("at {{Coord|13|19|N|169|9|W|type:event}}, in the sea; {{coord|1|N|2|E|display=title}}", "at 13°19′N 169°9′W, in the sea;"),
+    ("{{coord|51.5|-0.12|display=inline,title}}\n\nText.\n\n{{coord|51|30|N|0|7|W}}", "Text."),
+    ("を{{仮リンク|ベルリン法|en|Berlin Act}}に、{{link-de|边境总督|Markgraf}}", "をベルリン法に、边境总督"),
+    ("{{Carbon}}<sub>''n''</sub>{{Hydrogen}}<sub>2</sub>, {{bibleref|Mark|3:25|9}}, ({{Höhe|115|DE-NHN}})", "CnH2, Mark 3:25, (115 m)"),
+    ("* {{FRO}} (DEN)\n* {{KIA}}{{USA}} {{USA|a=b}}", "FRO (DEN)\nUSA"),
+    ("a{{snd}}b{{!}}c {{quote|1=Long live the king.}}", "a – b|c Long live the king."),
+    ("Anarchism ({{IPA|x}}; {{lang|el|ana}}) is ({{IPA|y}}) old ({{IPA|z}}, {{pron}}).", "Anarchism (ana) is old."),
+    ("{{{1|default}}}x {{{{{a}}}}}y", "x y"),
+    # Tables
+    ("before\n{| class=a\n! h\n|-\n| c || [[d]]\n|}\nafter", "before\n\nafter"),
+    ("{|\n| outer\n{|\n| inner\n|}\n| more\n|}\nafter", "after"), ("{|\n| {{x|\n|}}\n|}\nafter", "after"),
+    ("a\n{{box|\n{|\n|b\n|}}}\nc", "a\n\nc"), ("<table><tr><td>x</td></tr></table>y", "y"),
+    ("{|\n| never closed\n|-\n| row\n\nText after.", "Text after."),
+    # Lists, headings, paragraphs
+    ("* one\n** two\n# three\n: four\n; five : six", "one\ntwo\nthree\nfour\nfive : six"),
+    ("one\ntwo\n\nthree\n----\nfour", "one two\n\nthree\n\nfour"),
+    ("== A ==\n=== B ===\ntext\n== Empty ==\n== C ==\nmore", "A\n\nB\n\ntext\n\nC\n\nmore"),
+    ("a\n==References==\nx\n===Notes===\ny\n== Next ==\nz", "a\n\nNext\n\nz"), ("a\n== Einzelnachweise ==\nx", "a"),
+    ("a\n== Véase también ==\n* x", "a"), ("__NOTOC__\n__FORCETOC__a", "a"),
+    # Variants
+    ("-{zh-hans:计算机; zh-hant:電腦}- 和 -{字}- -{T|x}-", "计算机 和 字"),
+    # Unbalanced
+    ("a [[b c", "a b c"), ("a {{b [[c]] d", "a b c d"), ("a ]] b }} c", "a b c"), ("[[a {{b]] c}} d", "a d"),
+    ("x {{a|[[b}} y", "x y"),
+])  # fmt: skip
 def test_markup(wikitext, prose):
     assert clean_wikitext(wikitext) == prose
 
