@@ -2,9 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,19 +12,18 @@ from realm.documents.change.updates import add_documents
 from realm.storage.generations import read_current
 
 QUESTION = "What is the currency of Arvad?"
-Say = Callable[..., tuple[int, dict[str, Any], str]]
 
 
 @pytest.fixture
-def run(tiny_run: Path, tmp_path: Path) -> Path:
+def run(tiny_run, tmp_path):
     return Path(shutil.copytree(tiny_run, tmp_path / "run"))
 
 
 @pytest.fixture
-def say(capsys: pytest.CaptureFixture[str]) -> Say:
+def say(capsys):
     """Runs a command; returns its exit code, the object of --json and standard error."""
 
-    def command(*words: object) -> tuple[int, dict[str, Any], str]:
+    def command(*words):
         capsys.readouterr()
         code = main([*map(str, words), "--json"])
         out, err = capsys.readouterr()
@@ -36,29 +33,28 @@ def say(capsys: pytest.CaptureFixture[str]) -> Say:
     return command
 
 
-def flip(path: Path, at: int | None = None, bit: int = 0) -> None:
+def flip(path, at=None, bit=0):
     data = bytearray(path.read_bytes())
     data[len(data) // 2 if at is None else at] ^= 1 << bit
     path.write_bytes(data)
 
 
-def answers(run: Path) -> Any:
-    opened = open_run(run)
-    found = opened.answerer.answer([QUESTION], k=3)[0]
+def answers(run):
+    found = open_run(run).answerer.answer([QUESTION], k=3)[0]
     return found.answer, found.p, found.confidence, [(one.doc_id, one.text, one.p_z) for one in found.evidence]
 
 
-def tree(root: Path) -> dict[str, bytes]:
+def tree(root):
     return {
         str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file() and not path.name.startswith("LOCK")
     }
 
 
-def needed(run: Path) -> int:
+def needed(run):
     return int(json.loads((run / "stages" / "finetune" / "stage.json").read_text())["generation"])
 
 
-def test_a_whole_run_and_a_whole_corpus(run: Path, say: Say) -> None:
+def test_a_whole_run_and_a_whole_corpus(run, say):
     before = tree(run)
     assert say("verify", run)[:2] == (0, {"place": str(run), "damage": [], "put_aside": []})
     assert say("verify", run / "corpus")[0] == 0 and say("repair", run, "--yes")[0] == 0
@@ -66,20 +62,12 @@ def test_a_whole_run_and_a_whole_corpus(run: Path, say: Say) -> None:
     assert say("verify", run / "nowhere")[0] == 2 and say("verify", run / "stages")[0] == 2
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "index/{n}/vectors-00000.npy",
-        "index/{n}/manifest.json",
-        "params/{n}/model.safetensors",
-        "corpus/segments/000001.documents.npy",
-        "corpus/CURRENT",
-        "index/CURRENT",
-    ],
-)
-def test_what_can_be_made_again_is(run: Path, say: Say, name: str) -> None:
-    expected = answers(run)
-    path = run / name.format(n=f"{needed(run):06d}")
+@pytest.mark.parametrize("name", [
+    "index/{n}/vectors-00000.npy", "index/{n}/manifest.json", "params/{n}/model.safetensors",
+    "corpus/segments/000001.documents.npy", "corpus/CURRENT", "index/CURRENT",
+])  # fmt: skip
+def test_what_can_be_made_again_is(run, say, name):
+    expected, path = answers(run), run / name.format(n=f"{needed(run):06d}")
     flip(path, 0, 7) if path.name.endswith(".json") or path.name == "CURRENT" else flip(path)
     damaged = tree(run)
     code, found, err = say("verify", run)
@@ -92,24 +80,18 @@ def test_what_can_be_made_again_is(run: Path, say: Say, name: str) -> None:
     assert say("verify", run)[0] == 0 and answers(run) == expected
 
 
-def test_a_lost_generation_and_its_parameters_come_from_the_stage(run: Path, say: Say) -> None:
+def test_a_lost_generation_and_its_parameters_come_from_the_stage(run, say):
     expected, number = answers(run), f"{needed(run):06d}"
     shutil.rmtree(run / "index" / number)
     shutil.rmtree(run / "params" / number)
     assert say("repair", run, "--yes")[0] == 0 and answers(run) == expected
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "corpus/segments/000001.arrow",
-        "stages/finetune/model.safetensors",
-        "corpus/tagger.json",
-        "corpus/tokenizer/tokenizer.json",
-        "stages/finetune/tokenizer.json",
-    ],
-)
-def test_what_cannot_be_made_again_is_said(tiny_run: Path, run: Path, say: Say, name: str) -> None:
+@pytest.mark.parametrize("name", [
+    "corpus/segments/000001.arrow", "stages/finetune/model.safetensors", "corpus/tagger.json",
+    "corpus/tokenizer/tokenizer.json", "stages/finetune/tokenizer.json",
+])  # fmt: skip
+def test_what_cannot_be_made_again_is_said(tiny_run, run, say, name):
     path = run / name
     flip(path, path.read_bytes().find(b"Tirel") if path.suffix == ".arrow" else None)
     before = tree(run)
@@ -121,7 +103,7 @@ def test_what_cannot_be_made_again_is_said(tiny_run: Path, run: Path, say: Say, 
         assert set(one["documents"]) == {json.loads(line)["id"] for line in documents}
 
 
-def test_a_flipped_bit_in_a_vector_ends_well(run: Path, say: Say) -> None:
+def test_a_flipped_bit_in_a_vector_ends_well(run, say):
     """It was put aside, and building the index again said that it is not there, for ever."""
     expected, number = answers(run), needed(run)
     flip(run / "index" / f"{number:06d}" / "vectors-00000.npy", bit=6)
@@ -132,8 +114,7 @@ def test_a_flipped_bit_in_a_vector_ends_well(run: Path, say: Say) -> None:
     assert answers(run) == expected and say("verify", run)[0] == 0
 
 
-def test_a_lost_current_of_a_corpus_ends_well(run: Path, say: Say) -> None:
-    """It advised to build a corpus, which refuses where one is."""
+def test_a_lost_current_of_a_corpus_ends_well(run, say):
     expected = answers(run)
     (run / "corpus" / "CURRENT").unlink()
     code, _, err = say("ask", run, QUESTION)
@@ -141,8 +122,7 @@ def test_a_lost_current_of_a_corpus_ends_well(run: Path, say: Say) -> None:
     assert say("repair", run / "corpus", "--yes")[0] == 0 and answers(run) == expected
 
 
-def test_what_is_not_rebuilt_is_cured_as_it_is_said(run: Path, say: Say) -> None:
-    """An empty run.json advised to remove the whole run."""
+def test_what_is_not_rebuilt_is_cured_as_it_is_said(run, say):
     expected = answers(run)
     (run / "run.json").write_bytes(b"")
     flip(run / "results" / "finetune.json", 0, 7)
@@ -161,13 +141,13 @@ def test_what_is_not_rebuilt_is_cured_as_it_is_said(run: Path, say: Say) -> None
     assert say("verify", run)[0] == 0 and answers(run) == expected
 
 
-def test_a_lost_current_of_an_index_deletes_nothing(run: Path, say: Say) -> None:
+def test_a_lost_current_of_an_index_deletes_nothing(run, say):
     expected, current = answers(run), read_current(run / "index")
     (run / "index" / "CURRENT").unlink()
     assert say("repair", run, "--yes")[0] == 0 and read_current(run / "index") == current and answers(run) == expected
 
 
-def test_a_lost_manifest_is_named(tiny_run: Path, run: Path, say: Say) -> None:
+def test_a_lost_manifest_is_named(tiny_run, run, say):
     """The version before would lack the documents that were added since."""
     corpus = run / "corpus"
     add_documents(corpus, [tiny_run.parent / "more.jsonl"])
@@ -179,7 +159,7 @@ def test_a_lost_manifest_is_named(tiny_run: Path, run: Path, say: Say) -> None:
     assert [(one["path"], one["repairable"]) for one in found["damage"]] == [(str(newest), False)]
 
 
-HARMS: dict[str, Callable[[Path, str], None]] = {
+HARMS = {
     "a vector": lambda run, number: flip(run / "index" / number / "vectors-00000.npy", bit=6),
     "a manifest": lambda run, number: flip(run / "index" / number / "manifest.json", 40),
     "parameters": lambda run, number: flip(run / "params" / number / "model.safetensors"),
@@ -190,7 +170,7 @@ HARMS: dict[str, Callable[[Path, str], None]] = {
 @pytest.mark.parametrize(
     ("verb", "harm"), [("run", "a vector"), ("pretrain", "a manifest"), ("refresh", "parameters"), ("refresh", "gone")]
 )
-def test_no_verb_ends_well_over_a_damaged_index(run: Path, say: Say, verb: str, harm: str, tiny_run: Path) -> None:
+def test_no_verb_ends_well_over_a_damaged_index(run, say, verb, harm, tiny_run):
     """They returned 0, and the next question failed: the generation that is needed is built again."""
     expected, number = answers(run), f"{needed(run):06d}"
     words = {
@@ -207,7 +187,7 @@ def test_no_verb_ends_well_over_a_damaged_index(run: Path, say: Say, verb: str, 
 
 
 @pytest.mark.parametrize("verb", ["run", "pretrain", "refresh"])
-def test_an_index_that_nothing_can_make_again_is_one_line(run: Path, capsys: pytest.CaptureFixture[str], verb: str, tiny_run: Path) -> None:
+def test_an_index_that_nothing_can_make_again_is_one_line(run, capsys, verb, tiny_run):
     number = f"{needed(run):06d}"
     HARMS["a vector"](run, number)
     HARMS["parameters"](run, number)

@@ -23,21 +23,11 @@ def source(texts):
     return found
 
 
-@pytest.mark.parametrize(
-    ("texts", "k", "rows"),
-    [
-        ("abcdef", 3, [0, 1, 2]),
-        ("aabcde", 3, [0, 2, 3]),
-        ("abab", 2, [0, 1]),
-        ("aaaabc", 2, [0, 4]),
-        ("aaaab", 1, [0]),
-        ("aaa", 2, [0, NO_ROW]),
-        ("abb", 3, [0, 1, NO_ROW]),
-        ("a", 5, [0]),
-        ("ab", 5, [0, 1]),
-        ("a" * 40 + "b", 2, [0, NO_ROW]),  # not looked for any wider
-    ],
-)
+@pytest.mark.parametrize(("texts", "k", "rows"), [
+    ("abcdef", 3, [0, 1, 2]), ("aabcde", 3, [0, 2, 3]), ("abab", 2, [0, 1]), ("aaaabc", 2, [0, 4]), ("aaaab", 1, [0]),
+    ("aaa", 2, [0, NO_ROW]), ("abb", 3, [0, 1, NO_ROW]), ("a", 5, [0]), ("ab", 5, [0, 1]),
+    ("a" * 40 + "b", 2, [0, NO_ROW]),  # not looked for any wider
+])  # fmt: skip
 def test_blocks_of_one_text_are_read_once(texts, k, rows):
     found = source(texts)([""] * 2, [[1]] * 2, k)
     assert found.rows.tolist() == [rows, rows]

@@ -1,10 +1,7 @@
 """Segments of single changes become few, beside readers; what was removed goes when it is much."""
 
 import random
-from collections.abc import Callable, Sequence
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,12 +18,9 @@ from realm.storage import tails
 
 from .test_updates import check_counts, live_rows
 
-WriteJsonl = Callable[[str, Sequence[Any]], Path]
-CityRows = Callable[..., list[dict[str, Any]]]
-
 
 @pytest.fixture
-def corpus(write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def corpus(write_jsonl, city_rows, tmp_path, monkeypatch):
     """Six documents, then single changes: four added, one of them changed, one removed. Seven segments, few of which may be small."""
     monkeypatch.setattr(tails, "MAX_SMALL_FILES", 4)
     out, all_rows = tmp_path / "corpus", city_rows(10)
@@ -38,7 +32,7 @@ def corpus(write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: Path, monkeyp
     return out
 
 
-def test_small_segments_become_one(corpus: Path) -> None:
+def test_small_segments_become_one(corpus):
     before, store = live_rows(corpus), BlockStore.open(corpus)
     removed, spans = store.manifest.removed, store.manifest.span_statistics
     assert len(store.segments) == 6 and needs_tidying(store)
@@ -55,7 +49,7 @@ def test_small_segments_become_one(corpus: Path) -> None:
     assert tidy_corpus(corpus).version == manifest.version  # nothing to do
 
 
-def test_changes_go_on_after_it(corpus: Path, write_jsonl: WriteJsonl, city_rows: CityRows) -> None:
+def test_changes_go_on_after_it(corpus, write_jsonl, city_rows):
     """The files of the version before stay until the next change; ids are not used again; a removed document may come again."""
     before = read_manifest(corpus)
     tidy_corpus(corpus)
@@ -68,7 +62,7 @@ def test_changes_go_on_after_it(corpus: Path, write_jsonl: WriteJsonl, city_rows
     check_counts(corpus)
 
 
-def test_much_that_was_removed_goes(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_much_that_was_removed_goes(corpus, monkeypatch):
     monkeypatch.setattr(compaction, "LEAST_REMOVED", 1)
     remove_documents(corpus, ["doc-0", "doc-1", "doc-2"])
     before = live_rows(corpus)
@@ -78,7 +72,7 @@ def test_much_that_was_removed_goes(corpus: Path, monkeypatch: pytest.MonkeyPatc
     check_counts(corpus)
 
 
-def test_a_few_segments_and_large_ones_stay(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_few_segments_and_large_ones_stay(corpus, monkeypatch):
     monkeypatch.setattr(tails, "MAX_SMALL_FILES", 6)
     version = read_manifest(corpus).version
     assert tidy_corpus(corpus).version == version
@@ -87,7 +81,7 @@ def test_a_few_segments_and_large_ones_stay(corpus: Path, monkeypatch: pytest.Mo
     assert tidy_corpus(corpus).version == version and not needs_tidying(BlockStore.open(corpus))
 
 
-def test_a_row_is_rewritten_a_few_times() -> None:
+def test_a_row_is_rewritten_a_few_times():
     """Ten thousand additions: few segments at any time, and the rows written together are a few times those that came."""
     chance = random.Random(0)
     sizes, came, written, most = [5000], 0, 0, 0
@@ -101,13 +95,13 @@ def test_a_row_is_rewritten_a_few_times() -> None:
     assert most <= 32 and written <= 8 * came and sum(sizes) == 5000 + came
 
 
-def test_columns_that_are_no_longer_written_go_when_segments_merge() -> None:
+def test_columns_that_are_no_longer_written_go_when_segments_merge():
     """An older segment has one more than its neighbour; both become batches of the columns of today."""
 
-    def segment(first: int, **more: list[int]) -> SimpleNamespace:
+    def segment(first, **more):
         batch = pa.RecordBatch.from_pydict({**more, "block_id": [first, first + 1]})
         return SimpleNamespace(batches=[SimpleNamespace(rows=2, select=lambda keep: batch.filter(pa.array(keep)))])
 
     parts = [(segment(0, link_names=[7, 8]), np.array([True, True])), (segment(2), np.array([False, True]))]
-    (merged,) = _batches(parts, ["block_id"])  # type: ignore[arg-type]
+    (merged,) = _batches(parts, ["block_id"])
     assert merged.to_pydict() == {"block_id": [0, 1, 3]}

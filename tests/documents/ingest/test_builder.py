@@ -3,9 +3,6 @@
 import itertools
 import json
 import os
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -18,26 +15,21 @@ from realm.errors import ConfigError, CorpusError, DataError
 from realm.text.canonical import canonical_text
 from realm.text.tokenizer import TextTokenizer, train_wordpiece
 
-WriteJsonl = Callable[[str, Sequence[Any]], Path]
-CityRows = Callable[..., list[dict[str, Any]]]
-SMALL: dict[str, Any] = {"vocab_size": 400, "block_length": 64}
+SMALL = {"vocab_size": 400, "block_length": 64}
 
 
-def read_rows(corpus: Path) -> list[dict[str, Any]]:
-    """All rows of all segments, by pyarrow alone."""
+def read_rows(corpus):
     return [row for path in sorted((corpus / "segments").glob("*.arrow")) for row in pa.ipc.open_file(str(path)).read_all().to_pylist()]
 
 
-def tree(corpus: Path) -> dict[str, bytes]:
+def tree(corpus):
     return {path.relative_to(corpus).as_posix(): path.read_bytes() for path in corpus.rglob("*") if path.is_file() and path.name != "LOCK"}
 
 
-def test_round_trip_against_the_source(write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: Path) -> None:
-    rows = city_rows()
-    out = tmp_path / "corpus"
+def test_round_trip_against_the_source(write_jsonl, city_rows, tmp_path):
+    rows, out = city_rows(), tmp_path / "corpus"
     manifest = build_corpus([write_jsonl("in.jsonl", rows)], out, **SMALL)
-    tokenizer = TextTokenizer.load(out / "tokenizer")
-    by_document: dict[str, list[dict[str, Any]]] = {}
+    tokenizer, by_document = TextTokenizer.load(out / "tokenizer"), {}
     for row in read_rows(out):
         by_document.setdefault(row["doc_id"], []).append(row)
     assert list(by_document) == [row["id"] for row in rows]
@@ -56,7 +48,7 @@ def test_round_trip_against_the_source(write_jsonl: WriteJsonl, city_rows: CityR
         assert not text[end:].strip()
 
 
-def check_row(row: dict[str, Any], tokenizer: TextTokenizer) -> None:
+def check_row(row, tokenizer):
     """Sentences tile the block; spans are exact and lie in their sentence."""
     position = 0
     for (start, end), (first, last) in zip(row["sentence_chars"], row["sentence_tokens"], strict=True):
@@ -70,17 +62,16 @@ def check_row(row: dict[str, Any], tokenizer: TextTokenizer) -> None:
         assert low <= start < end <= high
 
 
-def test_greedy_packing_fills_blocks(write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: Path) -> None:
+def test_greedy_packing_fills_blocks(write_jsonl, city_rows, tmp_path):
     out = tmp_path / "corpus"
     build_corpus([write_jsonl("in.jsonl", city_rows())], out, **SMALL)
-    rows = read_rows(out)
-    for row, following in itertools.pairwise(rows):
+    for row, following in itertools.pairwise(read_rows(out)):
         if row["doc_id"] == following["doc_id"]:
             first, last = following["sentence_tokens"][0]
             assert 3 + len(row["title_ids"]) + len(row["token_ids"]) + last - first > 64
 
 
-def test_salient_spans_of_real_sentences(write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: Path) -> None:
+def test_salient_spans_of_real_sentences(write_jsonl, city_rows, tmp_path):
     gazetteer = tmp_path / "phrases.txt"
     gazetteer.write_text("pound sterling\n")
     out = tmp_path / "corpus"
@@ -91,14 +82,14 @@ def test_salient_spans_of_real_sentences(write_jsonl: WriteJsonl, city_rows: Cit
     assert not {"The", "On", "People"} & set(spans)
 
 
-def test_same_input_same_bytes(write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: Path) -> None:
+def test_same_input_same_bytes(write_jsonl, city_rows, tmp_path):
     source = write_jsonl("in.jsonl", city_rows())
     build_corpus([source], tmp_path / "a", **SMALL)
     build_corpus([source], tmp_path / "b", **SMALL)
     assert tree(tmp_path / "a") == tree(tmp_path / "b")
 
 
-def test_over_long_sentence_and_long_title(write_jsonl: WriteJsonl, tmp_path: Path) -> None:
+def test_over_long_sentence_and_long_title(write_jsonl, tmp_path):
     text = "Start " + " ".join(f"London {number} and Paris or" for number in range(100)) + " end."
     out = tmp_path / "corpus"
     manifest = build_corpus([write_jsonl("in.jsonl", [{"id": "x", "title": "Very long title " * 30, "text": text}])], out, **SMALL)
@@ -109,7 +100,7 @@ def test_over_long_sentence_and_long_title(write_jsonl: WriteJsonl, tmp_path: Pa
     assert rows[0]["title"] == ("Very long title " * 30).strip()
 
 
-def test_documents_that_share_a_text_each_have_it(write_jsonl: WriteJsonl, tmp_path: Path) -> None:
+def test_documents_that_share_a_text_each_have_it(write_jsonl, tmp_path):
     rows = [{"id": str(i), "title": "Same", "text": "The same words in London."} for i in range(3)]
     manifest = build_corpus(
         [write_jsonl("in.jsonl", [*rows, {"id": "z", "title": "Other", "text": "The same words in London."}])], tmp_path / "c", **SMALL
@@ -117,16 +108,12 @@ def test_documents_that_share_a_text_each_have_it(write_jsonl: WriteJsonl, tmp_p
     assert (manifest.blocks, manifest.documents) == (4, 4)
 
 
-def test_rejected_records_are_listed(write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: Path) -> None:
+def test_rejected_records_are_listed(write_jsonl, city_rows, tmp_path):
     bad = [
-        "{",
-        '{"id": "doc-0", "text": "again"}',
-        '{"id": "e", "text": "\\u200b \\u0000"}',
-        '{"text": "no id"}',
+        "{", '{"id": "doc-0", "text": "again"}', '{"id": "e", "text": "\\u200b \\u0000"}', '{"text": "no id"}',
         '{"id": "\\u200b", "text": "t"}',
-    ]
-    source = write_jsonl("in.jsonl", [*city_rows(2), *bad])
-    out = tmp_path / "corpus"
+    ]  # fmt: skip
+    source, out = write_jsonl("in.jsonl", [*city_rows(2), *bad]), tmp_path / "corpus"
     manifest = build_corpus([source], out, **SMALL)
     assert manifest.rejected == {"bad json": 1, "duplicate id": 1, "empty id": 1, "empty text": 1, "missing id": 1}
     listed = [json.loads(line) for line in (out / "rejected.jsonl").read_text().splitlines()]
@@ -137,7 +124,7 @@ def test_rejected_records_are_listed(write_jsonl: WriteJsonl, city_rows: CityRow
     assert [path.name for path in tmp_path.iterdir() if "strict" in path.name] == []
 
 
-def test_nothing_usable(write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: Path) -> None:
+def test_nothing_usable(write_jsonl, city_rows, tmp_path):
     with pytest.raises(CorpusError, match=r"no usable document .*2 bad json"):
         build_corpus([write_jsonl("in.jsonl", ["{x", "}"])], tmp_path / "c", **SMALL)
     with pytest.raises(ConfigError, match="block_length"):
@@ -145,9 +132,8 @@ def test_nothing_usable(write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: 
     assert not (tmp_path / "c").exists()
 
 
-def test_an_existing_target_is_left_alone(write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: Path) -> None:
-    source = write_jsonl("in.jsonl", city_rows(2))
-    out = tmp_path / "corpus"
+def test_an_existing_target_is_left_alone(write_jsonl, city_rows, tmp_path):
+    source, out = write_jsonl("in.jsonl", city_rows(2)), tmp_path / "corpus"
     build_corpus([source], out, **SMALL)
     before = tree(out)
     with pytest.raises(CorpusError, match="corpus add"):
@@ -155,12 +141,11 @@ def test_an_existing_target_is_left_alone(write_jsonl: WriteJsonl, city_rows: Ci
     assert tree(out) == before
 
 
-def test_a_given_tokenizer_is_kept(write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: Path) -> None:
+def test_a_given_tokenizer_is_kept(write_jsonl, city_rows, tmp_path):
     tokenizer = train_wordpiece([row["text"] for row in city_rows()], 500, lowercase=False)
     tokenizer.save(tmp_path / "tok")
     source = write_jsonl("in.jsonl", city_rows(2))
-    given: list[Any] = [tokenizer, tmp_path / "tok" / "tokenizer.json", str(tmp_path / "tok")]
-    for number, form in enumerate(given):
+    for number, form in enumerate([tokenizer, tmp_path / "tok" / "tokenizer.json", str(tmp_path / "tok")]):
         build_corpus([source], tmp_path / f"c{number}", tokenizer=form)
     stores = [BlockStore.open(tmp_path / f"c{number}") for number in range(3)]
     assert {tuple(store.token_ids(0).tolist()) for store in stores} == {tuple(stores[0].token_ids(0).tolist())}
@@ -168,12 +153,10 @@ def test_a_given_tokenizer_is_kept(write_jsonl: WriteJsonl, city_rows: CityRows,
     assert BlockStore.open(tmp_path / "c3").tokenizer.sha256 == tokenizer.sha256
 
 
-def test_add_documents(write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: Path) -> None:
-    out = tmp_path / "corpus"
-    rows = city_rows()
+def test_add_documents(write_jsonl, city_rows, tmp_path):
+    out, rows = tmp_path / "corpus", city_rows()
     first = build_corpus([write_jsonl("a.jsonl", rows[:10])], out, **SMALL)
-    old = BlockStore.open(out)
-    second = add_documents(out, [write_jsonl("b.jsonl", rows[8:])])
+    old, second = BlockStore.open(out), add_documents(out, [write_jsonl("b.jsonl", rows[8:])])
     assert (second.version, second.corpus_id, second.documents) == (2, first.corpus_id, 24)
     assert second.rejected == {"duplicate id": 2}
     assert second.next_block_id == second.blocks > first.blocks
@@ -192,9 +175,7 @@ def test_add_documents(write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: P
 
 
 @pytest.mark.parametrize("failing", ["rename", "replace"])
-def test_a_crash_while_building_leaves_nothing_published(
-    write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
-) -> None:
+def test_a_crash_while_building_leaves_nothing_published(write_jsonl, city_rows, tmp_path, monkeypatch, failing):
     source = write_jsonl("in.jsonl", city_rows(3))
     with monkeypatch.context() as patch:
         patch.setattr(os, failing, crash)
@@ -204,18 +185,17 @@ def test_a_crash_while_building_leaves_nothing_published(
     build_corpus([source], tmp_path / "corpus", **SMALL)
 
 
-def crash(*_: Any) -> None:
+def crash(*_):
     raise OSError("crash")
 
 
-def test_info_says_whether_the_spans_teach(write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: Path) -> None:
+def test_info_says_whether_the_spans_teach(write_jsonl, city_rows, tmp_path):
     build_corpus([write_jsonl("a.jsonl", city_rows())], tmp_path / "good", **SMALL)
     info = corpus_info(tmp_path / "good")
     assert info["documents"] == 24
     assert info["teaches"] is True
     assert info["advice"] is None
-    rows = read_rows(tmp_path / "good")
-    blocks_of: dict[str, set[int]] = {}
+    rows, blocks_of = read_rows(tmp_path / "good"), {}
     occurrences = [(row["text"][a:b].lower(), row["block_id"]) for row in rows for a, b in row["span_chars"]]
     for text, block in occurrences:
         blocks_of.setdefault(text, set()).add(block)
@@ -227,8 +207,8 @@ def test_info_says_whether_the_spans_teach(write_jsonl: WriteJsonl, city_rows: C
     assert corpus_info(tmp_path / "plain")["advice"].startswith("Few salient spans")
 
 
-def test_progress_is_told(write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: Path) -> None:
-    seen: dict[str, int] = {}
+def test_progress_is_told(write_jsonl, city_rows, tmp_path):
+    seen = {}
     manifest = build_corpus(
         [write_jsonl("a.jsonl", city_rows())], tmp_path / "c", progress=lambda what, done, total: seen.__setitem__(what, done), **SMALL
     )

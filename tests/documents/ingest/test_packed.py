@@ -2,7 +2,6 @@
 
 import re
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,14 +24,13 @@ TEXTS = [
 ]
 
 
-def numbers(sentence: str) -> Any:
-    """Spans of a tagger that tags numbers."""
+def numbers(sentence):
     return [SimpleNamespace(start=match.start(), end=match.end()) for match in re.finditer("[0-9]+", sentence)]
 
 
 @pytest.mark.parametrize("texts", [TEXTS, TEXTS[1:2], TEXTS[:1], []])
 @pytest.mark.parametrize("room", [7, 30])
-def test_rows_are_what_a_loop_over_the_blocks_makes(texts: list[str], room: int) -> None:
+def test_rows_are_what_a_loop_over_the_blocks_makes(texts, room):
     documents = [
         Document(
             f"d{number}",

@@ -4,7 +4,6 @@ import itertools
 import json
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from hypothesis import given, settings, strategies as st
@@ -30,16 +29,14 @@ TEXTS = st.one_of(
 DOCUMENTS = st.lists(st.tuples(st.one_of(st.text(max_size=20), st.just("London " * 99)), TEXTS), min_size=1, max_size=4)
 
 
-def read_rows(corpus: Path) -> list[dict[str, Any]]:
-    """All rows of the version in force, by pyarrow alone."""
-    manifest = json.loads((corpus / "manifest-000001.json").read_text())
-    files = [corpus / "segments" / info["name"] for info in manifest["segments"]]
+def read_rows(corpus):
+    files = [corpus / "segments" / info["name"] for info in json.loads((corpus / "manifest-000001.json").read_text())["segments"]]
     return [row for file in files for row in pa.ipc.open_file(str(file)).read_all().to_pylist()]
 
 
 @settings(max_examples=60)
 @given(DOCUMENTS, st.sampled_from([16, 17, 40, 288]))
-def test_read_back(documents: list[tuple[str, str]], block_length: int) -> None:
+def test_read_back(documents, block_length):
     sources = {f"{number}": (title, text) for number, (title, text) in enumerate(documents)}
     with tempfile.TemporaryDirectory() as scratch:
         file, corpus = Path(scratch, "in.jsonl"), Path(scratch, "corpus")
@@ -61,8 +58,7 @@ def test_read_back(documents: list[tuple[str, str]], block_length: int) -> None:
         check_cover(blocks, canonical_text(text))
 
 
-def check_block(row: dict[str, Any], title: str, text: str, block_length: int) -> None:
-    """One row against its document."""
+def check_block(row, title, text, block_length):
     start, block = row["char_start"], row["text"]
     assert block and block == text[start : start + len(block)]
     assert row["title"] == title
@@ -78,7 +74,7 @@ def check_block(row: dict[str, Any], title: str, text: str, block_length: int) -
     check_spans(row, TOKENIZER)
 
 
-def check_spans(row: dict[str, Any], tokenizer: TextTokenizer) -> int:
+def check_spans(row, tokenizer):
     """Spans lie in their sentence, and their wordpieces are those that stand at their characters. Returns how many were compared."""
     compared = 0
     for (first, last), (token_first, token_last), sentence in zip(row["span_chars"], row["span_tokens"], row["span_sentence"], strict=True):
@@ -92,7 +88,7 @@ def check_spans(row: dict[str, Any], tokenizer: TextTokenizer) -> int:
     return compared
 
 
-def check_cover(blocks: list[dict[str, Any]], text: str) -> None:
+def check_cover(blocks, text):
     """Sentences of the document, found anew: their characters and wordpieces are in the blocks once and in order."""
     placed = [(row["char_start"] + first, row["char_start"] + last) for row in blocks for first, last in row["sentence_chars"]]
     assert all(earlier[1] <= later[0] for earlier, later in itertools.pairwise(placed))
@@ -106,7 +102,7 @@ def check_cover(blocks: list[dict[str, Any]], text: str) -> None:
     assert [token for row in blocks for token in row["token_ids"]] == whole
 
 
-def test_read_back_of_real_articles(data_dir: Path, tmp_path: Path) -> None:
+def test_read_back_of_real_articles(data_dir, tmp_path):
     """The same on articles of Wikipedia, at 288 wordpieces, with a vocabulary trained on them."""
     import lzma
 
@@ -115,8 +111,7 @@ def test_read_back_of_real_articles(data_dir: Path, tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text("".join(articles), "utf-8")
     build_corpus([tmp_path / "in.jsonl"], tmp_path / "corpus", vocab_size=2000)
     tokenizer = TextTokenizer.load(tmp_path / "corpus" / "tokenizer")
-    sources = {row["id"]: row for row in map(json.loads, articles)}
-    seen = 0
+    sources, seen = {row["id"]: row for row in map(json.loads, articles)}, 0
     for row in read_rows(tmp_path / "corpus"):
         text = canonical_text(sources[row["doc_id"]]["text"])
         assert text[row["char_start"] : row["char_start"] + len(row["text"])] == row["text"]

@@ -8,9 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -25,26 +23,24 @@ from realm.documents.store.blocks import BlockStore
 from realm.documents.workers import Interrupted, Workers
 from realm.errors import ConfigError, CorpusError, DataError
 
-WriteJsonl = Callable[[str, Sequence[Any]], Path]
-CityRows = Callable[..., list[dict[str, Any]]]
-SMALL: dict[str, Any] = {"vocab_size": 400, "block_length": 64}
+SMALL = {"vocab_size": 400, "block_length": 64}
 
 
-def tree(corpus: Path) -> dict[str, bytes]:
+def tree(corpus):
     return {path.relative_to(corpus).as_posix(): path.read_bytes() for path in corpus.rglob("*") if path.is_file()}
 
 
 @pytest.fixture
-def source(write_jsonl: WriteJsonl, city_rows: CityRows) -> Path:
+def source(write_jsonl, city_rows):
     """Documents with all that can go wrong between them, some of it more than once."""
-    rows: list[Any] = list(city_rows())
+    rows = list(city_rows())
     rows[5:5] = ["{", '{"id": "doc-1", "text": "an id that is taken"}', '{"id": "e", "text": "\\u200b"}']
     rows += ['{"id": "doc-3", "text": "again"}', {**rows[0], "id": "a copy"}, "]"]
     return write_jsonl("in.jsonl", rows)
 
 
 @pytest.fixture
-def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_parts(monkeypatch):
     """Two dozen chunks in six parts, some five segments of several record batches."""
     monkeypatch.setattr(intake, "CHUNK_CHARS", 500)
     monkeypatch.setattr(intake, "PART_CHUNKS", 4)
@@ -53,24 +49,23 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_parts")
-def test_the_bytes_do_not_depend_on_the_number_of_workers(source: Path, tmp_path: Path) -> None:
+def test_the_bytes_do_not_depend_on_the_number_of_workers(source, tmp_path):
     build_corpus([source], tmp_path / "one", workers=1, **SMALL)
     manifest = build_corpus([source], tmp_path / "two", workers=2, **SMALL)
     assert tree(tmp_path / "one") == tree(tmp_path / "two")
     assert len(manifest.segments) > 2
     assert manifest.rejected == {"bad json": 2, "duplicate id": 2, "empty text": 1}
-    store = BlockStore.open(tmp_path / "two")
-    assert store.block_ids.tolist() == list(range(manifest.blocks))
+    assert BlockStore.open(tmp_path / "two").block_ids.tolist() == list(range(manifest.blocks))
 
 
 class Stop:
     """Progress that interrupts the build at its ``at``-th call."""
 
-    def __init__(self, at: int):
+    def __init__(self, at):
         self.calls = 0
         self.at = at
 
-    def __call__(self, what: str, done: int, total: int | None) -> None:
+    def __call__(self, what, done, total):
         self.calls += 1
         if self.calls == self.at:
             raise KeyboardInterrupt
@@ -78,11 +73,9 @@ class Stop:
 
 @pytest.mark.usefixtures("small_parts")
 @pytest.mark.parametrize("strides", [3, 11])
-def test_an_interrupted_build_goes_on_and_gives_the_same_bytes(source: Path, tmp_path: Path, strides: int) -> None:
-    whole = Stop(at=-1)
-    build_corpus([source], tmp_path / "whole", workers=1, progress=whole, **SMALL)
-    said: list[str] = []
-    attempts, calls = 0, 0
+def test_an_interrupted_build_goes_on_and_gives_the_same_bytes(source, tmp_path, strides):
+    build_corpus([source], tmp_path / "whole", workers=1, progress=Stop(at=-1), **SMALL)
+    said, attempts, calls = [], 0, 0
     # Every attempt gets a little further than a part or a segment; without going on, none would ever end.
     while not (tmp_path / "parts").exists():
         stop = Stop(at=8 + strides)
@@ -100,17 +93,16 @@ def test_an_interrupted_build_goes_on_and_gives_the_same_bytes(source: Path, tmp
     assert not (tmp_path / "parts.staging").exists()
 
 
-def test_another_build_discards_what_was_staged(source: Path, tmp_path: Path, city_rows: CityRows, write_jsonl: WriteJsonl) -> None:
-    def interrupted() -> None:
+def test_another_build_discards_what_was_staged(source, tmp_path, city_rows, write_jsonl):
+    def interrupted():
         with pytest.raises(KeyboardInterrupt):
             build_corpus([source], tmp_path / "c", progress=Stop(at=2), **SMALL)
 
-    said: list[str] = []
+    said = []
     interrupted()
     other = build_corpus([source], tmp_path / "c", vocab_size=300, block_length=64, say=said.append)
     assert said[0].startswith("discarding an interrupted build of other sources or options")
-    plain = build_corpus([source], tmp_path / "plain", vocab_size=300, block_length=64)
-    assert other == plain
+    assert other == build_corpus([source], tmp_path / "plain", vocab_size=300, block_length=64)
     (tmp_path / "c").rename(tmp_path / "other")
     interrupted()
     write_jsonl("in.jsonl", city_rows(3))  # the same name, another size
@@ -139,7 +131,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("stage", ["documents", "packed documents"])
-def test_a_killed_build_goes_on_and_its_workers_end(source: Path, tmp_path: Path, stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_build_goes_on_and_its_workers_end(source, tmp_path, stage, monkeypatch):
     script = tmp_path / "killed.py"
     script.write_text(KILLED)
     done = subprocess.run([sys.executable, script, source, tmp_path / "c", stage], check=False, timeout=120, capture_output=True)
@@ -150,7 +142,7 @@ def test_a_killed_build_goes_on_and_its_workers_end(source: Path, tmp_path: Path
     assert time.monotonic() < deadline
     monkeypatch.setattr(intake, "CHUNK_CHARS", 500)
     monkeypatch.setattr(build, "SEGMENT_ROWS", 20)
-    said: list[str] = []
+    said = []
     build_corpus([source], tmp_path / "c", say=said.append, workers=1, **SMALL)
     assert len(said) == 1
     build_corpus([source], tmp_path / "whole", workers=1, **SMALL)
@@ -158,9 +150,7 @@ def test_a_killed_build_goes_on_and_its_workers_end(source: Path, tmp_path: Path
 
 
 @pytest.mark.usefixtures("small_parts")
-def test_going_on_does_not_read_again_what_is_done(
-    source: Path, tmp_path: Path, write_jsonl: WriteJsonl, city_rows: CityRows, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_going_on_does_not_read_again_what_is_done(source, tmp_path, write_jsonl, city_rows, monkeypatch):
     """A finished source is not opened, a plain JSONL file is entered at the byte; the bytes of the corpus are the same."""
     table = tmp_path / "table.csv"
     table.write_text("id,text\n" + "".join(f"t{n},A text about number {n} and Rome.\n" for n in range(150)))
@@ -169,10 +159,9 @@ def test_going_on_does_not_read_again_what_is_done(
     last.write_bytes(codecs.BOM_UTF8 + last.read_bytes())
     sources = [source, table, last]
     build_corpus(sources, tmp_path / "whole", workers=1, **SMALL)
-    parsed: Counter[str] = Counter()
-    read_line = jsonl._line_value
+    parsed, read_line = Counter(), jsonl._line_value
 
-    def counting(line: bytes, path: str = "", number: int = 0) -> Any:
+    def counting(line, path="", number=0):
         parsed[path] += 1
         return read_line(line, path, number)
 
@@ -185,8 +174,8 @@ def test_going_on_does_not_read_again_what_is_done(
     assert parsed[str(source)] == 0 and 0 < parsed[str(last)] < 20
 
 
-def _until(documents: int) -> Callable[[str, int, int | None], None]:
-    def progress(what: str, done: int, total: int | None) -> None:
+def _until(documents):
+    def progress(what, done, total):
         if done >= documents:
             raise KeyboardInterrupt
 
@@ -194,13 +183,10 @@ def _until(documents: int) -> Callable[[str, int, int | None], None]:
 
 
 @pytest.mark.parametrize("files", [0, 1])
-def test_a_full_disk_ends_in_one_line(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], files: int
-) -> None:
-    """The first file is the spool, the second the segment."""
+def test_a_full_disk_ends_in_one_line(source, tmp_path, monkeypatch, capsys, files):
     open_file = pa.OSFile
 
-    def full(path: str, mode: str) -> Any:
+    def full(path, mode):
         nonlocal files
         files -= 1
         return pa.PythonFile(_Full(path), "w") if files < 0 else open_file(path, mode)
@@ -220,20 +206,18 @@ class _Full:
 
     closed = False
 
-    def __init__(self, path: str):
+    def __init__(self, path):
         Path(path).touch()
 
-    def write(self, data: Any) -> int:
+    def write(self, data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    def flush(self) -> None: ...
+    def flush(self): ...
 
-    def close(self) -> None: ...
+    def close(self): ...
 
 
-def test_a_full_disk_while_adding_leaves_the_corpus_alone(
-    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write_jsonl: WriteJsonl
-) -> None:
+def test_a_full_disk_while_adding_leaves_the_corpus_alone(source, tmp_path, monkeypatch, write_jsonl):
     build_corpus([source], tmp_path / "c", **SMALL)
     before = {name: data for name, data in tree(tmp_path / "c").items() if name != "LOCK"}
     more = write_jsonl("more.jsonl", [{"id": "new", "text": "A new text about Berlin."}])
@@ -244,11 +228,11 @@ def test_a_full_disk_while_adding_leaves_the_corpus_alone(
     assert add_documents(tmp_path / "c", [more]).version == 2
 
 
-def _dies() -> Callable[[int], int]:
+def _dies():
     return lambda item: os._exit(9) if item == 5 else item
 
 
-def test_a_dying_worker_is_named_in_one_line() -> None:
+def test_a_dying_worker_is_named_in_one_line():
     seen = []
     with Workers(2) as workers, pytest.raises(Interrupted, match=r"a worker process died\. If memory ran out, take fewer --workers"):
         for _, result in workers.in_order(range(20), lambda item: item, _dies, ()):
@@ -258,42 +242,42 @@ def test_a_dying_worker_is_named_in_one_line() -> None:
 
 
 @pytest.mark.parametrize("out", ["in.jsonl/x", "a\0b", "y" * 300])
-def test_a_corpus_that_cannot_be_made_there(source: Path, out: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_corpus_that_cannot_be_made_there(source, out, tmp_path, capsys):
     assert main(["corpus", "build", str(source), "--out", str(tmp_path / out)]) == 2
     error = capsys.readouterr().err.splitlines()[-1]
     assert "no directory can be made here" in error and error.endswith("Choose another --out")
 
 
-def test_a_corpus_below_its_own_sources(tmp_path: Path, write_jsonl: WriteJsonl, city_rows: CityRows) -> None:
+def test_a_corpus_below_its_own_sources(tmp_path, write_jsonl, city_rows):
     """Neither what is staged there nor a finished corpus is read as documents, and a build there goes on."""
     write_jsonl("in.jsonl", city_rows())
     with pytest.raises(KeyboardInterrupt):
         build_corpus([tmp_path], tmp_path / "c", progress=Stop(at=2), **SMALL)
-    said: list[str] = []
+    said = []
     first = build_corpus([tmp_path], tmp_path / "c", say=said.append, **SMALL)
     assert said[0].startswith("continuing")
     second = build_corpus([tmp_path], tmp_path / "deep" / "d", **SMALL)
     assert first.documents == second.documents == 24 and first.rejected == second.rejected == {}
 
 
-def test_a_source_whose_name_no_file_can_have(tmp_path: Path) -> None:
+def test_a_source_whose_name_no_file_can_have(tmp_path):
     for name in ("x" * 300, "a\0b"):
         with pytest.raises(DataError, match="no such file or folder"):
             build_corpus([tmp_path / name], tmp_path / "c", **SMALL)
 
 
-def test_workers_below_one_and_two_builds_at_once(source: Path, tmp_path: Path) -> None:
+def test_workers_below_one_and_two_builds_at_once(source, tmp_path):
     with pytest.raises(ConfigError, match="workers = 0 is below 1"):
         build_corpus([source], tmp_path / "c", workers=0, **SMALL)
 
-    def again(what: str, done: int, total: int | None) -> None:
+    def again(what, done, total):
         with pytest.raises(CorpusError, match="another process"):
             build_corpus([source], tmp_path / "c", **SMALL)
 
     assert build_corpus([source], tmp_path / "c", progress=again, **SMALL).documents == 24
 
 
-def test_without_spans(source: Path, tmp_path: Path, write_jsonl: WriteJsonl) -> None:
+def test_without_spans(source, tmp_path, write_jsonl):
     with_spans = build_corpus([source], tmp_path / "with", **SMALL)
     without = build_corpus([source], tmp_path / "without", tagger="none", **SMALL)
     assert (without.blocks, without.spans) == (with_spans.blocks, 0)

@@ -1,12 +1,10 @@
 """Key sets against a python set."""
 
-import pytest
-
 from realm.documents.store import lookup
 from realm.documents.store.lookup import TextKeys
 
 
-def test_the_same_as_a_set(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_as_a_set(monkeypatch):
     monkeypatch.setattr(lookup, "RECENT", 10)
     runs, plain = TextKeys(), set()
     made = [f"{number % 83} {number % 7}" for number in range(1000)] + ["", "\0", "\ud800"]
