@@ -21,8 +21,7 @@ from realm.models.types import Question
 from realm.storage.files import write_atomic
 from realm.text.files import open_text
 from realm.text.matching.answers import normalize_answer
-from realm.text.matching.literals import LikelyPatterns, automaton
-from realm.text.matching.patterns import PatternSearch, compiled_pattern
+from realm.text.matching.patterns import LikelyPatterns, PatternSearch, automaton, compiled_pattern
 
 
 def in_share(document: str, share: float) -> bool:

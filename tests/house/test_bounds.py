@@ -23,7 +23,7 @@ class Bound(NamedTuple):
 
 BOUNDS = {
     "lines of source": Bound(38_500, 46_406),
-    "modules": Bound(290, 330),
+    "modules": Bound(290, 323),
     "lines of tests": Bound(32_000, 36_150),
     "options": Bound(160, 160),
     "keys": Bound(110, 120),

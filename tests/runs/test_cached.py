@@ -9,7 +9,7 @@ import pytest
 from realm import open_documents
 from realm.answering.opening import OpenRun, open_run
 from realm.cli import main
-from realm.cli.places import parted
+from realm.cli.asking import parted
 from realm.errors import ConfigError, DataError
 from realm.progress import Progress
 from realm.runs import cached

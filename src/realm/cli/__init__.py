@@ -120,7 +120,7 @@ def _parse(verbs: dict[str, Callable[..., Any]], prog: str, about: str, argument
 
     import tyro
 
-    from realm.cli.wrapping import wrapped_output
+    from realm.cli.arguments import wrapped_output
 
     config = (tyro.conf.FlagCreatePairsOff,)
     with wrapped_output() if {"-h", "--help"} & set(arguments) else nullcontext():

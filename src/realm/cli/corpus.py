@@ -43,7 +43,7 @@ class SourceFlags:
         from realm.documents.sources import SourceOptions
 
         named = columns(self.column, "id", "title", "text")
-        return SourceOptions.of(self.format, *(named.get(role, "") for role in ("id", "title", "text")), self.templates)
+        return SourceOptions.of(self.format, named.get("id", ""), named.get("title", ""), named.get("text", ""), self.templates)
 
 
 Reading = Annotated[SourceFlags, tyro.conf.arg(name="")]

@@ -37,7 +37,8 @@ class QuestionFlags:
         from realm.evaluation.questions.rows import QuestionOptions
 
         named = columns(self.column, "question", "answers", "id")
-        return QuestionOptions(self.format, *(named.get(role, "") for role in ("question", "answers", "id")), self.separator)
+        question, answers, id = (named.get(role, "") for role in ("question", "answers", "id"))
+        return QuestionOptions(self.format, question, answers, id, self.separator)
 
 
 Reading = Annotated[QuestionFlags, tyro.conf.arg(name="")]

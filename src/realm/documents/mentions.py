@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import regex
 
-from realm.text.scripts import UNSPACED
+from realm.text.words import UNSPACED
 
 LONGEST = 8
 """Words of a name."""

@@ -12,8 +12,7 @@ from realm.evaluation.words import locate_words
 from realm.models.types import Question
 from realm.progress import Advance
 from realm.text.matching.answers import Range
-from realm.text.matching.literals import LikelyPatterns
-from realm.text.matching.patterns import PatternSearch, compiled_pattern
+from realm.text.matching.patterns import LikelyPatterns, PatternSearch, compiled_pattern
 
 
 def locate_answers(

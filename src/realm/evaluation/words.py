@@ -14,7 +14,7 @@ from realm.evaluation.places import NO_SPAN, PORTION, InvertedList, Spans, chara
 from realm.models.types import Question
 from realm.progress import Advance
 from realm.text.matching.answers import JOINING, JOINTS, Range, answer_forms, place_range, token_parts, token_words
-from realm.text.scripts import UNSPACED, by_characters, word_ranges
+from realm.text.words import UNSPACED, by_characters, word_ranges
 
 Needle = tuple[str, ...]
 _PUNCTUATION = frozenset(string.punctuation)

@@ -23,8 +23,8 @@ from realm.models.model import RealmModel
 from realm.recipe import load_recipe
 from realm.search.blocks import BlockInputs, open_inputs
 from realm.search.index.base import RowIndex
+from realm.storage.files import array_sum
 from realm.storage.paths import RunPaths
-from realm.storage.sums import array_sum
 from realm.text.files import json_lines
 
 LONGEST_SPAN = 10

@@ -16,11 +16,10 @@ from realm.models.published.models import read_tokenizer
 from realm.progress import Progress
 from realm.recipe import Recipe, dump_recipe, load_recipe
 from realm.storage.decoding import json_value
-from realm.storage.files import make_directory, read_json, sha256_file, write_atomic, write_json
+from realm.storage.files import file_sum, make_directory, read_json, sha256_file, write_atomic, write_json
 from realm.storage.locks import held
 from realm.storage.paths import HUB_PREFIX, RunPaths
 from realm.storage.stages import CONFIG_SUM, check_run_format, write_run_format
-from realm.storage.sums import file_sum
 from realm.text.tokenizer import TextTokenizer
 from realm.timing import KINDS, Stopwatch, running
 from realm.training.context import STAGE_SECTIONS

@@ -17,7 +17,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from realm.serve.meter import Meter
-from realm.serve.pages import is_page
 from realm.serve.refusals import Refusal
 from realm.serve.shapes import LIMITS, Limits
 
@@ -26,6 +25,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 
+PAGE_PREFIX = "/page/"
 PATHS_WITHOUT_TOKEN = ("/healthz", "/readyz")
 """Answered without a token, as the page is: they say one word."""
 WITH_BODY = ("POST", "PUT", "PATCH")
@@ -148,6 +148,11 @@ class Guard:
                         return b"".join(parts)
         except TimeoutError:
             raise Refusal(408, "slow", f"the body did not come within {self._limits.body_seconds:.0f} seconds") from None
+
+
+def is_page(path: str) -> bool:
+    """Return whether a path belongs to the page: the one thing besides health that is answered without a token."""
+    return path == "/" or path.startswith(PAGE_PREFIX)
 
 
 def check_headers(scope: MutableMapping[str, Any], most: int) -> None:

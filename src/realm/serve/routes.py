@@ -1,10 +1,12 @@
-"""The endpoints. Questions go through the batcher; documents are changed in threads, since they wait for the disk."""
+"""The endpoints, and the files of the page. Questions go through the batcher; documents change in threads, which wait for the disk."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import asdict
+from importlib.resources import files
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 
 from realm import __version__
@@ -25,8 +27,9 @@ from realm.answering.records import (
 from realm.documents.pictures import SHOWN
 from realm.report.summary import run_summary
 from realm.serve import shapes
-from realm.serve.asking import Answers, Embed, Explain, Result, Search
+from realm.serve.batching import Answers, Embed, Explain, Result, Search
 from realm.serve.documents import Documents
+from realm.serve.guard import PAGE_PREFIX
 from realm.serve.refusals import Json, Refusal
 from realm.serve.serving import Serving
 from realm.serve.shapes import LIMITS
@@ -177,3 +180,39 @@ def _run(serving: Serving) -> RunResponse:
         index={"generation": manifest.generation, "step": manifest.step, "blocks": manifest.count, "dim": manifest.dim},
         limits=asdict(serving.limits),
     )
+
+
+MEDIA_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+"""Media types of the page's files; a file of another kind is not served."""
+START_PAGE = "index.html"
+
+
+def page_routes() -> APIRouter:
+    """The page and its files. They are not part of the API, so the OpenAPI document does not name them."""
+    router = APIRouter(include_in_schema=False)
+    served = {}
+    for entry in (files("realm.serve") / "page").iterdir():
+        if kind := MEDIA_TYPES.get(entry.name[entry.name.rfind(".") :]):
+            data = entry.read_bytes()
+            tag = f'"{hashlib.sha256(data).hexdigest()[:32]}"'  # changes when the bytes do
+            served["/" if entry.name == START_PAGE else PAGE_PREFIX + entry.name] = data, kind, tag
+
+    @router.api_route("/", methods=["GET", "HEAD"])
+    @router.api_route(PAGE_PREFIX + "{name}", methods=["GET", "HEAD"])
+    async def file(request: Request) -> Response:
+        """The file, or 304 to a browser that has it. ``no-cache``: kept, but asked for each time, so that a new version is seen at once."""
+        if request.scope["path"] not in served:
+            raise Refusal(404, "not_found", "the page has no such file")
+        data, kind, tag = served[request.scope["path"]]
+        headers = {"etag": tag, "cache-control": "no-cache"}
+        known = [one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")]
+        if tag in known:
+            return Response(status_code=304, headers=headers)
+        return Response(data, media_type=kind, headers=headers)
+
+    return router

@@ -23,9 +23,8 @@ from realm.errors import ConfigError, RealmError
 from realm.serve.connections import BoundedProtocol
 from realm.serve.documents import Documents
 from realm.serve.guard import Guard, Rules
-from realm.serve.pages import page_routes
 from realm.serve.refusals import Refusal, refusal_of
-from realm.serve.routes import document_routes, question_routes, state_routes
+from realm.serve.routes import document_routes, page_routes, question_routes, state_routes
 from realm.serve.serving import Serving
 from realm.serve.shapes import LIMITS
 

@@ -19,8 +19,7 @@ from realm.answering.opening import OpenRun, open_run
 from realm.documents.change.compaction import needs_tidying, tidy_corpus
 from realm.documents.store.manifest import current_version
 from realm.errors import RealmError, RunError, SnapshotError
-from realm.serve.asking import Question, Result
-from realm.serve.batching import Batcher
+from realm.serve.batching import Batcher, Question, Result
 from realm.serve.meter import Meter
 from realm.serve.refusals import Refusal
 from realm.serve.shapes import LIMITS, Limits

@@ -12,10 +12,15 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from xxhash import xxh3_64
 
 from realm.storage.decoding import json_value
 from realm.storage.disk import is_transient
+
+if TYPE_CHECKING:
+    import numpy as np
 
 POINTS = tomllib.loads((files("realm.storage") / "points.toml").read_text("utf-8"))
 """The moments at which a write can be cut off, with what is on the disk then."""
@@ -152,3 +157,30 @@ def sha256_file(path: Path) -> str:
 def files_sha256(paths: Iterable[str | Path]) -> str:
     """Tells any number of files by their bytes, in their order."""
     return " ".join(sha256_file(Path(path)) for path in paths)
+
+
+CHUNK = 1 << 20
+
+
+def bytes_sum(*parts: Any) -> str:
+    """The checksum of objects with a buffer, one after the other."""
+    found = xxh3_64()
+    for part in parts:
+        found.update(part)
+    return found.hexdigest()
+
+
+def array_sum(array: "np.ndarray") -> str:
+    """The checksum of an array's numbers in C order. With type and shape known, it stands for the whole ``.npy`` file."""
+    import numpy as np
+
+    return bytes_sum(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+
+
+def file_sum(path: Path) -> str:
+    """The checksum of a file. Raises OSError: it is missing or cannot be read."""
+    found, chunk = xxh3_64(), memoryview(bytearray(CHUNK))
+    with open(path, "rb", buffering=0) as file:
+        while count := file.readinto(chunk):
+            found.update(chunk[:count])
+    return found.hexdigest()

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from realm.storage.files import STAGING_SUFFIX
+from realm.storage.files import STAGING_SUFFIX, file_sum
 from realm.storage.manifests import Errors, read_sealed, write_sealed
-from realm.storage.sums import file_sum
 
 SUMS = "checksums.json"
 FORMAT = 1

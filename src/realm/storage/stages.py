@@ -6,10 +6,10 @@ from typing import Any
 
 from realm.errors import RunError, made_earlier
 from realm.storage.decoding import json_value
+from realm.storage.files import file_sum
 from realm.storage.manifests import Errors, unsealed, write_sealed
 from realm.storage.paths import RunPaths
 from realm.storage.sealed import SUMS, check_sealed, is_sealed
-from realm.storage.sums import file_sum
 
 logger = logging.getLogger(__name__)
 RUN_FORMAT = 2

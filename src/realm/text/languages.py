@@ -12,7 +12,7 @@ from typing import Any
 
 import regex
 
-from realm.text.scripts import east_asian
+from realm.text.words import east_asian
 
 FULL_MONTHS = ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"]
 """Months of English."""

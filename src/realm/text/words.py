@@ -1,10 +1,59 @@
-"""Words as sparse search counts them: of any script, in lower case, without the commonest words of English."""
+"""Words of any script, and the scripts that decide what counts as one; stop words of sparse search.
 
+Chinese, Japanese, Thai, Lao, Khmer, Burmese and Tibetan put no space between words, and Korean glues particles to them: what stands
+between spaces there is no word that an answer could be compared with. Texts mostly of such letters are read character by character.
+"""
+
+import re
+from functools import lru_cache
 from itertools import pairwise
 
 import regex
 
-from realm.text.scripts import UNSPACED
+UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}々〆ー"
+"""The letters of those scripts, as the inside of a set of a pattern of ``regex``."""
+_CHARACTER = regex.compile(rf"[{UNSPACED}]")
+_OTHER_WORD = regex.compile(rf"[^\W\d_{UNSPACED}]+")
+_BETWEEN_SPACES = re.compile(r"\S+")
+# Punctuation beyond ASCII parts words and is none; that of ASCII stays inside of what it stands in ("1,200", "U.S.").
+_CHARACTERS = regex.compile(rf"(?V1)[{UNSPACED}]|[^\s[{UNSPACED}[\p{{P}}--[\u0000-\u007f]]]]+")
+_HAN, _HANGUL = regex.compile(r"\p{Han}"), regex.compile(r"\p{Hangul}")
+_KANA = regex.compile(r"[\p{Hiragana}\p{Katakana}]")
+
+
+@lru_cache(maxsize=2**12)
+def by_characters(text: str) -> bool:
+    """Return whether a text is mostly written in letters that are no words between spaces: more of them than words in other letters."""
+    if text.isascii() or _CHARACTER.search(text) is None:
+        return False
+    return len(_CHARACTER.findall(text)) > len(_OTHER_WORD.findall(text))
+
+
+def has_characters(text: str) -> bool:
+    """Return whether a text has any such letter."""
+    return not text.isascii() and _CHARACTER.search(text) is not None
+
+
+def word_ranges(text: str) -> list[tuple[int, int]]:
+    """(start, end) in code points of what counts as a word of a text, in order: what stands between white space; in a text that is read by
+    characters each of its letters, and what other letters and digits stand between them."""
+    return [match.span() for match in (_CHARACTERS if by_characters(text) else _BETWEEN_SPACES).finditer(text)]
+
+
+def characters_of(text: str) -> list[str]:
+    """The words of a text as they would be in a text that is read by characters, whatever its own letters are."""
+    return _CHARACTERS.findall(text)
+
+
+def east_asian(text: str) -> str:
+    """The East Asian language of a text that is read by characters, by its letters: ko, ja, zh, or "" (another)."""
+    hangul, kana, han = (len(script.findall(text)) for script in (_HANGUL, _KANA, _HAN))
+    if not hangul + kana + han:
+        return ""
+    if hangul >= kana + han:
+        return "ko"
+    return "ja" if 10 * kana > han else "zh"
+
 
 _STOPWORDS = """a an and are as at be but by for if in into is it no not of on or such that the their then there these they this to was
 will with"""

@@ -19,9 +19,8 @@ from realm.documents.store.lookup import lookup_of
 from realm.documents.store.manifest import damage, point_at, read_manifest, write_manifest
 from realm.documents.store.segments import read_whole, segment_sums, token_dtype
 from realm.errors import CorpusError
-from realm.storage.files import sha256_file
+from realm.storage.files import array_sum, sha256_file
 from realm.storage.manifests import sealed, unsealed
-from realm.storage.sums import array_sum
 
 WriteJsonl = Callable[[str, Sequence[Any]], Path]
 CityRows = Callable[..., list[dict[str, Any]]]

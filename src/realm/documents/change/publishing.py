@@ -21,8 +21,8 @@ from realm.errors import CorpusError
 from realm.storage import files
 from realm.storage.arrays import publish_array
 from realm.storage.disk import full_disk_ends_cleanly
+from realm.storage.files import array_sum
 from realm.storage.generations import delete_unnamed
-from realm.storage.sums import array_sum
 
 
 @contextmanager

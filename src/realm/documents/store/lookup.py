@@ -17,7 +17,7 @@ from realm.documents.store.manifest import SegmentInfo, damage
 from realm.documents.store.segments import read_whole, segment_sums
 from realm.storage import files
 from realm.storage.arrays import read_array, write_array
-from realm.storage.sums import array_sum
+from realm.storage.files import array_sum
 
 KEY_BYTES = 16
 _KEY = np.dtype(f"S{KEY_BYTES}")

@@ -15,10 +15,10 @@ import numpy as np
 from realm.errors import CorpusError, made_earlier
 from realm.storage import files
 from realm.storage.arrays import read_array
+from realm.storage.files import array_sum, bytes_sum, file_sum
 from realm.storage.generations import CURRENT
 from realm.storage.locks import held
 from realm.storage.manifests import Errors, read_object, unsealed, write_sealed
-from realm.storage.sums import array_sum, bytes_sum, file_sum
 
 FORMAT = "realm-corpus/4"
 CURRENT_FILE = CURRENT
@@ -30,7 +30,7 @@ SEGMENTS_DIRECTORY = "segments"
 
 @dataclass(frozen=True)
 class SegmentSums:
-    """Checksums (``storage.sums``) of what is read of a segment at a time; ``corpus.store.segments`` makes them.
+    """Checksums (``storage.files``) of what is read of a segment at a time; ``corpus.store.segments`` makes them.
 
     Attributes:
         frames: (start, end, checksum) of the bytes before the columns of each record batch, and of those after the last.

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from realm.documents.store.manifest import SegmentSums
 from realm.storage.arrays import load_array, worth_mapping
-from realm.storage.sums import array_sum, bytes_sum
+from realm.storage.files import array_sum, bytes_sum
 from realm.storage.tails import FULL_FILE_ROWS
 from realm.text.languages import DETECTION_CHARS, language_of
 

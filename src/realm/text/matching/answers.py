@@ -16,9 +16,8 @@ from itertools import pairwise
 import regex
 
 from realm.text.matching.patterns import pattern_matches
-from realm.text.scripts import by_characters, characters_of, has_characters, word_ranges
 from realm.text.sentences import split_sentences
-from realm.text.words import STOPWORDS
+from realm.text.words import STOPWORDS, by_characters, characters_of, has_characters, word_ranges
 
 _DELETE_PUNCTUATION = str.maketrans("", "", string.punctuation)
 # The standard library's \b, not regex's: it counts a combining accent as no word character, and the official script relies on it.

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from realm.text.matching import answers
-from realm.text.scripts import by_characters, east_asian
+from realm.text.words import by_characters, east_asian
 
 
 @dataclass(frozen=True)

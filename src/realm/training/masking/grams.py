@@ -12,9 +12,9 @@ import numpy as np
 
 from realm.documents.store.blocks import BlockStore
 from realm.recipe.seeds import GOLDEN, mixed
-from realm.text.scripts import has_characters
 from realm.text.tokenizer import TextTokenizer
 from realm.text.wordpieces import FIRST_UNSPACED, bare_entry, word_table
+from realm.text.words import has_characters
 from realm.training.masking.partners import TOO_COMMON
 
 

@@ -8,8 +8,7 @@ import regex
 from hypothesis import given, settings, strategies as st
 
 from realm.evaluation.questions.loading import load_questions
-from realm.text.matching.literals import LikelyPatterns, folded, required_strings
-from realm.text.matching.patterns import compiled_pattern
+from realm.text.matching.patterns import LikelyPatterns, compiled_pattern, folded, required_strings
 
 FLAGS = regex.VERSION0 | regex.IGNORECASE | regex.UNICODE | regex.MULTILINE
 

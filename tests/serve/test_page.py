@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from realm.serve import pages
-from realm.serve.guard import CSP, HEADERS, Rules
+from realm.serve import routes
+from realm.serve.guard import CSP, HEADERS, PAGE_PREFIX, Rules
 
 from .tools import served
 
-PAGE_PREFIX = Path(pages.__file__).parent / "page"
-FILES = sorted(PAGE_PREFIX.iterdir())
-ADDRESSES = [pages.PAGE_PREFIX + path.name for path in FILES if path.name != pages.START_PAGE]
+FOLDER = Path(routes.__file__).parent / "page"
+FILES = sorted(FOLDER.iterdir())
+ADDRESSES = [PAGE_PREFIX + path.name for path in FILES if path.name != routes.START_PAGE]
 
 
 class Links(HTMLParser):
@@ -34,11 +34,11 @@ class Links(HTMLParser):
 
 
 def test_every_file_has_its_type_and_is_whole(client):
-    assert {path.suffix for path in FILES} <= set(pages.MEDIA_TYPES)
+    assert {path.suffix for path in FILES} <= set(routes.MEDIA_TYPES)
     for path in FILES:
-        found = client.get("/" if path.name == pages.START_PAGE else pages.PAGE_PREFIX + path.name)
+        found = client.get("/" if path.name == routes.START_PAGE else PAGE_PREFIX + path.name)
         assert found.status_code == 200 and found.content == path.read_bytes()
-        assert found.headers["content-type"] == pages.MEDIA_TYPES[path.suffix] and found.headers["x-content-type-options"] == "nosniff"
+        assert found.headers["content-type"] == routes.MEDIA_TYPES[path.suffix] and found.headers["x-content-type-options"] == "nosniff"
         assert client.head(found.request.url.path).headers["content-length"] == str(path.stat().st_size)
 
 
