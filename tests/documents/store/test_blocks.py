@@ -1,10 +1,7 @@
 """BlockStore: rows and ids, views, sentence and document look-up, tombstones, batches, damage."""
 
 import json
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,13 +19,9 @@ from realm.errors import CorpusError
 from realm.storage.files import array_sum, sha256_file
 from realm.storage.manifests import sealed, unsealed
 
-WriteJsonl = Callable[[str, Sequence[Any]], Path]
-CityRows = Callable[..., list[dict[str, Any]]]
-
 
 @pytest.fixture
-def corpus(write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two segments of several record batches each."""
+def corpus(write_jsonl, city_rows, tmp_path, monkeypatch):
     monkeypatch.setattr(segments, "BATCH_ROWS", 16)
     rows = city_rows()
     build_corpus([write_jsonl("a.jsonl", rows[:16])], tmp_path / "corpus", vocab_size=400, block_length=64)
@@ -36,7 +29,7 @@ def corpus(write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: Path, monkeyp
     return tmp_path / "corpus"
 
 
-def test_rows_ids_and_lengths(corpus: Path) -> None:
+def test_rows_ids_and_lengths(corpus):
     store = BlockStore.open(corpus)
     assert len(store) == store.manifest.blocks > 32
     assert [str(array.dtype) for array in (store.block_ids, store.lengths, store.live)] == ["int64", "int32", "bool"]
@@ -58,7 +51,7 @@ def test_rows_ids_and_lengths(corpus: Path) -> None:
             store.block(outside)
 
 
-def test_tokens_are_views(corpus: Path) -> None:
+def test_tokens_are_views(corpus):
     store = BlockStore.open(corpus)
     tokens = store.token_ids(20)
     assert np.shares_memory(tokens, store.token_ids(20))
@@ -66,7 +59,7 @@ def test_tokens_are_views(corpus: Path) -> None:
     assert not tokens.flags.writeable
 
 
-def test_sentences_and_spans(corpus: Path) -> None:
+def test_sentences_and_spans(corpus):
     store = BlockStore.open(corpus)
     for row in range(len(store)):
         text, sentences, spans = store.block(row).text, store.sentences(row), store.spans(row)
@@ -78,25 +71,23 @@ def test_sentences_and_spans(corpus: Path) -> None:
             assert sentences.chars[sentence, 0] <= start < end <= sentences.chars[sentence, 1]
 
 
-def test_rows_with_sentence(corpus: Path) -> None:
+def test_rows_with_sentence(corpus):
     store = BlockStore.open(corpus)
     expected = [row for row in range(len(store)) if "Bread is baked in the morning." in store.block(row).text]
     assert len(expected) > 5
     assert store.rows_with_sentence(hash64("bread is  baked in the MORNING.")).tolist() == expected
-    hashes = store.sentences(7).hashes
-    assert 7 in store.rows_with_sentence(hashes[0])
+    assert 7 in store.rows_with_sentence(store.sentences(7).hashes[0])
     assert store.rows_with_sentence(12345).tolist() == []
 
 
-def test_documents(corpus: Path) -> None:
+def test_documents(corpus):
     store = BlockStore.open(corpus)
     for doc_id in store.documents():
-        rows = store.rows_of_document(doc_id).tolist()
-        assert rows == [row for row in range(len(store)) if store.block(row).doc_id == doc_id]
+        assert store.rows_of_document(doc_id).tolist() == [row for row in range(len(store)) if store.block(row).doc_id == doc_id]
     assert store.rows_of_document("nobody").tolist() == []
 
 
-def test_tombstones_and_change(corpus: Path) -> None:
+def test_tombstones_and_change(corpus):
     store = BlockStore.open(corpus)
     assert not store.changed()
     np.save(corpus / "tombstones-000003.npy", np.array([2, 5], np.int64))
@@ -111,12 +102,11 @@ def test_tombstones_and_change(corpus: Path) -> None:
         BlockStore.open(corpus)
 
 
-def test_missing_damaged_foreign_and_empty(corpus: Path, tmp_path: Path) -> None:
+def test_missing_damaged_foreign_and_empty(corpus, tmp_path):
     with pytest.raises(CorpusError, match="realm corpus build"):
         BlockStore.open(tmp_path / "nowhere")
     manifest_file = corpus / "manifest-000002.json"
-    good = manifest_file.read_text()
-    current = (corpus / "CURRENT").read_text()
+    good, current = manifest_file.read_text(), (corpus / "CURRENT").read_text()
     for change, message in (
         ({"format": "realm-corpus/3"}, "made by an earlier version"),
         ({"blocks": 0}, "empty"),
@@ -151,24 +141,22 @@ def test_missing_damaged_foreign_and_empty(corpus: Path, tmp_path: Path) -> None
         BlockStore.open(corpus)
 
 
-def test_token_width() -> None:
+def test_token_width():
     assert token_dtype(65_535) == np.uint16
     assert token_dtype(65_536) == np.uint32
 
 
-def _changed(segment: Path, column: str, change: Callable[[bytearray, int, int], None]) -> None:
+def _changed(segment, column, change):
     """Change a segment: ``change`` gets its bytes, where the column's offsets begin, and where its values do."""
     data = pa.py_buffer(segment.read_bytes())
-    batch = pa.ipc.open_file(pa.BufferReader(data)).get_batch(0)
-    found = batch.column(column)
+    found = pa.ipc.open_file(pa.BufferReader(data)).get_batch(0).column(column)
     values = found.buffers()[2] if pa.types.is_string(found.type) else found.buffers()[1]
     changed = bytearray(data)
     change(changed, found.buffers()[1].address - data.address, values.address - data.address)
     segment.write_bytes(changed)
 
 
-def _whole(store: BlockStore) -> None:
-    """Read everything there is of every block."""
+def _whole(store):
     for row in range(len(store)):
         store.block(row), store.token_ids(row), store.title_ids(row), store.sentences(row), store.spans(row), store.span_hashes(row)
     store.documents()
@@ -176,12 +164,12 @@ def _whole(store: BlockStore) -> None:
 
 @pytest.mark.parametrize("column", ["doc_id", "title", "text", "source", "token_ids", "title_ids", "sentence_chars", "span_hashes"])
 @pytest.mark.parametrize("number", [0, 3, -1])
-def test_an_offset_with_a_flipped_bit_is_one_line(corpus: Path, column: str, number: int) -> None:
+def test_an_offset_with_a_flipped_bit_is_one_line(corpus, column, number):
     """Arrow trusts offsets: text of a negative length ends the process."""
     segment = sorted((corpus / "segments").glob("*.arrow"))[0]
     rows = BlockStore.open(corpus).segments[0].view(0).rows
 
-    def flip(data: bytearray, offsets: int, _: int) -> None:
+    def flip(data, offsets, _):
         data[offsets + 4 * (number % (rows + 1)) + 3] ^= 0x80
 
     _changed(segment, column, flip)
@@ -190,8 +178,7 @@ def test_an_offset_with_a_flipped_bit_is_one_line(corpus: Path, column: str, num
     assert "\n" not in str(error.value)
 
 
-def _forge(corpus: Path) -> None:
-    """Make the checksums of a changed segment fit it."""
+def _forge(corpus):
     manifest = read_manifest(corpus)
     first = manifest.segments[0]
     segment = corpus / "segments" / first.name
@@ -203,10 +190,8 @@ def _forge(corpus: Path) -> None:
 
 
 @pytest.mark.parametrize("column", ["doc_id", "title", "text", "token_ids", "sentence_chars"])
-def test_offsets_that_a_checksum_does_not_tell(corpus: Path, column: str) -> None:
-    """Who can forge a column can forge its checksum."""
-
-    def flip(data: bytearray, offsets: int, _: int) -> None:
+def test_offsets_that_a_checksum_does_not_tell(corpus, column):
+    def flip(data, offsets, _):
         data[offsets + 4 + 3] ^= 0x80
 
     _changed(sorted((corpus / "segments").glob("*.arrow"))[0], column, flip)
@@ -216,8 +201,8 @@ def test_offsets_that_a_checksum_does_not_tell(corpus: Path, column: str) -> Non
 
 
 @pytest.mark.parametrize("column", ["doc_id", "title", "text", "source"])
-def test_text_that_no_checksum_tells_is_not_utf8(corpus: Path, column: str) -> None:
-    def spoil(data: bytearray, _: int, values: int) -> None:
+def test_text_that_no_checksum_tells_is_not_utf8(corpus, column):
+    def spoil(data, _, values):
         data[values] = 0xFF
 
     _changed(sorted((corpus / "segments").glob("*.arrow"))[0], column, spoil)
@@ -227,8 +212,8 @@ def test_text_that_no_checksum_tells_is_not_utf8(corpus: Path, column: str) -> N
 
 
 @pytest.mark.parametrize("column", ["doc_id", "title", "text", "source"])
-def test_text_that_is_not_utf8_is_one_line(corpus: Path, column: str) -> None:
-    def spoil(data: bytearray, _: int, values: int) -> None:
+def test_text_that_is_not_utf8_is_one_line(corpus, column):
+    def spoil(data, _, values):
         data[values] = 0xFF
 
     _changed(sorted((corpus / "segments").glob("*.arrow"))[0], column, spoil)
