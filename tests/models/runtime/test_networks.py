@@ -1,0 +1,121 @@
+"""Embedder and reader without torch against torch's: the same numbers in float32, near ones in 8 bits."""
+
+import subprocess
+import sys
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from realm.errors import ConfigError, RunError
+from realm.models.bodies.body import build_body
+from realm.models.embedder import Embedder
+from realm.models.reader import Reader
+from realm.models.runtime.networks import RuntimeEmbedder, RuntimeReader
+from realm.models.runtime.weights import SafetensorWeights, rounded
+from realm.models.spec import BodySpec, EmbedderSpec, ReaderSpec
+from realm.models.types import Sequence
+
+SIZES = {"vocab_size": 60, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+BERT = {"model_type": "bert", "max_position_embeddings": 64, "type_vocab_size": 2, "layer_norm_eps": 1e-12, "pad_token_id": 0, **SIZES}
+OFFSET = {"max_position_embeddings": 70, "layer_norm_eps": 1e-5, "pad_token_id": 1, **SIZES}
+ROBERTA = {"model_type": "xlm-roberta", "type_vocab_size": 1, **OFFSET}
+MPNET = {"model_type": "mpnet", "relative_attention_num_buckets": 32, **OFFSET}
+BODIES = {
+    "bert": BodySpec(BERT, "mean"),
+    "bert, pooler": BodySpec(BERT, "pooler"),
+    "bert, cls, no segments": BodySpec(BERT, "cls", segments=False),
+    "xlm-roberta": BodySpec(ROBERTA, "mean", segments=False),
+    "mpnet": BodySpec(MPNET, "mean", segments=False),
+}
+HEADS = {
+    "projection": {"head": "projection", "projection": 8},
+    "none": {"head": "none", "projection": 32},
+    "unit": {"head": "unit", "projection": 32, "scale": 20.0, "null_offset": True},
+    "unit, narrow": {"head": "unit", "projection": 12, "scale": 5.0},
+}
+
+
+def ragged(starts=(3, 9, 2, 20)):
+    rng = np.random.default_rng(3)
+    lengths = (12, 40, 5, 33)
+    ids = [[2, *rng.integers(5, 60, length - 2).tolist(), 3] for length in lengths]
+    return [Sequence(one, [0] * s + [1] * (len(one) - s)) for one, s in zip(ids, starts, strict=True)], list(starts)
+
+
+def saved(network, path):
+    """Its weights as a file, blown up so that every part of the computation shows."""
+    with torch.no_grad():
+        for name, value in network.named_parameters():
+            if value.dim() and "norm" not in name.lower():
+                value.copy_(torch.randn(value.shape, generator=torch.Generator().manual_seed(len(name))) * 0.1)
+    save_file({f"part.{name}": value.contiguous() for name, value in network.state_dict().items()}, path)
+    return SafetensorWeights(path, "part.")
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("name", BODIES)
+def test_an_embedder_gives_torchs_vectors(tmp_path, name, head):
+    spec = EmbedderSpec(BODIES[name], **HEADS[head])
+    network = Embedder(build_body(spec.body, pooler=True), spec).eval()
+    weights, (sequences, _) = saved(network, tmp_path / "w.safetensors"), ragged()
+    runtime = RuntimeEmbedder(weights, asdict(spec), eight_bit=False, threads=1)
+    with torch.inference_mode():
+        np.testing.assert_allclose(runtime(sequences), network(sequences), atol=1e-5)
+        np.testing.assert_allclose(runtime.embed_queries(sequences), network.embed_queries(sequences), atol=5e-5)
+    assert runtime.null_offset == 0 and runtime.dim == spec.projection
+
+
+@pytest.mark.parametrize("span_hidden", [0, 6])
+@pytest.mark.parametrize("name", ["bert", "mpnet"])
+def test_a_reader_gives_torchs_scores(tmp_path, name, span_hidden):
+    spec = ReaderSpec(BODIES[name], span_hidden=span_hidden, max_span=5)
+    network = Reader(build_body(spec.body, pooler=False), spec).eval()
+    weights, (sequences, starts) = saved(network, tmp_path / "w.safetensors"), ragged()
+    logits, valid, not_here = RuntimeReader(weights, asdict(spec), eight_bit=False, threads=1)(sequences, starts)
+    with torch.inference_mode():
+        expected = network(sequences, starts)
+    assert np.array_equal(valid, expected.valid.numpy())
+    np.testing.assert_allclose(logits[valid], expected.logits.numpy()[valid], atol=2e-5)
+    np.testing.assert_allclose(not_here, expected.not_here, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["bert", "mpnet"])
+def test_eight_bits_are_near(tmp_path, name):
+    spec = EmbedderSpec(BODIES[name], head="unit", projection=32)
+    weights, (sequences, _) = saved(Embedder(build_body(spec.body, pooler=False), spec), tmp_path / "w.safetensors"), ragged()
+    exact, rough = (RuntimeEmbedder(weights, asdict(spec), eight_bit=bits, threads=1)(sequences) for bits in (False, True))
+    assert ((exact * rough).sum(-1) > 0.99).all() and not np.array_equal(exact, rough)
+
+
+def test_stored_eight_bits_are_what_rounding_gives(tmp_path):
+    matrix = np.random.default_rng(0).normal(size=(6, 5)).astype(np.float32)
+    whole, scales = rounded(matrix)
+    tensors = {"a": whole, "a:scale": scales[:, None]}
+    save_file({name: torch.from_numpy(value) for name, value in tensors.items()}, tmp_path / "w", metadata={"shared": '{"b": "a"}'})
+    weights = SafetensorWeights(tmp_path / "w")
+    for name in ("a", "b"):
+        assert all(np.array_equal(left, right) for left, right in zip(weights.rounded(name), (whole, scales), strict=True))
+        np.testing.assert_array_equal(weights.array(name), whole * scales[:, None])
+        np.testing.assert_array_equal(weights.rows(name, np.array([4, 0])), weights.array(name)[[4, 0]])
+    np.testing.assert_allclose(weights.array("a"), matrix, atol=scales.max())
+
+
+def test_what_runs_elsewhere_is_said_in_one_line(tmp_path):
+    (tmp_path / "w").write_bytes(b"no tensors")
+    with pytest.raises(RunError, match="cannot be read"):
+        SafetensorWeights(tmp_path / "w")
+    save_file({"a": torch.zeros(1)}, tmp_path / "w")
+    with pytest.raises(RunError, match="b is missing"):
+        SafetensorWeights(tmp_path / "w").array("b")
+    spec = EmbedderSpec(BodySpec({"model_type": "modernbert", **SIZES}, "mean"))
+    with pytest.raises(ConfigError, match=r"modernbert.*\[train\]"):
+        RuntimeEmbedder(SafetensorWeights(tmp_path / "w"), asdict(spec), eight_bit=False)
+
+
+def test_torch_is_not_imported():
+    modules = ", ".join(f"realm.models.runtime.{name}" for name in ("graph", "body", "weights"))
+    command = f"import {modules}, sys; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", command], check=False).returncode == 0
