@@ -2,8 +2,7 @@
 
 ``Realm.open`` opens a trained run and answers questions with evidence, ``open_documents`` does so for a folder of documents, ``run_recipe``
 trains a run, and ``Client`` asks a server; answers are records (``Answer``, ``Hit``, ``Explanation``). Imports are lazy so that the command
-line starts fast.
-"""
+line starts fast."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,14 +1,17 @@
 """Errors that a user can cause and cure.
 
 Every one of them ends a command in one line on standard error and exit code 2 (see ``cli.py``); a traceback is a bug.
-What does not live here: programming errors, which stay ordinary Python exceptions.
-"""
+What does not live here: programming errors, which stay ordinary Python exceptions."""
 
 from pathlib import Path
 
 
 class RealmError(Exception):
-    """A named error: where it is, what is wrong, and the cure, in one line.
+    """A named error: place, problem and cure in one line.
+
+    Examples:
+        >>> print(RealmError("no column 'text'", path="notes.csv", line=1, cure="Name it: --column text=NAME."))
+        notes.csv:1: no column 'text'. Name it: --column text=NAME.
 
     Args:
         problem: what is wrong, without a final full stop.
@@ -67,8 +70,7 @@ class MissingExtra(RealmError):
 
     Args:
         feature: what was asked for.
-        extra: the name of the extra that brings it.
-    """
+        extra: the name of the extra that brings it."""
 
     def __init__(self, feature: str, extra: str):
         super().__init__(f"{feature} needs the extra '{extra}'", cure=f"Install it: pip install 'realm-qa[{extra}]'")

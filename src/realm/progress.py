@@ -1,8 +1,4 @@
-"""Progress of long commands: a bar for each stage on a terminal, plain lines elsewhere. Always on standard error.
-
-Standard output belongs to results (``--json``), so nothing here ever writes to it. rich is imported only for a
-terminal.
-"""
+"""Progress of long commands on standard error: a bar for each stage on a terminal, plain lines elsewhere; rich is imported only there."""
 
 import atexit
 import os
@@ -72,8 +68,7 @@ class Progress:
         stream: where to write; standard error by default. A terminal gets bars, anything else plain lines.
         every: seconds between two plain lines of one stage. The last line of a stage is always written.
 
-    Works as a context manager; :meth:`close` gives the terminal back and is called at exit in any case.
-    """
+    Works as a context manager; :meth:`close` gives the terminal back and is called at exit in any case."""
 
     def __init__(self, *, quiet: bool = False, says: bool = True, stream: TextIO | None = None, every: float = EVERY_SECONDS):
         self._quiet = quiet
@@ -95,11 +90,7 @@ class Progress:
         self._show(stage, step, steps, metrics)
 
     def count(self, stage: str, done: int, total: int | None = None, *, after: float = 0.0) -> None:
-        """``done`` things of ``total`` (None: unknown) are done: documents read, blocks embedded. Shown with their rate.
-
-        Args:
-            after: seconds of it that must have passed before anything is shown.
-        """
+        """Show ``done`` things of ``total`` (None: unknown) with their rate, once ``after`` seconds of it have passed."""
         known = self._stages.get(stage)
         seconds = time.monotonic() - known.started if known is not None else 0.0
         rate = {"per second": (done - known.first) / seconds} if known is not None and done > known.first and seconds > 0 else {}

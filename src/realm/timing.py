@@ -5,8 +5,7 @@
             ...
     watch.seconds()  # {"search": 1.2, "other": 0.1}
 
-Whatever computes says so by :func:`charged`, wherever it is called from; where no stopwatch runs, that costs nothing and counts nothing.
-"""
+Whatever computes says so by :func:`charged`, wherever it is called from; where no stopwatch runs, that costs nothing and counts nothing."""
 
 import time
 from collections import defaultdict
@@ -32,16 +31,12 @@ KINDS = (
 
 
 class Stopwatch:
-    """Charges every moment to exactly one kind of work.
-
-    Blocks nest: what an inner one takes does not count for the outer one. A block costs two looks at the clock, so it may stand in a step.
+    """Charges every moment to exactly one kind of work; time in an inner block does not count for the outer one.
 
     Args:
-        outside: what moments outside every block are charged to.
+        outside: kind of moments outside every block.
         clock: seconds from any origin.
-        settle: waits for what an accelerator was asked to do, before each look at the clock; without it, such work is charged to the block
-            that waits for it.
-    """
+        settle: waits for an accelerator before each look at the clock; without it, its work is charged to the block that waits for it."""
 
     def __init__(self, outside: str, clock: Callable[[], float] = time.perf_counter, settle: Callable[[], None] = lambda: None):
         self._clock, self._settle = clock, settle

@@ -1,7 +1,6 @@
-"""The command ``realm``: parse, call one function, print. Errors that a user can cure are one line and exit code 2.
+"""The command ``realm``: parse, call one function, print; torch and transformers come with the verb that needs them.
 
-Nothing heavy is imported here or when help is shown: torch and transformers come with the verb that needs them.
-"""
+Errors that a user can cure are one line and exit code 2."""
 
 import errno
 import os

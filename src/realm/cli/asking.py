@@ -74,8 +74,7 @@ def ask(asked: Asked, /, *, k: int = 5, abstain_below: Threshold = None, body: B
             input; those from a pipe are answered as JSON, one object a line.
         k: blocks to read.
         abstain_below: give no answer whose confidence (p, where none was calibrated) is below this; between 0 and 1. If not given:
-            the threshold that was measured with the run's own questions, or with the released model.
-    """
+            the threshold that was measured with the run's own questions, or with the released model."""
     from realm.answering.opening import open_run
     from realm.errors import require_share
 
@@ -180,8 +179,7 @@ def serve(
         port: port to listen on; 0 takes any that is free.
         token_file: a file with the token that requests must carry.
         allow_host: another host name that the server answers to, besides its address; may be repeated.
-        without_token: let everyone who reaches the address read and change everything.
-    """
+        without_token: let everyone who reaches the address read and change everything."""
     from realm.errors import MissingExtra
 
     try:
@@ -194,12 +192,4 @@ def serve(
     if run is None:
         run = opened_documents(list(places), body).paths.root
         show.note("note: documents added on the page disappear when the files change")
-    listen(
-        run,
-        host=host,
-        port=port,
-        token_file=token_file,
-        allow_hosts=allow_host,
-        without_token=without_token,
-        say=show.note,
-    )
+    listen(run, host=host, port=port, token_file=token_file, allow_hosts=allow_host, without_token=without_token, say=show.note)

@@ -9,15 +9,7 @@ from realm.storage.processes import place
 
 
 def compare(
-    recipe: Recipe,
-    /,
-    *,
-    out: Place = None,
-    rows: str = "",
-    retriever: Paths = (),
-    seeds: int = 1,
-    set: Settings = (),
-    json: Json = False,
+    recipe: Recipe, /, *, out: Place = None, rows: str = "", retriever: Paths = (), seeds: int = 1, set: Settings = (), json: Json = False
 ) -> None:
     """Train and measure baselines beside REALM in one table, like the paper's Table 1. If interrupted, run it again to continue.
 
@@ -26,8 +18,7 @@ def compare(
         out: where everything is kept; runs/NAME-compare by default, after the recipe's file.
         rows: only these rows, separated by commas: tfidf, bm25, orqa, realm, fused, closed_book; all if not given.
         retriever: a sentence-transformers directory to retrieve with, as a row of its own; may be repeated.
-        seeds: how many, counted up from the recipe's own.
-    """
+        seeds: how many, counted up from the recipe's own."""
     from realm.recipe import load_recipe
 
     loaded, root = load_recipe(recipe, overrides(set)), out or Path("runs") / f"{recipe.stem}-compare"
@@ -42,24 +33,14 @@ def compare(
     show.result(found, json, lambda table: print(as_text(table) + files))
 
 
-def ablate(
-    recipe: Recipe,
-    /,
-    *,
-    rows: str = "table2",
-    seeds: int = 3,
-    out: Place = None,
-    set: Settings = (),
-    json: Json = False,
-) -> None:
+def ablate(recipe: Recipe, /, *, rows: str = "table2", seeds: int = 3, out: Place = None, set: Settings = (), json: Json = False) -> None:
     """Train and measure variants of a recipe, such as the rows of the paper's Table 2. If interrupted, run it again to continue.
 
     Args:
         recipe: a recipe file (TOML) with questions to evaluate on.
         rows: table2, own, all, or names separated by commas (docs/ablations.md lists them).
         seeds: how many, counted up from the recipe's own.
-        out: where everything is kept; runs/NAME-ablation by default, after the recipe's file.
-    """
+        out: where everything is kept; runs/NAME-ablation by default, after the recipe's file."""
     from realm.errors import ConfigError
     from realm.recipe import load_recipe
 

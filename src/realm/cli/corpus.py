@@ -30,8 +30,7 @@ class SourceFlags:
         column: column or JSON key of a role: id (if not given: id or _id, else rows are named by file and number), title (title) or text
             (text or contents), such as --column text=body; may be repeated.
         templates: a TOML or JSON file with a sentence for each relation of triples (docs/data-formats.md).
-        strict: stop at the first document that cannot be used instead of counting it.
-    """
+        strict: stop at the first document that cannot be used instead of counting it."""
 
     format: Word = ""
     column: Columns = ()
@@ -95,8 +94,7 @@ def corpus_build(
         vocab_size: entries of a vocabulary trained here.
         block_length: wordpieces of a block, title and special tokens counted.
         tagger: what finds the salient spans: default, none, or parts joined by + of truecase, dates, collocations, gazetteer:FILE,
-            spacy:MODEL, hf:MODEL (docs/salient-spans.md).
-    """
+            spacy:MODEL, hf:MODEL (docs/salient-spans.md)."""
     from realm.documents.ingest.builder import BuildOptions, build_corpus
 
     options = BuildOptions(
@@ -124,8 +122,7 @@ def corpus_remove(corpus: Corpus, documents: Documents = (), /, *, ids: Place = 
 
     Args:
         documents: ids of documents.
-        ids: a file of more ids, one a line.
-    """
+        ids: a file of more ids, one a line."""
     from realm.documents.change.updates import remove_documents
     from realm.text.files import open_text
 
@@ -141,8 +138,7 @@ def corpus_compact(corpus: Corpus, /, *, purge: bool = False, json: Json = False
     """Drop the rows of removed documents and merge small segments.
 
     Args:
-        purge: also delete older files at once, so that no removed text is left on disk.
-    """
+        purge: also delete older files at once, so that no removed text is left on disk."""
     from realm.documents.change.compaction import compact_corpus
 
     compact_corpus(corpus, purge=purge)
@@ -156,8 +152,7 @@ def corpus_show(
 
     Args:
         document: the document's id.
-        source: also show the file and the record that it was read from.
-    """
+        source: also show the file and the record that it was read from."""
     from realm.documents.store.info import document_blocks, source_record
 
     blocks = document_blocks(corpus, document)

@@ -19,8 +19,7 @@ def index_build(places: Places, /, *, body: str = "", out: Place = None, json: J
     Args:
         places: a run directory; with --body, files or folders of documents.
         body: published weights, such as minilm (realm models lists them).
-        out: the run directory to make of the documents.
-    """
+        out: the run directory to make of the documents."""
     from realm.answering.index_facts import index_facts
 
     with Progress() as progress:
@@ -64,8 +63,7 @@ def index_search(run: Run, text: Text, /, *, k: int = 5, explain: bool = False, 
     Args:
         text: a question or any text.
         k: documents to find.
-        explain: also say the rank and score of each in dense and in sparse search, and the sum that they are ordered by.
-    """
+        explain: also say the rank and score of each in dense and in sparse search, and the sum that they are ordered by."""
     from realm.answering.opening import open_run
 
     opened = open_run(run)
@@ -82,8 +80,7 @@ def tagger_eval(
     Args:
         file: BIO JSONL ({"tokens", "tags"}) or CoNLL columns; .gz and .xz too.
         tagger: a tagger as for realm corpus build; if not given, the corpus's own, or without a corpus the default.
-        corpus: the corpus that the tagger learns from; without it, it learns from the text of FILE, not from its labels.
-    """
+        corpus: the corpus that the tagger learns from; without it, it learns from the text of FILE, not from its labels."""
     from realm.documents.spans.evaluation import evaluate_tagger
 
     show.result(evaluate_tagger(file, tagger, corpus), json)
@@ -125,8 +122,7 @@ def refresh(run: Run, /, *, once: bool = False, ray: Address = None, actors: int
     Args:
         once: end as soon as no index is requested.
         ray: embed by a pool of actors on Ray: a cluster on this machine, or that of ADDRESS (HOST:PORT of its head, or auto).
-        actors: number of actors in that pool.
-    """
+        actors: number of actors in that pool."""
     from realm.runs.needed_index import whole_index
 
     with Progress() as progress:
@@ -163,8 +159,7 @@ def cache_clear(places: Places = (), /, *, json: Json = False) -> None:
     """Delete the cache of these files and folders, or all of it. The documents themselves stay.
 
     Args:
-        places: files or folders that were asked.
-    """
+        places: files or folders that were asked."""
     from realm.runs.cached import clear_cache
 
     show.result(clear_cache(places), json)

@@ -25,8 +25,7 @@ class WindowFlags:
         context: tokens that a language model reads at once; 0: as many as it can, at most 512.
         stride: tokens that each further window adds; 0 is half the context.
         column: column or JSON key of a role: text of a document (if not given: text or contents), source (source) and target (target) of a
-            pair, such as --column source=en; may be repeated.
-    """
+            pair, such as --column source=en; may be repeated."""
 
     context: int = 0
     stride: int = 0
@@ -49,8 +48,7 @@ class MixFlags:
         settings: a file that realm knn tune wrote; it overrides the three options below.
         k: neighbours of each prediction.
         a: share of p_kNN, 0 to 1.
-        temperature: of the softmax over scores.
-    """
+        temperature: of the softmax over scores."""
 
     settings: Annotated[Place, SHORT_DEFAULT] = None
     k: int = 32
@@ -71,8 +69,7 @@ class ModelFlags:
 
     Args:
         model: the model, if it is no longer where the datastore found it.
-        device: where the model runs.
-    """
+        device: where the model runs."""
 
     model: Word = ""
     device: str = "cpu"
@@ -115,8 +112,7 @@ def knn_build(
             a run: its encoder reads the masked sentences of its own corpus.
         out: the datastore's directory.
         layer: module whose input is the key; if not given, the last feed-forward block.
-        dtype: of the keys on disk: float16, float32, bfloat16, int8.
-    """
+        dtype: of the keys on disk: float16, float32, bfloat16, int8."""
     from realm.knn.session import build
 
     with Progress() as progress:
@@ -157,8 +153,7 @@ def knn_eval(
     Args:
         sources: held-out documents, JSONL files of pairs, or for a run JSONL files of {"text" with one [MASK], "target"}.
         beams: width of the beam search for translations; 0: do not translate.
-        pruned: what realm knn prune made of it, to be measured on the same text: quality against size.
-    """
+        pruned: what realm knn prune made of it, to be measured on the same text: quality against size."""
     from realm.knn.session import evaluate
 
     with Progress() as progress:
@@ -193,8 +188,7 @@ def knn_tune(
         k: numbers of neighbours to try.
         a: shares to try.
         temperature: temperatures to try; without any, multiples of the mean distance.
-        gate: also train a small network that predicts a for each token.
-    """
+        gate: also train a small network that predicts a for each token."""
     from realm.knn.session import tune_on
     from realm.report.knn import write_grid
 
@@ -211,8 +205,7 @@ def knn_prune(datastore: Datastore, /, *, out: Path, method: str = "merge", keep
     Args:
         out: the smaller one's directory; must not exist.
         method: random; or merge (near keys of frequent tokens become their mean).
-        keep: share of the keys to keep.
-    """
+        keep: share of the keys to keep."""
     from realm.knn.datastore import Datastore as Store
     from realm.knn.pruning import prune
 
@@ -221,21 +214,13 @@ def knn_prune(datastore: Datastore, /, *, out: Path, method: str = "merge", keep
 
 
 def knn_generate(
-    datastore: Datastore,
-    text: Text,
-    /,
-    *,
-    opened: Opened = AS_BUILT,
-    mix: Mix = FIXED,
-    tokens: int = 64,
-    json: Json = False,
+    datastore: Datastore, text: Text, /, *, opened: Opened = AS_BUILT, mix: Mix = FIXED, tokens: int = 64, json: Json = False
 ) -> None:
     """Continue a text, or translate it, with the neighbours mixed in.
 
     Args:
         text: a beginning, or a sentence to translate.
-        tokens: most tokens to generate.
-    """
+        tokens: most tokens to generate."""
     from realm.knn.session import generate
 
     show.result(generate(opened.session(datastore), text, mix.mixing(), tokens), json)

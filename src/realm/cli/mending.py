@@ -26,8 +26,7 @@ def repair(place: _Place, /, *, yes: bool = False, json: Json = False) -> None:
     """Rebuild the damaged parts of a run or a corpus that are derived from others: look-up tables, CURRENT, the index.
 
     Args:
-        yes: do it; without this, only show what would be done.
-    """
+        yes: do it; without this, only show what would be done."""
     from realm.knn.datastore import is_datastore
     from realm.runs import mending
 

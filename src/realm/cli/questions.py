@@ -25,8 +25,7 @@ class QuestionFlags:
         format: jsonl, json, csv, tsv, nq-open, natural-questions, webquestions, curatedtrec, triviaqa, squad or dpr; detected if not given.
         column: column or key of a role: question (if not given: question), answers (answers or answer) or id (id, else questions are
             numbered), such as --column question=text; may be repeated.
-        separator: what separates the answers in a cell of a table; if not given, a cell is one answer, or a list in brackets.
-    """
+        separator: what separates the answers in a cell of a table; if not given, a cell is one answer, or a list in brackets."""
 
     format: Word = ""
     column: Columns = ()
@@ -49,8 +48,7 @@ def data_check(qa: Qa, /, *, corpus: Place = None, reading: Reading = QuestionFl
 
     Args:
         qa: questions, in any known format.
-        corpus: a corpus directory.
-    """
+        corpus: a corpus directory."""
     from realm.evaluation.check import check_question_file
 
     with Progress() as progress:
@@ -64,8 +62,7 @@ def data_convert(sources: Sources, /, *, out: Path, dev: Place = None, reading: 
     Args:
         sources: files of questions.
         out: the file to write.
-        dev: a file for the tenth of the questions that ORQA and REALM develop on; the others go to out.
-    """
+        dev: a file for the tenth of the questions that ORQA and REALM develop on; the others go to out."""
     from realm.evaluation.questions.loading import convert_questions
 
     show.result(convert_questions(sources, out, dev=dev, options=reading.options()), json)
@@ -92,8 +89,7 @@ def eval(
         read: blocks that are read for an answer; 0: as in the recipe.
         abstain_below: count answers whose confidence (p, where none was calibrated) is below this as not given; between 0 and 1.
         predictions: a file for every answer, as JSON lines.
-        trec: a directory for rankings and judgements in TREC's formats.
-    """
+        trec: a directory for rankings and judgements in TREC's formats."""
     from realm.runs.evaluate_run import Wanted, evaluate_run
 
     wanted = Wanted(qa, reading.options(), k, read, abstain_below, predictions, trec)

@@ -23,15 +23,7 @@ from realm.storage.processes import place
 
 
 def align(
-    run: Run,
-    /,
-    *,
-    out: Place = None,
-    limit: int = 1000,
-    k: int = 8,
-    min_utility: float = 0.0,
-    device: Device = "cpu",
-    json: Json = False,
+    run: Run, /, *, out: Place = None, limit: int = 1000, k: int = 8, min_utility: float = 0.0, device: Device = "cpu", json: Json = False
 ) -> None:
     """Write sentences with the documents that raised their likelihood, as JSON lines; pre-training must have ended.
 
@@ -39,8 +31,7 @@ def align(
         out: the file to write; standard output by default.
         limit: sentences to read, spread evenly over the corpus; 0 for all.
         k: documents read with each, the null document counted.
-        min_utility: a document is shown if it adds more than this to the log-probability of the hidden words.
-    """
+        min_utility: a document is shown if it adds more than this to the log-probability of the hidden words."""
     from realm.training.align import AlignOptions, align as align_sentences
 
     opened = _open(run, device)
@@ -90,18 +81,12 @@ Models = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="DIR")]
 Asked = Annotated[tuple[str, ...], tyro.conf.arg(metavar="[get NAME]")]
 
 
-def demo(
-    *,
-    dir: Path = Path("runs/demo"),
-    long: bool = False,
-    json: Json = False,
-) -> None:
+def demo(*, dir: Path = Path("runs/demo"), long: bool = False, json: Json = False) -> None:
     """Show training and answers, claim by claim, on a bundled atlas. If interrupted, run it again to continue.
 
     Args:
         dir: the run directory.
-        long: the whole atlas and more steps.
-    """
+        long: the whole atlas and more steps."""
     show.note(f"the demo works in {dir} on the CPU; you can interrupt it and run it again to continue")
     with Progress(says=False) as progress:
         from realm.experiments.demo import run_demo
@@ -129,8 +114,7 @@ def run(
         out: the run directory; of a recipe's file runs/NAME by default, after it.
         stages: only these stages, separated by commas.
         plan: only print the time, memory and disk that the run will take, after a short probe.
-        profile: also print where the time went; a GPU is waited for after each kind of work, so that its time is known, too.
-    """
+        profile: also print where the time went; a GPU is waited for after each kind of work, so that its time is known, too."""
     from realm.recipe import load_recipe
     from realm.storage.paths import RunPaths
     from realm.storage.stages import require_run
@@ -161,8 +145,7 @@ def explain(
         target: what a [MASK] hides; once for each [MASK], or not at all.
         k: documents, the null document counted.
         exclude: id of a document that must not be used; may be repeated.
-        baseline: another run, which fills the same masks with the same words for comparison.
-    """
+        baseline: another run, which fills the same masks with the same words for comparison."""
     from realm.answering.opening import open_run
 
     def explained(directory: Path, targets: tuple[str, ...]) -> dict[str, Any]:
@@ -191,8 +174,7 @@ def import_(models: Models, /, *, out: Path, documents: Paths = (), json: Json =
     Args:
         models: directories that belong together, such as an open-QA model and the embedder of its pre-training.
         out: the run directory; must not exist.
-        documents: a file or folder to index instead of the blocks that the model may bring; may be repeated.
-    """
+        documents: a file or folder to index instead of the blocks that the model may bring; may be repeated."""
     from realm.runs.importing import import_published
 
     with Progress() as progress:
@@ -205,8 +187,7 @@ def export(run: Run, /, *, out: Path, onnx: bool = False, json: Json = False) ->
 
     Args:
         out: the directory to make; each form gets a directory in it.
-        onnx: also write embedder and reader for onnxruntime.
-    """
+        onnx: also write embedder and reader for onnxruntime."""
     from realm.runs.exporting import export_run
 
     show.result(export_run(run, out, onnx=onnx), json, show.exported)
@@ -217,8 +198,7 @@ def models(asked: Asked = (), /, *, json: bool = False) -> None:
 
     Args:
         asked: nothing, or get and a name, such as: realm models get mpnet.
-        json: print one JSON object as the last line.
-    """
+        json: print one JSON object as the last line."""
     from dataclasses import asdict
 
     from realm.models.bodies.known import KNOWN_BODIES, get_body, local_directory
@@ -236,24 +216,7 @@ def models(asked: Asked = (), /, *, json: bool = False) -> None:
     show.last_line({"models": found}, json)
 
 
-LISTED = (
-    demo,
-    run,
-    refresh,
-    eval,
-    ask,
-    explain,
-    align,
-    ablate,
-    compare,
-    serve,
-    report,
-    import_,
-    export,
-    verify,
-    repair,
-    models,
-)
+LISTED = (demo, run, refresh, eval, ask, explain, align, ablate, compare, serve, report, import_, export, verify, repair, models)
 VERBS: dict[str, Callable[..., None]] = {verb.__name__.rstrip("_"): helpful(verb) for verb in LISTED}
 
 

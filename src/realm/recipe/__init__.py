@@ -1,8 +1,6 @@
 """Recipes: frozen dataclasses with a docstring per field, read from TOML. Preset < file < flags; unknown keys are errors.
 
-A recipe says everything a run depends on; the resolved one is written into the run directory. Only the command line, the pipeline, the
-recipes and the refresher see these objects: below them they are unpacked into plain arguments.
-"""
+A run directory holds its resolved recipe. Below runs and training no room sees these objects: values arrive as plain arguments."""
 
 from realm.recipe.loading import build_recipe, dump_recipe, load_recipe, preset_names, run_index_kind
 from realm.recipe.sections import CorpusConfig, EvalConfig, IndexConfig, ModelConfig, Recipe, RetrievalConfig, RunConfig

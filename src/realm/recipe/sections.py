@@ -164,7 +164,14 @@ class EvalConfig:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Everything a run depends on."""
+    """Everything a run depends on.
+
+    Examples:
+        >>> from realm.recipe import build_recipe
+        >>> recipe = build_recipe({"corpus": {"sources": ["notes/"]}, "ict": {"steps": 200}})
+        >>> recipe.ict.steps, recipe.model.hidden
+        (200, 128)
+    """
 
     run: RunConfig = field(default_factory=RunConfig)
     corpus: CorpusConfig = field(default_factory=CorpusConfig)

@@ -22,17 +22,9 @@ Published = Literal["last", "best", "better"]
 
 
 def read_value(hint: Any, value: Any, key: str, path: Path | None) -> Any:
-    """``value`` as a field holds it: an int serves as a float, a list as a tuple, a path counts from the recipe.
+    """``value`` as a field of type ``hint`` holds it: an int serves as a float, a list as a tuple, a path counts from ``path``.
 
-    Args:
-        hint: the field's type, with what is ``Annotated``.
-        value: what TOML or a flag says.
-        key: the field's name, with its section.
-        path: the recipe's file, if it has one.
-
-    Raises:
-        ConfigError: the value is of another type, none of the choices, not finite or out of range.
-    """
+    Raises ConfigError, which names ``key``: another type, none of the choices, not finite or out of range."""
     from pydantic import ConfigDict, TypeAdapter, ValidationError  # a tenth of a second that `import realm.recipe` need not take
 
     adapter = TypeAdapter(hint, config=ConfigDict(strict=True, allow_inf_nan=False))

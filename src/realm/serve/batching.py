@@ -1,7 +1,6 @@
 """Questions of several requests in one pass of the model: a bounded queue, one thread that computes, and a class for each kind of question.
 
-No request waits for a batch to fill: while one is computed, the next gathers.
-"""
+No request waits for a batch to fill: while one is computed, the next gathers."""
 
 import asyncio
 import threading
@@ -34,12 +33,10 @@ class Batcher:
     """Computes what is submitted, in order, payloads of one key together.
 
     Args:
-        compute: called in the one thread, at most ``most`` payloads at a time. If it fails for several, each is computed alone, so that no
-            request can spoil another's.
+        compute: called in the one thread; if it fails for several payloads, each is computed alone.
         waiting: payloads that may wait.
         most: payloads of one call.
-        told: called with (payloads of a batch, seconds it took), in that thread.
-    """
+        told: called with (payloads of a batch, seconds it took), in that thread."""
 
     def __init__(self, compute: Compute, *, waiting: int, most: int, told: Callable[[int, float], None] = lambda count, seconds: None):
         self._compute = compute

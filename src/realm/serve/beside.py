@@ -1,12 +1,6 @@
-"""Large changes of documents, made in a process of their own: read, packed and embedded there, while the server keeps answering.
+"""Large changes of documents in a child process, which takes the memory with it, while the server keeps answering.
 
-What that takes in memory is that process's, and goes with it. The server opens what has been published, as it does when anybody else
-changes the corpus. The child ends with the server.
-
-    python -m realm.serve.beside RUN KIND FILE
-
-prints one line of JSON, {"embedded"}, or {"kind", "problem", "cure", "line"} of a RealmError.
-"""
+``python -m realm.serve.beside RUN KIND FILE`` prints one line of JSON: {"embedded"}, or {"kind", "problem", "cure", "line"} of an error."""
 
 import json
 import os
@@ -32,16 +26,9 @@ CHANGES: dict[str, Callable[..., object]] = {"added": add_documents, "replaced":
 
 
 def change(run: Path, kind: str, file: Path) -> None:
-    """Take in a file of documents, strictly, with one worker: here where it is small, in a process of its own where it is not.
+    """Take in a file of JSON lines, strictly: here where it is small, in a process of its own where it is not. ``kind``: of CHANGES.
 
-    Args:
-        run: the run directory.
-        kind: of CHANGES.
-        file: JSONL with "id", "title" and "text".
-
-    Raises:
-        RealmError: as the change raises it; nothing is changed.
-    """
+    Raises RealmError: as the change raises it; nothing is changed."""
     if file.stat().st_size < MIN_CHILD_BYTES:
         CHANGES[kind](RunPaths(run).corpus, [file], strict=True, workers=1)
         return

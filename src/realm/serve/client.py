@@ -1,9 +1,4 @@
-"""A client of ``realm serve``, on the standard library alone: no model is imported. Methods return ``realm.answering.records``.
-
->>> client = Client("http://127.0.0.1:8000")                                # doctest: +SKIP
->>> client.answer(["What is the currency of Arvad?"])[0].answer             # doctest: +SKIP
-'Tirel'
-"""
+"""A client of ``realm serve``, on the standard library alone: no model is imported. Methods return ``realm.answering.records``."""
 
 import http.client
 import json
@@ -36,8 +31,7 @@ class ServiceError(RealmError):
     Attributes:
         status: of HTTP; 0 where there was no answer.
         code: the server's word for it.
-        retry_after: seconds after which it may be tried again, or None.
-    """
+        retry_after: seconds after which it may be tried again, or None."""
 
     def __init__(self, problem: str, *, status: int = 0, code: str = "unreachable", retry_after: int | None = None):
         super().__init__(problem)
@@ -48,6 +42,14 @@ class ServiceError(RealmError):
 
 class Client:
     """One connection to a server. Not for several threads at once: each makes its own.
+
+    Examples:
+        >>> client = Client("http://127.0.0.1:9", timeout=1)  # no server is there
+        >>> client.ready()
+        False
+        >>> client = Client("http://127.0.0.1:8000")  # doctest: +SKIP
+        >>> client.answer(["What is the currency of Arvad?"])[0].answer  # doctest: +SKIP
+        'Tirel'
 
     Args:
         url: such as http://127.0.0.1:8000.

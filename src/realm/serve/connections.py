@@ -1,7 +1,6 @@
 """One connection: how long a client may take to send a request, and to read what it is answered.
 
-uvicorn bounds neither: a few hundred clients that send a byte now and then, or ask and never read, would hold every connection.
-"""
+uvicorn bounds neither: a few hundred clients that send a byte now and then, or ask and never read, would hold every connection."""
 
 from asyncio import TimerHandle, Transport
 from socket import IPPROTO_TCP, TCP_NODELAY
@@ -18,8 +17,7 @@ UNREAD_CHECK_SECONDS = 0.5
 
 class BoundedProtocol(H11Protocol):
     """uvicorn's protocol with three more bounds (``LIMITS``): the time from the first byte of a request to the end of its headers; the
-    time for which a client may leave unread what it was sent; and how many clients may do that at once, of which the oldest is let go.
-    """
+    time for which a client may leave unread what it was sent; and how many clients may do that at once, of which the oldest is let go."""
 
     seconds = LIMITS.header_seconds
     unread_seconds: float = LIMITS.unread_seconds

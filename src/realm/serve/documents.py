@@ -1,12 +1,7 @@
 """Documents over HTTP: all of a request or none of it, in the corpus and in the index when the call returns.
 
-A change is durable before it is acknowledged: the corpus publishes a version, the index a delta, both with fsync. A server that is killed
-in between finds the document in the corpus when it starts, and embeds it then. What is large is read and embedded in a process of its own
-(``beside.py``).
-
-No request names a file. A document that is added over HTTP has no picture, whatever it says; a file that was changed, moved or replaced by
-a link since it was read has another checksum, and is not sent.
-"""
+A change is durable before it is acknowledged; a server that is killed in between embeds the document when it starts again.
+No request names a file: a document that is added over HTTP has no picture, and a picture that changed since it was read is not sent."""
 
 import json
 import tempfile
@@ -43,11 +38,7 @@ MAX_NAMED_IDS = 5
 
 
 class Documents:
-    """The documents of the run that is served. Calls block; any number of threads may make them.
-
-    Args:
-        serving: the run.
-    """
+    """The documents of the run that is served. Calls block; any number of threads may make them."""
 
     def __init__(self, serving: Serving):
         self._serving = serving

@@ -1,9 +1,7 @@
-"""Checks of a request before anything else sees it. Nothing behind it sees a request that does not keep these rules.
+"""Checks of a request before anything else sees it.
 
-A web page from elsewhere must not reach a server on the loopback address, although the browser that shows it can: the Host header keeps out
-names that an attacker lets point here, Origin and Sec-Fetch-Site keep out other pages, and a content type that forms cannot send keeps out
-what browsers send without asking.
-"""
+A web page from elsewhere must not reach a server on the loopback address: Host, Origin and Sec-Fetch-Site keep out other names and pages,
+and a content type that forms cannot send keeps out requests that browsers send without asking."""
 
 import asyncio
 import hmac
@@ -54,22 +52,14 @@ class Rules:
 
     Attributes:
         hosts: names and addresses, lower case, without a port, that a Host header may have.
-        token: that every request must carry, or None.
-    """
+        token: that every request must carry, or None."""
 
     hosts: frozenset[str] = frozenset({"127.0.0.1", "localhost", "[::1]"})
     token: str | None = field(default=None, repr=False)
 
 
 class Guard:
-    """ASGI middleware: checks, reads the body within its limits, adds the security headers, counts and logs.
-
-    Args:
-        app: what answers.
-        rules: who may ask.
-        meter: counts.
-        limits: of the body.
-    """
+    """ASGI middleware: checks, reads the body within its limits, adds the security headers, counts and logs."""
 
     def __init__(self, app: App, rules: Rules, meter: Meter, limits: Limits = LIMITS):
         self._app = app

@@ -18,8 +18,7 @@ class Refusal(Exception):
         status: of HTTP.
         code: a word that stays the same from version to version.
         message: a sentence.
-        retry_after: seconds after which it may be tried again.
-    """
+        retry_after: seconds after which it may be tried again."""
 
     def __init__(self, status: int, code: str, message: str, retry_after: int | None = None):
         super().__init__(message)

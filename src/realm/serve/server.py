@@ -1,7 +1,6 @@
 """The application: routes over one run, behind the guard. And listening: addresses, tokens, signals.
 
-``serve`` returns when it was told to stop and every request was answered.
-"""
+``serve`` returns when it was told to stop and every request was answered."""
 
 import ipaddress
 import logging
@@ -35,12 +34,7 @@ CODES = {404: "not_found", 405: "method"}
 
 
 def make_app(serving: Serving, rules: Rules) -> FastAPI:
-    """The ASGI application. It closes ``serving`` when it is shut down.
-
-    Args:
-        serving: the run.
-        rules: who may ask.
-    """
+    """The ASGI application over a run. It closes ``serving`` when it is shut down."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -105,8 +99,7 @@ def serve(
 
     Raises:
         ConfigError: an address that others reach without a token or a name, a bad token file, or a port that is taken.
-        RealmError: the run cannot be opened.
-    """
+        RealmError: the run cannot be opened."""
     rules = rules_of(host, token_file, allow_hosts, without_token)
     listening = _listen(host, port)  # before the run is opened, which takes longer
     with listening:

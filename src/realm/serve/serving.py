@@ -1,8 +1,6 @@
 """The run that is served: opened once, followed as it changes on disk, and swapped between two batches.
 
-A request is computed from beginning to end with one state of corpus, index and networks. What has changed is opened beside it, made ready,
-and put in its place while nothing is computed, so that no request is dropped and none waits for the opening.
-"""
+A request is computed with one state of corpus, index and networks; the next state is made ready beside it, so that no request waits."""
 
 import contextlib
 import ctypes
@@ -34,16 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 class Serving:
-    """A run that is being served. ``close`` ends what it started.
-
-    Args:
-        root: the run directory.
-        limits: how much may wait.
-        meter: is told of batches and swaps.
-
-    Raises:
-        RealmError: the run cannot be opened, or another process serves it.
-    """
+    """A run that is being served; ``close`` ends it. Raises RealmError: the run cannot be opened, or another process serves it."""
 
     def __init__(self, root: Path, *, limits: Limits = LIMITS, meter: Meter | None = None):
         self.paths = RunPaths(root)

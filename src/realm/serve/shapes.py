@@ -27,8 +27,7 @@ class Limits:
         unread_seconds: for which a client may leave unread what it was sent.
         unread: connections that may do so at once; of more, the oldest are closed.
         drain_seconds: that requests have to end in when the server is told to, and the server with them.
-        leaving_seconds: as ``unread_seconds``, once the server was told to end.
-    """
+        leaving_seconds: as ``unread_seconds``, once the server was told to end."""
 
     body_bytes: int = 8 * 2**20
     header_bytes: int = 16 * 2**10
@@ -71,8 +70,7 @@ class Request(BaseModel):
 class AnswerRequest(Request):
     """Questions, each answered from its k most relevant blocks; answers with a confidence below ``abstain_below`` are marked ``abstained``.
 
-    Null: the run's own threshold. Blocks of ``exclude_documents`` are not read.
-    """
+    Null: the run's own threshold. Blocks of ``exclude_documents`` are not read."""
 
     questions: Texts
     k: K = 5

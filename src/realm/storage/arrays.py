@@ -73,8 +73,7 @@ def read_array(
             writable.
 
     Raises:
-        RealmError: of ``errors``: missing, cut short, changed, of another shape or type; or the disk refuses.
-    """
+        RealmError: of ``errors``: missing, cut short, changed, of another shape or type; or the disk refuses."""
     try:
         if sha256 is not None and sha256_file(path) != sha256:
             raise errors.damaged("changed since it was published (SHA-256 differs)", path=path)

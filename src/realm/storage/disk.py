@@ -30,14 +30,7 @@ def full_disk_ends_cleanly(path: Path) -> Iterator[None]:
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn what the disk refuses into a named error; what was published before is intact.
-
-    Args:
-        path: the generation, for the message.
-
-    Raises:
-        SnapshotError: it exists already, or could not be written.
-    """
+    """Turn what the disk refuses into a SnapshotError that names the generation ``path``; what was published before is intact."""
     try:
         yield
     except FileExistsError:

@@ -1,7 +1,6 @@
 """Publishing of files: write, fsync, rename.
 
-A killed process leaves the old file or the new one, never half of one. Nothing here knows what the files mean.
-"""
+A killed process leaves the old file or the new one, never half of one. Nothing here knows what the files mean."""
 
 import hashlib
 import json
@@ -30,9 +29,7 @@ listener: Listener | None = None
 
 
 def reached(point: str, path: Path) -> None:
-    """Say that a write of ``path`` has come to ``point``, one of those at which it can be cut off. Every function that publishes something
-    calls this between the steps that must not be told apart by a reader. A test stops the process, or fills the disk, at one, and fails
-    where a publish path has none; otherwise this does nothing."""
+    """Say that a write of ``path`` has come to ``point``, at which it can be cut off: tests stop the process or fill the disk there."""
     if listener is not None:
         listener(point, path)
 

@@ -1,8 +1,6 @@
 """The numbers of the generations in a directory: which are published, which comes next, which may go.
 
-``DIRECTORY/000007/`` is generation 7; ``DIRECTORY/CURRENT`` holds the number of the newest published one. A directory counts once
-CURRENT reaches it. Numbers only grow, by a counter, never by a clock. Nothing here looks inside a generation.
-"""
+``DIRECTORY/000007/`` is generation 7, and counts once ``DIRECTORY/CURRENT`` has reached it. Numbers grow by a counter, never by a clock."""
 
 import logging
 import os
@@ -121,12 +119,7 @@ def quarantine(path: Path, reason: Exception) -> None:
 
 
 def steadily(version: Callable[[], Version], open_once: Callable[[Version], Opened], gone: type[Exception]) -> Opened:
-    """Open the version in force; try again if it was replaced, and its files deleted, in the meantime.
-
-    Args:
-        version: reads which is in force.
-        open_once: opens that one, and raises ``gone`` where its files are not there.
-    """
+    """Open the version in force; try again if it was replaced, and its files deleted (``gone``), in the meantime."""
     while True:
         found = version()
         try:
@@ -151,12 +144,7 @@ def remove(path: Path) -> None:
 
 
 def delete_unnamed(found: Iterable[Path], named: set[Path]) -> None:
-    """Delete the files that no manifest names, durably. Who has one open keeps it: a deleted file stays mapped.
-
-    Args:
-        found: files that this package wrote, and no others.
-        named: those that stay.
-    """
+    """Delete the files of ``found`` that no manifest has ``named``, durably. A reader that has one open keeps it."""
     unnamed = [path for path in found if path not in named]
     for path in unnamed:
         path.unlink()
@@ -165,13 +153,8 @@ def delete_unnamed(found: Iterable[Path], named: set[Path]) -> None:
 
 
 def remove_dead_builds(directory: Path, but: str = "") -> None:
-    """Delete what killed builders of other generations left: half of one, or all of one that CURRENT never reached and would count as
-    published when it passes by. The caller holds the directory for writing.
-
-    Args:
-        directory: the run's ``index/``.
-        but: name of the build in progress.
-    """
+    """Delete builds of killed processes, all but the one named ``but``, and generations that CURRENT never reached, which would count as
+    published when it passes by. The caller holds the directory for writing."""
     dead = [path for path in directory.glob(f"*{BUILDING_SUFFIX}") if path.name != but]
     for path in dead:
         shutil.rmtree(path)

@@ -18,17 +18,10 @@ _POLL_SECONDS = 0.1
 
 @contextmanager
 def held(directory: Path, busy: Callable[[str], RealmError], name: str = LOCK_FILE) -> Iterator[None]:
-    """Hold the lock of any directory; wait up to ``WAIT_SECONDS`` for its holder.
+    """Hold the lock of a directory; wait up to ``WAIT_SECONDS`` for its holder, then raise ``busy(" (process 7)")``.
 
-    The kernel holds the lock for the open file, so it ends with the process, however that ends: there are no stale locks. The file
-    stays and names the process that wrote last. ``LOCK_FILE`` comes with a lock on the directory itself, where its file system has such:
-    a user may delete the file under a writer, and the next one would lock a new file.
-
-    Args:
-        directory: where the lock file lies.
-        busy: the error to raise when another process, named by the argument (" (process 7)" or ""), still has it.
-        name: of the lock file, where a directory has several locks.
-    """
+    The kernel holds the lock for the open file: there are no stale locks. ``LOCK_FILE`` comes with a lock on the directory itself, where
+    its file system has such: a user may delete the file under a writer, and the next one would lock a new file."""
     with ExitStack() as stack:
         file = stack.enter_context(open(directory / name, "a+", encoding="ascii"))
         _acquire(file, file, busy)

@@ -25,8 +25,7 @@ class Errors:
 
     Attributes:
         damaged: missing, cut short or changed since it was published; called with (problem, path=).
-        refused: the disk would not give it, which is no damage as far as we know; called as ``damaged``.
-    """
+        refused: the disk would not give it, which is no damage as far as we know; called as ``damaged``."""
 
     damaged: Callable[..., RealmError]
     refused: Callable[..., RealmError]

@@ -1,7 +1,6 @@
 """metrics.jsonl: one JSON object a line, the truth that the report, the terminal and the tests read. Each ends with its own checksum.
 
-Only the keys in ``TIMES`` hold anything that a second run of the same seed would not repeat (with an inline refresh).
-"""
+Only the keys in ``TIMES`` hold anything that a second run of the same seed would not repeat (with an inline refresh)."""
 
 import json
 import logging

@@ -9,67 +9,42 @@ HUB_PREFIX = "hf:"
 """Starts the name of a dataset on the Hugging Face hub, where else a path of documents stands."""
 
 
+class _Part:
+    """The path of a part of a run directory, by its name."""
+
+    def __init__(self, name: str):
+        self._name = name
+
+    def __get__(self, paths: "RunPaths", owner: type) -> Path:
+        return paths.root / self._name
+
+
 @dataclass(frozen=True)
 class RunPaths:
     """The layout of one run directory."""
 
     root: Path
 
-    @property
-    def config(self) -> Path:
-        return self.root / "config.toml"
-
-    @property
-    def corpus(self) -> Path:
-        return self.root / "corpus"
-
-    @property
-    def sentences(self) -> Path:
-        """The corpus of sentences to mask, where they are not the knowledge corpus's own."""
-        return self.root / "sentences"
-
-    @property
-    def metrics(self) -> Path:
-        return self.root / "metrics.jsonl"
-
-    @property
-    def examples(self) -> Path:
-        """A few sentences with what pre-training retrieved for them at each refresh."""
-        return self.root / "examples.jsonl"
-
-    @property
-    def report(self) -> Path:
-        return self.root / "report.html"
-
-    @property
-    def profile(self) -> Path:
-        """Seconds of each stage by kind of work."""
-        return self.root / "profile.json"
-
-    @property
-    def index(self) -> Path:
-        """Generations of the index, with ``CURRENT``."""
-        return self.root / "index"
-
-    @property
-    def params(self) -> Path:
-        """Published parameters, one directory a generation."""
-        return self.root / "params"
-
-    @property
-    def results(self) -> Path:
-        """One JSON file for each finished evaluation, so that a resumed run does not repeat it."""
-        return self.root / "results"
-
-    @property
-    def answers(self) -> Path:
-        """Places of the answers of question files in the corpus: found once, kept."""
-        return self.root / "answers"
-
-    @property
-    def wrapped(self) -> Path:
-        """In a cached folder, which wraps a body without training: its documents, the body, and when it was asked last."""
-        return self.root / "documents.json"
+    config = _Part("config.toml")
+    corpus = _Part("corpus")
+    sentences = _Part("sentences")
+    """The corpus of sentences to mask, where they are not the knowledge corpus's own."""
+    metrics = _Part("metrics.jsonl")
+    examples = _Part("examples.jsonl")
+    """A few sentences with what pre-training retrieved for them at each refresh."""
+    report = _Part("report.html")
+    profile = _Part("profile.json")
+    """Seconds of each stage by kind of work."""
+    index = _Part("index")
+    """Generations of the index, with ``CURRENT``."""
+    params = _Part("params")
+    """Published parameters, one directory a generation."""
+    results = _Part("results")
+    """One JSON file for each finished evaluation, so that a resumed run does not repeat it."""
+    answers = _Part("answers")
+    """Places of the answers of question files in the corpus: found once, kept."""
+    wrapped = _Part("documents.json")
+    """In a cached folder, which wraps a body without training: its documents, the body, and when it was asked last."""
 
     def checkpoints(self, stage: str) -> Path:
         return self.root / "checkpoints" / stage

@@ -1,8 +1,6 @@
-"""Python processes: which of a job this one is, and those that we start, of which none imports from the current directory.
+"""Python processes: the place of this one in a job, and children, which never import from the current directory.
 
-``python -m`` and ``python -c``, which multiprocessing starts its processes with, look there first: a ``token.py`` beside the user's
-documents would be run. Python's safe path (``-P``) leaves that out, and what the user put on ``PYTHONPATH`` stays.
-"""
+``python -m`` and multiprocessing look there first: a ``token.py`` beside the user's documents would be run. ``-P`` leaves that out."""
 
 import os
 import sys
@@ -37,8 +35,7 @@ def _end_with(descriptor: int) -> None:
 @contextmanager
 def safely() -> Iterator[None]:
     """Python processes that others' code starts in this block get ``SAFE_PATH``. The environment is this process's only while it lasts:
-    scripts that the user's own code starts may import what lies beside them.
-    """
+    scripts that the user's own code starts may import what lies beside them."""
     with _starting, environment(SAFE_PATH):
         yield
 
@@ -60,13 +57,7 @@ def environment(settings: dict[str, str]) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class ProcessPlace:
-    """One process among those of a job.
-
-    Attributes:
-        rank: its number, from 0.
-        local: its number among those of this machine.
-        world: how many there are.
-    """
+    """One process among the ``world`` of a job: its rank, and its number among those of this machine."""
 
     rank: int
     local: int

@@ -1,7 +1,6 @@
 """Directories that are published whole, each with a list of its files: ``checksums.json`` has the bytes and the checksum of every one.
 
-The list has a checksum over itself. A directory without one, such as a network from elsewhere, passes unchecked.
-"""
+The list has a checksum over itself. A directory without one, such as a network from elsewhere, passes unchecked."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,15 +30,9 @@ def is_sealed(directory: Path) -> bool:
 
 
 def check_sealed(directory: Path, errors: Errors, *names: str) -> None:
-    """Compare files with the list of their directory; nothing without a list.
+    """Compare files with the list of their directory, if it has one: all, or those of ``names`` and below folders of ``names``.
 
-    Args:
-        names: of files in it, or of folders, which stand for all that is listed below them; one that is not listed passes. Without
-            names all files are compared.
-
-    Raises:
-        RealmError: of ``errors``: the list or a file is missing, cut short or changed, or cannot be read.
-    """
+    Raises RealmError: of ``errors``: the list or a file is missing, cut short or changed, or cannot be read."""
     if not is_sealed(directory):
         return
     for path, problem in _differences(directory, _chosen(_listed(directory, errors), names)):

@@ -9,12 +9,7 @@ MAX_SMALL_FILES = 32
 
 
 def trailing(sizes: Sequence[int], whole: int = FULL_FILE_ROWS) -> int:
-    """Number of the last files that should become one; 0 where there are few small ones.
-
-    Args:
-        sizes: rows of each, oldest first.
-        whole: rows that the one may have; a file of half as many is not small.
-    """
+    """Number of the last files, by their rows (oldest first), that should become one of at most ``whole``; 0 where few are small."""
     first_small = max((number + 1 for number, rows in enumerate(sizes) if rows >= whole // 2), default=0)
     if len(sizes) - first_small <= MAX_SMALL_FILES:
         return 0

@@ -1,9 +1,7 @@
-"""Input of a vocabulary's training: normalised texts, the characters it begins with, and which scripts they are written in.
+"""Input of a vocabulary's training: normalised texts, the characters it begins with, and their scripts.
 
-English and other scripts with spaces take BERT's way. Where a tenth of the letters or more is written in a script that puts no space
-between words, or glues particles to them, its characters are words of their own, so that an answer may begin and end with any of them, and
-each that occurs is in the vocabulary: none is lost.
-"""
+Where a tenth of the letters or more is of a script without spaces, or with glued particles, each character is a word and in the
+vocabulary, so that an answer may begin and end with any of them."""
 
 import unicodedata
 from collections import Counter
@@ -38,8 +36,7 @@ class Writing:
     Attributes:
         characters: whether Hangul, kana or another such script is among their scripts, so that its characters are words.
         whole: characters that are words by themselves and must not be missing, most frequent first.
-        keeps_marks: whether combining marks are letters of theirs rather than accents (kana, Hindi): then they are not stripped.
-    """
+        keeps_marks: whether combining marks are letters of theirs rather than accents (kana, Hindi): then they are not stripped."""
 
     characters: bool
     whole: tuple[str, ...]
@@ -78,14 +75,8 @@ def writing_of(texts: Iterable[str]) -> Writing:
 def training_texts(
     texts: Iterable[str], normalizer: normalizers.Normalizer, max_alphabet: int, whole: Iterable[str] = ()
 ) -> tuple[list[str], list[str]]:
-    """Normalised texts and the most frequent characters in code point order (ties in frequency go to the smaller code point).
-
-    Args:
-        texts: as they were read.
-        normalizer: of the tokenizer.
-        max_alphabet: most characters.
-        whole: characters that come on top of them.
-    """
+    """Normalised texts, and their ``max_alphabet`` most frequent characters with those of ``whole``, in code point order; ties in frequency
+    go to the smaller code point."""
     normalised: list[str] = []
     counts: Counter[str] = Counter()
     for text in texts:

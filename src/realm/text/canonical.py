@@ -1,8 +1,4 @@
-"""Canonical text: the one decoded form of a document that every offset counts in. Made once, never changed.
-
-Line endings become ``\\n``; control and invisible format characters go; everything else keeps its code points (no Unicode
-normalisation). Markup is the readers' business.
-"""
+"""Canonical text, in which every offset counts: line ends are ``\\n``, and control and invisible format characters are gone."""
 
 import re
 

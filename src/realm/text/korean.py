@@ -55,8 +55,7 @@ def is_grammar(words: Sequence[str]) -> bool:
 def asking(statement: str) -> str:
     """A statement in the plain style with the ending that asks: 했다 to 했는가, 낸다 to 내는가, 이다 to 인가, 높다 to 높은가.
 
-    Any other is not changed.
-    """
+    Any other is not changed."""
     if not statement.endswith("다") or len(statement) < 2:
         return statement
     stem, last = statement[:-2], statement[-2]

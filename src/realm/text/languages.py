@@ -1,8 +1,6 @@
 """Language of a text by ISO 639-1: ``en``, ``zh``; ``und-Latn`` where only the script is known.
 
-Chinese, Japanese, Korean, Thai and other scripts of one language here are told by their letters. Between the languages of one script
-py3langid (extra ``languages``) decides; without it the script is all that is said.
-"""
+Letters tell scripts of one language; between languages of one script py3langid (extra ``languages``) decides, if it is installed."""
 
 import importlib
 from collections import Counter

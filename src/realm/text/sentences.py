@@ -1,9 +1,7 @@
 """Sentence boundaries as code point ranges.
 
-A compiled pattern proposes boundaries. Most are plain ("...walked home. The next..."); after abbreviations, initials and numbers syntok's
-rules are applied to the words on both sides; syntok itself, which is slower, is asked only about what is left: inside brackets, before
-digits, without a space. Line ends always end a sentence, and scripts that write 。！？ need no space after them.
-"""
+A pattern proposes boundaries. After abbreviations, initials and numbers syntok's rules decide on the words around; syntok itself, which
+is slower, is asked about the rest. Line ends always end a sentence, and scripts that write 。！？ need no space after them."""
 
 import re
 from functools import lru_cache

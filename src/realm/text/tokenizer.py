@@ -1,7 +1,6 @@
 """The one tokenizer of a corpus, shared by embedder, encoder and reader: load, train, save, encode with offsets.
 
-What does not live here: how token ids are laid out in model inputs (models/featurize.py) and how sentences are found (sentences.py).
-"""
+What does not live here: how token ids are laid out in model inputs (models/featurize.py) and how sentences are found (sentences.py)."""
 
 import hashlib
 import re
@@ -59,6 +58,12 @@ class SpecialTokens:
 
 class TextTokenizer:
     """A ``tokenizers.Tokenizer`` without truncation, padding or added special tokens.
+
+    Examples:
+        >>> tokenizer = train_wordpiece(["the cat sat on the mat"], vocab_size=200)
+        >>> ids, offsets = tokenizer.encode_offsets("The cat")
+        >>> [tokenizer.token(id) for id in ids], offsets
+        (['the', 'cat'], [(0, 3), (4, 7)])
 
     Args:
         backend: the tokenizer; its truncation and padding are switched off.
@@ -227,8 +232,7 @@ def train_wordpiece(texts: Iterable[str], vocab_size: int, lowercase: bool = Tru
 
     Raises:
         ConfigError: ``vocab_size`` is not in 200..1,000,000.
-        DataError: the texts hold no character.
-    """
+        DataError: the texts hold no character."""
     if not 200 <= vocab_size <= 1_000_000:
         raise ConfigError(f"vocab_size = {vocab_size} is not between 200 and 1000000")
     read = read_texts(texts)
@@ -263,8 +267,7 @@ def read_vocabulary(file: Path, lowercase: bool = True) -> TextTokenizer:
         lowercase: fold case (and strip accents), as the uncased models do.
 
     Raises:
-        DataError: the file cannot be read, names a wordpiece twice, or lacks a special token.
-    """
+        DataError: the file cannot be read, names a wordpiece twice, or lacks a special token."""
     try:
         pieces = file.read_text("utf-8").rstrip("\n").split("\n")
     except (OSError, UnicodeDecodeError) as error:

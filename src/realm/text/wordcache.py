@@ -1,9 +1,6 @@
-"""Encoding by words: text repeats its words, so most of them are looked up instead of being computed again.
+"""Encoding by words: text repeats its words, so most are looked up. Exact where ``splits_at_spaces`` holds, as for BERT's tokenizers.
 
-Exact only where a tokenizer treats the words between spaces one by one, as BERT's do; ``splits_at_spaces`` says whether it does.
-Texts are split and their words numbered by Arrow, the ids of all words are gathered by numpy: what is left for Python are the different
-words, and of those only the ones that were not met before.
-"""
+Arrow splits texts and numbers their words, numpy gathers the ids; Python sees only words that were not met before."""
 
 import json
 import re
@@ -37,8 +34,7 @@ class Tokenized:
         ids: uint32 [tokens], of all texts, one after the other.
         starts: int64 [texts + 1]: ``ids[starts[i]:starts[i + 1]]`` are those of text i.
         offsets: of text i, (start, end) in code points of the text of every id.
-        encoding: the library's own record of text i.
-    """
+        encoding: the library's own record of text i."""
 
     ids: np.ndarray
     starts: np.ndarray
@@ -57,8 +53,7 @@ class WordCache:
     """Encodes texts word by word.
 
     Args:
-        backend: a tokenizer for which ``splits_at_spaces`` holds.
-    """
+        backend: a tokenizer for which ``splits_at_spaces`` holds."""
 
     def __init__(self, backend: Tokenizer):
         self._backend = backend

@@ -1,8 +1,7 @@
 """Words of any script, and the scripts that decide what counts as one; stop words of sparse search.
 
 Chinese, Japanese, Thai, Lao, Khmer, Burmese and Tibetan put no space between words, and Korean glues particles to them: what stands
-between spaces there is no word that an answer could be compared with. Texts mostly of such letters are read character by character.
-"""
+between spaces there is no word that an answer could be compared with. Texts mostly of such letters are read character by character."""
 
 import re
 from functools import lru_cache

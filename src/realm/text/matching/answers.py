@@ -1,9 +1,7 @@
-"""Is this answer right? Pure functions on strings: normalisation, exact match, regex match, F1.
+"""Matching of answers by strings alone: normalisation, exact match, regex match, F1.
 
-Numbers are comparable with the papers because normalisation, exact match and regex match decide as the official open-QA evaluation
-does (google-research/language, ``language/orqa/utils/eval_utils.py``), quirks included; F1 is SQuAD's. What does not live here: spans,
-token ids, averages over a test set.
-"""
+All but F1, which is SQuAD's, decide as the official open-QA evaluation (google-research/language, ``language/orqa/utils/eval_utils.py``)
+does, quirks included, so that numbers compare with the papers."""
 
 import re
 import string
@@ -34,8 +32,7 @@ def normalize_answer(text: str) -> str:
     Edge cases, all as in the official script: accents are decomposed and stay, so "café" and "cafe" differ while both encodings of
     "café" are equal; an accent ends a word, so an accented a at a word's start ("à", the Å of "Ångström") is taken for an article and
     only its accent stays; other punctuation (“ ” – …) stays; "A" alone is empty; NFD does not unify compatibility forms, so "①" is not
-    "1".
-    """
+    "1"."""
     bare = unicodedata.normalize("NFD", text).lower().translate(_DELETE_PUNCTUATION)
     return " ".join(_ARTICLES.sub(" ", bare).split())
 
@@ -58,8 +55,7 @@ def regex_match(prediction: str, patterns: Sequence[str], timeout_s: float = 0.5
         timeout_s: the limit for one pattern; one that exceeds it matches nothing. The official script has no limit and can hang.
 
     The ``regex`` library stands in for ``re`` because only it has a time limit. What ``re`` refuses matches nothing here, too; usual
-    patterns mean the same to both, but not ``x{e}``, a literal to ``re`` and fuzzy matching to ``regex``.
-    """
+    patterns mean the same to both, but not ``x{e}``, a literal to ``re`` and fuzzy matching to ``regex``."""
     _refuse_single_string(patterns)
     return any(pattern_matches(pattern, prediction, timeout_s) for pattern in patterns)
 
@@ -112,8 +108,7 @@ def normalised_ranges(text: str, answers: Iterable[str]) -> list[Range]:
 
     Normalisation deletes punctuation: "rock-n-roll" is one word, which the answer "rock n roll" is not. But "Tesla" in "Tesla's" and "New
     York" in "New York-based", marked alone, are right by exact match. So a place may begin and end beside a joining mark (``JOINTS``),
-    too, with none inside of it.
-    """
+    too, with none inside of it."""
     needles = answer_forms(answers)
     found: set[Range] = set()
     for tokens, barriers in ((word_ranges(text), False), (token_parts(text), True)):

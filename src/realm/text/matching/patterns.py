@@ -42,16 +42,8 @@ def compiled_pattern(pattern: str) -> "regex.Pattern[str] | None":
 
 
 class PatternSearch:
-    """Searches patterns anywhere in many texts: one that exceeds its time ``strikes`` times, or is slow everywhere, is not tried again.
-
-    Without that, a pattern that never ends costs its whole time limit in each of a corpus's texts. Time is the processor's, not the
-    clock's: on a machine that is busy with other things no pattern is lost.
-
-    Args:
-        timeout_s: the limit for one pattern in one text.
-        strikes: how often it may exceed that.
-        grace_s: what it may take over all texts beyond ``MAX_MEAN_SECONDS`` for each.
-    """
+    """Searches patterns in many texts: one that exceeds ``timeout_s`` ``strikes`` times, or that takes ``grace_s`` more than
+    ``MAX_MEAN_SECONDS`` a text over all of them, is not tried again. Time is the processor's: a busy machine loses no pattern."""
 
     def __init__(self, timeout_s: float = 0.5, strikes: int = 2, grace_s: float = 2.0):
         self.timeout_s = timeout_s
@@ -138,8 +130,7 @@ def required_strings(pattern: str) -> Strings:
     """Strings of which every text with a match holds at least one, in the form of :func:`folded`; none where nothing is known.
 
     Args:
-        pattern: one that compiles.
-    """
+        pattern: one that compiles."""
     if _OTHERWISE.search(_ESCAPED.sub("", pattern)):
         return _NOTHING
     try:
@@ -156,8 +147,7 @@ def required_strings(pattern: str) -> Strings:
 _Known = tuple[Strings | None, Strings]
 """All strings that a part of a pattern matches, None where they are too many or unknown; strings of which a match needs one, if known.
 
-Both may hold strings too many and never one too few: a look-around, which matches no character, counts as the empty string.
-"""
+Both may hold strings too many and never one too few: a look-around, which matches no character, counts as the empty string."""
 _EMPTY: Strings = frozenset({""})
 
 
@@ -225,13 +215,8 @@ def _either(parts: Iterable[_Known]) -> _Known:
 
 
 class LikelyPatterns:
-    """Says which of many patterns can match in a text at all, by one search for all their required strings.
-
-    Without the extra ``eval``, whose automaton searches, it says that all of them can.
-
-    Args:
-        patterns: that compile.
-    """
+    """Says which of many patterns that compile can match in a text at all, by one search for all their required strings; without the
+    extra ``eval``, that all can."""
 
     def __init__(self, patterns: Iterable[str]):
         self.anywhere: list[str] = []

@@ -1,9 +1,7 @@
 """Comparison of an answer with the references of its question, by the official script of the question's language.
 
-English, and every language that writes words between spaces: Google's open-QA evaluation and SQuAD's F1 (``answers.py``). Chinese: CMRC
-2018's evaluation (ymcui/cmrc2018, ``cmrc2018_evaluate.py``). Korean: KorQuAD 1.0's (korquad.github.io, ``evaluate-v1.0.py``). Japanese,
-Thai and other scripts without spaces have no set of their own here and are scored as Korean is, whose F1 counts characters alike in any.
-"""
+English and languages with spaces: Google's open-QA evaluation and SQuAD's F1 (``answers.py``). Chinese: CMRC 2018's. Korean, and other
+scripts without spaces: KorQuAD 1.0's, whose F1 counts characters."""
 
 import re
 import string
@@ -23,8 +21,7 @@ class Scoring:
     Attributes:
         name: open-qa, cmrc or korquad.
         form: the form in which two answers are equal.
-        f1_of_pair: F1 of a prediction and one reference, 0 to 1.
-    """
+        f1_of_pair: F1 of a prediction and one reference, 0 to 1."""
 
     name: str
     form: Callable[[str], str]
