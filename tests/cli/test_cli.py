@@ -178,7 +178,6 @@ def test_explain_alone_and_beside_another_run(say, tiny_run):
     keys = {"block_id", "title", "text", "null", "p_z", "p_y_given_z", "r", "utility"}
     assert len(found["candidates"]) == 4 and all(set(c) == keys for c in found["candidates"]) and found["candidates"][0]["null"]
     assert 2 in found["excluded"] and "p(z|x)" in say("explain", tiny_run, text, "--k", 3)
-    text = "The currency of Arvad is the [MASK]."
     alone = say("explain", tiny_run, text, "--k", 4, "--json")
     found = say("explain", tiny_run, text, "--k", 4, "--baseline", tiny_run, "--json")
     other = found.pop("baseline")

@@ -139,11 +139,19 @@ def test_the_longest_title_counts_and_several_documents_may_have_it(tmp_path):
     assert led_to(build(tmp_path / "corpus", path), "a") == ["c", "d", "e"]
 
 
-def test_redirects_are_followed_to_their_end():
+def test_redirects_are_followed_within_bounds():
     pairs = np.array([[1, 2], [2, 3], [3, 4], [10, 11], [11, 10], [5, 5], [1, 99]], np.uint64)
     found = Redirects(pairs).resolve(np.array([1, 4, 7, 5, 10], np.uint64)).tolist()
     assert found[:4] == [4, 4, 7, 5] and found[4] in (10, 11)
     assert Redirects(np.empty((0, 2), np.uint64)).resolve(np.array([1], np.uint64)).tolist() == [1]
+    kept, cut = bounded([("a", 1), (" ", 2), ("b", 1), ("c\n d", 3)])
+    assert kept == (("a", 1), ("c d", 3)) and not cut
+    assert bounded((str(number), number) for number in range(MOST_LINKS))[1] is False
+    assert bounded((str(number), number) for number in range(MOST_LINKS + 1)) == (tuple((str(n), n) for n in range(MOST_LINKS)), True)
+    html = "<p>" + "".join(f'<a href="{number}.html">{number}</a>' for number in range(300_000)) + '<a href="open'
+    started = time.perf_counter()
+    assert len(anchors(html)) == MOST_LINKS + 1 and time.perf_counter() - started < 5
+    assert anchors('<a>no</a><a href="x">the <b>other</b></a></a><a href="y">never ends') == [("the other", "x")]
 
 
 def test_a_page_with_a_million_links_keeps_the_first_and_is_counted(tmp_path):
@@ -157,17 +165,6 @@ def test_a_page_with_a_million_links_keeps_the_first_and_is_counted(tmp_path):
     assert store.manifest.rejected == {TOO_MANY_LINKS: 1} and store.manifest.documents == 2
     assert sum(len(store.links(row)) for row in range(len(store))) == MOST_LINKS
     assert led_to(corpus, "1") == ["2"]
-
-
-def test_bounds_of_links():
-    kept, cut = bounded([("a", 1), (" ", 2), ("b", 1), ("c\n d", 3)])
-    assert kept == (("a", 1), ("c d", 3)) and not cut
-    assert bounded((str(number), number) for number in range(MOST_LINKS))[1] is False
-    assert bounded((str(number), number) for number in range(MOST_LINKS + 1)) == (tuple((str(n), n) for n in range(MOST_LINKS)), True)
-    html = "<p>" + "".join(f'<a href="{number}.html">{number}</a>' for number in range(300_000)) + '<a href="open'
-    started = time.perf_counter()
-    assert len(anchors(html)) == MOST_LINKS + 1 and time.perf_counter() - started < 5
-    assert anchors('<a>no</a><a href="x">the <b>other</b></a></a><a href="y">never ends') == [("the other", "x")]
 
 
 def test_strict_takes_a_document_without_all_of_its_links(tmp_path):

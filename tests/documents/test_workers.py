@@ -34,7 +34,7 @@ def _dier():
     return _die
 
 
-def test_order_is_kept_and_the_queue_is_bounded():
+def test_order_is_kept_by_one_step_and_by_two_that_share_the_processes():
     taken = 0
 
     def numbers():
@@ -48,6 +48,10 @@ def test_order_is_kept_and_the_queue_is_bounded():
         assert next(results) == 0
         assert taken <= 2 * 2 + 2
         assert list(results) == [number * number for number in range(1, 40)]
+    # One step reads what the other makes, as the intake reads what the cleaning of a dump makes.
+    with Workers(2) as workers:
+        squares = (result for _, result in workers.in_order(range(30), _square, _squarer, ()))
+        assert [result for _, result in workers.in_order(squares, _square, _squarer, ())] == [number**4 for number in range(30)]
 
 
 def test_little_work_is_done_here_and_more_by_the_same_processes():
@@ -58,13 +62,6 @@ def test_little_work_is_done_here_and_more_by_the_same_processes():
         assert here not in first | second
         assert len(first | second) <= 2
     assert {result for _, result in Workers(1).in_order(range(FEW + 1), _process, _processes, ())} == {here}
-
-
-def test_two_steps_share_the_processes_at_the_same_time():
-    """One step reads what the other makes, as the intake reads what the cleaning of a dump makes."""
-    with Workers(2) as workers:
-        squares = (result for _, result in workers.in_order(range(30), _square, _squarer, ()))
-        assert [result for _, result in workers.in_order(squares, _square, _squarer, ())] == [number**4 for number in range(30)]
 
 
 def test_a_dead_worker_is_an_error_of_one_line():

@@ -35,11 +35,8 @@ def points(node):
     return [ast.literal_eval(call.args[0]) for call in calls]
 
 
-def test_every_rename_has_its_points():
+def test_every_rename_has_its_points_each_listed_and_in_one_place():
     assert [name for name, node in functions() if renames(node) and not points(node)] == [], "a publish path without a write point"
-
-
-def test_every_point_is_listed_and_stands_in_one_place():
     used = Counter(point for _, node in functions() for point in points(node))
     assert set(used) == set(POINTS) and set(used.values()) == {1}
 

@@ -26,12 +26,9 @@ def test_a_benchmark_finds_what_it_calls(script, monkeypatch):
     assert hasattr(module, "main") or not script.stem.startswith("bench_")
 
 
-def test_benchmarks_stay_few():
+def test_benchmarks_stay_few_and_pages_name_those_that_are_there_or_gone():
     assert len(SCRIPTS) <= 30
     assert sum(len((ROOT / script).read_text("utf-8").splitlines()) for script in SCRIPTS) <= 6_000
-
-
-def test_each_script_that_a_page_names_is_there_or_listed_as_gone():
     _, _, listed = (BENCHMARKS / "results" / "README.md").read_text("utf-8").partition("## Scripts")
     gone, there = set(re.findall(r"`(\w+)`", listed)), {script.stem for script in SCRIPTS}
     named = {name for page in PAGES for name in re.findall(r"\b(?:benchmarks/|(?=bench_))(\w+)\.py", page.read_text("utf-8"))}

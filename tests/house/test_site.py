@@ -28,10 +28,13 @@ def anchors(page):
     return {re.sub(r"\s", "-", text) for text in words} & {re.sub(r"[-\s]+", "-", text) for text in words}
 
 
-def test_the_navigation_names_every_page_once():
+def test_the_navigation_and_the_first_page_name_every_page():
     notebooks = [f"examples/{path.stem}.md" for path in (ROOT / "examples").glob("*.ipynb")]
     assert sorted(named(SITE["nav"])) == sorted([*PAGES, *notebooks])
     assert SITE["strict"] is True and all(value == "warn" for value in SITE["validation"].values())
+    # The first page links every other one, in running text and not only in the navigation.
+    linked = set(re.findall(r"\]\(([^)#:]+\.md)\)", (DOCS / "index.md").read_text("utf-8")))
+    assert linked >= set(PAGES) - {"index.md"}
 
 
 def test_tutorials_come_in_their_order_and_lead_to_the_next():
@@ -40,12 +43,6 @@ def test_tutorials_come_in_their_order_and_lead_to_the_next():
     for number, (page, following) in enumerate(zip(tutorials, [*tutorials[1:], ""], strict=True), start=1):
         text = (DOCS / page).read_text("utf-8")
         assert text.startswith(f"# {number}. ") and (not following or f"({Path(following).name})" in text)
-
-
-def test_no_page_is_an_orphan():
-    """The first page links every other one, in running text and not only in the navigation."""
-    linked = set(re.findall(r"\]\(([^)#:]+\.md)\)", (DOCS / "index.md").read_text("utf-8")))
-    assert linked >= set(PAGES) - {"index.md"}
 
 
 @pytest.mark.parametrize("page", PAGES)

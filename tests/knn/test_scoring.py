@@ -88,7 +88,7 @@ def test_batch_scoring_is_its_definition(kind, built, networks, source_of):
     assert start == len(scored)
 
 
-def test_a_neighbourhood_may_be_empty(built, networks, source_of):
+def test_empty_and_single_neighbourhoods(built, networks, source_of):
     """All keys hidden: the model answers, whatever a says, in scoring and in generation."""
     network, datastore = networks["causal"], built("causal")
     index = datastore.index("exact")
@@ -99,11 +99,7 @@ def test_a_neighbourhood_may_be_empty(built, networks, source_of):
     with KnnLogitsProcessor(network, index, Mixing(a=1.0)) as knn:
         with_knn = network.model.generate(ids, max_new_tokens=6, do_sample=False, logits_processor=[knn])
     assert torch.equal(with_knn, network.model.generate(ids, max_new_tokens=6, do_sample=False))
-
-
-def test_the_only_neighbour_is_said(built, networks):
-    """a = 1 with one neighbour: its token, at every step."""
-    network, datastore = networks["causal"], built("causal")
+    # a = 1 with one neighbour: its token, at every step.
     index, live = datastore.index("exact"), np.zeros(len(datastore), np.bool_)
     live[17] = True
     index.set_live(live)

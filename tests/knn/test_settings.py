@@ -54,7 +54,7 @@ def test_mixture_is_its_definition(seed, a):
     np.testing.assert_allclose(mixed.exp(), a * near + (1 - a) * model, atol=1e-9)
 
 
-def test_the_ends_are_exact():
+def test_the_ends_are_exact_and_without_neighbours_the_model_answers():
     """a = 0 is the model bit for bit, a = 1 the neighbours alone, and without a neighbour the model answers whatever a says."""
     log_probs = torch.log_softmax(torch.randn(3, 9, generator=torch.Generator().manual_seed(0)), -1)
     p_knn = torch.zeros(3, 9, dtype=torch.float64)
@@ -65,9 +65,6 @@ def test_the_ends_are_exact():
     alone = mixed_log_probs(log_probs, p_knn, all_of_it)
     assert torch.equal(alone[:2], p_knn[:2].log().float()) and torch.equal(alone[2], log_probs[2])
     assert torch.equal(mixed_log_probs(log_probs[:, 4], p_knn[:, 4], all_of_it)[:2], torch.zeros(2))
-
-
-def test_no_neighbours_at_all():
     weights = neighbour_weights(torch.zeros(2, 0), torch.zeros(2, 0, dtype=torch.bool), torch.zeros(2, 0), 1.0)
     assert token_probs(weights, torch.zeros(2, 0), 5).sum() == 0 and share_of_neighbours(0.7, weights).tolist() == [0, 0]
 

@@ -29,7 +29,7 @@ def some_windows():
     return windows
 
 
-def test_round_trip():
+def test_windows_come_back_and_need_something_to_predict():
     windows = some_windows()
     found = WindowSet(windows)
     assert len(found) == 50
@@ -38,6 +38,8 @@ def test_round_trip():
         for name in ("ids", "places", "targets", "source"):
             np.testing.assert_array_equal(getattr(again, name), getattr(window, name))
     assert WindowSet(windows).sha256 == found.sha256 != WindowSet(windows[::-1]).sha256
+    with pytest.raises(DataError, match="no text to predict"):
+        WindowSet(sliding_windows(np.array([3]), 4, 2))
 
 
 @pytest.mark.usefixtures("small_parts")
@@ -54,11 +56,6 @@ def test_parts_and_batches_cover_all_rows_once():
         np.testing.assert_array_equal(seen, found.targets[rows])
     with pytest.raises(ValueError, match="no part begins"):
         list(found.parts(1))
-
-
-def test_nothing_to_predict():
-    with pytest.raises(DataError, match="no text to predict"):
-        WindowSet(sliding_windows(np.array([3]), 4, 2))
 
 
 def test_context_and_stride_by_default():

@@ -61,14 +61,11 @@ def test_questions_are_answered_while_documents_are_taken_in(run_copy, tmp_path,
         assert "Novaria/0" in {hit["doc_id"] for hit in hits}
 
 
-def test_documents_are_replaced_beside_the_answers(run_copy, all_beside):
+def test_documents_are_replaced_beside_the_answers_or_refused(run_copy, all_beside):
     changed = document("Arvad/0", "People in Arvad pay with the dollar now.", "Arvad")
     with served(run_copy) as client:
         assert client.put("/v1/documents", json={"documents": [changed]}).status_code == 200
         assert client.get("/v1/documents/Arvad/0").json()["blocks"][0]["text"] == changed["text"]
-
-
-def test_what_is_wrong_with_them_comes_back(run_copy, all_beside):
     before = current_version(RunPaths(run_copy).corpus)
     with served(run_copy) as client:
         again = client.post("/v1/documents", json={"documents": [{**NOVARIA, "id": "new", "text": "\u0001"}]})

@@ -26,16 +26,13 @@ def published(tmp_path):
     return path, publish_array(path, np.arange(6).reshape(2, 3))
 
 
-def test_an_array_comes_back(published, monkeypatch):
+def test_an_array_comes_back_from_bytes_that_numpy_writes(published, monkeypatch):
     path, sha256 = published
     found = read_array(path, (2, None), INT64, ERRORS, sha256=sha256)
     assert (found == np.arange(6).reshape(2, 3)).all() and not isinstance(found, np.memmap)
     monkeypatch.setattr(arrays, "MIN_MAPPED_BYTES", 0)
     assert isinstance(read_array(path, (2, 3), INT64, ERRORS, mode="r"), np.memmap)
     assert [child.name for child in path.parent.iterdir()] == ["ids.npy"]
-
-
-def test_a_header_is_what_numpy_writes(published):
     assert published[0].read_bytes() == array_header(INT64, (2, 3)) + np.arange(6).tobytes()
 
 

@@ -44,17 +44,13 @@ def classifier(tmp_path_factory):
     return directory
 
 
-def test_a_token_classifier_tags_by_its_labels(classifier, tmp_path):
+def test_a_token_classifier_tags_by_its_labels_however_it_is_batched(classifier, tmp_path):
     tagger = TaggerPlan(f"hf:{classifier}").learned_from([])
     text = "The Ada Lovelace of 1815. AcmeCorp acme, Ada Ada of"
     spans = [(text[span.start : span.end], span.kind) for span in tagger.tag(text)]
     assert spans == [("Ada Lovelace", "name"), ("1815", "date"), ("AcmeCorp", "name"), ("acme", "name"), ("Ada", "name"), ("Ada", "name")]
     save_tagger(tagger, tmp_path / "tagger.json")
     assert load_tagger(tmp_path / "tagger.json").tag(text) == tagger.tag(text)
-
-
-def test_batches_and_windows_change_nothing(classifier):
-    tagger = TaggerPlan(f"hf:{classifier}").learned_from([])
     texts = ["", " ", "of", *("of " * number + "Ada Lovelace of the Acme" for number in range(70))]
     texts.append(" ".join(["Ada Lovelace of"] * 100))  # more wordpieces than the model takes
     together = tagger.tag_many(texts)

@@ -51,15 +51,18 @@ def test_rows_ids_and_lengths(corpus):
             store.block(outside)
 
 
-def test_tokens_are_views(corpus):
+def test_tokens_are_views_and_documents_have_their_rows(corpus):
     store = BlockStore.open(corpus)
     tokens = store.token_ids(20)
     assert np.shares_memory(tokens, store.token_ids(20))
     assert not tokens.flags.owndata
     assert not tokens.flags.writeable
+    for doc_id in store.documents():
+        assert store.rows_of_document(doc_id).tolist() == [row for row in range(len(store)) if store.block(row).doc_id == doc_id]
+    assert store.rows_of_document("nobody").tolist() == []
 
 
-def test_sentences_and_spans(corpus):
+def test_sentences_spans_and_the_rows_that_hold_a_sentence(corpus):
     store = BlockStore.open(corpus)
     for row in range(len(store)):
         text, sentences, spans = store.block(row).text, store.sentences(row), store.spans(row)
@@ -69,22 +72,11 @@ def test_sentences_and_spans(corpus):
         for (start, end), (first, last), sentence in zip(spans.chars, spans.tokens, spans.sentence, strict=True):
             assert store.tokenizer.encode([text[start:end]])[0] == store.token_ids(row)[first:last].tolist()
             assert sentences.chars[sentence, 0] <= start < end <= sentences.chars[sentence, 1]
-
-
-def test_rows_with_sentence(corpus):
-    store = BlockStore.open(corpus)
     expected = [row for row in range(len(store)) if "Bread is baked in the morning." in store.block(row).text]
     assert len(expected) > 5
     assert store.rows_with_sentence(hash64("bread is  baked in the MORNING.")).tolist() == expected
     assert 7 in store.rows_with_sentence(store.sentences(7).hashes[0])
     assert store.rows_with_sentence(12345).tolist() == []
-
-
-def test_documents(corpus):
-    store = BlockStore.open(corpus)
-    for doc_id in store.documents():
-        assert store.rows_of_document(doc_id).tolist() == [row for row in range(len(store)) if store.block(row).doc_id == doc_id]
-    assert store.rows_of_document("nobody").tolist() == []
 
 
 def test_tombstones_and_change(corpus):

@@ -54,9 +54,6 @@ def test_unanswerable_questions_are_kept_where_they_are_wanted(tmp_path):
     path = write(tmp_path / "q.jsonl", {"answers": []}, {"answers": ["2024"]})
     assert sum(read_questions(path).skipped.values()) == 1 and len(load_questions(path)) == 1
     assert [question.answers for question in load_questions(path, QuestionOptions(unanswerable=True))] == [(), ("2024",)]
-
-
-def test_no_paragraph_and_no_answers_is_refused(tmp_path):
     (tmp_path / "q.jsonl").write_text('{"question": "Who?", "answers": []}\n')
     with pytest.raises(DataError, match="no answers"):
         load_questions(tmp_path / "q.jsonl", QuestionOptions(unanswerable=True))
@@ -104,11 +101,8 @@ def test_windows_cover_a_paragraph_and_fit_into_an_input(tokenizer, block_length
         assert sequence.ids[start:-1] == body and len(sequence) <= found.features.joint_length
 
 
-def test_spans_beyond_the_longest_answer_are_no_answers(tokenizer):
+def test_windows_of_long_answers_and_of_empty_paragraphs(tokenizer):
     question = Question("1", "When?", ("14 March 2024 by Hartmann Heating",), context=PARAGRAPH)
     assert len(given(tokenizer, question, max_span=30).windows) == 1 and not given(tokenizer, question, max_span=3).windows
-
-
-def test_an_empty_paragraph_has_one_empty_window(tokenizer):
     (window,) = given(tokenizer, Question("1", "Who?", (), context=" ")).windows_of(0)
     assert len(window) == 0 and window.gold.shape == (0, 2) and window.gold.dtype == np.int32
