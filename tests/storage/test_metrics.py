@@ -35,9 +35,9 @@ def test_rows_are_plain_json_with_the_digits_of_small_numbers(log):
 
 
 def test_rewind_keeps_the_first_rows_of_one_stage_or_nothing(tmp_path, log):
-    log = MetricsLog(tmp_path / "none.jsonl")
-    log.rewind("ict", 0)
-    assert list(log.rows()) == [] and log.count("ict") == 0 and not log.path.exists()
+    none = MetricsLog(tmp_path / "none.jsonl")
+    none.rewind("ict", 0)
+    assert list(none.rows()) == [] and none.count("ict") == 0 and not none.path.exists()
     log.rewind("ict", 2)
     assert steps(log) == [("ict", 1), ("ict", 2), ("warm", 1)] and log.count("ict") == 2
     before = log.path.stat().st_mtime_ns
