@@ -24,15 +24,15 @@ _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 
 
 def normalize_answer(text: str) -> str:
-    """The form in which two answers are compared.
+    """The form in which two answers are compared, as in the official script, quirks included.
 
-    In this order: Unicode NFD, lower case, ASCII punctuation deleted (not replaced: "rock-n-roll" is one word, "rocknroll"), the words
-    a, an and the replaced by a space, white space collapsed.
+    Unicode NFD, lower case, ASCII punctuation deleted, the words a, an and the replaced by a space, white space collapsed. An accent ends a
+    word, so the a of "à" is an article, of which only the accent stays; compatibility forms such as "①" stay.
 
-    Edge cases, all as in the official script: accents are decomposed and stay, so "café" and "cafe" differ while both encodings of
-    "café" are equal; an accent ends a word, so an accented a at a word's start ("à", the Å of "Ångström") is taken for an article and
-    only its accent stays; other punctuation (“ ” – …) stays; "A" alone is empty; NFD does not unify compatibility forms, so "①" is not
-    "1"."""
+    Examples:
+        >>> normalize_answer("The  Rock-n-Roll!"), normalize_answer("A"), normalize_answer("“ok” –")
+        ('rocknroll', '', '“ok” –')
+    """
     bare = unicodedata.normalize("NFD", text).lower().translate(_DELETE_PUNCTUATION)
     return " ".join(_ARTICLES.sub(" ", bare).split())
 
@@ -45,17 +45,15 @@ def exact_match(prediction: str, answers: Sequence[str]) -> bool:
 
 
 def regex_match(prediction: str, patterns: Sequence[str], timeout_s: float = 0.5) -> bool:
-    """Return whether any pattern matches at the start of the raw prediction.
+    """Return whether any pattern matches at the start of the raw prediction, as in the official script: without case, multi-line.
 
-    As in the official script: case-insensitive, Unicode, multi-line, ``match`` (anchored at the start only, not at the end, so "1969"
-    accepts "1969 or so" but not "in 1969"; ``^`` after a newline is no start), no normalisation, an invalid pattern matches nothing.
+    An invalid pattern, or one that takes longer than ``timeout_s``, matches nothing. ``regex`` stands in for ``re``, which has no time
+    limit; what ``re`` refuses is invalid, and ``x{e}`` means fuzzy matching to ``regex`` alone.
 
-    Args:
-        patterns: references of ``answer_type`` "regex".
-        timeout_s: the limit for one pattern; one that exceeds it matches nothing. The official script has no limit and can hang.
-
-    The ``regex`` library stands in for ``re`` because only it has a time limit. What ``re`` refuses matches nothing here, too; usual
-    patterns mean the same to both, but not ``x{e}``, a literal to ``re`` and fuzzy matching to ``regex``."""
+    Examples:
+        >>> regex_match("1969 or so", ["1969"]), regex_match("in 1969", ["1969"])
+        (True, False)
+    """
     _refuse_single_string(patterns)
     return any(pattern_matches(pattern, prediction, timeout_s) for pattern in patterns)
 

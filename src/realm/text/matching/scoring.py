@@ -1,7 +1,7 @@
 """Comparison of an answer with the references of its question, by the official script of the question's language.
 
-English and languages with spaces: Google's open-QA evaluation and SQuAD's F1 (``answers.py``). Chinese: CMRC 2018's. Korean, and other
-scripts without spaces: KorQuAD 1.0's, whose F1 counts characters."""
+English and languages with spaces: Google's open-QA evaluation and SQuAD's F1 (``answers.py``). Chinese: CMRC 2018's
+(``cmrc2018_evaluate.py``). Korean, and other scripts without spaces: KorQuAD 1.0's (``evaluate-v1.0.py``), whose F1 counts characters."""
 
 import re
 import string
