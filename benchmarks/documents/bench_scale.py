@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from benchmarks.common import REALM, Extra, result, size_mib, timed
-from realm.search.index.compressed import CompressedIndex
+from realm.search.index.exact import CompressedIndex
 
 RECIPE = """
 run = {{ bf16 = true, threads = {threads} }}

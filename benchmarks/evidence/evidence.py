@@ -33,12 +33,11 @@ from realm.answering.answerer import Answerer
 from realm.answering.opening import read_run_recipe
 from realm.answering.reading import read_candidates
 from realm.evaluation.evaluate import answer_all, rank
-from realm.evaluation.judged import load_judged
+from realm.evaluation.judged import judged_values, load_judged
 from realm.evaluation.measures import Relevance
 from realm.evaluation.questions.loading import load_questions
-from realm.evaluation.rankings import judged_values
 from realm.experiments.ablations import Ablation, chosen_ablations
-from realm.models.bodies.precision import multiplying
+from realm.models.bodies.body import multiplying
 from realm.models.embedder import Embedder
 from realm.models.featurize import searched_ids
 from realm.models.model import RealmModel

@@ -25,7 +25,7 @@ from benchmarks.common import result
 from realm.answering.answerer import Answerer
 from realm.answering.opening import read_run_recipe
 from realm.evaluation.evaluate import evaluate_answers
-from realm.evaluation.measures import Relevance
+from realm.evaluation.measures import Relevance, gold_rows
 from realm.evaluation.questions.loading import load_questions, write_questions
 from realm.models.types import Question
 from realm.progress import Progress
@@ -48,7 +48,7 @@ class GoldBlocks(Source):
         self.rows: dict[str, list[int]] = {}
         for question in questions:
             known = self.rows.setdefault(question.text, [])
-            known += [row for row in relevance.gold_rows(question).tolist() if row not in known]
+            known += [row for row in gold_rows(relevance.store, question).tolist() if row not in known]
 
     def forward(self, texts: Sequence[str], questions: Sequence[Sequence[int]], k: int) -> Candidates:
         rows = np.full((len(texts), k), -1, np.int64)

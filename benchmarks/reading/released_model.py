@@ -22,10 +22,9 @@ from benchmarks.common import result
 from benchmarks.reading.few_questions import GoldBlocks
 from realm.answering.opening import OpenRun, open_run
 from realm.evaluation.evaluate import evaluate_answers, evaluate_retrieval
-from realm.evaluation.judged import load_judged
+from realm.evaluation.judged import evaluate_judged, load_judged
 from realm.evaluation.measures import Relevance, is_correct
 from realm.evaluation.questions.loading import load_questions
-from realm.evaluation.rankings import evaluate_judged
 from realm.models.types import Question
 from realm.progress import Progress
 from realm.recipe import build_recipe

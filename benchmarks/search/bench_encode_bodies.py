@@ -24,8 +24,8 @@ import torch
 
 from benchmarks.common import result
 from realm.documents.store.blocks import BlockStore
+from realm.models.bodies.body import has_bf16
 from realm.models.bodies.known import body_directory
-from realm.models.bodies.precision import has_bf16
 from realm.models.model import RealmModel
 from realm.models.onnx import Int8Embedder, write_int8
 from realm.search.blocks import open_inputs

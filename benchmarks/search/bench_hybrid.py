@@ -18,7 +18,7 @@ import torch
 
 from benchmarks.common import result
 from realm.documents.ingest.builder import BuildOptions, build_corpus
-from realm.evaluation.calibration import WEIGHTS, hits_by_weight
+from realm.evaluation.calibration import BM25_WEIGHTS, hits_by_weight
 from realm.evaluation.evaluate import rank, ranking_summary
 from realm.evaluation.measures import Relevance
 from realm.evaluation.questions.loading import load_datasets, pooled
@@ -26,7 +26,7 @@ from realm.models.bodies.known import body_directory
 from realm.models.types import Question
 from realm.recipe import build_recipe
 from realm.search.blocks import open_inputs
-from realm.search.candidates import EVEN, HybridCandidates, Searching, make_source
+from realm.search.candidates import DEFAULT_BM25_WEIGHT, HybridCandidates, Searching, make_source
 from realm.search.publishing.generation import Generation, open_generation
 from realm.search.publishing.refresher import refresh_index
 from realm.storage.generations import current_generation
@@ -56,18 +56,18 @@ def prepared(data: Path, body: str, projection: int, paths: RunPaths) -> Generat
 
 def fitted(source: HybridCandidates, relevance: Relevance, questions: list[Question], counts: list[int]) -> list[dict[str, Any]]:
     """Does a weight fitted on some questions help with others? Recall at 5 of those that it was not fitted on, and with weight 1."""
-    hits, table = hits_by_weight(source, relevance, questions, WEIGHTS), []
+    hits, table = hits_by_weight(source, relevance, questions, BM25_WEIGHTS), []
     for count in counts:
         for seed in range(DRAWS):
             order = np.random.default_rng(seed).permutation(len(questions))
             dev, others = order[:count], order[count:]
             chosen = int(hits[:, dev].mean(1).argmax())
-            gain = hits[chosen, others].astype(float) - hits[WEIGHTS.index(EVEN), others]
+            gain = hits[chosen, others].astype(float) - hits[BM25_WEIGHTS.index(DEFAULT_BM25_WEIGHT), others]
             spread = float(gain.std() / np.sqrt(len(gain)))
-            facts = {"fitted_on": count, "seed": seed, "weight": WEIGHTS[chosen], "others": len(others)}
-            found = {"recall": hits[chosen, others].mean(), "even": hits[WEIGHTS.index(EVEN), others].mean()}
+            facts = {"fitted_on": count, "seed": seed, "weight": BM25_WEIGHTS[chosen], "others": len(others)}
+            found = {"recall": hits[chosen, others].mean(), "even": hits[BM25_WEIGHTS.index(DEFAULT_BM25_WEIGHT), others].mean()}
             table.append(facts | {name: round(float(value), 4) for name, value in found.items()} | {"error": round(spread, 4)})
-    best = {str(weight): round(float(share), 4) for weight, share in zip(WEIGHTS, hits.mean(1), strict=True)}
+    best = {str(weight): round(float(share), 4) for weight, share in zip(BM25_WEIGHTS, hits.mean(1), strict=True)}
     return [{"all": len(questions), "recall_by_weight": best}, *table]
 
 

@@ -11,9 +11,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from realm.search.index.compressed import CompressedIndex
-from realm.search.publishing.manifest import SnapshotFacts
-from realm.search.publishing.snapshot import Snapshot
+from realm.search.index.exact import CompressedIndex
+from realm.search.publishing.snapshot import Snapshot, SnapshotFacts
 from realm.search.publishing.writing import publish_snapshot
 
 NAMES = {"corpus_id": "benchmark", "tokenizer_sha256": "0" * 64, "document_embedder_sha256": "0" * 64}

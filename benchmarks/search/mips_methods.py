@@ -251,7 +251,7 @@ def searches(index: MipsIndex) -> Search:
 
 def ours(vectors: np.ndarray) -> dict[str, Search]:
     """The compressed index; it needs the native kernel."""
-    from realm.search.index.compressed import CompressedIndex
+    from realm.search.index.exact import CompressedIndex
 
     return {OURS: searches(CompressedIndex(vectors, np.arange(len(vectors))))}
 

@@ -35,8 +35,7 @@ from realm.answering.reading import read_candidates
 from realm.evaluation.matching import locate_answers
 from realm.evaluation.questions.loading import load_datasets, pooled
 from realm.models import losses
-from realm.models.bodies.body import freeze_words
-from realm.models.bodies.precision import has_bf16
+from realm.models.bodies.body import freeze_words, has_bf16
 from realm.models.embedder import Embedder
 from realm.models.featurize import pad_batch
 from realm.models.reader import Reader

@@ -46,10 +46,9 @@ from benchmarks.training.step_work import (
 )
 from realm.answering.body_models import spec_of
 from realm.documents.ingest.builder import build_corpus
-from realm.models.bodies.precision import has_bf16
+from realm.models.bodies.body import has_bf16
 from realm.models.model import RealmModel
-from realm.models.published.config import published_config
-from realm.models.published.names import export_tensors
+from realm.models.published.names import export_tensors, published_config
 from realm.recipe import build_recipe
 from realm.recipe.seeds import generator
 from realm.search.blocks import open_inputs

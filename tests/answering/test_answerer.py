@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from realm.answering.answerer import SPANS_TRIED, UNASKED, Answerer, ReadBlocks, TextSpan, likeliest
+from realm.answering.answerer import KIND_MISMATCH_WEIGHT, SPANS_PER_BLOCK, Answerer, ReadBlocks, TextSpan, likeliest
 from realm.answering.questions.answer_kinds import Asked, asked_for
 from realm.answering.reading import read_candidates, score_spans
 from realm.documents.ingest.builder import build_corpus
 from realm.documents.store.blocks import BlockStore
-from realm.models.bodies.precision import has_bf16
+from realm.models.bodies.body import has_bf16
 from realm.models.featurize import Featurizer
 from realm.models.model import RealmModel
 from realm.models.reader import Reader
@@ -140,7 +140,7 @@ def test_answers_with_their_evidence(inputs: BlockInputs, dense: DenseCandidates
         for j, e in enumerate(answer.evidence):
             assert e.text[e.start : e.end] == e.answer and TEXTS[e.doc_id][e.doc_start :].startswith(e.text)
             assert is_whole(e.answer) and e.p_span <= float(p[j].max()) * 1.0001
-            places = [divmod(place, p.shape[2]) for place in p[j].flatten().topk(SPANS_TRIED).indices.tolist()]
+            places = [divmod(place, p.shape[2]) for place in p[j].flatten().topk(SPANS_PER_BLOCK).indices.tolist()]
             spans = [ReadBlocks(inputs).characters(int(found.rows[i, j]), start, start + width + 1) for start, width in places]
             whole = [(place, span) for place, span in zip(places, spans, strict=True) if is_whole(e.text[slice(*span)])]
             best = max(whole, key=lambda one: float(p[j][one[0]]) * TextSpan(e.text, *one[1]).weight(asked_for(answer.question)))[0]
@@ -198,7 +198,7 @@ def test_an_answer_is_of_the_kind_that_is_asked_for(tmp_path: Path) -> None:
     when = asked_for("When did they fly?")
     assert chosen(answerer, scores) == chosen(answerer, scores, asked_for("What flew?")) == ("Apollo", 0.6, "Apollo")
     assert chosen(answerer, scores, when) == ("1968", 0.1, "1968")
-    unlikely = torch.where(scores == scores[0, :, 0].sort().values[-2], math.log(0.6 * UNASKED / 2), scores)
+    unlikely = torch.where(scores == scores[0, :, 0].sort().values[-2], math.log(0.6 * KIND_MISMATCH_WEIGHT / 2), scores)
     assert (unlikely != scores).sum() == 2, "the year and the Moon"
     assert chosen(answerer, unlikely, when) == ("Apollo", 0.6, "Apollo")
 
@@ -248,7 +248,7 @@ def test_reading_in_bfloat16_is_reading(
         assert exact.dtype == half.dtype == torch.float32
         assert torch.allclose(exact, half, atol=0.1)
         assert torch.equal(exact, half) is not has_bf16("cpu")
-        monkeypatch.setattr("realm.models.bodies.precision.has_bf16", lambda device: False)
+        monkeypatch.setattr("realm.models.bodies.body.has_bf16", lambda device: False)
         assert torch.equal(exact, Answerer(inputs, dense, model.reader, versions={}, bf16=True)._log_p(tokens, found))
 
 

@@ -16,7 +16,7 @@ from realm.cli import main
 from realm.progress import Progress
 from realm.recipe import load_recipe
 from realm.runs.run import run_recipe
-from realm.search.publishing.parameters import KEEP_GENERATIONS, NEXT
+from realm.search.publishing.parameters import KEEP_GENERATIONS, NEXT_NUMBER_FILE
 from realm.storage.files import sha256_file
 from realm.storage.generations import published_generations
 from realm.storage.metrics import TIMES, MetricsLog
@@ -160,7 +160,7 @@ def left_over(run: RunPaths) -> set[str]:
     """What a finished run should not have: anything half-written, put aside, or kept for nobody."""
     kept = {f"{number:06d}" for number in published_generations(run.index)}
     names = {path.relative_to(run.root).as_posix() for path in run.root.rglob("*") if path.name.endswith(HALF_WRITTEN)}
-    names |= {f"params/{path.name}" for path in run.params.iterdir() if path.name not in (*kept, NEXT)}
+    names |= {f"params/{path.name}" for path in run.params.iterdir() if path.name not in (*kept, NEXT_NUMBER_FILE)}
     names |= {f"index/{path.name}" for path in run.index.iterdir() if path.is_dir() and path.name not in kept}
     names |= {path.relative_to(run.root).as_posix() for path in run.checkpoints("pretrain").glob("*")}
     return names if len(kept) <= KEEP_GENERATIONS else {*names, f"{len(kept)} generations"}

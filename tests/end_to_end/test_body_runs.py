@@ -19,8 +19,8 @@ from realm.cli import main
 from realm.documents.store.blocks import BlockStore
 from realm.errors import ConfigError
 from realm.evaluation.questions.loading import load_questions
+from realm.models.bodies.body import has_bf16
 from realm.models.bodies.known import DIFFERENCE
-from realm.models.bodies.precision import has_bf16
 from realm.models.model import RealmModel, part_sizes
 from realm.progress import Progress
 from realm.recipe import build_recipe, dump_recipe, load_recipe
@@ -61,7 +61,7 @@ def recipe_of(body: Path, documents: Path, **sections: dict[str, Any]) -> Any:
 @pytest.fixture
 def float32(monkeypatch: pytest.MonkeyPatch) -> None:
     """A processor that does not multiply bfloat16."""
-    monkeypatch.setattr("realm.models.bodies.precision.has_bf16", lambda device: False)
+    monkeypatch.setattr("realm.models.bodies.body.has_bf16", lambda device: False)
 
 
 @pytest.mark.usefixtures("float32")
@@ -346,7 +346,7 @@ def test_bfloat16_moves_no_vector_far(body: Path, documents: Path, tmp_path: Pat
     """On a processor that multiplies it the index of a body is made in bfloat16: cosines with float32's stay above .999."""
     found = []
     for name, half in (("exact", False), ("half", has_bf16("cpu"))):
-        monkeypatch.setattr("realm.models.bodies.precision.has_bf16", lambda device, half=half: half)
+        monkeypatch.setattr("realm.models.bodies.body.has_bf16", lambda device, half=half: half)
         assert main(["index", "build", str(documents), "--body", str(body), "--out", str(tmp_path / name), "--json"]) == 0
         found.append(np.asarray(open_run(tmp_path / name).generation.snapshot.vectors))
     exact, half = found

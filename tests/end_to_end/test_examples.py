@@ -10,9 +10,8 @@ import pytest
 import torch
 
 from realm.answering.cloze import hidden_runs, masked_text
-from realm.answering.explain import explain
+from realm.answering.explain import document_effects, explain
 from realm.answering.opening import open_run, read_run_recipe
-from realm.answering.utility import document_effects
 from realm.documents.store.blocks import BlockStore
 from realm.models.types import MaskedQuery
 from realm.progress import Progress

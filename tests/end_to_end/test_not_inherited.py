@@ -16,7 +16,7 @@ from realm.errors import DataError
 from realm.evaluation.questions.loading import load_questions
 from realm.models import losses
 from realm.models.model import RealmModel
-from realm.models.published.config import read_published_config
+from realm.models.published.names import read_published_config
 from realm.training.loop.loop import StepResult
 
 Ask = Callable[[list[str], int], list[Answer]]

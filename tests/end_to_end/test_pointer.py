@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from realm.answering.opening import open_run, read_run_recipe
-from realm.answering.pointer import best_strings, point_at
-from realm.answering.reading import read_candidates, score_spans
+from realm.answering.reading import best_strings, point_at, read_candidates, score_spans
 from realm.cli import main
 from realm.errors import ConfigError
 from realm.models.featurize import MARKED_SEGMENTS, marked

@@ -130,10 +130,10 @@ def test_a_run_is_calibrated_and_abstains(tiny_run: Path, capsys: pytest.Capture
 def test_answers_do_not_depend_on_the_batch(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answerer = open_run(tiny_run).answerer
     questions = [f"What is the currency of {name}?" for name in ("Arvad", "Belmor", "Carsin", "Dulwen", "Estrag", "Faldor", "Novaria")]
-    monkeypatch.setattr("realm.answering.answerer.BATCH", 1)
+    monkeypatch.setattr("realm.answering.answerer.BATCH_SIZE", 1)
     alone = answerer.answer(questions, k=4)
     for size in (2, 3, 16):
-        monkeypatch.setattr("realm.answering.answerer.BATCH", size)
+        monkeypatch.setattr("realm.answering.answerer.BATCH_SIZE", size)
         for one, other in zip(alone, answerer.answer(questions, k=4), strict=True):
             assert (one.answer, [e.block_id for e in one.evidence]) == (other.answer, [e.block_id for e in other.evidence])
             assert one.p == pytest.approx(other.p, rel=1e-4) and one.confidence == pytest.approx(other.confidence, rel=1e-4)

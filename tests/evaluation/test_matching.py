@@ -115,7 +115,7 @@ def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 @pytest.mark.parametrize("portion", [3, 65_536])
 def test_words_are_marked_where_they_stand_and_nowhere_else(written: BlockStore, portion: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Against a search by characters, row by row: "art" stands in a row that has "party", too, and is marked once."""
-    monkeypatch.setattr("realm.evaluation.words.PORTION", portion)
+    monkeypatch.setattr("realm.evaluation.matching.PORTION_BLOCKS", portion)
     told: list[int] = []
     questions = [Question(answer, "?", (answer,)) for answer in ASKED] + [Question("several", "?", tuple(ASKED))]
     located = locate_answers(written, questions, counting=lambda done, total: told.append(done))

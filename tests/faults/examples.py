@@ -25,18 +25,17 @@ from realm.models.spec import BodySpec, bert_spec, one_body
 from realm.progress import Progress
 from realm.runs import mending
 from realm.search.index.exact import ExactIndex
-from realm.search.publishing.locks import publishing
-from realm.search.publishing.manifest import SnapshotFacts
 from realm.search.publishing.parameters import (
     forget_requests,
     parameters_path,
     prune_run,
     publish_parameters,
+    publishing,
     read_facts,
     request_index,
     withdraw_requests,
 )
-from realm.search.publishing.snapshot import Snapshot
+from realm.search.publishing.snapshot import Snapshot, SnapshotFacts
 from realm.search.publishing.writing import append_delta, merge_shards, publish_snapshot
 from realm.storage import tails
 from realm.storage.arrays import load_array, publish_array

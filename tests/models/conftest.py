@@ -88,5 +88,5 @@ def ragged() -> Callable[..., list[Sequence]]:
 @pytest.fixture(params=[4096, 70])
 def buckets(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """All rows in one bucket, or many buckets of two or three rows."""
-    monkeypatch.setattr(realm.models.bodies.body, "TOKENS_PER_BUCKET", request.param)
+    monkeypatch.setattr(realm.models.bodies.body, "CPU_BUCKET_TOKENS", request.param)
     return int(request.param)

@@ -2,7 +2,7 @@
 
 import torch
 
-from realm.models.bodies.precision import rounded_once
+from realm.models.bodies.body import rounded_once
 
 
 def test_embeddings_keep_their_order_and_equal_one_by_one(any_spec, make_model, ragged, buckets):
@@ -29,6 +29,6 @@ def test_an_embedding_is_a_normalised_projection_with_dropout_in_training(bert, 
 
 
 def test_without_bfloat16_a_network_stays_as_it_is(bert, make_model, monkeypatch):
-    monkeypatch.setattr("realm.models.bodies.precision.has_bf16", lambda device: False)
+    monkeypatch.setattr("realm.models.bodies.body.has_bf16", lambda device: False)
     embedder = make_model(bert).embedder
     assert embedder is not None and rounded_once(embedder, "cpu") is embedder

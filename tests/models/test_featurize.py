@@ -8,7 +8,16 @@ import torch
 from hypothesis import given, strategies as st
 
 from realm.documents.store.blocks import NULL_BLOCK, BlockStore
-from realm.models.featurize import MARKED_SEGMENTS, SHARED, SHARED_PAIR, Featurizer, length_buckets, marked, mask_slots, pad_batch
+from realm.models.featurize import (
+    MARKED_SEGMENTS,
+    SHARED_PAIR_SEGMENT,
+    SHARED_SEGMENT,
+    Featurizer,
+    length_buckets,
+    marked,
+    mask_slots,
+    pad_batch,
+)
 from realm.models.types import Sequence
 from realm.search.blocks import NULL_ROW, BlockInputs
 
@@ -68,7 +77,7 @@ def test_marks_of_what_question_and_body_share(f: Featurizer) -> None:
     joint = f.joint([5, 6, 7, MASK], [7, 9, 5, 6, 7, 7, 8])
     found = marked(joint, f.body_start([5, 6, 7, MASK]))
     assert found.ids == joint.ids and found.segments[:6] == [0] * 6 and found.segments[-1] == 1
-    assert found.segments[6:-1] == [SHARED, 1, SHARED_PAIR, SHARED_PAIR, SHARED_PAIR, SHARED, 1]
+    assert found.segments[6:-1] == [SHARED_SEGMENT, 1, SHARED_PAIR_SEGMENT, SHARED_PAIR_SEGMENT, SHARED_PAIR_SEGMENT, SHARED_SEGMENT, 1]
     assert marked(f.joint([5], []), 3) == f.joint([5], []), "the null document"
 
 
@@ -80,7 +89,7 @@ def test_marks_against_a_loop(question: list[int], body: list[int]) -> None:
     for at, wordpiece in enumerate(read):
         pairs = [tuple(read[i : i + 2]) for i in (at - 1, at) if i >= 0 and i + 2 <= len(read)]
         together = any(pair == tuple(asked[i : i + 2]) for pair in pairs for i in range(len(asked) - 1))
-        assert found.segments[start + at] == (SHARED_PAIR if together else SHARED if wordpiece in asked else 1)
+        assert found.segments[start + at] == (SHARED_PAIR_SEGMENT if together else SHARED_SEGMENT if wordpiece in asked else 1)
     assert max(found.segments) < MARKED_SEGMENTS
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from realm.errors import RunError
 from realm.models import losses
 from realm.models.bodies.body import build_body, freeze_words
-from realm.models.model import UNIT_SCALE, RealmModel, start_from_body, state_sha256
+from realm.models.model import INITIAL_UNIT_SCALE, RealmModel, start_from_body, state_sha256
 from realm.models.spec import PARTS, BodySpec, EmbedderSpec, EncoderSpec, ModelSpec, ReaderSpec, bert_spec, one_body
 from realm.models.types import Sequence
 
@@ -279,7 +279,7 @@ def test_a_sentence_embedder_gives_its_own_vectors_and_scores_at_its_temperature
         states = reference(input_ids=torch.tensor([sequence.ids])).last_hidden_state[0].mean(0)
         assert torch.allclose(vector, states / states.norm(), atol=1e-6)
     assert model.embedder.spec.head == "unit" and model.embedder.spec.projection == 16
-    assert torch.allclose(model.embedder.embed_queries(sequences), UNIT_SCALE * vectors)
+    assert torch.allclose(model.embedder.embed_queries(sequences), INITIAL_UNIT_SCALE * vectors)
     assert model.encoder.spec.body.segments and not model.embedder.spec.body.segments
     model.save_pretrained(tmp_path / "ours")
     loaded = RealmModel.from_pretrained(tmp_path / "ours").eval()

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, strategies as st
 
 from realm.answering.reading import read_candidates
-from realm.models.bodies.precision import has_bf16, multiplying, rounded_once
+from realm.models.bodies.body import has_bf16, multiplying, rounded_once
 from realm.models.model import RealmModel
 from realm.models.reader import Reader, SpanScores
 from realm.models.spec import BodySpec, ReaderSpec
@@ -174,7 +174,7 @@ def test_spans_scored_in_parts_are_those_of_the_whole(
     sequences, starts = ragged(9), [1] * 9
     learning = reader(sequences, starts)
     for entries in (1, 40 * 4 * 12 * 4, 1 << 30):
-        monkeypatch.setattr("realm.models.reader.SPAN_ENTRIES", entries)
+        monkeypatch.setattr("realm.models.reader.CPU_SPAN_COMPONENTS", entries)
         with torch.no_grad():
             found = reader(sequences, starts)
         torch.testing.assert_close(found.logits, learning.logits)

@@ -8,8 +8,7 @@ from ours import Case
 from safetensors.torch import save_file
 
 from realm.models.model import RealmModel
-from realm.models.published.config import published_config, read_published_config
-from realm.models.published.names import export_tensors, import_tensors, plan_import
+from realm.models.published.names import export_tensors, import_tensors, plan_import, published_config, read_published_config
 
 
 def write_export(case_file: Path, directory: Path) -> None:

@@ -18,8 +18,7 @@ from torch import Tensor
 
 from realm.models import losses
 from realm.models.model import RealmModel
-from realm.models.published.config import read_published_config
-from realm.models.published.names import import_tensors, plan_import
+from realm.models.published.names import import_tensors, plan_import, read_published_config
 from realm.models.types import Sequence
 
 Tensors = dict[str, Tensor]

@@ -21,8 +21,7 @@ from realm.recipe import FinetuneConfig, Recipe
 from realm.search.blocks import open_inputs
 from realm.search.candidates import DenseCandidates
 from realm.search.index.exact import ExactIndex
-from realm.search.publishing.manifest import SnapshotFacts
-from realm.search.publishing.snapshot import Snapshot
+from realm.search.publishing.snapshot import Snapshot, SnapshotFacts
 from realm.search.publishing.writing import publish_snapshot
 from realm.storage.metrics import MetricsLog
 from realm.storage.paths import RunPaths

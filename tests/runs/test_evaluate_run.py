@@ -14,10 +14,10 @@ from realm.answering.opening import open_run
 from realm.cli import main
 from realm.errors import ConfigError, DataError, MissingExtra, RunError, SnapshotError
 from realm.evaluation.evaluate import answer_all, rank
+from realm.evaluation.judged import falling, rank_documents
 from realm.evaluation.matching import locate_answers
 from realm.evaluation.measures import Relevance, bootstrap_interval
 from realm.evaluation.questions.loading import load_questions
-from realm.evaluation.rankings import falling, rank_documents
 from realm.runs.evaluate_run import Wanted, evaluate_run
 from realm.text.matching.answers import exact_match
 
@@ -91,7 +91,7 @@ def test_the_same_whatever_the_batch(tiny_run: Path, batch: int, monkeypatch: py
     told: list[tuple[str, int, int]] = []
     rankings = rank(run.source, relevance, questions, 12, batch=batch, counting=lambda *what: told.append(what))
     assert told[-1] == ("eval: questions searched", 6, 6) and len(told) == -(-6 // batch)
-    monkeypatch.setattr(realm.answering.answerer, "BATCH", batch)
+    monkeypatch.setattr(realm.answering.answerer, "BATCH_SIZE", batch)
     readings = answer_all(run.answerer, relevance, questions, 3, batch=batch)
     for number, question in enumerate(questions):
         one = rank(run.source, relevance, [question], 12, batch=1)[0]
@@ -227,7 +227,7 @@ def test_long_questions_are_cut_and_counted(tiny_run: Path, tmp_path: Path) -> N
 def test_intervals_need_no_memory_for_a_million(monkeypatch: pytest.MonkeyPatch) -> None:
     hits = [True] * 30 + [False] * 70
     whole = bootstrap_interval(hits)
-    monkeypatch.setattr("realm.evaluation.measures._DRAWN_AT_ONCE", 700)
+    monkeypatch.setattr("realm.evaluation.measures._DRAWS_PER_CHUNK", 700)
     assert bootstrap_interval(hits) == whole and 0.2 < whole[0] < 0.3 < whole[1] < 0.4
 
 

@@ -72,7 +72,7 @@ def test_onnx_agrees_with_torch(publish, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime", reason="the extra 'onnx' is not installed")
     pytest.importorskip("onnxscript", reason="the extra 'onnx' is not installed")
     from realm.cli import main
-    from realm.models.onnx import INPUTS
+    from realm.models.onnx import INPUT_NAMES
 
     import_published([publish("openqa")], tmp_path / "run")
     assert main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "out"), "--onnx"]) == 0
@@ -84,7 +84,7 @@ def test_onnx_agrees_with_torch(publish, tmp_path):
         mask = torch.ones(rows, length, dtype=torch.bool)
         mask[0, length // 2 + 1 :] = False
         inputs = TokenInputs(ids, mask, (torch.arange(length) > 2).long().expand(rows, length))
-        feed = dict(zip(INPUTS, (t.long().numpy() for t in (inputs.ids, inputs.mask, inputs.segments)), strict=True))
+        feed = dict(zip(INPUT_NAMES, (t.long().numpy() for t in (inputs.ids, inputs.mask, inputs.segments)), strict=True))
         with torch.inference_mode():
             wanted = {
                 "embedder": model.embedder.head(model.embedder.body.pooled(inputs)),

@@ -22,8 +22,7 @@ from realm.documents.ingest.builder import build_corpus
 from realm.models import losses
 from realm.models.featurize import Featurizer
 from realm.models.model import RealmModel
-from realm.models.published.config import ARCHITECTURES, published_config, read_published_config
-from realm.models.published.names import import_tensors, plan_import, published_kind
+from realm.models.published.names import ARCHITECTURES, import_tensors, plan_import, published_config, published_kind, read_published_config
 from realm.models.types import Sequence
 from realm.runs.importing import import_published
 from realm.search.blocks import BlockInputs, open_inputs

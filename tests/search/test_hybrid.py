@@ -15,12 +15,12 @@ from realm.answering.opening import OpenRun, open_run
 from realm.cli import main
 from realm.documents.change.updates import add_documents, remove_documents
 from realm.errors import ConfigError
-from realm.evaluation.calibration import WEIGHTS, fit_weight
+from realm.evaluation.calibration import BM25_WEIGHTS, fit_weight
 from realm.evaluation.measures import Relevance
 from realm.models.types import MaskedQuery, Question
 from realm.recipe import build_recipe
 from realm.search import hybrid
-from realm.search.candidates import A_POINT, DenseCandidates, HybridCandidates, Searching, make_source
+from realm.search.candidates import BM25_LOGIT_SCALE, DenseCandidates, HybridCandidates, Searching, make_source
 from realm.storage.sealed import seal
 from realm.training.align import AlignOptions, align
 from realm.training.context import open_context
@@ -73,7 +73,7 @@ def test_the_order_is_that_of_the_plain_sum(
 ) -> None:
     run = open_run(copy_of(tiny_run, tmp_path))
     everything = {question: slowly(run, question, depth, weight) for question in QUESTIONS} if depth < 200 else None
-    monkeypatch.setattr(hybrid, "DEPTH", depth)
+    monkeypatch.setattr(hybrid, "PROPOSAL_DEPTH", depth)
     everything = everything or {question: slowly(run, question, depth, weight) for question in QUESTIONS}
     found = asked(sources(run, weight=weight)["hybrid"], 4)
     for i, question in enumerate(QUESTIONS):
@@ -83,7 +83,7 @@ def test_the_order_is_that_of_the_plain_sum(
 
 def test_scores_are_the_embedders_with_its_gradient(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = open_run(copy_of(tiny_run, tmp_path))
-    monkeypatch.setattr(hybrid, "DEPTH", 3)
+    monkeypatch.setattr(hybrid, "PROPOSAL_DEPTH", 3)
     found = asked(sources(run)["hybrid"], 5)
     vectors = torch.from_numpy(np.array(run.generation.snapshot.vectors))
     for i in range(len(QUESTIONS)):
@@ -113,7 +113,9 @@ def test_words_may_say_how_relevant_a_block_is(tiny_run: Path, tmp_path: Path, k
     run = open_run(copy_of(tiny_run, tmp_path, kind))
     own, worded = (asked(sources(run, relevance=relevance)[kind], 4) for relevance in ("embedder", "sparse"))
     assert (own.rows == worded.rows).all() and not worded.scores.requires_grad
-    assert worded.scores.numpy() == pytest.approx(A_POINT * worded.proposals.sparse) and not torch.allclose(own.scores, worded.scores)
+    assert worded.scores.numpy() == pytest.approx(BM25_LOGIT_SCALE * worded.proposals.sparse) and not torch.allclose(
+        own.scores, worded.scores
+    )
     config = run.paths.config
     config.write_text(config.read_text("utf-8").replace('relevance = "embedder"', 'relevance = "sparse"'), "utf-8")
     assert torch.equal(asked(open_run(run.paths.root).source, 4).scores, worded.scores)
@@ -279,13 +281,13 @@ def test_the_weight_is_the_one_that_finds_most_answers(tiny_run: Path, tmp_path:
     assert isinstance(source, HybridCandidates)
     dev = [Question(str(n), text, ("cents",)) for n, text in enumerate(QUESTIONS)]
     tokens = run.inputs.store.tokenizer.encode(QUESTIONS)
-    for weight, rows in zip(WEIGHTS, source.rows_by_weight(QUESTIONS, tokens, WEIGHTS, 3), strict=True):
+    for weight, rows in zip(BM25_WEIGHTS, source.rows_by_weight(QUESTIONS, tokens, BM25_WEIGHTS, 3), strict=True):
         assert np.array_equal(rows, asked(sources(run, weight=weight)["hybrid"], 3).rows)
 
     def fitted(good: list[float]) -> Any:
         """What is fitted where an answer is found at these weights alone."""
-        hits = {weight: np.full((len(dev), 5), weight in good) for weight in WEIGHTS}
-        drawn = (row for weight in WEIGHTS for row in hits[weight])
+        hits = {weight: np.full((len(dev), 5), weight in good) for weight in BM25_WEIGHTS}
+        drawn = (row for weight in BM25_WEIGHTS for row in hits[weight])
         monkeypatch.setattr(relevance, "by_answer", lambda question, rows: next(drawn))
         return fit_weight(source, relevance, dev)
 
@@ -303,7 +305,7 @@ def test_the_fitted_weight_is_searched_with_unless_the_recipe_states_one(tmp_pat
     run_recipe(recipe, root, stages=("corpus", "warm", "ict", "pretrain", "finetune"), progress=Progress(quiet=True))
     stage = root / "stages" / "finetune" / "stage.json"
     facts = json.loads(stage.read_text("utf-8"))
-    assert facts["retrieval_weight"] in WEIGHTS and facts["weight_fit"]["recall"] >= facts["weight_fit"]["recall_even"]
+    assert facts["retrieval_weight"] in BM25_WEIGHTS and facts["weight_fit"]["recall"] >= facts["weight_fit"]["recall_even"]
     stage.write_text(json.dumps({**facts, "retrieval_weight": 2.0}), "utf-8")
     seal(stage.parent)
     source = open_run(root).source

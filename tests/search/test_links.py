@@ -22,7 +22,7 @@ from realm.models.spec import bert_spec, one_body
 from realm.recipe import build_recipe
 from realm.search.blocks import BlockInputs
 from realm.search.candidates import DenseCandidates, HybridCandidates, Searching, make_source
-from realm.search.links import FIRST, Reached, merged
+from realm.search.links import LINK_SOURCES, Reached, merged
 from realm.search.publishing.generation import Generation
 from realm.search.publishing.refresher import refresh_index
 from realm.storage.paths import RunPaths
@@ -106,7 +106,7 @@ def slowly(source: DenseCandidates, question: str) -> dict[int, tuple[float, int
     """The best path to every block that links lead to, one pair of blocks at a time: its score and its first block."""
     store, tokens = source.inputs.store, source.inputs.store.tokenizer.encode([question])[0]
     with torch.inference_mode():
-        first = source.direct([question], [tokens], FIRST)
+        first = source.direct([question], [tokens], LINK_SOURCES)
     best: dict[int, tuple[float, int]] = {}
     for z1, score in zip(first.rows[0].tolist(), first.scores[0].tolist(), strict=True):
         if z1 < 0:
@@ -128,7 +128,7 @@ def slowly(source: DenseCandidates, question: str) -> dict[int, tuple[float, int
 
 @pytest.mark.parametrize("source", ["hybrid", "dense"], indirect=True)
 def test_paths_are_those_of_a_plain_loop(source: DenseCandidates) -> None:
-    first = source.direct(QUESTIONS, source.inputs.store.tokenizer.encode(QUESTIONS), FIRST)
+    first = source.direct(QUESTIONS, source.inputs.store.tokenizer.encode(QUESTIONS), LINK_SOURCES)
     pages, tokens = source._pages(), source.inputs.store.tokenizer.encode(QUESTIONS)
     with torch.inference_mode():
         reached = pages.follow(QUESTIONS, tokens, first.rows, first.scores.detach().numpy(), source.embedded)
@@ -144,7 +144,7 @@ def test_paths_are_those_of_a_plain_loop(source: DenseCandidates) -> None:
 
 
 def test_candidates_are_found_and_led_to_by_turns(source: DenseCandidates) -> None:
-    found, direct = asked(source, 8), source.direct(QUESTIONS, source.inputs.store.tokenizer.encode(QUESTIONS), FIRST)
+    found, direct = asked(source, 8), source.direct(QUESTIONS, source.inputs.store.tokenizer.encode(QUESTIONS), LINK_SOURCES)
     assert isinstance(source, HybridCandidates) and found.via is not None and found.rows.shape == (3, 8)
     for i in range(3):
         rows, via = found.rows[i].tolist(), found.via[i].tolist()

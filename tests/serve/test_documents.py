@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from realm.answering.opening import open_run
 from realm.documents.change import compaction
 from realm.documents.change.updates import add_documents, remove_documents
-from realm.search.publishing.locks import publishing
+from realm.search.publishing.parameters import publishing
 from realm.search.publishing.refresher import refresh_index
 from realm.storage import tails
 from realm.storage.files import write_json

@@ -1,4 +1,4 @@
-"""Question -> Answer with its evidence. ``evaluate`` scores this object, ``ask`` prints it, a server sends it."""
+"""Answers with their evidence: the object that evaluation scores, ``ask`` prints and a server sends."""
 
 import math
 import time
@@ -15,7 +15,7 @@ from realm.answering.questions.answer_kinds import Asked, asked_for
 from realm.answering.reading import read_candidates
 from realm.answering.records import Answer, Evidence
 from realm.documents.store.blocks import Block
-from realm.models.bodies.precision import multiplying
+from realm.models.bodies.body import multiplying
 from realm.models.losses import competing_log_posterior
 from realm.models.reader import Reader, SpanScores
 from realm.models.types import TokenIds
@@ -25,24 +25,24 @@ from realm.text.matching.answers import is_whole
 from realm.text.matching.scoring import Scoring, scoring_of
 from realm.timing import charged
 
-BATCH = 16
+BATCH_SIZE = 16  # questions answered together
 SPANS_KEPT = 64
 """Best spans of a question that are turned into strings; the rest of the mass is too thin to change an answer."""
-SPANS_TRIED = 8
-"""Best spans of a block among which one is looked for that is whole by its form."""
-UNASKED = 0.03
-"""What counts of the mass of a string that is no answer to the question by its kind, such as a name after "When": chosen on 300 questions
-of SQuAD's articles that no reader had learnt from."""
-LEAST = 1e-6
-"""Probabilities of an answer are taken to lie between this and 1 minus this."""
+SPANS_PER_BLOCK = 8  # best spans of a block among which a whole form is looked for
+KIND_MISMATCH_WEIGHT = 0.03
+"""Weight of a string of another kind than asked for, such as a name after "When".
+
+Chosen on 300 questions of SQuAD's articles that no reader had learnt from.
+"""
+MIN_PROBABILITY = 1e-6  # probabilities of answers are clipped to this and 1 minus this
 
 
 @dataclass(frozen=True)
 class Confidence:
-    """How p, the probability of an answer, becomes the probability that it is right: sigmoid(slope * logit(p) + bias) (Platt 1999).
+    """Calibrated probability that an answer with probability p is right: sigmoid(slope * logit(p) + bias) (Platt 1999).
 
-    p of a reader that points is small wherever documents say a thing in many ways, and an answer may still be right: a temperature
-    alone, which leaves one half where it is, cannot say so.
+    A pointer's p is small if documents state a fact in many ways, though the answer may be right; a temperature, which keeps one half,
+    cannot express this.
     """
 
     slope: float
@@ -50,11 +50,11 @@ class Confidence:
 
     @classmethod
     def stated(cls, facts: Mapping[str, Any]) -> "Confidence | None":
-        """What "slope" and "bias" say; None where nothing was fitted."""
+        """Confidence with the facts' "slope" and "bias"; None if nothing was fitted."""
         return None if facts.get("slope") is None else cls(float(facts["slope"]), float(facts["bias"]))
 
     def of(self, p: float) -> float:
-        """The confidence of an answer with probability p."""
+        """Confidence of an answer with probability p."""
         return 1.0 / (1.0 + math.exp(-(self.slope * logit(p) + self.bias)))
 
 
@@ -71,12 +71,12 @@ class TextSpan:
         return self.text[self.start : self.end]
 
     def weight(self, asked: Asked | None) -> float:
-        """1 for a kind that is asked for, or where anything is; ``UNASKED`` for others."""
-        return 1.0 if asked is None or asked.answered_by(self.text, self.start, self.end) else UNASKED
+        """1 for a kind that is asked for, or if any is; ``KIND_MISMATCH_WEIGHT`` for others."""
+        return 1.0 if asked is None or asked.answered_by(self.text, self.start, self.end) else KIND_MISMATCH_WEIGHT
 
 
 def likeliest(choice: Mapping[str, TextSpan], mass: Mapping[str, float], asked: Asked | None) -> str:
-    """The string with the most mass where each is weighed by its kind, which is told of no more strings than it takes."""
+    """The string with the most mass weighted by its kind, which is determined for as few strings as possible."""
     best, most = "", -1.0
     for key in sorted(choice, key=lambda key: -mass[key]):
         if mass[key] <= most:
@@ -88,15 +88,21 @@ def likeliest(choice: Mapping[str, TextSpan], mass: Mapping[str, float], asked: 
 
 
 def logit(p: float) -> float:
-    """log(p / (1 - p)), of p within ``LEAST`` of 0 and 1."""
-    p = min(max(p, LEAST), 1.0 - LEAST)
+    """log(p / (1 - p)), p clipped by ``MIN_PROBABILITY``."""
+    p = min(max(p, MIN_PROBABILITY), 1.0 - MIN_PROBABILITY)
     return math.log(p / (1.0 - p))
 
 
-class ReadBlocks:
-    """The blocks that were read for one question, each opened once, and where their wordpieces stand in their texts.
+def cited(block: Block, p_z: float, p_span: float, start: int, end: int) -> Evidence:
+    """Evidence from a block, with the answer at code points [start, end)."""
+    answer = p_z, p_span, block.text[start:end], start, end
+    return Evidence(block.doc_id, block.block_id, block.title, block.text, *answer, block.char_start, media=block.media)
 
-    A question's best spans are dozens in few sentences; offsets of wordpieces are made of the text again, for those sentences alone.
+
+class ReadBlocks:
+    """Blocks read for one question, each opened once, with the characters of their wordpieces.
+
+    A question's best spans lie in few sentences; only these are tokenised again for their offsets.
     """
 
     def __init__(self, inputs: BlockInputs):
@@ -116,7 +122,6 @@ class ReadBlocks:
         return self._character(row, start)[0], self._character(row, end - 1)[1]
 
     def _character(self, row: int, wordpiece: int) -> tuple[int, int]:
-        """Code-point range of one body wordpiece."""
         if row not in self._sentences:
             table = self._store.sentences(row)
             self._sentences[row] = (table.tokens.tolist(), table.chars.tolist(), table.tokens[:, 1].tolist())
@@ -134,12 +139,11 @@ class Answerer:
     """Reads the best blocks of each question and picks the span with the most probability.
 
     Args:
-        inputs: corpus and featuriser.
-        source: where candidates come from.
-        reader: the fine-tuned reader; ``answering/generative.py`` has the answerer of one that writes.
+        source: of candidates.
+        reader: the fine-tuned reader; ``answering/generative.py`` has the answerer for one that writes.
         versions: params, index and corpus versions, put into every answer.
-        confidence: of its answers, by their p; None where none was fitted.
-        bf16: whether the reader multiplies in bfloat16 where the hardware does; scores of spans are float32 in any case.
+        confidence: of its answers; None if none was fitted.
+        bf16: read in bfloat16 if the hardware multiplies it; scores of spans are float32 in any case.
         rounded: the reader with weights rounded beforehand (``precision.rounded_once``), which multiplies in its place; None: the reader.
     """
 
@@ -165,12 +169,12 @@ class Answerer:
 
     @torch.inference_mode()
     def answer(self, questions: SequenceOf[str], *, k: int = 5) -> list[Answer]:
-        """Answers in the order of the questions."""
+        """Answers in the order of the questions, each from its best k blocks."""
         self._in_evaluation()
-        return [a for at in range(0, len(questions), BATCH) for a in self._batch(list(questions[at : at + BATCH]), k)]
+        return [a for at in range(0, len(questions), BATCH_SIZE) for a in self._batch(list(questions[at : at + BATCH_SIZE]), k)]
 
     def _in_evaluation(self) -> None:
-        """Put every network into evaluation mode; ``eval`` itself takes milliseconds even where there is nothing to change."""
+        """Put every network into evaluation mode; ``eval`` takes milliseconds even if nothing changes."""
         for network in self._networks:
             if network.training:
                 network.eval()
@@ -178,8 +182,8 @@ class Answerer:
     def _log_p(self, tokens: list[TokenIds], found: Candidates) -> Tensor:
         """Log-probability of every span of every candidate, [b, k, t, w].
 
-        With a reader that points p(s|x) = sum over z of p(z|x) p(s|z,x), and what is left is "not here" of all blocks together; one that
-        questions taught lets blocks compete (``losses.competing_log_posterior``). Others share everything among the spans.
+        With a reader that points p(s|x) = sum over z of p(z|x) p(s|z,x), and the rest is "not here" of all blocks together; if it was
+        taught by questions, blocks compete (``losses.competing_log_posterior``). Others share everything among the spans.
         """
         assert isinstance(self.reader, Reader)
         with multiplying(found.scores.device.type, bf16=self.bf16):
@@ -194,7 +198,7 @@ class Answerer:
         return (spans - everything[:, None, None, None]).masked_fill(~scores.valid, float("-inf"))
 
     def _span_scores(self, tokens: list[TokenIds], found: Candidates) -> SpanScores:
-        """What ``read_candidates`` gives, [b, k, ...]; of candidates that links led to, each with the question that it is read with."""
+        """``read_candidates``, [b, k, ...]; linked candidates are each read with a question of their own."""
         reader = self._reading
         assert isinstance(reader, Reader)
         if found.via is None:
@@ -211,17 +215,13 @@ class Answerer:
         p_z = found.scores.masked_fill(~found.valid, float("-inf")).softmax(-1)
         answers = self._read(questions, tokens, found, p_z)
         each = 1000 / len(questions)
-        seconds = {
-            "embed": found.embed_seconds,
-            "search": searched - started - found.embed_seconds,
-            "read": time.perf_counter() - searched,
-        }
+        seconds = {"embed": found.embed_seconds, "search": searched - started - found.embed_seconds, "read": time.perf_counter() - searched}
         timings = {name: round(value * each, 3) for name, value in seconds.items()}
         paths = [self._paths(found, i) for i in range(len(questions))]
         return [replace(answer, timings_ms=timings).along(path) for answer, path in zip(answers, paths, strict=True)]
 
     def _paths(self, found: Candidates, i: int) -> list[tuple[str, ...]]:
-        """``Evidence.path`` of each block that was read for a question, in their order; none where no links were followed."""
+        """``Evidence.path`` of each block read for a question, in their order; none if no links were followed."""
         if found.via is None:
             return []
         pairs = zip(found.via[i].tolist(), found.rows[i].tolist(), strict=True)
@@ -232,13 +232,12 @@ class Answerer:
         return block.title or block.doc_id
 
     def _read(self, questions: list[str], tokens: list[TokenIds], found: Candidates, p_z: Tensor) -> list[Answer]:
-        """Answers from what was found, p_z [b, k]; their timings are filled in later."""
+        """Answers from candidates with p_z [b, k]; their timings are filled in later."""
         with charged("forward"):
             log_p = self._log_p(tokens, found)
         return [self._assemble(q, found.rows[i], p_z[i], log_p[i]) for i, q in enumerate(questions)]
 
     def _assemble(self, question: str, rows: np.ndarray, p_z: Tensor, log_p: Tensor) -> Answer:
-        """One answer from [k] rows and [k, t, w] span log-probabilities."""
         read = ReadBlocks(self.inputs)
         asked = asked_for(question)
         evidence = [self._evidence(int(row), float(p_z[j]), log_p[j], read, asked) for j, row in enumerate(rows) if row >= 0]
@@ -247,12 +246,10 @@ class Answerer:
         return Answer(question, text, p, tuple(evidence), self.versions, {}, sure)
 
     def _best_string(self, rows: np.ndarray, log_p: Tensor, read: ReadBlocks, scoring: Scoring, asked: Asked | None) -> tuple[str, float]:
-        """The string with the most mass over the best spans, in the spelling of its best span, and that mass.
+        """The string with the most mass over the best spans, spelled as its best span, and that mass.
 
-        Spans are one string where ``scoring`` takes them for equal. Those of another kind than what is asked for count ``UNASKED`` of their
-        mass where strings are compared.
-
-        One that opens a bracket and does not close it, or runs into the next sentence, is an answer only where there is no other.
+        Spans are one string if ``scoring`` equates them; kinds not asked for are weighted by ``KIND_MISMATCH_WEIGHT``. A string with an
+        unclosed bracket, or across sentences, is an answer only if there is no other.
         """
         values, places = log_p.flatten().topk(min(SPANS_KEPT, log_p.numel()))
         mass: dict[str, float] = {}
@@ -277,28 +274,12 @@ class Answerer:
     def _evidence(self, row: int, p_z: float, log_p: Tensor, read: ReadBlocks, asked: Asked | None) -> Evidence:
         block = read.block(row)
         value, first, last = self._best_place(row, log_p, read, asked)
-        words = block.text[first:last]
-        return Evidence(
-            block.doc_id,
-            block.block_id,
-            block.title,
-            block.text,
-            p_z,
-            float(np.exp(value)),
-            words,
-            first,
-            last,
-            block.char_start,
-            media=block.media,
-        )
+        return cited(block, p_z, float(np.exp(value)), first, last)
 
     def _best_place(self, row: int, log_p: Tensor, read: ReadBlocks, asked: Asked | None) -> tuple[float, int, int]:
-        """The best span of a block [t, w] that is whole by its form: log-probability and code points; -inf, 0 and 0 in an empty block.
-
-        One of another kind than what is asked for counts ``UNASKED`` of its probability.
-        """
+        """The best whole span of a block [t, w], weighted by its kind: log-probability and code points; -inf, 0 and 0 without any."""
         found: list[tuple[float, float, int, int]] = []
-        values, places = log_p.flatten().topk(min(SPANS_TRIED, log_p.numel()))
+        values, places = log_p.flatten().topk(min(SPANS_PER_BLOCK, log_p.numel()))
         text = read.block(row).text
         for value, at in zip(values.tolist(), places.tolist(), strict=True):
             if value == float("-inf"):

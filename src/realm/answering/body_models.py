@@ -1,4 +1,4 @@
-"""Networks that a recipe's body stands for, over a corpus: a published body, or a saved REALM with its heads or its reader."""
+"""Networks of a recipe's body over a corpus: a published body, or a saved REALM with its heads or its reader."""
 
 from pathlib import Path
 
@@ -15,12 +15,11 @@ from realm.search.blocks import BlockInputs
 from realm.storage.paths import is_realm_model
 from realm.text.tokenizer import TextTokenizer
 
-PROJECTION = 128
-"""Dimensions of an embedding where neither recipe nor published head says: the paper's."""
+DEFAULT_PROJECTION = 128  # dimensions of an embedding if neither recipe nor published head says: the paper's
 
 
 def spec_of(model: ModelConfig, vocabulary: int, joint_length: int, parts: tuple[str, ...] = ("embedder", "encoder")) -> ModelSpec:
-    """What a recipe says of networks that start from nothing; ``joint_length`` is that of the longest input."""
+    """Specification of a recipe's networks from nothing; ``joint_length`` is that of the longest input."""
     body = bert_spec(
         vocab_size=vocabulary,
         hidden=model.hidden,
@@ -34,7 +33,7 @@ def spec_of(model: ModelConfig, vocabulary: int, joint_length: int, parts: tuple
     )
     return one_body(
         BodySpec(config=body.config, pooling=model.pooling, segments=model.segments),
-        projection=model.projection or PROJECTION,
+        projection=model.projection or DEFAULT_PROJECTION,
         dropout=0.0,
         null_offset=True,
         span_hidden=model.span_hidden,
@@ -44,11 +43,7 @@ def spec_of(model: ModelConfig, vocabulary: int, joint_length: int, parts: tuple
 
 
 def body_model(recipe: Recipe, inputs: BlockInputs) -> RealmModel:
-    """Return embedder and encoder, or reader, of the recipe's body; what the body lacks is drawn from the recipe's seed.
-
-    Raises:
-        ConfigError, DataError: the published weights cannot be had, or have another vocabulary than the corpus.
-    """
+    """Embedder and encoder, or reader, of the recipe's body, missing parts drawn by its seed. Raises ConfigError, DataError."""
     torch.manual_seed(recipe.run.seed)
     directory, tokenizer = body_directory(recipe.model.body), inputs.store.tokenizer
     if is_realm_model(directory):
@@ -62,11 +57,7 @@ def body_model(recipe: Recipe, inputs: BlockInputs) -> RealmModel:
 
 
 def _require_positions(model: RealmModel, length: int, directory: Path) -> None:
-    """Refuse inputs that are longer than a body can read.
-
-    Raises:
-        ConfigError: they are.
-    """
+    """Refuse inputs longer than a body can read. Raises ConfigError: they are."""
     for network in model.spec.networks.values():
         config = network.body.config
         padding = 1 + int(config.get("pad_token_id") or 0) if "roberta" in str(config["model_type"]) else 0  # positions count from there
@@ -77,23 +68,14 @@ def _require_positions(model: RealmModel, length: int, directory: Path) -> None:
 
 
 def _require_vocabulary(directory: Path, tokenizer: TextTokenizer) -> None:
-    """Refuse a corpus whose wordpieces are not the body's: every word would have a foreign embedding.
-
-    Raises:
-        ConfigError: they differ.
-        DataError: the body has no tokenizer.
-    """
+    """Refuse a corpus with other wordpieces than the body's. Raises ConfigError: they differ. Raises DataError: no tokenizer."""
     if not read_tokenizer(directory).same_wordpieces(tokenizer):
         problem = f"the body's vocabulary is not the corpus's, which has {tokenizer.vocab_size} wordpieces of its own"
         raise ConfigError(problem, path=directory, cure="Build the corpus with the body's tokenizer: leave corpus.tokenizer empty.")
 
 
 def _saved(directory: Path, vocabulary: int, *, trains: bool) -> RealmModel:
-    """Embedder and encoder of a saved or published REALM, heads included, or its reader, to continue with other documents.
-
-    Args:
-        trains: whether pre-training continues, for which a reader must be a pointer.
-    """
+    """Embedder and encoder of a saved or published REALM, heads included, or its reader; to train on, a reader must be a pointer."""
     model = RealmModel.from_pretrained(directory)
     points = model.has("reader") and (model.reader.spec.pointer or not trains)
     if not model.has("embedder") or not (points or model.has("encoder")):

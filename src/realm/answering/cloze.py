@@ -1,4 +1,4 @@
-"""Masked sentences as people read and write them: "[MASK]" stands for a whole span, which has any number of wordpieces."""
+"""Masked sentences for people: "[MASK]" stands for a whole span of any number of wordpieces."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -17,10 +17,7 @@ MASK = "[MASK]"
 
 
 def masked_text(store: BlockStore, query: MaskedQuery) -> tuple[str, tuple[str, ...]]:
-    """A masked sentence with one ``[MASK]`` for each hidden run of wordpieces, and the hidden words.
-
-    The words are those of the document where its sentence still gives these wordpieces, and the wordpieces' own otherwise.
-    """
+    """Masked sentence with one ``[MASK]`` for each hidden run of wordpieces, and the hidden words, as the document spells them."""
     runs = hidden_runs(query.positions)
     whole = query.whole
     text, offsets = _written(store, query, whole)
@@ -48,7 +45,7 @@ def hidden_runs(positions: list[int]) -> list[tuple[int, int]]:
 
 
 def _written(store: BlockStore, query: MaskedQuery, whole: list[int]) -> tuple[str, list[tuple[int, int]] | None]:
-    """The sentence in its document, and where each of its wordpieces stands; None where it does not give these wordpieces."""
+    """The sentence in its document, and the places of its wordpieces; None if it has others now."""
     if query.origin not in store.block_ids:
         return "", None
     row = int(store.rows_of(np.array([query.origin]))[0])
@@ -62,25 +59,18 @@ def _written(store: BlockStore, query: MaskedQuery, whole: list[int]) -> tuple[s
 
 
 def _between(runs: list[tuple[int, int]], length: int) -> list[tuple[int, int]]:
-    """What the runs leave of [0, length)."""
+    """Gaps of the runs in [0, length)."""
     starts, ends = [0, *(end for _, end in runs)], [*(start for start, _ in runs), length]
     return list(zip(starts, ends, strict=True))
 
 
 def words_left(store: BlockStore, queries: Sequence[MaskedQuery]) -> list[str]:
-    """What sparse search is asked for: the words of each sentence that are not masked, and the hidden ones too where they are shown."""
+    """Query text for sparse search: the words of each sentence that are not masked, and hidden ones that are shown."""
     return [_searched(store, query) for query in queries]
 
 
 class ClozeText:
-    """A text cut at its masks; masks of any lengths can be put back in.
-
-    Args:
-        text: with at least one ``[MASK]``, whatever the tokenizer calls its own mask token.
-
-    Raises:
-        DataError: no mask, or a text that a query cannot hold even with one wordpiece for each mask.
-    """
+    """A text cut at its masks, to be filled with masks of any lengths. Raises DataError: no ``[MASK]``, or too long for a query."""
 
     def __init__(self, inputs: BlockInputs, text: str):
         self.inputs = inputs
@@ -97,16 +87,11 @@ class ClozeText:
         return len(self.pieces) - 1
 
     def fits(self, lengths: Sequence[int]) -> bool:
-        """Whether a query holds the text with spans of ``lengths`` wordpieces."""
+        """True if a query holds the text with spans of ``lengths`` wordpieces."""
         return sum(len(ids) for ids in self._around) + sum(lengths) <= self._limit
 
     def spell(self, targets: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-        """Wordpieces of each target.
-
-        Raises:
-            DataError: not one target for each mask, a target without wordpieces or with characters that the vocabulary lacks, or a text
-                that a query cannot hold with these targets.
-        """
+        """Wordpieces of each target. Raises DataError: not one per mask, an unknown character, none at all, or too long a text."""
         if len(targets) != self.masks:
             raise DataError(f"{len(targets)} targets for {self.masks} {MASK}", cure=f"Give one target for each {MASK}, in order, or none.")
         spans = tuple(tuple(ids) for ids in self.inputs.store.tokenizer.encode([canonical_text(target) for target in targets]))
@@ -132,7 +117,7 @@ class ClozeText:
         return ids, positions
 
     def filled_sentences(self, targets: Sequence[str]) -> list[str]:
-        """The sentences of the unmasked text that hold a target, cut as the corpus cuts them."""
+        """Sentences of the unmasked text with a target, split as in the corpus."""
         whole = self.pieces[0]
         edges: list[tuple[int, int]] = []
         for target, after in zip(targets, self.pieces[1:], strict=True):
@@ -148,5 +133,5 @@ class ClozeText:
 
 
 def special_ids(inputs: BlockInputs) -> list[int]:
-    """Ids that no span of text holds: padding, unknown, [CLS], [SEP], [MASK]."""
+    """Ids that no span of text has: padding, unknown, [CLS], [SEP], [MASK]."""
     return list(asdict(inputs.store.tokenizer.special).values())

@@ -1,51 +1,73 @@
-"""Which documents a masked sentence profits from: p(z|x), p(y|z,x), r(z) and the retrieval utility of each candidate.
+"""Effect of documents on a masked sentence: p(z|x), p(y|z,x), r(z) and the retrieval utility of each candidate.
 
-Shapes: k candidates (null at 0), m mask slots, v vocabulary, n spans kept by a search.
+Shapes: k candidates (null at 0), m mask slots, v vocabulary, n spans kept by a search. All is in the joint form, p(y|x) = sum over z of
+p(z|x) p(y|z,x) with whole spans (REALM, equation 1), whatever training used.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from realm.answering.cloze import ClozeText, special_ids
-from realm.answering.pointer import best_strings, point_at
-from realm.answering.records import Explanation, Prediction
-from realm.answering.utility import document_effects, likelihood
+from realm.answering.reading import best_strings, point_at
+from realm.answering.records import DocumentEffect, Explanation, Prediction
 from realm.documents.ingest.packing import hash64
+from realm.documents.store.blocks import NULL_BLOCK, BlockStore
 from realm.errors import ConfigError, DataError, RunError
-from realm.models.embedder import Embedder
+from realm.models import losses
 from realm.models.encoder import KnowledgeAugmentedEncoder
 from realm.models.model import RealmModel
 from realm.models.types import TokenIds
 from realm.search.blocks import BlockInputs
 from realm.search.hybrid import HybridSearch
-from realm.search.index.mips import MipsIndex
+from realm.search.publishing.generation import Generation
 from realm.search.relevance import weigh
 from realm.search.retriever import NULL_INDEX, Retriever
 
-LONGEST_SPAN = 6
-BEAM = 24
-BETWEEN_SPANS = " | "
+
+def document_effects(store: BlockStore, block_ids: np.ndarray, log_p_z: Tensor, target_log_probs: Tensor) -> tuple[DocumentEffect, ...]:
+    """Candidates of one sentence with their numbers, in order.
+
+    ``block_ids`` int64 [k] are valid candidates, NULL_BLOCK first if the null document was read; log_p_z is [k], target_log_probs [k, m]
+    over real slots.
+    """
+    if not len(block_ids):
+        return ()
+    log_p_z, log_probs = log_p_z.double().unsqueeze(0), target_log_probs.double().unsqueeze(0)
+    slots = torch.ones(1, log_probs.shape[2], dtype=torch.bool, device=log_probs.device)
+    given = losses.span_log_probs(log_probs, slots)[0].exp().tolist()
+    r = losses.retriever_gradient(log_probs, log_p_z, slots)[0].tolist()
+    utility: list[float | None] = [None] * len(given)
+    if block_ids[NULL_INDEX] == NULL_BLOCK:
+        utility = losses.retrieval_utility(log_probs, slots)[0].tolist()
+    p_z = log_p_z[0].exp().tolist()
+    found = []
+    for i, block_id in enumerate(block_ids.tolist()):
+        null = block_id == NULL_BLOCK
+        block = None if null else store.block(int(store.rows_of(block_ids[i : i + 1])[0]))
+        title, text = ("", "") if block is None else (block.title, block.text)
+        found.append(DocumentEffect(block_id, title, text, null, p_z[i], given[i], r[i], utility[i]))
+    return tuple(found)
 
 
-class Searchable(Protocol):
-    """What is used of a generation (``refresh.Generation``): the published embedder of queries, and the index."""
+def likelihood(candidates: tuple[DocumentEffect, ...]) -> float:
+    """p(y|x): the sum over candidates of p_z * p_y_given_z."""
+    return sum(candidate.p_z * candidate.p_y_given_z for candidate in candidates)
 
-    @property
-    def queries(self) -> Embedder: ...
 
-    @property
-    def index(self) -> MipsIndex: ...
+MAX_SPAN_WORDPIECES = 6  # wordpieces of a predicted span
+BEAM_WIDTH = 24  # spans kept at each slot, at least
+SPAN_SEPARATOR = " | "  # between the spans of several masks
 
 
 @dataclass(frozen=True)
 class _Filled:
-    """One filling of the masks: wordpieces and string of each span, the joint probability, whether the strings give these wordpieces."""
+    """A filling of the masks: wordpieces and string of each span, joint probability, and True if the strings spell the wordpieces."""
 
     spans: tuple[tuple[int, ...], ...]
     texts: tuple[str, ...]
@@ -70,7 +92,7 @@ class _Read:
 @torch.inference_mode()
 def explain(
     model: RealmModel,
-    generation: Searchable,
+    generation: Generation,
     inputs: BlockInputs,
     text: str,
     *,
@@ -83,23 +105,17 @@ def explain(
     """Explain one masked sentence. Puts ``model`` into evaluation mode.
 
     Args:
-        model: of the pre-training stage: ``embedder`` scores p(z|x), ``encoder`` gives p(y|z,x).
-        generation: a published generation of the same corpus; its embedder and index find the candidates.
-        inputs: corpus and featuriser of the run.
+        model: ``embedder`` scores p(z|x), ``encoder`` (or a pointing reader) gives p(y|z,x).
+        generation: published, of the same corpus; its embedder and index find the candidates.
         text: a sentence in which each ``[MASK]`` stands for a whole span.
-        targets: one span for each [MASK], or none: then the most probable spans of 1 to 6 wordpieces are explained (several masks
-            are tried one after the other, not in all combinations).
+        targets: one span for each [MASK], or none: then the most probable spans of 1 to 6 wordpieces, one mask after the other.
         k: candidates, the null document included.
-        exclude_documents: ids of documents whose blocks must not be retrieved. With targets, blocks that hold a filled sentence verbatim
-            are excluded too, as in training.
+        exclude_documents: ids of documents never retrieved. With targets, blocks with a filled sentence are excluded too, as in training.
         top: predictions to list.
-        hybrid: proposes candidates by the sentence's words too; None: the published embedder alone does. p(z|x) is the live embedder's.
+        hybrid: proposes candidates by the sentence's words too.
 
-    Raises:
-        DataError: no [MASK], not one target for each, a target the vocabulary cannot spell, a text longer than a query, or a document id
-            that is not in the corpus.
-        ConfigError: k or top below 1.
-        RunError: the model has no embedder or no encoder.
+    Raises DataError: no [MASK], not one target for each, a target that cannot be spelled, too long a text, or an unknown document id.
+    Raises ConfigError: k or top below 1. Raises RunError: the model has no embedder or no encoder.
     """
     if min(k, top) < 1:
         raise ConfigError(f"k = {k} and top = {top}: both must be at least 1", cure="Raise them.")
@@ -117,8 +133,10 @@ def explain(
     else:
         read = looker.read([len(span) for span in spans])
         found = looker.fill(read, [len(span) for span in spans], top)
-    predictions = tuple(Prediction(BETWEEN_SPANS.join(f.texts), f.p) for f in found[:top])
-    return _assemble(inputs, text, tuple(targets), [i for span in spans for i in span], read, excluded, predictions)
+    predictions = tuple(Prediction(SPAN_SEPARATOR.join(f.texts), f.p) for f in found[:top])
+    ids = torch.tensor([i for span in spans for i in span], device=read.log_probs.device)
+    chosen = read.log_probs.gather(2, ids.view(1, -1, 1).expand(len(read.rows), -1, 1)).squeeze(2)  # [k, m]
+    return _explanation(text, targets, excluded, predictions, document_effects(inputs.store, read.block_ids, read.log_p_z[0], chosen))
 
 
 class _Looker:
@@ -127,7 +145,7 @@ class _Looker:
     def __init__(
         self,
         model: RealmModel,
-        generation: Searchable,
+        generation: Generation,
         inputs: BlockInputs,
         sentence: ClozeText,
         k: int,
@@ -139,7 +157,7 @@ class _Looker:
         self.inputs, self.sentence, self.k, self.excluded = inputs, sentence, k, excluded
 
     def read(self, lengths: Sequence[int]) -> _Read:
-        """The published embedder searches, with the words where the run does, the live one scores, the encoder reads: as in training."""
+        """Search by the published embedder, score by the live one, read by the encoder, as in training."""
         ids, positions = self.sentence.masked(lengths)
         rows, block_ids, log_p_z = _weighed(self.model, self.retriever, self.sentence, ids, self.k, self.excluded)
         where = torch.tensor([positions], device=log_p_z.device).expand(len(rows), -1) + 1  # [CLS] stands before the query
@@ -149,18 +167,20 @@ class _Looker:
     def fill(self, read: _Read, lengths: Sequence[int], top: int) -> list[_Filled]:
         """The best fillings of one masked input, best first."""
         special = special_ids(self.inputs)
-        spelled = [self._spelled(ids, p, lengths) for ids, p in best_spans(read.log_p_z[0], read.log_probs, max(BEAM, 2 * top), special)]
+        spelled = [
+            self._spelled(ids, p, lengths) for ids, p in best_spans(read.log_p_z[0], read.log_probs, max(BEAM_WIDTH, 2 * top), special)
+        ]
         return _distinct(spelled)
 
     def search_lengths(self, top: int) -> tuple[_Read, list[_Filled]]:
-        """Without targets: lengths are tried mask by mask; the winner's input, and all fillings seen, best first."""
+        """Try lengths mask by mask, without targets: the winner's input, and all fillings seen, best first."""
         trial = (1,) * self.sentence.masks  # fits: ClozeText has seen to it
         read = self.read(trial)
         seen = {trial: self.fill(read, trial, top)}
         winner = read, seen[trial][0]
         for mask in range(self.sentence.masks):
             lengths = [len(span) for span in winner[1].spans]
-            for length in range(1, LONGEST_SPAN + 1):
+            for length in range(1, MAX_SPAN_WORDPIECES + 1):
                 trial = (*lengths[:mask], length, *lengths[mask + 1 :])
                 if trial in seen or not self.sentence.fits(trial):
                     continue
@@ -183,8 +203,7 @@ class _Looker:
 def _weighed(
     model: RealmModel, retriever: Retriever[Any], sentence: ClozeText, ids: TokenIds, k: int, excluded: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, Tensor]:
-    """The published embedder searches, with the words where the run does, the live one scores: rows and ids of the candidates of a masked
-    input [k], log p(z|x) [1, k]."""
+    """Search by the published embedder, score by the live one: rows and ids of a masked input's candidates [k], log p(z|x) [1, k]."""
     inputs = sentence.inputs
     query = [inputs.featurizer.query(ids)]
     found = retriever.retrieve(query, k, null=True, exclude=[excluded], texts=[" ".join(sentence.pieces)])
@@ -203,7 +222,7 @@ def _explain_pointed(
     excluded: np.ndarray,
     top: int,
 ) -> Explanation:
-    """The same by a reader that points: its predictions are spans of the candidates, and p(y|z,x) is that of the whole span."""
+    """Explain by a reader that points: predictions are spans of the candidates, and p(y|z,x) is that of the whole span."""
     if sentence.masks != 1:
         raise DataError(f"{sentence.masks} masks, and this run's reader points at one span", cure="Put [MASK] once into the sentence.")
     inputs = sentence.inputs
@@ -218,21 +237,24 @@ def _explain_pointed(
         targets = (predictions[0].text,)
         pointed = point_at(model.reader, inputs, [ids], [found[0].wordpieces], rows[None])
     candidates = document_effects(inputs.store, block_ids, log_p_z[0], pointed.log_probs[0].unsqueeze(-1))
-    p_y_null = candidates[NULL_INDEX].p_y_given_z
-    return Explanation(text, tuple(targets), likelihood(candidates), p_y_null, tuple(excluded.tolist()), predictions, candidates)
+    return _explanation(text, targets, excluded, predictions, candidates)
+
+
+def _explanation(
+    text: str,
+    targets: Sequence[str],
+    excluded: np.ndarray,
+    predictions: tuple[Prediction, ...],
+    candidates: tuple[DocumentEffect, ...],
+) -> Explanation:
+    p_y, p_y_null = likelihood(candidates), candidates[NULL_INDEX].p_y_given_z
+    return Explanation(text, tuple(targets), p_y, p_y_null, tuple(excluded.tolist()), predictions, candidates)
 
 
 def best_spans(log_p_z: Tensor, log_probs: Tensor, width: int, forbidden: Sequence[int]) -> list[tuple[TokenIds, float]]:
-    """Beam search for the wordpieces with the largest joint probability sum over z of p(z|x) prod over j of p(y_j|z,x).
+    """Beam search for the m wordpieces with the largest joint probability sum over z of p(z|x) prod over j of p(y_j|z,x).
 
-    Args:
-        log_p_z: [k] float64.
-        log_probs: [k, m, v] float64.
-        width: spans kept at each slot.
-        forbidden: ids that no span may hold (special tokens).
-
-    Returns:
-        At most ``width`` pairs (m ids, joint probability), best first.
+    Of float64 log_p_z [k] and log_probs [k, m, v], without ``forbidden`` ids: at most ``width`` pairs (m ids, probability), best first.
     """
     weight = log_p_z.exp().unsqueeze(0)  # [n, k]: p(z|x) times the probability of the span so far
     spans: list[TokenIds] = [[]]
@@ -264,27 +286,10 @@ def _distinct(fillings: Sequence[_Filled]) -> list[_Filled]:
 
 
 def _excluded_blocks(inputs: BlockInputs, sentence: ClozeText, targets: Sequence[str], documents: Sequence[str]) -> np.ndarray:
-    """int64, ascending: live blocks that must not be retrieved."""
+    """Ids of live blocks that must not be retrieved, int64, ascending."""
     store, ids = inputs.store, inputs.blocks_of_documents(documents)
     if not targets:
         return ids
     holding = [store.rows_with_sentence(hash64(filled)) for filled in sentence.filled_sentences(targets)]
     rows = np.concatenate([np.empty(0, np.int64), *holding])
     return np.union1d(ids, np.asarray(store.block_ids)[rows[store.live[rows]]])
-
-
-def _assemble(
-    inputs: BlockInputs,
-    text: str,
-    targets: tuple[str, ...],
-    ids: TokenIds,
-    read: _Read,
-    excluded: np.ndarray,
-    predictions: tuple[Prediction, ...],
-) -> Explanation:
-    """Put the numbers of the target wordpieces beside the candidates."""
-    what = torch.tensor(ids, device=read.log_probs.device).view(1, -1, 1).expand(len(read.rows), -1, 1)
-    chosen = read.log_probs.gather(2, what).squeeze(2)  # [k, m]
-    candidates = document_effects(inputs.store, read.block_ids, read.log_p_z[0], chosen)
-    p_y_null = candidates[NULL_INDEX].p_y_given_z
-    return Explanation(text, targets, likelihood(candidates), p_y_null, tuple(excluded.tolist()), predictions, candidates)

@@ -1,4 +1,4 @@
-"""Answers that a generative reader writes, with the evidence it read: the same object as the span reader's answers."""
+"""Answers written by a generative reader, with the evidence it read; and the reader of a stage, of either kind."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from realm.answering.answerer import Answerer, Confidence
+from realm.answering.answerer import Answerer, Confidence, cited
 from realm.answering.records import Answer, Evidence
 from realm.errors import RunError
-from realm.models.bodies.precision import rounded_once
+from realm.models.bodies.body import rounded_once
 from realm.models.fusion import FusionReader, Passage
 from realm.models.model import RealmModel
 from realm.models.types import TokenIds
@@ -21,16 +21,11 @@ from realm.storage.paths import RunPaths
 from realm.storage.sealed import check_sealed
 from realm.storage.stages import DAMAGED, stage_facts
 
-SEQ2SEQ = "seq2seq"
-"""Directory of the generative reader in a published stage."""
+SEQ2SEQ_DIRECTORY = "seq2seq"  # directory of the generative reader in a published stage
 
 
 class FusionAnswerer(Answerer):
-    """Writes an answer from the best blocks of each question.
-
-    ``p`` is the probability of the written wordpieces together; ``p_span`` of a block is ``p`` if it contains the answer, else 0; start
-    and end are where it stands, 0 and 0 where it does not.
-    """
+    """Writes an answer, with its probability ``p``; ``p_span`` of a block is ``p`` if it contains the answer, else 0."""
 
     def _read(self, questions: list[str], tokens: list[TokenIds], found: Candidates, p_z: Tensor) -> list[Answer]:
         assert isinstance(self.reader, FusionReader)
@@ -48,10 +43,7 @@ class FusionAnswerer(Answerer):
         folded = block.text.lower()
         start = folded.find(answer.lower()) if answer and len(folded) == len(block.text) else -1
         first, last = (start, start + len(answer)) if start >= 0 else (0, 0)
-        return Evidence(
-            block.doc_id, block.block_id, block.title, block.text, p_z, p if start >= 0 else 0.0,
-            block.text[first:last], first, last, block.char_start, media=block.media,
-        )  # fmt: skip
+        return cited(block, p_z, p if start >= 0 else 0.0, first, last)
 
 
 def passages_of(inputs: BlockInputs, rows: np.ndarray) -> list[list[Passage]]:
@@ -62,23 +54,16 @@ def passages_of(inputs: BlockInputs, rows: np.ndarray) -> list[list[Passage]]:
 
 @dataclass(frozen=True)
 class StageReader:
-    """The reader of a published stage, of whichever kind it is, in memory: what answers over any state of the corpus.
-
-    Attributes:
-        reader: its network.
-        confidence: that was fitted to it; None where none was.
-        abstain_below: confidence (p where none was fitted) below which its answers are better not given; 0: not measured.
-        bf16, rounded: as for ``Answerer``.
-    """
+    """The reader of a published stage, of either kind, in memory: it answers over any state of the corpus."""
 
     reader: nn.Module
-    confidence: Confidence | None
-    abstain_below: float = 0.0
+    confidence: Confidence | None  # fitted to it
+    abstain_below: float = 0.0  # confidence, or p, below which answers are better not given; 0: not measured
     bf16: bool = False
     rounded: nn.Module | None = None
 
     def over(self, inputs: BlockInputs, source: Source, *, versions: dict[str, int]) -> Answerer:
-        """Its answerer; arguments as for ``Answerer``. Reads nothing from the stage."""
+        """Answerer over a corpus; arguments as for ``Answerer``. Reads nothing from the stage."""
         if isinstance(self.reader, FusionReader):
             return FusionAnswerer(inputs, source, self.reader, versions=versions, confidence=self.confidence)
         rounded, confidence = self.rounded, self.confidence
@@ -86,22 +71,11 @@ class StageReader:
 
 
 def load_reader(paths: RunPaths, stage: str, model: RealmModel, *, device: torch.device, bf16: bool) -> StageReader:
-    """The reader of a published stage.
-
-    Args:
-        paths: of the run.
-        stage: name of the stage.
-        model: the stage's networks.
-        device: for a reader that is not one of them.
-        bf16: as for ``Answerer``.
-
-    Raises:
-        RunError: the stage has no reader.
-    """
+    """Load the reader of a published stage, whose networks are ``model``. Raises RunError: the stage has no reader."""
     facts = stage_facts(paths, stage)
-    directory = paths.stage(stage) / SEQ2SEQ
+    directory = paths.stage(stage) / SEQ2SEQ_DIRECTORY
     if directory.is_dir():
-        check_sealed(directory.parent, DAMAGED, SEQ2SEQ)
+        check_sealed(directory.parent, DAMAGED, SEQ2SEQ_DIRECTORY)
         return StageReader(FusionReader.load(directory).to(device), Confidence.stated(facts), facts.get("abstain_below", 0.0))
     if not model.has("reader"):
         raise RunError(f"the stage '{stage}' has no reader", path=paths.stage(stage), cure="Run it again in a new directory.")
@@ -109,12 +83,7 @@ def load_reader(paths: RunPaths, stage: str, model: RealmModel, *, device: torch
 
 
 def own_reader(model: RealmModel, facts: Mapping[str, Any], *, device: torch.device, bf16: bool) -> StageReader:
-    """The reader of a model with what a stage fitted to it, or else with what it came with.
-
-    Args:
-        facts: of the stage; empty where there was none.
-        device, bf16: as for ``load_reader``.
-    """
+    """The reader of a model, calibrated by a stage's facts, or else as it came."""
     own = model.reader.spec
     confidence, below = Confidence.stated(facts) or Confidence.stated(vars(own)), facts.get("abstain_below", 0.0) or own.abstain_below
     return StageReader(model.reader, confidence, below, bf16, rounded_once(model.reader, device.type) if bf16 else None)

@@ -1,4 +1,4 @@
-"""``realm index info``: the index of a run, how it is searched, and its recall against exact search."""
+"""Facts of ``realm index info``: the index of a run, its kind of search, and its recall against exact search."""
 
 from typing import Any
 
@@ -10,12 +10,11 @@ from realm.search.index.choice import LiveIndex
 from realm.search.index.mips import recall_against
 
 RECALL_DEPTHS = (5, 20, 100)
-SAMPLE = 64
-"""Queries on which the recall of an index is measured."""
+RECALL_QUERIES = 64  # queries that measure the recall of an index
 
 
 def index_facts(opened: OpenRun) -> dict[str, Any]:
-    """What ``realm index build`` prints."""
+    """Facts printed by ``realm index build``."""
     manifest = opened.generation.snapshot.manifest
     size = sum(file.stat().st_size for file in (opened.paths.index / f"{opened.generation.number:06d}").rglob("*") if file.is_file())
     return {
@@ -32,14 +31,14 @@ def index_facts(opened: OpenRun) -> dict[str, Any]:
 
 
 def searching_facts(opened: OpenRun) -> dict[str, Any]:
-    """What ``realm index info`` prints besides: how blocks are searched, and how much of what exact search finds that finds.
+    """Further facts of ``realm index info``: the kind of search, and its recall against exact search.
 
-    Recall is measured now, on SAMPLE sentences spread evenly over the run's own blocks, each as a query without its own block.
+    Recall is measured now, on RECALL_QUERIES sentences spread evenly over the run's own blocks, each as a query without its own block.
     """
     index, store = opened.generation.index, opened.inputs.store
     facts = index.info()
     rows = np.flatnonzero(store.newest().is_live(store.block_ids) & store.live)
-    rows = rows[np.linspace(0, len(rows) - 1, min(SAMPLE, len(rows))).astype(np.int64)]
+    rows = rows[np.linspace(0, len(rows) - 1, min(RECALL_QUERIES, len(rows))).astype(np.int64)]
     rows = rows[[len(store.sentences(int(row)).tokens) > 0 for row in rows]]
     measured: dict[str, float] = {}
     if len(rows):
@@ -58,7 +57,7 @@ def searching_facts(opened: OpenRun) -> dict[str, Any]:
 
 @torch.inference_mode()
 def _sentence_queries(opened: OpenRun, rows: np.ndarray) -> torch.Tensor:
-    """Embedded queries [r,d]: the sentence in the middle of each block, which must have one."""
+    """Embedded queries [r,d]: the middle sentence of each block, which must have one."""
     store, featurizer = opened.inputs.store, opened.inputs.featurizer
     queries = []
     for row in rows.tolist():

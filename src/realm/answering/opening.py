@@ -1,4 +1,4 @@
-"""Open a run to ask it: corpus, index, embedders and reader, checked to belong together. Shared by the command line and the Python API."""
+"""Open a run to ask it: corpus, index, embedders and reader, checked to belong together."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from realm.models.model import RealmModel, state_sha256
 from realm.models.spec import ReaderSpec, read_spec
 from realm.recipe import Recipe, load_recipe
 from realm.search.blocks import BlockInputs, open_inputs
-from realm.search.candidates import EVEN, DenseCandidates, HybridCandidates, Searching, make_source, search_weight
+from realm.search.candidates import DEFAULT_BM25_WEIGHT, DenseCandidates, HybridCandidates, Searching, make_source, search_weight
 from realm.search.hybrid import HybridSearch
 from realm.search.publishing.embedding import EmbedOptions
 from realm.search.publishing.generation import Generation, open_generation
@@ -32,30 +32,21 @@ from realm.storage.stages import has_stage, require_run, stage_facts
 
 
 def hit(block: Block, score: float) -> Hit:
-    """A block as a search finds it."""
+    """A block as a search result."""
     return Hit(block.doc_id, block.block_id, block.title, block.text, score, block.media)
 
 
 def read_run_recipe(paths: RunPaths) -> Recipe:
-    """The resolved recipe of a run directory.
-
-    Raises:
-        RunError: no run is there, or one of another version.
-    """
+    """Resolved recipe of a run directory. Raises RunError: no run is there, or one of another version."""
     require_run(paths)
     return load_recipe(paths.config)
 
 
 def open_run(root: str | Path, *, device: str = "cpu") -> "OpenRun":
-    """Open a run whose pre-training has ended.
+    """Open a run directory whose pre-training has ended, with its networks on ``device``.
 
-    Args:
-        root: the run directory.
-        device: where the networks live.
-
-    Raises:
-        RunError: no run, another version, or pre-training has not ended.
-        CorpusError, SnapshotError: tokenizer, corpus, index and document embedder do not belong together.
+    Raises RunError: no run, another version, or pre-training has not ended. Raises CorpusError, SnapshotError: tokenizer, corpus, index and
+    document embedder do not belong together.
     """
     paths = RunPaths(Path(root))
     recipe = read_run_recipe(paths)
@@ -77,15 +68,7 @@ def open_run(root: str | Path, *, device: str = "cpu") -> "OpenRun":
 
 
 def wrap_body(paths: RunPaths, recipe: Recipe, inputs: BlockInputs, model: RealmModel, *, device: str = "cpu") -> "OpenRun":
-    """Open the documents of a cached folder under the recipe's body, for which no stage was trained.
-
-    Args:
-        model: the body, ``body_model``.
-        device: where it and the index live.
-
-    Raises:
-        SnapshotError: the index is damaged, missing or of another corpus.
-    """
+    """Open a cached folder's documents under its body (``body_model``), without a stage. Raises SnapshotError: no valid index."""
     own = model.to(torch.device(device)).eval().requires_grad_(False)
     generation = open_generation(paths, inputs, read_current(paths.index), device=device, model=own.only("embedder"))
     weight = search_weight(recipe.retrieval.weight, {})
@@ -94,49 +77,37 @@ def wrap_body(paths: RunPaths, recipe: Recipe, inputs: BlockInputs, model: Realm
 
 @dataclass
 class Networks:
-    """The networks of a run's stages: each is loaded once, when it is asked for first, and stays, whatever becomes of the stage on disk.
-
-    Attributes:
-        paths, device: where the stages lie, and where their networks live.
-        bf16: whether what reads multiplies in bfloat16 where the hardware does.
-        tuned: the fine-tuned networks; None when the run ended after pre-training.
-        weight: of BM25 in hybrid search, as the recipe states it or as the last stage fitted it.
-        body: the networks of a cached folder, which wraps them without a stage; None in a run.
-    """
+    """Networks of a run's stages: each is loaded once, when first used, and stays, whatever becomes of the stage on disk."""
 
     paths: RunPaths
     device: torch.device
-    bf16: bool
-    tuned: RealmModel | None = None
-    weight: float = EVEN
-    body: RealmModel | None = None
+    bf16: bool  # read in bfloat16 if the hardware multiplies it
+    tuned: RealmModel | None = None  # None if the run ended after pre-training
+    weight: float = DEFAULT_BM25_WEIGHT  # of BM25 in hybrid search: stated by the recipe, or fitted by the last stage
+    body: RealmModel | None = None  # networks of a cached folder, without a stage; None in a run
 
     def load(self, stage: str) -> RealmModel:
-        """The networks of a stage as they lie on disk now."""
+        """Networks of a stage, as they are on disk now."""
         return RealmModel.from_pretrained(self.paths.stage(stage)).to(self.device).eval()
 
     @cached_property
     def pretrained(self) -> RealmModel:
-        """Embedder and encoder as pre-training left them: they explain masked sentences."""
+        """Embedder and encoder after pre-training: they explain masked sentences."""
         return self.load("pretrain") if self.body is None else self.body
 
     @property
     def pointing(self) -> bool:
-        """Whether pre-training left a reader; answered without loading it."""
+        """True if pre-training left a reader; answered without loading it."""
         return self.first_reader is not None
 
     @cached_property
     def first_reader(self) -> ReaderSpec | None:
-        """What the reader is that pre-training left, taught to point or come with the body; None: it left none."""
+        """Specification of the reader after pre-training, taught to point or part of the body; None without one."""
         return self.body.spec.reader if self.body is not None else read_spec(self.paths.stage("pretrain") / "config.json").reader
 
     @cached_property
     def reader(self) -> StageReader:
-        """The fine-tuned reader, or before that one which pre-training taught to point.
-
-        Raises:
-            RunError: the run has no reader.
-        """
+        """The fine-tuned reader, or else one taught to point by pre-training. Raises RunError: the run has no reader."""
         if self.body is not None and self.pointing:
             return own_reader(self.body, {}, device=self.device, bf16=self.bf16)
         if self.tuned is not None:
@@ -152,75 +123,64 @@ class Networks:
 
 @dataclass(frozen=True)
 class OpenRun:
-    """A run that can be asked.
-
-    Attributes:
-        paths, recipe: where it lies and how it was made.
-        inputs: its corpus, with the featuriser.
-        generation: the index, with the document embedder that made it.
-        networks: of its stages; the same ones when the corpus changes.
-    """
+    """A run that can be asked."""
 
     paths: RunPaths
     recipe: Recipe
-    inputs: BlockInputs
-    generation: Generation
-    networks: Networks
+    inputs: BlockInputs  # its corpus, with the featuriser
+    generation: Generation  # the index, with its document embedder
+    networks: Networks  # of its stages; the same ones when the corpus changes
 
     @property
     def tuned(self) -> RealmModel | None:
-        """The fine-tuned networks; None when the run ended after pre-training."""
+        """The fine-tuned networks; None if the run ended after pre-training."""
         return self.networks.tuned
 
     @property
     def pretrained(self) -> RealmModel:
-        """The networks as pre-training left them."""
+        """The networks after pre-training."""
         return self.networks.pretrained
 
     @property
     def without_questions(self) -> bool:
-        """Whether what answers here has learnt from documents alone, and from no question, in this run or before."""
+        """True if the reader was trained on documents alone, in this run or before."""
         reader = self.networks.first_reader
         return self.tuned is None and reader is not None and not reader.taught
 
     @property
     def own_em(self) -> float | None:
-        """Share of questions made of held-out sentences that the reader answered right at the end of pre-training; None: not asked."""
+        """Exact match on questions made from held-out sentences at the end of pre-training; None: not measured."""
         facts: dict[str, float | None] = {} if self.networks.body is not None else stage_facts(self.paths, "pretrain")
         return facts.get("own_em")
 
     @property
     def reads(self) -> bool:
-        """Whether the run has what reads answers."""
+        """True if the run has a reader."""
         return self.tuned is not None or self.networks.pointing
 
     @property
     def abstain_below(self) -> float:
-        """Confidence (p without a calibration) below which answers are better not given, as it was measured; 0 where it was not.
-
-        Raises:
-            RunError: the run has no reader.
-        """
+        """Confidence, or p, below which answers are better not given; 0: not measured. Raises RunError: no reader."""
         return self.networks.reader.abstain_below
 
     @property
     def versions(self) -> dict[str, int]:
-        """What an answer depends on."""
+        """Versions that determine an answer."""
         manifest = self.generation.snapshot.manifest
         return {"params": manifest.params_generation, "index": self.generation.number, "corpus": self.inputs.store.version}
 
     @cached_property
     def source(self) -> DenseCandidates:
-        """The question embedder (before fine-tuning: the one embedder) over the index, with sparse search where the recipe asks for it."""
+        """The question embedder (before fine-tuning: the one embedder) over the index, with sparse search if the recipe asks for it."""
         return self._source(None)
 
     @property
     def hybrid(self) -> HybridSearch | None:
-        """Search by words too, over the same index; None where the recipe searches by embeddings alone."""
+        """Search by words too, over the same index; None if the recipe searches by embeddings alone."""
         return self.source.search if isinstance(self.source, HybridCandidates) else None
 
     def source_by(self, kind: str) -> DenseCandidates:
-        """What finds blocks by one kind of search: dense, sparse (BM25, scored by the run's own embedder) or hybrid."""
+        """Source by one kind of search: dense, sparse (BM25, scored by the run's own embedder) or hybrid."""
         return self._source(None, kind)
 
     def _source(self, exclude: np.ndarray | None, kind: str = "") -> DenseCandidates:
@@ -231,23 +191,14 @@ class OpenRun:
 
     @cached_property
     def answerer(self) -> Answerer:
-        """The answerer.
-
-        Raises:
-            RunError: the run has no reader.
-        """
+        """The answerer. Raises RunError: the run has no reader."""
         return self.networks.reader.over(self.inputs, self.source, versions=self.versions)
 
     def answerer_without(self, documents: Sequence[str]) -> Answerer:
-        """The answerer as if some documents were not there.
+        """The answerer as if documents with these ids were not in the corpus.
 
-        Args:
-            documents: their ids.
-
-        Raises:
-            RunError: the run has no reader.
-            DataError: one of them is not in the corpus.
-            ConfigError: nothing would be left to read.
+        Raises RunError: the run has no reader. Raises DataError: one of them is not in the corpus. Raises ConfigError: nothing would be
+        left to read.
         """
         answerer = self.answerer
         if not documents:
@@ -259,25 +210,21 @@ class OpenRun:
 
     @cached_property
     def documents(self) -> list[str]:
-        """Ids of the documents, in the order in which they came."""
+        """Ids of the documents, in order of arrival."""
         return self.inputs.store.documents()
 
     @cached_property
     def unsearchable(self) -> int:
-        """Blocks that were added to the corpus and are not in the index yet."""
+        """Blocks added to the corpus that are not in the index yet."""
         return len(missing_rows(self.generation, self.inputs))
 
     @property
     def searchable(self) -> int:
-        """Blocks of the corpus that the index holds."""
+        """Blocks of the corpus in the index."""
         return int(self.inputs.store.live.sum()) - self.unsearchable
 
     def require_k(self, k: int) -> int:
-        """``k``, checked against the index.
-
-        Raises:
-            ConfigError: below 1, or more than there are blocks.
-        """
+        """Check ``k`` against the index. Raises ConfigError: below 1, or more than there are blocks."""
         blocks = self.searchable
         if not 1 <= k <= blocks:
             raise ConfigError(f"k = {k}, and the index holds {blocks} blocks", path=self.paths.index, cure=f"Give a k of 1 to {blocks}.")
@@ -289,11 +236,7 @@ class OpenRun:
 
     @torch.inference_mode()
     def search_all(self, texts: Sequence[str], k: int) -> list[tuple[Hit, ...]]:
-        """The k nearest blocks of each text, best first.
-
-        Raises:
-            ConfigError: as for ``require_k``.
-        """
+        """The k nearest blocks of each text, best first. Raises ConfigError: as for ``require_k``."""
         self.require_k(k)
         store = self.inputs.store
         found = self.source.direct(texts, store.tokenizer.encode(list(texts)), k)
@@ -304,14 +247,10 @@ class OpenRun:
 
     @torch.inference_mode()
     def explain_search(self, text: str, k: int) -> list[dict[str, Any]]:
-        """The k nearest blocks of a text, best first: the fields of ``Hit``, and what each search says of the block.
+        """The k nearest blocks of a text, best first: the fields of ``Hit``, and rank and score in each search.
 
-        "rank" counts from 1. "dense" and "sparse" hold rank and score in that search; the rank is None where it did not propose the block,
-        and "sparse" is None where the run searches by embeddings alone. "total" is what the blocks are ordered
-        by.
-
-        Raises:
-            ConfigError: as for ``require_k``.
+        "rank" counts from 1. "dense" and "sparse" hold rank and score in that search; the rank is None if it did not propose the block, and
+        "sparse" is None if the run searches by embeddings alone. "total" orders the blocks. Raises ConfigError: as for ``require_k``.
         """
         self.require_k(k)
         found = self.source.direct([text], self.inputs.store.tokenizer.encode([text]), k)
@@ -330,24 +269,14 @@ class OpenRun:
         return explained
 
     def explain(self, text: str, *, targets: Sequence[str] = (), k: int = 8, exclude_documents: Sequence[str] = ()) -> Explanation:
-        """Which documents help to fill each ``[MASK]`` of a sentence; see :func:`realm.answering.explain.explain`.
-
-        Where one reader points before and after questions, it is the one that answers; otherwise the encoder of pre-training.
-        """
+        """Effect of documents on each ``[MASK]`` (see :func:`realm.answering.explain.explain`), by the pointing reader if there is one."""
         model = self.tuned if self.tuned is not None and self.networks.pointing else self.networks.pretrained
         return explain(
-            model,
-            self.generation,
-            self.inputs,
-            text,
-            targets=targets,
-            k=k,
-            exclude_documents=exclude_documents,
-            hybrid=self.hybrid,
+            model, self.generation, self.inputs, text, targets=targets, k=k, exclude_documents=exclude_documents, hybrid=self.hybrid
         )
 
     def with_added(self, progress: Any = None) -> tuple["OpenRun", int]:
-        """The run as it is now, with blocks added to the corpus embedded by its own document embedder; and how many those were."""
+        """The run as it is now, with added blocks embedded by its own document embedder, and their number."""
         inputs = BlockInputs(self.inputs.store.newest(), self.inputs.featurizer)
         options = EmbedOptions(bf16=self.recipe.run.bf16).lasting(self.generation.embedder)
         generation, count = add_difference(self.generation, self.paths, inputs, progress, options=options)

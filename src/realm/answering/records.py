@@ -1,6 +1,6 @@
-"""The records of answers, searches and documents: the Python API returns them, the server and ``--json`` write them, the client reads them.
+"""Records of answers, searches and documents, shared by the Python API, the server, ``--json`` and the client.
 
-A record as JSON has the names of its fields; tuples are lists there, and numbers that are not finite are null. Standard library only.
+As JSON a record has the names of its fields, lists for tuples, and null for numbers that are not finite. Standard library only.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,18 +13,18 @@ class Record:
     """Base of all records: a frozen dataclass that becomes JSON and is read from it."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the record as JSON's own types."""
+        """Convert the record to JSON's own types."""
         return {name: plain(value) for name, value in vars(self).items()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Read a record; fields that this version does not know are left out."""
+        """Read a record; unknown fields are left out."""
         kinds = _kinds(cls)  # type: ignore[arg-type]  # a class is hashable
         return cls(**{name: _read(kinds[name], value) for name, value in values.items() if name in kinds})
 
 
 def plain(value: Any) -> Any:
-    """Return a record, or a list or dictionary of records, as JSON's own types."""
+    """Convert a record, or a list or dictionary of records, to JSON's own types."""
     if isinstance(value, Record):
         return value.to_dict()
     if isinstance(value, list | tuple):
@@ -38,7 +38,7 @@ def _kinds(record: type[Record]) -> dict[str, Any]:
 
 
 def _read(kind: Any, value: Any) -> Any:
-    """``value`` as the type that an annotation says: a record, a tuple or list of them, or what JSON has anyway."""
+    """Convert ``value`` to an annotated type: a record, a tuple or list of them, or JSON's own."""
     if isinstance(kind, type) and issubclass(kind, Record):
         return kind.from_dict(value)
     if (origin := get_origin(kind)) in (list, tuple):
@@ -48,7 +48,7 @@ def _read(kind: Any, value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Versions(Record):
-    """The versions of parameters, index and corpus that computed a response."""
+    """Versions of parameters, index and corpus behind a response."""
 
     params: int
     index: int
@@ -59,10 +59,9 @@ class Versions(Record):
 class Evidence(Record):
     """A block that was read, with its relevance and the best answer in it.
 
-    ``start`` and ``end`` are code-point offsets of ``answer`` in ``text``; ``doc_start`` is the offset of ``text`` in its document.
-    ``p_z`` is the softmax of relevance over the blocks read; ``p_span`` the probability of the block's best span among all spans.
-    ``path``, if a link led to this block: the titles (or ids) of the page that search found and of this one.
-    ``media``: the picture that the block is of (``corpus.pictures``), empty of a text.
+    ``start`` and ``end`` are code-point offsets of ``answer`` in ``text``, ``doc_start`` that of ``text`` in its document. ``p_z`` is the
+    softmax of relevance over the blocks read, ``p_span`` the probability of the block's best span among all spans. ``path`` has the titles
+    (or ids) of the page found and of this one if a link led here; ``media`` is the block's picture (``corpus.pictures``), empty for text.
     """
 
     doc_id: str
@@ -81,13 +80,12 @@ class Evidence(Record):
 
 @dataclass(frozen=True)
 class Answer(Record):
-    """An answer, spelled as in the documents.
+    """An answer, spelled as in the documents, with its ``evidence`` ordered by relevance.
 
-    ``p`` is the probability of all spans with the same normalised string, p(y|x) = sum over z of p(z|x) p(y|z,x). A pointer gives part
-    of the probability to "not here"; other readers divide it among spans only. ``evidence`` is ordered by relevance.
-    ``confidence`` is the probability that the answer is right, calibrated on dev questions; None without calibration.
-    ``timings_ms`` are "embed", "search" (tokenising included) and "read", each the question's share of its batch.
-    ``abstained``: the confidence is below the threshold; ``answer`` is then the best guess.
+    ``p`` is the probability of all spans with the same normalised string, p(y|x) = sum over z of p(z|x) p(y|z,x). A pointer gives part of
+    the probability to "not here"; other readers divide it among spans only. ``confidence`` is the calibrated probability that the answer is
+    right; None without calibration. ``timings_ms`` are "embed", "search" (with tokenising) and "read", each the question's share of its
+    batch. If it ``abstained``, ``answer`` is the best guess.
     """
 
     question: str
@@ -105,20 +103,20 @@ class Answer(Record):
         return self.p if self.confidence is None else self.confidence
 
     def abstaining(self, below: float) -> "Answer":
-        """Return this answer, marked as abstained if its ``sureness`` is below a threshold."""
+        """Mark this answer as abstained if its ``sureness`` is below a threshold."""
         return replace(self, abstained=self.sureness < below)
 
     def along(self, paths: Sequence[tuple[str, ...]]) -> "Answer":
-        """Return this answer with the path to each of its evidence; without any where ``paths`` is empty."""
+        """Add the path to each evidence; nothing if ``paths`` is empty."""
         led = [replace(evidence, path=path) for evidence, path in zip(self.evidence, paths, strict=False)]
         return replace(self, evidence=tuple(led)) if led else self
 
 
 @dataclass(frozen=True)
 class Hit(Record):
-    """A block that search found; ``score`` is the inner product of the embeddings, also if other scores order the blocks.
+    """A block found by search; ``score`` is the inner product of the embeddings, even if other scores order the blocks.
 
-    ``media``: the picture that the block is of, empty of a text.
+    ``media`` is the block's picture, empty for text.
     """
 
     doc_id: str
@@ -131,7 +129,7 @@ class Hit(Record):
 
 @dataclass(frozen=True)
 class Prediction(Record):
-    """A filling of the masks, and its joint probability. Spans of several masks stand in order, joined by " | "."""
+    """A filling of the masks, and its joint probability. Spans of several masks are joined by " | "."""
 
     text: str
     p: float
@@ -139,10 +137,10 @@ class Prediction(Record):
 
 @dataclass(frozen=True)
 class DocumentEffect(Record):
-    """One document read with the sentence: how relevant it is, how likely it makes the target, how training would move its score.
+    """Effect of one document on a masked sentence; as JSON, null stands for numbers that are not finite.
 
-    ``r`` is the gradient of log p(y|x) by f(x,z) (REALM, section 3.3), ``utility`` log p(y|z,x) - log p(y|null,x) (equation 3), None
-    where the null document was not read. As JSON both are null where they are not finite.
+    ``r`` is the gradient of log p(y|x) by f(x,z) (REALM, section 3.3), ``utility`` log p(y|z,x) - log p(y|null,x) (equation 3), None if the
+    null document was not read.
     """
 
     block_id: int
@@ -157,10 +155,10 @@ class DocumentEffect(Record):
 
 @dataclass(frozen=True)
 class Explanation(Record):
-    """One masked sentence explained. ``p_y`` is the sum over ``candidates`` of p_z * p_y_given_z; candidate 0 is the null document.
+    """One masked sentence explained: ``p_y`` is the sum over ``candidates``, the null document first, of p_z * p_y_given_z.
 
-    ``targets`` are the spans explained, one for each [MASK]: the caller's, or the most probable ones. ``excluded`` are the blocks that
-    could not be retrieved. ``predictions`` are the best strings for the same masked input, or over all lengths when no target was given.
+    ``targets`` are the explained spans, one for each [MASK]: the caller's, or the most probable ones. ``excluded`` blocks were not
+    retrieved. ``predictions`` are the best strings for the same masked input, or for all lengths if no target was given.
     """
 
     text: str
@@ -197,7 +195,7 @@ class ExplainResponse(Explanation):
 
 @dataclass(frozen=True)
 class EmbeddingsResponse(Record):
-    """Vectors in the order of the texts; truncated: the text is longer than the model reads."""
+    """Vectors in the order of the texts; truncated: the text exceeds the model's input."""
 
     side: Literal["question", "document"]
     dim: int
@@ -208,7 +206,7 @@ class EmbeddingsResponse(Record):
 
 @dataclass(frozen=True)
 class StoredDocument(Record):
-    """How many blocks a document has now. 0: other documents already hold all of its blocks, so nothing was stored."""
+    """Number of blocks of a document. 0: other documents already have all of its blocks, so nothing was stored."""
 
     id: str
     blocks: int
@@ -232,7 +230,7 @@ class RemoveResponse(Record):
 
 @dataclass(frozen=True)
 class DocumentBlock(Record):
-    """A block of a document; ``start`` is the offset of ``text`` in it, as ``doc_start`` of an evidence; ``media`` the picture it is of."""
+    """A block of a document; ``start`` is the offset of ``text`` in it, ``media`` its picture."""
 
     block_id: int
     text: str
@@ -260,7 +258,7 @@ class ListedDocument(Record):
 
 @dataclass(frozen=True)
 class ListResponse(Record):
-    """A page of the documents in the order in which they came; ``next`` is the ``start`` of the next page."""
+    """A page of the documents in order of arrival; ``next`` is the ``start`` of the next page."""
 
     documents: list[ListedDocument]
     total: int
@@ -270,10 +268,7 @@ class ListResponse(Record):
 
 @dataclass(frozen=True)
 class RunStage(Record):
-    """A stage of training: its facts, [step, value] points of every column, and the charts to draw.
-
-    ``charts`` are as ``realm.report.pictures.Picture``: caption, lines, unit, zero, machinery.
-    """
+    """A stage of training: its facts, [step, value] points of every column, and charts as in ``realm.report.pictures.Picture``."""
 
     name: str
     title: str
@@ -295,24 +290,16 @@ class RunExample(Record):
 
 @dataclass(frozen=True)
 class RunResponse(Record):
-    """The run that is served.
-
-    Attributes:
-        reader: whether the run has a reader; without one, only search works.
-        without_questions: whether the reader was trained on documents alone, without questions.
-        abstain_below: measured confidence threshold below which the run abstains; 0 if none was measured.
-        corpus: documents, blocks, unsearchable.
-        index: generation, step, blocks, dim.
-    """
+    """The run that is served."""
 
     run: str
     realm: str
-    reader: bool
-    without_questions: bool
-    abstain_below: float
+    reader: bool  # False: only search works
+    without_questions: bool  # the reader was trained on documents alone
+    abstain_below: float  # measured confidence threshold; 0: not measured
     versions: Versions
-    corpus: dict[str, int]
-    index: dict[str, Any]
+    corpus: dict[str, int]  # documents, blocks, unsearchable
+    index: dict[str, Any]  # generation, step, blocks, dim
     limits: dict[str, float]
     examples: list[RunExample]
     stages: list[RunStage]

@@ -1,6 +1,4 @@
-"""What is fitted on dev after training: what makes a confidence of an answer's p, with what abstaining buys, and the weight of sparse
-against dense search.
-"""
+"""Fits on dev after training: the confidence of answers with the abstention threshold, and the weight of sparse against dense search."""
 
 from collections.abc import Sequence as SequenceOf
 from dataclasses import asdict
@@ -9,34 +7,28 @@ from typing import Any
 
 import numpy as np
 
-from realm.answering.answerer import LEAST, Answerer, Confidence, logit
+from realm.answering.answerer import MIN_PROBABILITY, Answerer, Confidence, logit
 from realm.answering.records import Answer
 from realm.evaluation.measures import Relevance, is_correct
 from realm.models.types import Question
-from realm.search.candidates import EVEN, HybridCandidates
+from realm.search.candidates import DEFAULT_BM25_WEIGHT, HybridCandidates
 
-SLOPES = np.logspace(-1.5, 1, 101)
-"""From 1/32, where an answer's confidence hardly depends on its p any more, to 10."""
-NEWTON = 50
-"""Steps, of which a few are enough."""
-BINS = 10
+SLOPES = np.logspace(-1.5, 1, 101)  # from 1/32, at which confidence hardly depends on p, to 10
+NEWTON_STEPS = 50  # steps, of which a few are enough
+CALIBRATION_BINS = 10
 COVERAGES = tuple(round(0.05 * n, 2) for n in range(1, 21))
-COST = 0.1
-"""Share of the right answers that abstaining may cost."""
-LEAST_RIGHT = 20
-"""Right answers from which on their share is told."""
-WEIGHTS = tuple(sorted((2 ** (n / 2) for n in range(-4, 5)), key=lambda weight: abs(log(weight))))
+ABSTENTION_COST = 0.1  # share of the right answers that abstaining may cost
+MIN_RIGHT_ANSWERS = 20  # right answers that a threshold needs
+BM25_WEIGHTS = tuple(sorted((2 ** (n / 2) for n in range(-4, 5)), key=lambda weight: abs(log(weight))))
 """Of sparse against dense search, from 1/4 to 4, the most even first."""
-WEIGHT_DEPTH = 5
-"""Blocks among which an answer is looked for when a weight is fitted: as many as are read."""
+WEIGHT_DEPTH = 5  # blocks among which an answer counts when a weight is fitted: as many as are read
 
 
 def calibrate(answerer: Answerer, dev: SequenceOf[Question], read: int) -> dict[str, Any]:
-    """What makes the confidence of an answer the share of right ones, on dev questions.
+    """Fit the confidence of answers on dev questions, and measure it.
 
-    Returns:
-        {"slope", "bias", "abstain_below", "calibration": {"n", "nll", "nll_before", "error", "error_before"}}: negative log-likelihood of
-        right and wrong, and expected calibration error, of the confidence and of p; see :func:`threshold` for the third.
+    Returns {"slope", "bias", "abstain_below", "calibration": {"n", "nll", "nll_before", "error", "error_before"}}: negative log-likelihood
+    of right and wrong, and expected calibration error, of the confidence and of p; see :func:`threshold` for the third.
     """
     answers = answerer.answer([question.text for question in dev], k=read)
     hits = [is_correct(answer.answer, question) for answer, question in zip(answers, dev, strict=True)]
@@ -54,10 +46,9 @@ def calibrate(answerer: Answerer, dev: SequenceOf[Question], read: int) -> dict[
 
 
 def fit_confidence(p: SequenceOf[float], hits: SequenceOf[bool]) -> Confidence:
-    """Slope and bias under which it is likeliest that just these of n answers are right.
+    """Most likely slope and bias given p and correctness of n answers.
 
-    Standard normal priors on the bias and the logarithm of the slope keep a handful of answers, or answers that are all right, from saying
-    that every answer is.
+    Standard normal priors on the bias and the logarithm of the slope keep a handful of answers, or only right ones, from certainty.
     """
     x, right = np.array([logit(value) for value in p]), np.asarray(hits, np.float64)
     fits = [(slope, _bias(slope * x, right)) for slope in SLOPES.tolist()]
@@ -73,7 +64,7 @@ def fit_confidence(p: SequenceOf[float], hits: SequenceOf[bool]) -> Confidence:
 def _bias(z: np.ndarray, right: np.ndarray) -> float:
     """The likeliest addition to the log-odds z [n], by Newton's method: the loss is convex, steps are bounded."""
     bias = 0.0
-    for _ in range(NEWTON):
+    for _ in range(NEWTON_STEPS):
         p = 1.0 / (1.0 + np.exp(-(z + bias)))
         step = float(((p - right).sum() + bias) / ((p * (1.0 - p)).sum() + 1.0))
         bias -= min(max(step, -1.0), 1.0)
@@ -81,32 +72,28 @@ def _bias(z: np.ndarray, right: np.ndarray) -> float:
 
 
 def threshold(confidence: SequenceOf[float], hits: SequenceOf[bool]) -> float:
-    """The confidence below which a share ``COST`` of the right answers lies; 0 where there are too few of them to tell.
+    """Confidence with a share ``ABSTENTION_COST`` of the right answers below it; 0 if there are too few of them.
 
-    What documents do not answer is mostly below it: no question without an answer is needed to find it.
+    Most unanswerable questions are below it: no question without an answer is needed to find it.
     """
     right = sorted(p for p, hit in zip(confidence, hits, strict=True) if hit)
-    return right[int(COST * len(right))] if len(right) >= LEAST_RIGHT else 0.0
+    return right[int(ABSTENTION_COST * len(right))] if len(right) >= MIN_RIGHT_ANSWERS else 0.0
 
 
 def fit_weight(source: HybridCandidates, relevance: Relevance, dev: SequenceOf[Question]) -> dict[str, Any]:
-    """The weight of sparse search at which most dev questions find an answer among the best five blocks; of equal ones the most even.
-
-    Returns:
-        {"retrieval_weight", "weight_fit": {"n", "recall", "recall_even"}}: recall at 5 with that weight, and with 1.
-    """
-    recall = hits_by_weight(source, relevance, dev, WEIGHTS).mean(1).tolist()
+    """Fit BM25's weight by recall of answers among five blocks: {"retrieval_weight", "weight_fit": {"n", "recall", "recall_even"}}."""
+    recall = hits_by_weight(source, relevance, dev, BM25_WEIGHTS).mean(1).tolist()
     best = int(np.argmax(recall))
     return {
-        "retrieval_weight": WEIGHTS[best],
-        "weight_fit": {"n": len(dev), "recall": recall[best], "recall_even": recall[WEIGHTS.index(EVEN)]},
+        "retrieval_weight": BM25_WEIGHTS[best],
+        "weight_fit": {"n": len(dev), "recall": recall[best], "recall_even": recall[BM25_WEIGHTS.index(DEFAULT_BM25_WEIGHT)]},
     }
 
 
 def hits_by_weight(
     source: HybridCandidates, relevance: Relevance, questions: SequenceOf[Question], weights: SequenceOf[float]
 ) -> np.ndarray:
-    """Whether each question finds an answer among its best ``WEIGHT_DEPTH`` blocks at each of w weights, bool [w, n]."""
+    """Hits of an answer among each question's best ``WEIGHT_DEPTH`` blocks at each of w weights, bool [w, n]."""
     source.eval()
     texts = [question.text for question in questions]
     rows = source.rows_by_weight(texts, relevance.store.tokenizer.encode(texts), weights, WEIGHT_DEPTH)
@@ -115,24 +102,23 @@ def hits_by_weight(
 
 def log_loss(confidence: SequenceOf[float], hits: SequenceOf[bool]) -> float:
     """Mean negative log-likelihood of "right" and "wrong" under n confidences."""
-    p, right = np.clip(np.asarray(confidence, np.float64), LEAST, 1 - LEAST), np.asarray(hits, np.float64)
+    p, right = np.clip(np.asarray(confidence, np.float64), MIN_PROBABILITY, 1 - MIN_PROBABILITY), np.asarray(hits, np.float64)
     return float(-(right * np.log(p) + (1 - right) * np.log(1 - p)).mean())
 
 
 def calibration_error(confidence: SequenceOf[float], hits: SequenceOf[bool]) -> float:
     """Expected calibration error: |share of right answers - mean confidence| over ten bins of confidence, weighted by their answers."""
     p, right = np.asarray(confidence, np.float64), np.asarray(hits, np.float64)
-    bins = np.minimum((p * BINS).astype(np.int64), BINS - 1)
-    gaps = [abs(right[bins == b].sum() - p[bins == b].sum()) for b in range(BINS)]
+    bins = np.minimum((p * CALIBRATION_BINS).astype(np.int64), CALIBRATION_BINS - 1)
+    gaps = [abs(right[bins == b].sum() - p[bins == b].sum()) for b in range(CALIBRATION_BINS)]
     return float(sum(gaps) / max(1, len(p)))
 
 
 def risk_coverage(confidence: SequenceOf[float], hits: SequenceOf[bool]) -> dict[str, Any]:
-    """What abstaining buys: the share of wrong answers among the most confident ones.
+    """Risk against coverage: the share of wrong answers among the most confident ones.
 
-    Returns:
-        {"curve": [[coverage, risk, threshold]], "area"}: at each of 20 coverages the risk of the answers kept and the confidence of the
-        least confident of them; the area under the whole curve, smaller is better. Equal confidences are kept in the order given.
+    Returns {"curve": [[coverage, risk, threshold]], "area"}: at each of 20 coverages the risk of the kept answers and their least
+    confidence; the area under the whole curve, smaller is better. Ties keep the order given.
     """
     order = np.argsort(-np.asarray(confidence, np.float64), kind="stable")
     wrong = 1.0 - np.asarray(hits, np.float64)[order]
@@ -143,6 +129,6 @@ def risk_coverage(confidence: SequenceOf[float], hits: SequenceOf[bool]) -> dict
 
 
 def confidence_facts(answers: SequenceOf[Answer], hits: SequenceOf[bool]) -> dict[str, Any]:
-    """What an evaluation says of the answers' confidence, p where nothing was calibrated: {"calibration_error", "risk_coverage"}."""
+    """Calibration of the answers' confidence, or p: {"calibration_error", "risk_coverage"}."""
     confidence = [answer.sureness for answer in answers]
     return {"calibration_error": calibration_error(confidence, hits), "risk_coverage": risk_coverage(confidence, hits)}

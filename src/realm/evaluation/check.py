@@ -1,4 +1,4 @@
-"""Whether a question file fits a corpus: how many answers occur in it, how long they are, which gold documents exist."""
+"""Fit of a question file to a corpus: answers found, their lengths, and gold documents."""
 
 from collections import Counter
 from pathlib import Path
@@ -27,16 +27,10 @@ def check_question_file(
     query_length: int = 64,
     counting: Counting | None = None,
 ) -> dict[str, Any]:
-    """The ``data check --json`` object.
+    """Facts of a question file, and of its fit to a ``corpus``: the ``data check --json`` object.
 
-    Args:
-        corpus: also say how they fit this corpus.
-        max_span: longest answer, in wordpieces, that a reader can mark.
-        query_length: wordpieces of a question that an encoder reads, special tokens counted.
-
-    Raises:
-        DataError: a malformed question, or an answer that no block can hold; file and line are named.
-        CorpusError: no usable corpus.
+    A reader marks at most ``max_span`` wordpieces; ``query_length`` counts special tokens. Raises DataError: a malformed question, or an
+    answer too long for a block; file and line are named. Raises CorpusError: no usable corpus.
     """
     file = read_questions(path, options)
     facts = _alone(file)
@@ -90,13 +84,13 @@ def _against(store: BlockStore, questions: list[Question], max_span: int, query_
 
 
 def _answerable(spans: Spans, live: np.ndarray, max_span: int) -> bool:
-    """Whether a live block holds an answer of at most so many wordpieces that can be marked."""
+    """True if a live block has a markable answer of at most ``max_span`` wordpieces."""
     table = spans.table[live[spans.table[:, 0]]]
     return bool(((table[:, 1] >= 0) & (table[:, 2] - table[:, 1] <= max_span)).any())
 
 
 def require_readable(path: Path, store: BlockStore, file: QuestionFile | None = None) -> None:
-    """Every question has an answer that fits into a block. Raises DataError: naming file and line of the first that has none."""
+    """Require an answer of every question that fits into a block. Raises DataError, with file and line of the first without one."""
     room = store.manifest.block_length - 3
     file = file or read_questions(path)
     for question, line in zip(file.questions, file.lines, strict=True):

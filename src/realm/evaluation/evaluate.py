@@ -1,7 +1,4 @@
-"""Evaluation of a stage: recall of the retriever before and after fine-tuning, exact match of the answers, their confidence.
-
-In batches, question by question the same whatever their size.
-"""
+"""Evaluation of a stage: recall of the retriever, exact match of the answers, their confidence; independent of the batch size."""
 
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
@@ -23,34 +20,27 @@ SEARCH_BATCH = 64
 
 @dataclass(frozen=True)
 class Ranking:
-    """What a source found for one question.
-
-    Attributes:
-        rows: int64 [k], best first, NO_ROW where there is none.
-        scores: float32 [k].
-        by_answer: bool [k], True where the block holds an answer.
-        by_gold: bool [k], True where it belongs to a positive document; None if the question names none.
-    """
+    """Blocks found for one question."""
 
     question: Question
-    rows: np.ndarray
-    scores: np.ndarray
-    by_answer: np.ndarray
-    by_gold: np.ndarray | None
+    rows: np.ndarray  # int64 [k], best first, NO_ROW if missing
+    scores: np.ndarray  # float32 [k]
+    by_answer: np.ndarray  # bool [k], the block holds an answer
+    by_gold: np.ndarray | None  # bool [k], the block belongs to a positive document; None if the question names none
 
 
 @dataclass(frozen=True)
 class JudgedAnswer:
-    """One answer and its scores; ``oracle``: a block that was read holds an answer; ``f1`` is None for regex questions."""
+    """One answer and its scores."""
 
     question: Question
     answer: Answer
     correct: bool
-    f1: float | None
-    oracle: bool
+    f1: float | None  # None for regex questions
+    oracle: bool  # a block that was read holds an answer
 
     def to_dict(self) -> dict[str, Any]:
-        """What pages show of it: the fields of ``Answer``, but for its times, "correct", and the "accepted" answers."""
+        """Fields of ``Answer`` without timings, with "correct" and the "accepted" answers."""
         answer = {name: value for name, value in self.answer.to_dict().items() if name != "timings_ms"}
         return {**answer, "correct": self.correct, "accepted": list(self.question.answers)}
 
@@ -65,7 +55,7 @@ def rank(
     batch: int = SEARCH_BATCH,
     counting: Counting | None = None,
 ) -> list[Ranking]:
-    """The best ``depth`` blocks of each question, in the order of the questions, with what in them is relevant."""
+    """The best ``depth`` blocks of each question, in the order of the questions, with their relevance."""
     source.eval()
     rankings: list[Ranking] = []
     for at in range(0, len(questions), batch):
@@ -104,10 +94,7 @@ def answer_all(
 
 
 def ranking_summary(rankings: SequenceOf[Ranking], depths: SequenceOf[int]) -> dict[str, Any]:
-    """Recall by answer and by gold document at each depth, with intervals.
-
-    Gold recall is over questions that name positive documents; None when none does.
-    """
+    """Recall by answer, and by gold document over questions that name one, at each depth, with intervals."""
     by_answer = [ranking.by_answer for ranking in rankings]
     by_gold = [ranking.by_gold for ranking in rankings if ranking.by_gold is not None]
     return {
@@ -119,10 +106,9 @@ def ranking_summary(rankings: SequenceOf[Ranking], depths: SequenceOf[int]) -> d
 
 
 def reading_summary(readings: SequenceOf[JudgedAnswer]) -> dict[str, Any]:
-    """Exact match and F1 with their bootstrap intervals, exact match of the regex questions alone, the reader oracle, and what the
-    confidence tells about the answers.
+    """Exact match and F1 with bootstrap intervals, exact match of regex questions, the reader oracle, and calibration.
 
-    ``f1`` is over questions with string answers, ``regex_em`` over the others; None when there are none.
+    ``f1`` is over questions with string answers, ``regex_em`` over the others; None if there are none.
     """
     hits = [reading.correct for reading in readings]
     answers = [reading.answer for reading in readings]
@@ -141,7 +127,7 @@ def reading_summary(readings: SequenceOf[JudgedAnswer]) -> dict[str, Any]:
 
 
 def selective_facts(readings: SequenceOf[JudgedAnswer]) -> dict[str, Any]:
-    """{"coverage", "selective_em"}: the share of questions whose answer did not abstain, and exact match over these; None where all did."""
+    """{"coverage", "selective_em"}: share of answers not abstained, and their exact match; None if all are."""
     kept = [reading.correct for reading in readings if not reading.answer.abstained]
     return {"coverage": len(kept) / len(readings), "selective_em": sum(kept) / len(kept) if kept else None}
 
@@ -149,12 +135,12 @@ def selective_facts(readings: SequenceOf[JudgedAnswer]) -> dict[str, Any]:
 def evaluate_retrieval(
     source: Source, relevance: Relevance, questions: SequenceOf[Question], depths: SequenceOf[int], counting: Counting | None = None
 ) -> dict[str, Any]:
-    """The summary of what a source finds."""
+    """Summary of a source's rankings."""
     return ranking_summary(rank(source, relevance, questions, max(depths), counting=counting), depths)
 
 
 def evaluate_answers(
     answerer: Answerer, relevance: Relevance, questions: SequenceOf[Question], read: int, counting: Counting | None = None
 ) -> dict[str, Any]:
-    """The summary of answers from the best ``read`` blocks."""
+    """Summary of answers from the best ``read`` blocks."""
     return reading_summary(answer_all(answerer, relevance, questions, read, counting=counting))

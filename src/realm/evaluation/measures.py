@@ -15,13 +15,12 @@ from realm.text.matching.patterns import PatternSearch
 from realm.text.matching.scoring import scoring_of
 
 BOOTSTRAPS = 1000
-_DRAWN_AT_ONCE = 10_000_000
-WORDS_KEPT = 2**14
-"""Blocks whose normalised words are kept, some 30 MB: what is found for one question is found for others, too."""
+_DRAWS_PER_CHUNK = 10_000_000
+CACHED_BLOCKS = 2**14  # blocks with cached normalised words, some 30 MB: questions share blocks
 
 
 def is_correct(prediction: str, question: Question) -> bool:
-    """Exact match as the official script of the question's language defines it; regex answers match at the start of the raw prediction."""
+    """Exact match by the official script of the question's language; regex answers match at the start of the raw prediction."""
     if question.answer_type == "regex":
         return regex_match(prediction, question.answers)
     return scoring_of(question.text).exact_match(prediction, question.answers)
@@ -33,15 +32,15 @@ def exact_match_share(answers: SequenceOf[Answer], questions: SequenceOf[Questio
 
 
 def f1_of(prediction: str, question: Question) -> float | None:
-    """F1 as the official script of the question's language counts it; None for regex questions, which have no reference to count."""
+    """F1 by the official script of the question's language; None for regex questions, which have no reference to count."""
     return scoring_of(question.text).f1(prediction, question.answers) if question.answer_type == "string" else None
 
 
 def bootstrap_interval(values: SequenceOf[float], seed: int = 0) -> tuple[float, float]:
-    """95 % percentile bootstrap interval of a mean, or of a share where the values are hits and misses."""
+    """95 % percentile bootstrap interval of a mean, or of a share if the values are hits and misses."""
     sample = np.asarray(values, np.float64)
     rng = generator("bootstrap", seed)
-    at_once = max(1, min(BOOTSTRAPS, _DRAWN_AT_ONCE // len(sample)))
+    at_once = max(1, min(BOOTSTRAPS, _DRAWS_PER_CHUNK // len(sample)))
     counts = [min(at_once, BOOTSTRAPS - done) for done in range(0, BOOTSTRAPS, at_once)]
     means = np.concatenate([sample[rng.integers(len(sample), size=(count, len(sample)))].mean(1) for count in counts])
     low, high = np.percentile(means, [2.5, 97.5])
@@ -49,22 +48,19 @@ def bootstrap_interval(values: SequenceOf[float], seed: int = 0) -> tuple[float,
 
 
 class Relevance:
-    """Which rows answer a question: by answer anywhere in the block, and by gold document.
+    """Relevance of rows to a question: by an answer anywhere in the block, and by gold document.
 
-    Args:
-        store: the corpus.
-
-    A block holds a string answer where its normalised words occur in a row. Regex answers are searched in its text, and a pattern that
-    exceeds its time twice is not tried again (``patterns`` knows which).
+    A string answer counts if its normalised words occur in a row. Regex answers are searched in the text, and a pattern that exceeds its
+    time twice is not tried again (see ``patterns``).
     """
 
     def __init__(self, store: BlockStore):
         self.store = store
         self.patterns = PatternSearch()
-        self._words = lru_cache(WORDS_KEPT)(lambda row: padded_parts(store.block(row).text))
+        self._words = lru_cache(CACHED_BLOCKS)(lambda row: padded_parts(store.block(row).text))
 
     def by_answer(self, question: Question, rows: np.ndarray) -> np.ndarray:
-        """[k] True where the row's block holds an answer."""
+        """[k] True if the row's block holds an answer."""
         if question.answer_type == "regex":
             found = [row >= 0 and self.patterns.found(self.store.block(row).text, question.answers) for row in rows.tolist()]
         else:
@@ -73,21 +69,17 @@ class Relevance:
         return np.array(found, np.bool_)
 
     def by_gold(self, question: Question, rows: np.ndarray) -> np.ndarray:
-        """[k] True where the row belongs to one of the question's positive documents."""
-        return np.isin(rows, self.gold_rows(question))
+        """[k] True if the row belongs to one of the question's positive documents."""
+        return np.isin(rows, gold_rows(self.store, question))
 
     def language(self, question: Question) -> str:
-        """The language of the question's first positive document that the corpus has; else of the question, which is shorter to tell by."""
-        gold = self.gold_rows(question)
+        """Language of the question's first positive document in the corpus; else of the question, which is shorter to tell by."""
+        gold = gold_rows(self.store, question)
         return self.store.language(int(gold[0])) if len(gold) else language_of(question.text)
-
-    def gold_rows(self, question: Question) -> np.ndarray:
-        """Rows of the question's positive documents that the corpus has, int64 [n]."""
-        return gold_rows(self.store, question)
 
 
 def gold_rows(store: BlockStore, question: Question) -> np.ndarray:
-    """Rows of the question's positive documents that the corpus has, int64 [n]."""
+    """Rows of the question's positive documents in the corpus, int64 [n]."""
     gold = [store.rows_of_document(document) for document in question.positive_ids]
     return np.concatenate(gold).astype(np.int64) if gold else np.empty(0, np.int64)
 

@@ -1,4 +1,4 @@
-"""Places of answers as wordpieces of blocks, and what finds and measures them."""
+"""Places of answers as wordpieces of blocks."""
 
 from collections.abc import Iterator, Mapping, Sequence as SequenceOf
 from functools import cached_property
@@ -8,16 +8,14 @@ import numpy as np
 from realm.documents.store.blocks import BlockStore
 from realm.models.types import Question
 
-NO_SPAN = (-1, -1)
-"""Stands for a row that holds an answer of which no wordpieces can be marked."""
+NO_SPAN = (-1, -1)  # a row with an answer of which no wordpieces can be marked
 Span = tuple[int, int]
 
 
 class Spans(Mapping[int, list[Span]]):
-    """Row -> (start, end) wordpieces of its body that are an answer. A row without any holds an answer that ends inside of wordpieces.
+    """Row -> (start, end) wordpieces of its body that are an answer; none for an answer that ends inside wordpieces.
 
-    Args:
-        table: int32 [n, 3] of row, start and end, ascending, each once; start and end are ``NO_SPAN`` where a row has nothing to mark.
+    ``table`` is int32 [n, 3] of row, start and end, ascending, each once; start and end are ``NO_SPAN`` in a row with nothing to mark.
     """
 
     def __init__(self, table: np.ndarray):
@@ -50,22 +48,18 @@ class Spans(Mapping[int, list[Span]]):
 
     @cached_property
     def _index(self) -> tuple[np.ndarray, np.ndarray]:
-        """Rows, and where the places of each begin in the table, with the table's end behind the last."""
+        """Rows, and the starts of their places in the table, with the table's end behind the last."""
         rows, starts = np.unique(self.table[:, 0], return_index=True)
         return rows, np.append(starts, len(self.table))
 
 
-PORTION = 65_536
-"""Blocks that an inverted list holds while a whole corpus is searched."""
+PORTION_BLOCKS = 65_536  # blocks of an inverted list while a whole corpus is searched
 
 
 class InvertedList:
-    """Finds runs of ids in many texts made of ids, through one inverted list (about 20 bytes an id while it is made).
+    """Runs of ids in many texts of ids, through one inverted list (about 20 bytes an id while it is made).
 
-    Args:
-        ids: unsigned [t], of n texts, one after the other.
-        starts: int64 [n + 1]: ``ids[starts[i]:starts[i + 1]]`` are those of text i.
-        size: ids are below it.
+    ``ids`` unsigned [t], below ``size``, are those of n texts, one after the other; text i has ``ids[starts[i]:starts[i + 1]]``.
     """
 
     def __init__(self, ids: np.ndarray, starts: np.ndarray, size: int):
@@ -74,7 +68,7 @@ class InvertedList:
         self._from = np.concatenate([[0], np.cumsum(np.bincount(ids, minlength=size))])
 
     def occurrences(self, run: SequenceOf[int]) -> tuple[np.ndarray, np.ndarray]:
-        """Texts in which ``run`` stands, and where it begins among all ids, both int64 [n], ascending."""
+        """Texts with ``run``, and its starts among all ids, both int64 [n], ascending."""
         if not run or max(run) >= len(self._from) - 1:
             return np.empty(0, np.int64), np.empty(0, np.int64)
         counts = [int(self._from[i + 1] - self._from[i]) for i in run]
@@ -89,14 +83,14 @@ class InvertedList:
 
 
 def answer_wordpieces(store: BlockStore, question: Question) -> list[list[int]]:
-    """The wordpieces of a question's string answers; [] for regex answers, which have none."""
+    """Wordpieces of a question's string answers; [] for regex answers, which have none."""
     if question.answer_type == "regex":
         return []
     return [ids for ids in store.tokenizer.encode(list(question.answers)) if ids]
 
 
 def characters_of_wordpieces(store: BlockStore, texts: dict[int, str]) -> list[np.ndarray]:
-    """int32 [t, 2] of each block: the range in its text of every body wordpiece, computed again sentence by sentence, as in the build."""
+    """int32 [t, 2] of each block: the text range of every body wordpiece, computed sentence by sentence, as in the build."""
     tables = [store.sentences(row) for row in texts]
     sentences = [text[start:end] for text, table in zip(texts.values(), tables, strict=True) for start, end in table.chars.tolist()]
     tokenized = store.tokenizer.tokenize(sentences)
@@ -113,11 +107,5 @@ def characters_of_wordpieces(store: BlockStore, texts: dict[int, str]) -> list[n
 
 
 def touched(wordpieces: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The wordpieces, first and behind the last, that ranges of characters touch: int64 [n] each, none where first is not before last.
-
-    Args:
-        wordpieces: of one block, from ``characters_of_wordpieces``.
-        begins: int [n], where each range begins in the block's text.
-        ends: int [n], where it ends.
-    """
+    """Wordpieces [n] each, first and behind the last, touched by [n] ranges of characters; none if first is not before last."""
     return np.searchsorted(wordpieces[:, 1], begins, side="right"), np.searchsorted(wordpieces[:, 0], ends, side="left")

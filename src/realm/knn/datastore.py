@@ -19,10 +19,9 @@ from realm.knn.network import HubNetwork, Network
 from realm.knn.windows import TextOptions, WindowSet, windows_of_texts
 from realm.runs.mending import Damage, findings
 from realm.search.index.base import RowIndex
-from realm.search.index.checks import MAX_DIM
 from realm.search.index.choice import make_index
-from realm.search.publishing.manifest import DTYPES, STORED, SnapshotFacts, stored_width
-from realm.search.publishing.snapshot import Snapshot
+from realm.search.index.mips import MAX_DIM
+from realm.search.publishing.snapshot import DTYPES, STORED, Snapshot, SnapshotFacts, stored_width
 from realm.search.publishing.writing import Parts, publish_snapshot
 from realm.storage.arrays import publish_array, read_array
 from realm.storage.files import make_directory

@@ -20,7 +20,7 @@ from realm.knn.scoring import KnnLogitsProcessor, ScoredTokens, score_windows
 from realm.knn.settings import Mixing, gate_features, neighbour_weights, train_gate, wanted_probs
 from realm.knn.windows import TextOptions, read_pairs, windows_of_texts
 from realm.search.index.base import RowIndex
-from realm.search.publishing.batches import length_batches
+from realm.search.publishing.embedding import length_batches
 from realm.storage.paths import RunPaths
 
 Count = Callable[[str, int, int], None]

@@ -16,7 +16,7 @@ from realm.documents.records import SourceDocument
 from realm.documents.sources import LOOK, SourceOptions, iter_documents
 from realm.errors import ConfigError, DataError
 from realm.knn.network import HubNetwork, Window
-from realm.search.publishing.batches import length_batches
+from realm.search.publishing.embedding import length_batches
 from realm.text.files import json_lines
 
 PART_ROWS = 8192

@@ -1,4 +1,4 @@
-"""The embedder: a body, a projection to d dimensions and a LayerNorm (REALM, section 3.2; released code's ``projected``)."""
+"""The embedder: a body, a projection to d dimensions and a LayerNorm (REALM, section 3.2; ``projected`` in the released code)."""
 
 import math
 from collections.abc import Sequence as SequenceOf
@@ -14,18 +14,11 @@ from realm.models.types import Sequence
 
 
 class Embedder(nn.Module):
-    """e = LayerNorm(W pooled + b), d = 128; the relevance score is the plain inner product of two embeddings.
+    """e = LayerNorm(W pooled + b), d = 128; relevance is the plain inner product of two embeddings.
 
-    Args:
-        body: pooled as its specification says.
-        spec: of the head; its body's place is taken by ``body``. The head "projection" is the formula above; "none" and "unit" are what
-            published sentence embedders have instead: the pooled vector as it is, or scaled to length 1, with d the body's width.
-            Where d is below the width, that vector goes through a linear map, and "unit" scales the outcome to length 1 again.
-            Dropout is on the finished embedding, in training only, as in the released code.
-
-    Attributes:
-        log_scale: logarithm of the factor on relevance scores; None where none is learned.
-        null_offset: what is added to the relevance of the null document; None where nothing is.
+    The head "projection" is that formula. Published sentence embedders have "none", the pooled vector, or "unit", the same at length 1; a
+    ``spec.projection`` below the body's width adds a linear map, and "unit" then normalises before and after it. ``log_scale`` is the
+    logarithm of the learned factor on relevance, ``null_offset`` the learned addition to the null document's; None without them.
     """
 
     def __init__(self, body: Body, spec: EmbedderSpec):
@@ -47,17 +40,17 @@ class Embedder(nn.Module):
         self.null_offset = nn.Parameter(torch.tensor(0.0)) if spec.null_offset else None
 
     def forward(self, sequences: SequenceOf[Sequence]) -> Tensor:
-        """Embed ragged inputs, in length buckets so that little padding is computed. -> [b, d] in the order given."""
+        """Embeddings [b, d] of ragged inputs, with dropout in training."""
         pooled = in_buckets(self.body, sequences, lambda inputs, _: self.body.pooled(inputs))
         return self.dropout(self.head(pooled))
 
     def embed_queries(self, sequences: SequenceOf[Sequence]) -> Tensor:
-        """Embed ragged queries so that the inner product with a document's embedding is its relevance: scaled, in float32. -> [b, d]."""
+        """Query embeddings [b, d] in float32 or better, scaled so that inner products with documents are relevance scores."""
         embedded = at_least_float32(self(sequences))
         return embedded if self.log_scale is None else embedded * self.log_scale.exp()
 
     def head(self, pooled: Tensor) -> Tensor:
-        """Pooled vectors [b, h] -> embeddings [b, d], without dropout."""
+        """Embeddings [b, d] of pooled vectors [b, h], without dropout."""
         vectors = at_least_float32(pooled)
         if self.unit and isinstance(self.dense, nn.Linear):
             vectors = F.normalize(vectors, dim=-1)
@@ -65,10 +58,7 @@ class Embedder(nn.Module):
         return F.normalize(vectors, dim=-1) if self.unit else vectors
 
     def narrowed(self, directions: Tensor, centre: Tensor) -> "Embedder":
-        """The embedder of this body whose d dimensions are those of its present vectors along ``directions`` [d, h], from ``centre`` [h].
-
-        For embedders with a published head, whose vectors have the body's width h. The body and the learned numbers are shared.
-        """
+        """Project the embeddings of a published head on ``directions`` [d, h] from ``centre`` [h]; body and learned numbers are shared."""
         found = Embedder(self.body, replace(self.spec, projection=len(directions)))
         assert isinstance(found.dense, nn.Linear)
         with torch.no_grad():

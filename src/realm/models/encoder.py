@@ -13,7 +13,7 @@ from realm.models.types import Sequence, TokenInputs
 
 
 class MlmHead(nn.Module):
-    """BERT's masked-language-model head; the decoder is tied to the word embeddings, the output bias is its own."""
+    """BERT's masked-language-model head with its own output bias; the decoder is tied to the word embeddings."""
 
     def __init__(self, hidden: int, vocab_size: int, *, layer_norm_eps: float, activation: str):
         super().__init__()
@@ -27,12 +27,12 @@ class MlmHead(nn.Module):
         self.bias = nn.Parameter(torch.zeros(vocab_size))
 
     def forward(self, hidden: Tensor, word_embeddings: Tensor) -> Tensor:
-        """[..., h] -> logits [..., v]."""
+        """Logits [..., v] of hidden states [..., h]."""
         return F.linear(self.norm(F.gelu(self.dense(hidden), approximate=self.approximate)), word_embeddings, self.bias)
 
 
 class KnowledgeAugmentedEncoder(nn.Module):
-    """Scores the hidden wordpieces of a masked span given a candidate document (REALM, section 3.2)."""
+    """Scores of the hidden wordpieces of a masked span given a candidate document (REALM, section 3.2)."""
 
     def __init__(self, body: Body):
         super().__init__()
@@ -46,14 +46,8 @@ class KnowledgeAugmentedEncoder(nn.Module):
             activation=str(config.get("hidden_act", "gelu_pytorch_tanh")),
         )
 
-    def _word_embeddings(self) -> Tensor:
-        """The body's own [v, h], to which the head's decoder is tied."""
-        model: Any = self.body.model
-        weight: Tensor = model.get_input_embeddings().weight
-        return weight
-
     def mask_states(self, sequences: SequenceOf[Sequence], positions: Tensor) -> Tensor:
-        """Hidden states at the mask positions only: ragged inputs of n rows, positions [n, m] -> [n, m, h]."""
+        """Hidden states [n, m, h] of n ragged inputs at their mask positions [n, m]."""
 
         def at_masks(inputs: TokenInputs, places: list[int]) -> Tensor:
             return self.body.states_at(inputs, positions[torch.tensor(places, device=positions.device)])
@@ -61,8 +55,9 @@ class KnowledgeAugmentedEncoder(nn.Module):
         return in_buckets(self.body, sequences, at_masks)
 
     def logits(self, states: Tensor) -> Tensor:
-        """Scores of the vocabulary for hidden states [..., h]. -> [..., v] in float32, or in float64 where the network is."""
-        return at_least_float32(self.head(states, self._word_embeddings()))
+        """Vocabulary scores [..., v] of hidden states [..., h], in float32 or better."""
+        model: Any = self.body.model
+        return at_least_float32(self.head(states, model.get_input_embeddings().weight))
 
     def log_probs(self, sequences: SequenceOf[Sequence], positions: Tensor) -> Tensor:
         """log p over the vocabulary at each mask position. -> [n, m, v] in float32."""
@@ -70,17 +65,7 @@ class KnowledgeAugmentedEncoder(nn.Module):
         return torch.log_softmax(self.logits(states), dim=-1)
 
     def forward(self, sequences: SequenceOf[Sequence], positions: Tensor, targets: Tensor, slots: Tensor | None = None) -> Tensor:
-        """log p(y_j|z,x) of the targets.
-
-        Args:
-            sequences: n joint inputs.
-            positions, targets: [n, m].
-            slots: [n, m] True where there is a target, everywhere if not given; elsewhere no vocabulary is scored. On the CPU, so that no
-                accelerator is waited for.
-
-        Returns:
-            [n, m] in float32, 0 where there is no target.
-        """
+        """log p(y_j|z,x) float32 [n, m] of the targets at positions [n, m] of n joint inputs; 0 outside ``slots``, on the CPU."""
         device = targets.device
         there = torch.ones(targets.shape) if slots is None else slots
         where = tuple(places.to(device) for places in torch.nonzero(there, as_tuple=True))

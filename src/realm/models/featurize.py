@@ -1,9 +1,9 @@
-"""The one featuriser: how sentences, questions and blocks become model inputs (REALM, section 3.2 and its released code).
+"""The one featuriser of sentences, questions and blocks (REALM, section 3.2 and its released code).
 
-query     [CLS] x [SEP]                     segments 0
-block     [CLS] title [SEP] body [SEP]      segments 0 | 1 from the body on
-joint     [CLS] x [SEP] body [SEP]          segments 0 | 1 from the body on
-titled    [CLS] x [SEP] title [SEP] body [SEP]    the joint input of a reader that reads titles; segments 0 | 1 from the title on
+query     [CLS] x [SEP]                           segments 0
+block     [CLS] title [SEP] body [SEP]            segments 0 | 1 from the body on
+joint     [CLS] x [SEP] body [SEP]                segments 0 | 1 from the body on
+titled    [CLS] x [SEP] title [SEP] body [SEP]    segments 0 | 1 from the title on; for readers of titles
 null      the same with empty title and body
 """
 
@@ -20,12 +20,7 @@ from realm.models.types import MaskedQuery, Sequence, TokenIds, TokenInputs
 
 @dataclass(frozen=True)
 class Featurizer:
-    """Builds every model input from wordpiece ids, so that training, indexing and serving cannot disagree.
-
-    Args:
-        query_length: wordpieces of a query input, special tokens counted.
-        block_length: wordpieces of a block input, special tokens counted.
-    """
+    """Model inputs from wordpiece ids, the same in training, indexing and serving; lengths count special tokens."""
 
     cls: int
     sep: int
@@ -39,24 +34,23 @@ class Featurizer:
         return Sequence([self.cls, *kept, self.sep], [0] * (len(kept) + 2))
 
     def block(self, title: SequenceOf[int], body: SequenceOf[int]) -> Sequence:
-        """The embedder's input. The title keeps as much as it can, the body takes the rest, as in the released code."""
+        """The embedder's input; a long title leaves less room for the body, as in the released code."""
         head = list(title[: self.block_length - 3])
         return self._pair(head, list(body[: self.block_length - 3 - len(head)]))
 
     def joint(self, query: SequenceOf[int], body: SequenceOf[int]) -> Sequence:
-        """The encoder's and reader's input; a query's positions are the same for every candidate because it stands first."""
+        """The encoder's and reader's input; positions of the query are the same for every candidate."""
         return self._pair(list(query[: self.query_length - 2]), list(body[: self.block_length - 2]))
 
     def titled(self, query: SequenceOf[int], title: SequenceOf[int], body: SequenceOf[int]) -> tuple[Sequence, int]:
-        """The input of a reader that reads titles, and the position of the body's first wordpiece in it; :meth:`joint` without a title."""
+        """Joint input with the title before the body, and the position of the body's first wordpiece; :meth:`joint` without a title."""
         if not title:
             return self.joint(query, body), self.body_start(query)
-        head = [*title[:TITLE_LENGTH], self.sep]
+        head = [*title[:MAX_TITLE_LENGTH], self.sep]
         return self.joint(query, [*head, *body]), self.body_start(query) + len(head)
 
     def with_mask(self, query: SequenceOf[int]) -> TokenIds:
-        """A query as a reader that points gets it: with a [MASK], which a masked sentence has where something is missing, and a question
-        at its end (Splinter, Ram et al. 2021). What is too long loses its last wordpieces and not the [MASK]."""
+        """The query of a reader that points, with one [MASK], which a question gets at its end (Splinter, Ram et al. 2021)."""
         kept = list(query[: self.query_length - 2])
         return kept if self.mask in kept else [*kept[: self.query_length - 3], self.mask]
 
@@ -70,49 +64,40 @@ class Featurizer:
 
     @property
     def joint_length(self) -> int:
-        """The longest joint input, special tokens counted."""
+        """Length of the longest joint input."""
         return self.query_length + self.block_length - 1
 
 
-TITLE_LENGTH = 32
-"""Wordpieces of a title that a reader reads at most."""
-SHARED, SHARED_PAIR = 2, 3
-"""Segments of a body's wordpieces that stand in the question, too: alone, or with a neighbour that is the same one there."""
-MARKED_SEGMENTS = 4
-"""Segments of a body that reads such marks."""
+MAX_TITLE_LENGTH = 32  # wordpieces of a title in a joint input
+SHARED_SEGMENT, SHARED_PAIR_SEGMENT = 2, 3  # segments of body wordpieces shared with the question: alone, or in a shared pair
+MARKED_SEGMENTS = 4  # segments of a body with such marks
 
 
 def marked(joint: Sequence, body_start: int) -> Sequence:
-    """The joint input with segments that say which wordpieces of the body stand in the question, too.
+    """Joint input with segments that mark the body's wordpieces shared with the question (exact match as a feature, Chen et al. 2017).
 
-    What is shared is most of what tells where a question is answered, and a small network from nothing is slow to learn to look for it
-    (exact match as a feature: Chen et al. 2017).
-
-    Args:
-        body_start: position of the body's first wordpiece.
+    A small network from nothing is slow to learn to look for them.
     """
     question, body = joint.ids[1 : body_start - 1], joint.ids[body_start:-1]
     words, pairs = set(question), set(pairwise(question))
-    found = [SHARED if wordpiece in words else segment for wordpiece, segment in zip(body, joint.segments[body_start:-1], strict=True)]
+    found = [
+        SHARED_SEGMENT if wordpiece in words else segment for wordpiece, segment in zip(body, joint.segments[body_start:-1], strict=True)
+    ]
     for at, pair in enumerate(pairwise(body)):
         if pair in pairs:
-            found[at] = found[at + 1] = SHARED_PAIR
+            found[at] = found[at + 1] = SHARED_PAIR_SEGMENT
     return Sequence(joint.ids, [*joint.segments[:body_start], *found, joint.segments[-1]])
 
 
 def searched_ids(query: MaskedQuery, *, pointer: bool) -> TokenIds:
-    """The wordpieces of a masked sentence that the retriever sees, without special tokens.
-
-    Args:
-        pointer: the hidden span is one [MASK], so that its length does not show, and not one for each wordpiece.
-    """
+    """Wordpieces of a masked sentence for the retriever; for a ``pointer`` the hidden span is one [MASK], which hides its length."""
     if query.shown:
         return query.whole
     return query.pointed if pointer else query.ids
 
 
 def pad_batch(sequences: SequenceOf[Sequence], pad: int) -> TokenInputs:
-    """Stack sequences of any lengths to [b, t] with t the longest."""
+    """Stack sequences of any lengths to [b, t], t the longest."""
     lengths = [len(s) for s in sequences]
     ids = pad_sequence([torch.tensor(s.ids) for s in sequences], batch_first=True, padding_value=pad)
     segments = pad_sequence([torch.tensor(s.segments) for s in sequences], batch_first=True)
@@ -121,13 +106,9 @@ def pad_batch(sequences: SequenceOf[Sequence], pad: int) -> TokenInputs:
 
 
 def length_buckets(lengths: SequenceOf[int], tokens_per_bucket: int, tokens_of_a_cut: int) -> Iterator[list[int]]:
-    """Indices grouped by similar length, so that the least is computed: padded tokens, and a price for every group.
+    """Indices grouped by similar length at the least cost: padded tokens plus ``tokens_of_a_cut`` for every group.
 
-    The groups are a function of the lengths alone, so a batch is cut the same way every time.
-
-    Args:
-        tokens_per_bucket: bound on the padded tokens of a group; a single input may exceed it.
-        tokens_of_a_cut: what a group costs beside its tokens, in tokens.
+    A group has at most ``tokens_per_bucket`` padded tokens, or one longer input. Groups depend on the lengths alone.
     """
     order = sorted(range(len(lengths)), key=lambda i: (lengths[i], i))
     least = np.zeros(len(order) + 1, np.int64)  # the cost of the first so many inputs, cut in the best way
@@ -146,7 +127,7 @@ def length_buckets(lengths: SequenceOf[int], tokens_per_bucket: int, tokens_of_a
 
 
 def mask_slots(positions: SequenceOf[TokenIds], targets: SequenceOf[TokenIds]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Pad mask positions (shifted by one for [CLS]) and targets to [b, m]; the third tensor is True at real slots."""
+    """Mask positions (shifted by one for [CLS]) and targets padded to [b, m], and True at real slots."""
     where = pad_sequence([torch.tensor(p, dtype=torch.long) + 1 for p in positions], batch_first=True)
     what = pad_sequence([torch.tensor(t, dtype=torch.long) for t in targets], batch_first=True)
     return where, what, where > 0

@@ -1,5 +1,6 @@
-"""A generative reader: any local sequence-to-sequence model reads each block beside the question, its decoder attends to all of them at
-once (fusion in the decoder, Izacard and Grave 2021) and writes the answer."""
+"""A reader that writes: a local sequence-to-sequence model reads each block with the question, and its decoder attends to all blocks at
+once (fusion in the decoder, Izacard and Grave 2021).
+"""
 
 from collections.abc import Sequence as SequenceOf
 from pathlib import Path
@@ -11,21 +12,14 @@ from torch import Tensor, nn
 
 from realm.errors import ConfigError
 
-LONGEST_INPUT = 256
-LONGEST_ANSWER = 16
-"""Wordpieces of one "question, title, block", and of an answer, in the model's own vocabulary."""
-IGNORED = -100
-Passage = tuple[str, str]
-"""Title and text of a block."""
+MAX_INPUT_TOKENS = 256  # tokens of one "question, title, block", in the model's own vocabulary
+MAX_ANSWER_TOKENS = 16  # tokens of an answer
+IGNORE_INDEX = -100
+Passage = tuple[str, str]  # title and text
 
 
 class FusionReader(nn.Module):
-    """The model with its own tokenizer.
-
-    Args:
-        model: a transformers sequence-to-sequence model.
-        tokenizer: its tokenizer.
-    """
+    """A transformers sequence-to-sequence model with its tokenizer."""
 
     def __init__(self, model: Any, tokenizer: Any):
         super().__init__()
@@ -34,11 +28,7 @@ class FusionReader(nn.Module):
 
     @classmethod
     def load(cls, directory: Path) -> "FusionReader":
-        """Load a directory of transformers; nothing in it is executed and nothing is fetched.
-
-        Raises:
-            ConfigError: no such directory, no sequence-to-sequence model, no safetensors, or no tokenizer.
-        """
+        """Load a directory of transformers, executing nothing. Raises ConfigError: no sequence-to-sequence model in safetensors."""
         from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
         cure = "Name a directory with config.json, model.safetensors and tokenizer files of a T5, a BART or the like."
@@ -53,12 +43,12 @@ class FusionReader(nn.Module):
         return cls(model, tokenizer)
 
     def save(self, directory: Path) -> None:
-        """Write what :meth:`load` reads."""
+        """Write the files of :meth:`load`."""
         self.model.save_pretrained(directory, safe_serialization=True)
         self.tokenizer.save_pretrained(directory)
 
     def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:  # type: ignore[override]
-        """Each tensor once: input and output embeddings are often one, which safetensors refuses to write twice."""
+        """Clone shared tensors (input and output embeddings), which safetensors refuses to write twice."""
         state: dict[str, Any] = super().state_dict(*args, **kwargs)
         seen: dict[int, str] = {}
         for name, value in list(state.items()):
@@ -67,20 +57,20 @@ class FusionReader(nn.Module):
         return state
 
     def loss(self, questions: SequenceOf[str], passages: SequenceOf[SequenceOf[Passage]], answers: SequenceOf[str]) -> Tensor:
-        """-log p(answer) of each question, summed over the answer's wordpieces. [b]"""
+        """-log p(answer) of each question, summed over the answer's tokens. [b]"""
         hidden, mask = self._fused(questions, passages)
-        labels = self._encode(list(answers), LONGEST_ANSWER)
-        targets = labels["input_ids"].masked_fill(labels["attention_mask"] == 0, IGNORED)
+        labels = self._encode(list(answers), MAX_ANSWER_TOKENS)
+        targets = labels["input_ids"].masked_fill(labels["attention_mask"] == 0, IGNORE_INDEX)
         logits = self.model(encoder_outputs=self._outputs(hidden), attention_mask=mask, labels=targets).logits
-        nll = F.cross_entropy(logits.float().transpose(1, 2), targets, ignore_index=IGNORED, reduction="none")
+        nll = F.cross_entropy(logits.float().transpose(1, 2), targets, ignore_index=IGNORE_INDEX, reduction="none")
         return nll.sum(-1)
 
     @torch.inference_mode()
     def generate(self, questions: SequenceOf[str], passages: SequenceOf[SequenceOf[Passage]]) -> tuple[list[str], Tensor]:
-        """The greedy answer of each question and log p of its wordpieces together, [b]."""
+        """The greedy answer to each question, and log p of its tokens together, [b]."""
         hidden, mask = self._fused(questions, passages)
         done = self.model.generate(
-            encoder_outputs=self._outputs(hidden), attention_mask=mask, max_new_tokens=LONGEST_ANSWER, num_beams=1, do_sample=False,
+            encoder_outputs=self._outputs(hidden), attention_mask=mask, max_new_tokens=MAX_ANSWER_TOKENS, num_beams=1, do_sample=False,
             output_scores=True, return_dict_in_generate=True,
         )  # fmt: skip
         steps = self.model.compute_transition_scores(done.sequences, done.scores, normalize_logits=True)
@@ -89,17 +79,14 @@ class FusionReader(nn.Module):
         return [text.strip() for text in self.tokenizer.batch_decode(done.sequences, skip_special_tokens=True)], log_p
 
     def _fused(self, questions: SequenceOf[str], passages: SequenceOf[SequenceOf[Passage]]) -> tuple[Tensor, Tensor]:
-        """Encoder states of all blocks of a question side by side, [b, k * t, h], and where they are real, [b, k * t].
-
-        A question with fewer blocks than another is padded with empty ones, which nothing attends to.
-        """
+        """Encoder states of all blocks of a question side by side, [b, k * t, h], and True at real ones, [b, k * t]."""
         most = max(1, *(len(found) for found in passages))
         texts, real = [], []
         for question, found in zip(questions, passages, strict=True):
             padded = [*found, *[("", "")] * (most - len(found))]
             texts += [f"question: {question} title: {title} context: {text}" for title, text in padded]
             real += [at < len(found) or (at == 0 and not found) for at in range(most)]
-        inputs = self._encode(texts, LONGEST_INPUT)
+        inputs = self._encode(texts, MAX_INPUT_TOKENS)
         states = self.model.get_encoder()(**inputs).last_hidden_state
         mask = inputs["attention_mask"] * torch.tensor(real, device=states.device).long().unsqueeze(1)
         return states.reshape(len(questions), -1, states.shape[-1]), mask.reshape(len(questions), -1)

@@ -3,7 +3,6 @@
 Shapes: b examples, k candidates (null at 0), m mask slots, d projection, c retriever beam, s candidate spans.
 Every loss returns ``(loss [b], valid [b])``: an example with nothing to learn from has ``valid`` False, a loss of exactly 0 and a
 gradient of exactly 0 (never NaN), so callers decide how to average. Masked candidates get probability exactly zero.
-Nothing here holds weights, reads configuration or logs.
 """
 
 import torch
@@ -11,8 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 Loss = tuple[Tensor, Tensor]
-RELEVANCE_POWER = 0.5
-"""Of p(z|x) where blocks compete: the best of 0, 0.1, 0.25, 0.5 and 1 on 400 held-out questions over 3,400 paragraphs."""
+RELEVANCE_POWER = 0.5  # of p(z|x) where blocks compete: the best of five on 400 held-out questions over 3,400 paragraphs
 
 
 def _logsumexp(values: Tensor, keep: Tensor, dim: int = -1) -> tuple[Tensor, Tensor]:
@@ -24,21 +22,15 @@ def _logsumexp(values: Tensor, keep: Tensor, dim: int = -1) -> tuple[Tensor, Ten
 
 
 def _candidates(log_p_z: Tensor) -> Tensor:
-    """Which candidates exist. NaN counts as one: damaged weights must give a loss of NaN instead of leaving an example out."""
+    """Mask of existing candidates. NaN counts as one: damaged weights must give a loss of NaN instead of leaving an example out."""
     return log_p_z != float("-inf")
 
 
 def ict(query_emb: Tensor, block_emb: Tensor, positive: Tensor, collision: Tensor | None = None) -> Loss:
     """Inverse cloze task: softmax cross-entropy of each pseudo-query against all blocks of the batch (ORQA, section 5).
 
-    Args:
-        query_emb: [b, d].
-        block_emb: [n, d], the blocks of every rank, n >= b.
-        positive: [b] column of each query's own block.
-        collision: [b, n] True where a block is not a negative although it is another column (the same block drawn twice).
-
-    Returns:
-        loss [b], valid [b] (all True).
+    ``query_emb`` [b, d] against ``block_emb`` [n, d], the blocks of every rank; ``positive`` [b] is the column of each query's own block,
+    and ``collision`` [b, n] True at columns of the same block drawn twice, which are no negatives.
     """
     scores = inner_products(query_emb, block_emb)
     if collision is not None:
@@ -49,9 +41,9 @@ def ict(query_emb: Tensor, block_emb: Tensor, positive: Tensor, collision: Tenso
 
 
 def inner_products(query_emb: Tensor, block_emb: Tensor) -> Tensor:
-    """[b, d] with [n, d] -> [b, n], or with [b, k, d] -> [b, k]: in float32 or better, autocast or not.
+    """Inner products of [b, d] with [n, d] -> [b, n], or with [b, k, d] -> [b, k], in float32 or better despite autocast.
 
-    In bfloat16 scores near 120 are steps of .5, and the best of a beam are no longer told apart.
+    In bfloat16, scores near 120 are steps of .5, too coarse to order a beam.
     """
     equation = "bd,nd->bn" if block_emb.dim() == 2 else "bd,bkd->bk"
     with torch.autocast(query_emb.device.type, enabled=False):
@@ -59,30 +51,19 @@ def inner_products(query_emb: Tensor, block_emb: Tensor) -> Tensor:
 
 
 def relevance_scores(query_emb: Tensor, block_emb: Tensor, null: Tensor | None = None, null_offset: Tensor | None = None) -> Tensor:
-    """f(x, z): inner products (REALM, section 3.1), with a learned offset on that of the null document.
+    """f(x, z) [b, k]: inner products (REALM, section 3.1), plus a learned scalar ``null_offset`` at the null document.
 
-    Args:
-        query_emb: [b, d], times the learned scale.
-        block_emb: [b, k, d], or [k, d] for the same documents for every query.
-        null: [b, k] or [k], True at the null document.
-        null_offset: a scalar; None: nothing is added.
-
-    Returns:
-        [b, k].
+    ``query_emb`` [b, d] is scaled already; ``block_emb`` is [b, k, d], or [k, d] if every query has the same documents; ``null`` [b, k] or
+    [k].
     """
     scores = inner_products(query_emb, block_emb)
     return scores if null is None or null_offset is None else scores + torch.where(null, null_offset, 0.0)
 
 
 def candidate_log_probs(scores: Tensor, valid: Tensor) -> Tensor:
-    """log p(z|x): log-softmax of the relevance scores over the valid candidates (REALM, equation 2).
+    """log p(z|x): log-softmax of relevance scores [b, k] over the valid candidates [b, k] (REALM, equation 2).
 
-    Args:
-        scores: [b, k].
-        valid: [b, k].
-
-    Returns:
-        [b, k], -inf at masked candidates and at scores of -inf; a row without any valid candidate is all -inf.
+    Returns [b, k], -inf at masked candidates and at scores of -inf; a row without any valid candidate is all -inf.
     """
     kept = valid & (scores != float("-inf"))
     # Scores of fresh embeddings are large: taking the maximum off first keeps the digits of the difference.
@@ -93,15 +74,9 @@ def candidate_log_probs(scores: Tensor, valid: Tensor) -> Tensor:
 
 
 def even_null_offset(log_p_z: Tensor) -> Tensor:
-    """What to add to the null document's score so that its log-odds are those of a probability of 1/k, in the mean of the queries.
+    """Offset of the null document's score that gives it a probability of 1/k in the mean of the queries, from log p(z|x) [b, k].
 
-    Without it p(null) starts at 1e-7 and less after ICT, and so gets no gradient.
-
-    Args:
-        log_p_z: [b, k] from :func:`candidate_log_probs`, null at 0.
-
-    Returns:
-        A scalar; 0 where no query has another candidate.
+    Without it p(null) starts below 1e-7 after ICT, and gets no gradient. A scalar; 0 if no query has another candidate.
     """
     kept = _candidates(log_p_z[:, 1:])
     others, some = _logsumexp(log_p_z[:, 1:], kept)
@@ -110,15 +85,9 @@ def even_null_offset(log_p_z: Tensor) -> Tensor:
 
 
 def marginal_token_log_probs(target_log_probs: Tensor, log_p_z: Tensor, slots: Tensor) -> Tensor:
-    """log p(y_j|x) = log sum over z of p(z|x) p(y_j|z,x), each masked wordpiece on its own (the released code's form).
+    """log p(y_j|x) = log sum over z of p(z|x) p(y_j|z,x), each masked wordpiece on its own (as in the released code).
 
-    Args:
-        target_log_probs: [b, k, m] log p(y_j|z,x).
-        log_p_z: [b, k] from :func:`candidate_log_probs`.
-        slots: [b, m] True at real masked wordpieces.
-
-    Returns:
-        [b, m], 0 at padding slots.
+    Of target_log_probs [b, k, m], log_p_z [b, k] from :func:`candidate_log_probs`, and real ``slots`` [b, m]: [b, m], 0 at padding slots.
     """
     kept = _candidates(log_p_z)
     keep = kept.unsqueeze(-1) & slots.unsqueeze(1)
@@ -129,8 +98,8 @@ def marginal_token_log_probs(target_log_probs: Tensor, log_p_z: Tensor, slots: T
 def marginal_nll_per_token(target_log_probs: Tensor, log_p_z: Tensor, slots: Tensor) -> Loss:
     """Negative marginal log-likelihood, marginalised per masked wordpiece and summed over the slots of an example.
 
-    This is what the released REALM code and its checkpoints optimise; with one masked wordpiece it equals the joint form.
-    Arguments as in :func:`marginal_token_log_probs`; divide the sum over the batch by ``slots.sum()`` for the released mean.
+    The objective of the released code; with one masked wordpiece it equals the joint form. Arguments as in
+    :func:`marginal_token_log_probs`; the released mean is the batch's sum divided by ``slots.sum()``.
     """
     valid = slots.any(-1) & _candidates(log_p_z).any(-1)
     loss = -marginal_token_log_probs(target_log_probs, log_p_z, slots).sum(-1)
@@ -152,13 +121,13 @@ def marginal_nll_joint(target_log_probs: Tensor, log_p_z: Tensor, slots: Tensor)
 
 
 def retrieval_utility(target_log_probs: Tensor, slots: Tensor, null_index: int = 0) -> Tensor:
-    """RU(z|x) = log p(y|z,x) - log p(y|null,x) for every candidate (REALM, section 5.2, equation 3). -> [b, k]."""
+    """RU(z|x) = log p(y|z,x) - log p(y|null,x) of every candidate (REALM, section 5.2, equation 3). -> [b, k]."""
     joint = span_log_probs(target_log_probs, slots)
     return joint - joint[:, null_index : null_index + 1]
 
 
 def marginal_utility(target_log_probs: Tensor, log_p_z: Tensor, slots: Tensor, null_index: int = 0) -> Tensor:
-    """log p(y_j|x) - log p(y_j|null,x) per masked wordpiece: the released code's ``retrieval_utility``. -> [b, m]."""
+    """log p(y_j|x) - log p(y_j|null,x) per masked wordpiece: ``retrieval_utility`` in the released code. -> [b, m]."""
     marginal = marginal_token_log_probs(target_log_probs, log_p_z, slots)
     return (marginal - target_log_probs[:, null_index]).masked_fill(~slots, 0.0)
 
@@ -175,38 +144,25 @@ def retriever_gradient(target_log_probs: Tensor, log_p_z: Tensor, slots: Tensor)
 def span_log_posterior(span_scores: Tensor, not_here: Tensor, valid: Tensor) -> Tensor:
     """log p(s|z,x) = f(s) - log(exp n + sum over S(z) of exp f): a document's spans share their probability with "not here".
 
-    Args:
-        span_scores: [..., s] f, a score for each span of a document.
-        not_here: [...] n, the score of there being no such span in the document.
-        valid: [..., s] True at the spans S(z) of the document.
-
-    Returns:
-        [..., s], -inf where not valid. What is left to 1 is p(none|z,x).
+    Of span_scores f [..., s], ``not_here`` n [...], the score of an absent span, and ``valid`` [..., s], True at S(z): [..., s], -inf where
+    not valid. The rest to 1 is p(none|z,x).
     """
     everything = _log_normaliser(span_scores, not_here, valid)
     return (span_scores - everything.unsqueeze(-1)).masked_fill(~valid, float("-inf"))
 
 
 def not_here_log_posterior(span_scores: Tensor, not_here: Tensor, valid: Tensor) -> Tensor:
-    """log p(none|z,x), what the spans of :func:`span_log_posterior` leave to 1; arguments as there. Returns [...]."""
+    """log p(none|z,x) [...], the rest to 1 beside :func:`span_log_posterior`; arguments as there."""
     return not_here - _log_normaliser(span_scores, not_here, valid)
 
 
 def competing_log_posterior(log_spans: Tensor, log_none: Tensor, relevance: Tensor, valid: Tensor, read: Tensor) -> Tensor:
     """log p(s|x) where the spans of all blocks compete, and "not here" is one outcome of all blocks together.
 
-    A span weighs p(s|z,x) / p(none|z,x) times (p(z|x) / max p(z|x)) ** RELEVANCE_POWER, "not here" weighs 1. So a block that has nothing
-    takes nothing from one that is sure, however many are read; in the mixture over p(z|x) it takes its share.
-
-    Args:
-        log_spans: [b, k, s] log p(s|z,x), as :func:`span_log_posterior` gives it.
-        log_none: [b, k] log p(none|z,x).
-        relevance: [b, k] scores of the blocks.
-        valid: [b, k, s] True at spans.
-        read: [b, k] True at blocks that were read.
-
-    Returns:
-        [b, k, s], -inf where not valid. What is left to 1 is p(none|x).
+    A span weighs p(s|z,x) / p(none|z,x) times (p(z|x) / max p(z|x)) ** RELEVANCE_POWER, "not here" weighs 1: an empty block takes nothing
+    from a sure one, as it would in the mixture over p(z|x). Of log p(s|z,x) [b, k, s] from :func:`span_log_posterior`, log p(none|z,x) [b,
+    k], ``relevance`` scores [b, k], ``valid`` spans [b, k, s] and blocks ``read`` [b, k]: [b, k, s], -inf where not valid; the rest to 1 is
+    p(none|x).
     """
     relative = relevance - relevance.masked_fill(~read, float("-inf")).amax(-1, keepdim=True)
     log_weight = log_spans + (RELEVANCE_POWER * relative - log_none).unsqueeze(-1)
@@ -216,47 +172,37 @@ def competing_log_posterior(log_spans: Tensor, log_none: Tensor, relevance: Tens
 
 
 def presence_nll(log_here: Tensor, log_none: Tensor, holding: Tensor, asked: Tensor) -> Loss:
-    """What teaches a reader whether a block holds an answer at all: the mean of -log p(here|z,x) or -log p(none|z,x) over the blocks asked.
+    """Mean over the asked blocks of -log p(here|z,x) if a block holds an answer, else -log p(none|z,x); [b, k] each.
 
-    The marginal likelihood over all blocks together teaches only which of them holds it more likely than another.
-
-    Args:
-        log_here: [b, k] log of what the spans of a block have together, 1 - p(none|z,x).
-        log_none: [b, k] log p(none|z,x).
-        holding: [b, k] True at the blocks with an answer.
-        asked: [b, k] True at the blocks of which is known whether they hold one.
-
-    Returns:
-        [b], 0 and False where no block is asked.
+    The marginal likelihood teaches only which block is likelier, and not whether any holds an answer. ``asked`` blocks have a known label.
     """
     return _mean_nll(torch.where(holding, log_here, log_none), asked)
 
 
 def _mean_nll(log_p: Tensor, asked: Tensor) -> Loss:
-    """The mean of -log p [b, k] over what is asked, 0 and False where nothing is."""
+    """Mean of -log p [b, k] over the asked entries; 0 and False in a row without any."""
     return -log_p.masked_fill(~asked, 0.0).sum(-1) / asked.sum(-1).clamp(min=1), asked.any(-1)
 
 
 def _log_normaliser(span_scores: Tensor, not_here: Tensor, valid: Tensor) -> Tensor:
-    """log(exp n + sum over S(z) of exp f), [...]; n alone where a document has no span."""
+    """log(exp n + sum over S(z) of exp f), [...]; n alone if a document has no span."""
     found, some = _logsumexp(span_scores, valid)
     return torch.logaddexp(found.masked_fill(~some, float("-inf")), not_here)
 
 
 def pointer_log_probs(span_scores: Tensor, not_here: Tensor, equal: Tensor, valid: Tensor, log_prior: Tensor) -> Tensor:
-    """log p(y|z,x) of a reader that points: y is one of the spans of z, or it is not there and as likely as it is in the whole corpus.
+    """log p(y|z,x) of a reader that points: y is a span of z, or else as likely as in the whole corpus.
 
-    p(y|z,x) = sum over the spans s of z that equal y of p(s|z,x) + p(none|z,x) pi(y). A document without spans, as the null document is,
-    leaves pi(y) alone. Put into :func:`marginal_nll_joint` as the one slot of an example, it gives p(y|x), and r(z) holds as before.
-    (Relatives: Splinter, Ram et al. 2021, arXiv 2101.00438; SSPT, Glass et al. 2020, arXiv 1909.04120.)
+    p(y|z,x) = sum over the spans s of z equal to y of p(s|z,x) + p(none|z,x) pi(y); without spans, as in the null document, pi(y) alone.
+    As the one slot of :func:`marginal_nll_joint` it gives p(y|x), and r(z) holds as before. (Relatives: Splinter, Ram et al. 2021, arXiv
+    2101.00438; SSPT, Glass et al. 2020, arXiv 1909.04120.)
 
     Args:
         span_scores, not_here, valid: as for :func:`span_log_posterior`; [b, k, s], [b, k], [b, k, s].
-        equal: [b, k, s] True at the spans whose normalised text is that of y.
+        equal: [b, k, s] True at the spans with the normalised text of y.
         log_prior: [b] log pi(y), finite.
 
-    Returns:
-        [b, k].
+    Returns [b, k].
     """
     here = valid & equal
     found, some = _logsumexp(span_scores, here)
@@ -266,13 +212,11 @@ def pointer_log_probs(span_scores: Tensor, not_here: Tensor, equal: Tensor, vali
 
 
 def pointing_nll(span_scores: Tensor, not_here: Tensor, equal: Tensor, valid: Tensor) -> Loss:
-    """How a reader learns to point before it judges documents: y against all other spans of all candidates, and "not here" where y is not.
+    """Pointing loss before documents are judged: y against all other spans of all candidates, and "not here" in those without y.
 
-    The mean over the candidates without y of -log p(none|z,x), plus -log of the share that the spans equal to y have of exp f over all
-    candidates together, if one holds y. The marginal likelihood teaches neither: while one document has y, it costs nothing what another
-    one points at, and a reader that says "not here" of all is a plateau that it leaves slowly.
-
-    Arguments as for :func:`pointer_log_probs`; candidates without a valid span are not asked. Nothing reaches the retriever.
+    -log of the share of exp f at spans equal to y, if a candidate holds y, plus the mean of -log p(none|z,x) over the candidates without y.
+    The marginal likelihood teaches neither: while one document has y, wrong spans elsewhere cost nothing, and "not here" everywhere is a
+    plateau. Arguments as for :func:`pointer_log_probs`; candidates without a valid span do not count. No gradient reaches the retriever.
     """
     here = valid & equal
     pointing, some = _correct_mass_nll(span_scores.flatten(1), here.flatten(1), valid.flatten(1))
@@ -282,7 +226,7 @@ def pointing_nll(span_scores: Tensor, not_here: Tensor, equal: Tensor, valid: Te
 
 
 def _correct_mass_nll(logits: Tensor, correct: Tensor, valid: Tensor) -> Loss:
-    """log of all mass minus log of the correct mass, over one row of logits. [b, n] each -> [b]."""
+    """Log of all mass minus log of the correct mass, over one row of logits. [b, n] each -> [b]."""
     kept = valid & (logits != float("-inf"))
     everything, _ = _logsumexp(logits, kept)
     right, some = _logsumexp(logits, kept & correct)
@@ -290,12 +234,9 @@ def _correct_mass_nll(logits: Tensor, correct: Tensor, valid: Tensor) -> Loss:
 
 
 def retriever_marginal(scores: Tensor, correct: Tensor, valid: Tensor) -> Loss:
-    """-log of the retriever's mass on blocks that hold an answer, over a wide beam (ORQA, section 4.2, "early update").
+    """-log of the retriever's mass on blocks with an answer, over a wide beam (ORQA, section 4.2, "early update").
 
-    Args:
-        scores: [b, c] question_emb . block_emb.
-        correct: [b, c] True where the block holds an answer.
-        valid: [b, c] True at real candidates.
+    Of ``scores`` question_emb . block_emb, ``correct`` blocks with an answer, and ``valid`` candidates, [b, c] each.
     """
     return _correct_mass_nll(scores, correct, valid)
 
@@ -303,19 +244,13 @@ def retriever_marginal(scores: Tensor, correct: Tensor, valid: Tensor) -> Loss:
 def span_marginal(span_logits: Tensor, correct: Tensor, valid: Tensor) -> Loss:
     """-log of the mass on correct spans, normalised jointly over the spans of all candidates (ORQA, section 4.2).
 
-    Args:
-        span_logits: [b, s] span score + relevance score of its block.
-        correct: [b, s] True at spans that equal an answer.
-        valid: [b, s] True at spans inside a block.
+    Of ``span_logits`` (span score + relevance of its block), ``correct`` spans, and ``valid`` spans in a block, [b, s] each.
     """
     return _correct_mass_nll(span_logits, correct, valid)
 
 
 def span_hard_em(span_logits: Tensor, correct: Tensor, valid: Tensor) -> Loss:
-    """-log p of the likeliest correct span alone (hard EM, Min et al. 2019): one of the occurrences of an answer is the one that is meant.
-
-    Arguments as in :func:`span_marginal`, of which the loss is never below.
-    """
+    """-log p of the likeliest correct span alone (hard EM, Min et al. 2019); arguments as in :func:`span_marginal`."""
     kept = valid & (span_logits != float("-inf"))
     everything, _ = _logsumexp(span_logits, kept)
     right = kept & correct

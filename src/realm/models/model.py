@@ -1,7 +1,6 @@
-"""RealmModel: the networks of one run in one directory that other people can load.
+"""RealmModel: the networks of one run in one directory that others can load.
 
-``model.safetensors`` holds the weights, ``config.json`` what to build (:mod:`realm.models.spec`), ``tokenizer.json`` the wordpieces,
-``README.md`` the model card.
+``model.safetensors`` holds the weights, ``config.json`` the specification (:mod:`realm.models.spec`), ``tokenizer.json`` the wordpieces.
 """
 
 import copy
@@ -12,7 +11,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import torch
 from safetensors import SafetensorError
@@ -20,7 +19,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from realm.errors import ConfigError, RunError
-from realm.models.bodies.body import load_body
+from realm.models.bodies.body import Network, load_body
 from realm.models.bodies.init import Undrawn
 from realm.models.bodies.known import DIFFERENCE, WEIGHTS
 from realm.models.differences import read_difference
@@ -30,7 +29,7 @@ from realm.models.hub import download, is_own, model_card, upload
 from realm.models.networks import build_network
 from realm.models.published.models import Published, load_published, read_config
 from realm.models.published.names import mask_head_name
-from realm.models.published.sentence_embedders import MODULES, NOT_SIZES
+from realm.models.published.sentence_embedders import CODE_KEYS, MODULES_FILE
 from realm.models.reader import Reader
 from realm.models.spec import PARTS, EmbedderSpec, ModelSpec, NetworkSpec, ReaderSpec, read_spec, spec_to_json
 from realm.models.tensor_files import open_weights, save_tensors
@@ -38,24 +37,22 @@ from realm.storage.files import write_atomic, write_json
 from realm.storage.sealed import check_sealed
 from realm.storage.stages import DAMAGED
 
-RESTORE = "Restore the file."
-LOAD = """```python
+RESTORE_CURE = "Restore the file."
+LOADING_EXAMPLE = """```python
 from realm import RealmModel
 model = RealmModel.from_pretrained("this directory or hub name")
 ```"""
 
-Part = TypeVar("Part", bound=nn.Module)
-
 
 class RealmModel(nn.Module):
-    """The networks of one run. ``has(part)`` says which of ``PARTS`` exist; asking for another raises.
+    """The networks of one run, of ``PARTS``; asking for a missing one raises RunError.
 
-    ``embedder`` is the live one (the question embedder after fine-tuning); ``document_embedder`` is the frozen fork that belongs to
-    the index, absent before fine-tuning because one embedder then serves both sides.
+    ``embedder`` is the live one (the question embedder after fine-tuning), ``document_embedder`` the frozen fork of the index; before
+    fine-tuning there is none, because one embedder then serves both sides.
     """
 
     def __init__(self, spec: ModelSpec, *, drawn: bool = True):
-        """Networks with random weights; without ``drawn``, with zeros instead, for weights that are loaded next."""
+        """Build networks with random weights, or zeros if not ``drawn``, for weights that are loaded next."""
         super().__init__()
         with nullcontext() if drawn else Undrawn():
             for part, network in spec.networks.items():
@@ -63,21 +60,17 @@ class RealmModel(nn.Module):
 
     @property
     def spec(self) -> ModelSpec:
-        """What to build to have these networks again."""
+        """Specification of these networks."""
         found: dict[str, Any] = {part: network.spec for part, network in self._modules.items() if network is not None}
         return ModelSpec(**found)
 
     def has(self, part: str) -> bool:
-        """Whether the model has this network, of ``PARTS``."""
+        """True if the model has this network, of ``PARTS``."""
         return part in self._modules
 
     @property
     def embedder(self) -> Embedder:
-        """The live embedder.
-
-        Raises:
-            RunError: there is none; as for the other parts.
-        """
+        """The live embedder."""
         return self._part("embedder", Embedder)
 
     @property
@@ -87,12 +80,12 @@ class RealmModel(nn.Module):
 
     @property
     def encoder(self) -> KnowledgeAugmentedEncoder:
-        """What fills masks in pre-training."""
+        """The encoder that fills masks in pre-training."""
         return self._part("encoder", KnowledgeAugmentedEncoder)
 
     @property
     def reader(self) -> Reader:
-        """What finds answers after fine-tuning."""
+        """The reader that finds answers after fine-tuning."""
         return self._part("reader", Reader)
 
     @property
@@ -100,14 +93,14 @@ class RealmModel(nn.Module):
         """The embedder of the document side: the frozen fork, or the one embedder of both sides."""
         return self.document_embedder if self.has("document_embedder") else self.embedder
 
-    def _part(self, name: str, kind: type[Part]) -> Part:
+    def _part(self, name: str, kind: type[Network]) -> Network:
         found = self._modules.get(name)
         if found is None:
             raise RunError(f"this model has no {name.replace('_', ' ')}")
-        return cast(Part, found)
+        return cast(Network, found)
 
     def with_parts(self, **parts: nn.Module | None) -> "RealmModel":
-        """A model with some parts replaced or removed (None); the others are shared, not copied."""
+        """Replace or remove (None) parts; the others are shared, not copied."""
         chosen = {name: parts.get(name, self._modules.get(name)) for name in PARTS}
         model = RealmModel(ModelSpec())
         for name, module in chosen.items():
@@ -116,25 +109,18 @@ class RealmModel(nn.Module):
         return model
 
     def only(self, *parts: str) -> "RealmModel":
-        """The model with at most these of its networks; they are shared, not copied."""
+        """Keep at most these networks; they are shared, not copied."""
         return self.with_parts(**dict.fromkeys(set(PARTS) - set(parts)))
 
     def fork_document_embedder(self) -> "RealmModel":
-        """The model as fine-tuning starts: a frozen document embedder beside the live one for questions.
-
-        It is the one that documents already have, or a copy of the one embedder.
-        """
+        """The model at the start of fine-tuning: its document embedder, or else a copy of the one embedder, is frozen."""
         frozen = self.document_embedder if self.has("document_embedder") else copy.deepcopy(self.embedder)
         return self.with_parts(document_embedder=frozen.requires_grad_(False))
 
     def with_reader(
         self, generator_seed: int, *, span_hidden: int, max_span: int, pointer: bool = False, marks: bool = False, titles: bool = False
     ) -> "RealmModel":
-        """The encoder turned into a reader: its body with a fresh span head of these sizes. The MLM head is dropped.
-
-        Args:
-            pointer, marks, titles: as in :class:`realm.models.spec.ReaderSpec`.
-        """
+        """Turn the encoder into a reader: its body with a fresh span head, without the MLM head; flags as in ReaderSpec."""
         body = copy.deepcopy(self.encoder.body)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(generator_seed)
@@ -153,22 +139,20 @@ class RealmModel(nn.Module):
         save_tensors({k: v.detach().contiguous().cpu() for k, v in self.state_dict().items()}, directory / "model.safetensors")
         write_json(directory / "config.json", spec_to_json(self.spec))
         if card is not None:
-            write_atomic(directory / "README.md", model_card(part_sizes(self), dict(card), load=LOAD))
+            write_atomic(directory / "README.md", model_card(part_sizes(self), dict(card), load=LOADING_EXAMPLE))
         if tokenizer is not None:
             tokenizer.save(directory)
 
     @classmethod
     def from_pretrained(cls, source: str | Path, *, revision: str | None = None, token: str | bool | None = None) -> "RealmModel":
-        """Load what :meth:`save_pretrained` wrote, or a published model (google/realm-*, BERT), from a directory or from the hub.
+        """Load the files of :meth:`save_pretrained`, or a published model (google/realm-*, BERT), from a directory or the hub.
 
         Args:
             source: a directory, or a hub name.
-            revision: of a model on the hub, as everywhere in huggingface_hub.
-            token: for the hub, likewise.
+            revision, token: of the hub, as in huggingface_hub.
 
         Raises:
-            RunError: no such model, another format, weights that do not fit the configuration, or files that changed since they were
-                published with their checksums (stages and parameters of a run); the message names the file.
+            RunError: no such model, another format, weights that do not fit the configuration, or changed files; it names the file.
             DataError, ConfigError: as for :func:`realm.models.published.models.load_published`.
         """
         directory = Path(source)
@@ -178,10 +162,10 @@ class RealmModel(nn.Module):
 
     @classmethod
     def from_published(cls, published: Published) -> "RealmModel":
-        """The networks of a published model, in evaluation mode; what it lacks is the same in every import.
+        """Networks of a published model, in evaluation mode; missing tensors are the same in every import.
 
         Raises:
-            DataError: a tensor holds no finite numbers, or tied tensors differ.
+            DataError: a tensor has numbers that are not finite, or tied tensors differ.
         """
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
@@ -193,26 +177,25 @@ class RealmModel(nn.Module):
 
     @classmethod
     def _from_own(cls, directory: Path) -> "RealmModel":
-        """What :meth:`save_pretrained` wrote."""
         config, weights = directory / "config.json", directory / "model.safetensors"
         spec = read_spec(config)
         try:
             model = cls(spec, drawn=False)
         except (ConfigError, KeyError) as error:
             problem = getattr(error, "problem", f"the body lacks {error}")
-            raise RunError(f"the model's configuration does not fit: {problem}", path=config, cure=RESTORE) from error
+            raise RunError(f"the model's configuration does not fit: {problem}", path=config, cure=RESTORE_CURE) from error
         try:
             missing, unexpected = model.load_state_dict(model._stored(directory), strict=False)
         except (OSError, SafetensorError, RuntimeError) as error:
             # torch names the first tensor that does not fit in the second line.
             problem = " ".join(str(error).splitlines()[:2])
-            raise RunError(f"the weights cannot be read: {problem}", path=weights, cure=RESTORE) from error
+            raise RunError(f"the weights cannot be read: {problem}", path=weights, cure=RESTORE_CURE) from error
         if missing or unexpected:
-            raise RunError(f"missing tensors {missing[:3]}, unknown tensors {unexpected[:3]}", path=weights, cure=RESTORE)
+            raise RunError(f"missing tensors {missing[:3]}, unknown tensors {unexpected[:3]}", path=weights, cure=RESTORE_CURE)
         return model
 
     def _stored(self, directory: Path) -> dict[str, Tensor]:
-        """The tensors that a directory holds for these networks, whole or as differences from a published body; checked, then loaded."""
+        """Read the tensors of a directory, whole or as differences from a published body, after checking their seals."""
         check_sealed(directory, DAMAGED, DIFFERENCE, WEIGHTS)
         if (directory / DIFFERENCE).is_file():
             return read_difference(directory, {name: value.shape for name, value in self.state_dict().items()})
@@ -229,16 +212,12 @@ class RealmModel(nn.Module):
         token: str | bool | None = None,
         commit_message: str = "Upload a REALM model",
     ) -> str:
-        """Upload the directory of :meth:`save_pretrained` to the hub; returns the address of the commit.
+        """Upload the directory of :meth:`save_pretrained` to the hub, and return the address of the commit.
 
         Args:
-            repository: "owner/name"; made if it is not there.
-            tokenizer: as for :meth:`save_pretrained`.
-            card: likewise.
-            private: as everywhere in huggingface_hub, as are the next three.
-            revision: the branch.
-            token: of the account.
-            commit_message: for the commit.
+            repository: "owner/name", created if needed.
+            tokenizer, card: as for :meth:`save_pretrained`.
+            private, revision, token, commit_message: as in huggingface_hub.
 
         Raises:
             RunError: the hub refuses or cannot be reached.
@@ -248,23 +227,15 @@ class RealmModel(nn.Module):
             return upload(Path(scratch), repository, private=private, revision=revision, token=token, commit_message=commit_message)
 
 
-UNIT_SCALE = 20.0
-"""Where the learned scale of vectors of length 1 starts: sentence embedders are trained at it (temperature .05)."""
+INITIAL_UNIT_SCALE = 20.0  # initial scale of unit vectors; sentence embedders are trained at this inverse temperature
 
 
 def start_from_body(spec: ModelSpec, directory: Path, *, dropout: float, attention_dropout: float) -> RealmModel:
-    """A model whose embedder and encoder both start from published weights.
+    """Model with an embedder and an encoder that both start from published weights.
 
-    A sentence embedder keeps its pooling and head and gets a learned scale where it makes vectors of length 1; any other body is pooled and
-    projected as the specification says. An encoder gets the published head for masks where the weights hold one, and a fresh one elsewhere.
-
-    Args:
-        spec: what the published directory does not say of embedder and encoder; the bodies themselves are what it holds.
-        directory: with config.json and model.safetensors.
-        dropout, attention_dropout: of both bodies in training.
-
-    Raises:
-        ConfigError, DataError: no such body, or one of another pooling or family than we know; weights that are damaged.
+    A sentence embedder keeps its pooling and head, and gets a learned scale if its vectors have length 1. An encoder gets the published MLM
+    head if the weights hold one. ``spec`` has all that the published directory does not state; the dropout rates are for training. Raises
+    ConfigError, DataError: no such body, an unknown pooling or family, or damaged weights.
     """
     assert spec.embedder is not None and spec.encoder is not None
     first, second = _published_embedder(spec.embedder, directory), spec.encoder.body
@@ -278,17 +249,8 @@ def start_from_body(spec: ModelSpec, directory: Path, *, dropout: float, attenti
 
 
 def published_spec(spec: ModelSpec, directory: Path, projection: int = 0) -> ModelSpec:
-    """What networks that start from published weights are made of; no weights are read.
-
-    Args:
-        spec: what the published directory does not say, as for :func:`start_from_body`, but of any networks.
-        directory: as there.
-        projection: dimensions of a published head's embeddings; 0: the body's own.
-
-    Raises:
-        ConfigError, DataError: as there.
-    """
-    config = {key: value for key, value in read_config(directory).items() if key not in NOT_SIZES}
+    """Specification of :func:`start_from_body`, without reading weights; ``projection`` 0 is the body's own dimension."""
+    config = {key: value for key, value in read_config(directory).items() if key not in CODE_KEYS}
     fed = _has_segments(directory)
 
     def known(network: NetworkSpec) -> NetworkSpec:
@@ -303,27 +265,22 @@ def published_spec(spec: ModelSpec, directory: Path, projection: int = 0) -> Mod
 
 
 def _published_embedder(wanted: EmbedderSpec, directory: Path) -> EmbedderSpec:
-    """The embedder as a sentence-transformers directory describes it, the rest and that of a plain body as it is ``wanted``."""
-    found = _published_head(directory)
+    """Embedder of a sentence-transformers directory, completed from ``wanted``; of any other body, ``wanted`` itself."""
+    found = load_published(directory).spec.embedder if (directory / MODULES_FILE).is_file() else None
     if found is None:
         return wanted
-    scale = UNIT_SCALE if found.head == "unit" else None
+    scale = INITIAL_UNIT_SCALE if found.head == "unit" else None
     return replace(found, dropout=wanted.dropout, scale=scale, null_offset=wanted.null_offset)
 
 
-def _published_head(directory: Path) -> EmbedderSpec | None:
-    """The embedder that a sentence-transformers directory describes; None for a plain body."""
-    return load_published(directory).spec.embedder if (directory / MODULES).is_file() else None
-
-
 def _has_segments(directory: Path) -> bool:
-    """Whether a body tells the question from the document by a second segment embedding: BERTs do, XLM-Rs and ModernBERTs do not."""
+    """True for bodies with a second segment embedding: BERTs, but not XLM-Rs and ModernBERTs."""
     values = read_config(directory)
     return int(values.get("type_vocab_size", 2 if values.get("model_type") == "bert" else 0)) > 1
 
 
 def _load_mask_head(encoder: KnowledgeAugmentedEncoder, directory: Path) -> None:
-    """Take over BERT's head for masked wordpieces, if the weights hold it."""
+    """Copy BERT's MLM head, if the weights hold it."""
     file = open_weights(directory)
     names = {ours: theirs for theirs in file.shapes if (ours := mask_head_name(theirs)) is not None}
     if set(names) == set(encoder.head.state_dict()):

@@ -11,7 +11,7 @@ from realm.models.spec import EmbedderSpec, ModelSpec, NetworkSpec, ReaderSpec
 
 
 def build_network(part: str, spec: NetworkSpec, *, drawn: bool = True) -> nn.Module:
-    """One network, not loaded yet. A document embedder is frozen wherever it comes from: it belongs to the index."""
+    """Build one network. A document embedder is always frozen: it belongs to the index."""
     body = build_body(spec.body, pooler=isinstance(spec, EmbedderSpec), drawn=drawn)
     if isinstance(spec, EmbedderSpec):
         return Embedder(body, spec).requires_grad_(part == "embedder")

@@ -1,13 +1,7 @@
-"""Embedder and reader as ONNX graphs: padded token inputs in, embeddings or span scores out.
+"""Embedder and reader as ONNX graphs of token inputs int64 [b, t]: projected float32 [b, d], or span_logits float32 [b, t, w].
 
-    embedder.onnx   input_ids, attention_mask, token_type_ids int64 [b, t]  ->  projected float32 [b, d]
-    reader.onnx     the same                                                ->  span_logits float32 [b, t, w]
-
-``span_logits[i, s, n]`` scores the span from position s to s + n. The caller keeps the spans inside the block part, adds the relevance
-score of the block and takes one softmax over all, as ``read_candidates`` does. Both sizes b and t are free.
-
-An embedder may be rounded to 8-bit integers, for processors that multiply those much faster than floating point numbers: weights for each
-output by itself, activations as they come (dynamic quantisation). Its vectors have cosines of about .99 with the float32 ones.
+``span_logits[i, s, n]`` scores the span from position s to s + n; the caller keeps spans inside the block, adds its relevance and takes one
+softmax over all. Vectors of an embedder in 8-bit integers have cosines of about .99 with the float32 ones.
 """
 
 import logging
@@ -27,44 +21,28 @@ from realm.models.featurize import pad_batch
 from realm.models.reader import Reader
 from realm.models.types import Sequence, TokenInputs
 
-INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+INPUT_NAMES = ("input_ids", "attention_mask", "token_type_ids")
 OPSET = 18
 
 
-class _EmbedderGraph(nn.Module):
-    def __init__(self, embedder: Embedder):
+class _Graph(nn.Module):
+    """A network over plain tensors, as torch's exporter wants it."""
+
+    def __init__(self, network: Embedder | Reader):
         super().__init__()
-        self.embedder = embedder
+        self.network = network
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
-        return self.embedder.head(self.embedder.body.pooled(TokenInputs(input_ids, attention_mask.bool(), token_type_ids)))
-
-
-class _ReaderGraph(nn.Module):
-    def __init__(self, reader: Reader):
-        super().__init__()
-        self.reader = reader
-
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
-        states = self.reader.body(TokenInputs(input_ids, attention_mask.bool(), token_type_ids))
-        return self.reader.span_logits(states)
+        inputs, network = TokenInputs(input_ids, attention_mask.bool(), token_type_ids), self.network
+        return network.head(network.body.pooled(inputs)) if isinstance(network, Embedder) else network.span_logits(network.body(inputs))
 
 
 def export_onnx(network: Embedder | Reader, path: Path) -> None:
-    """Write one network as an ONNX graph.
-
-    Args:
-        network: an embedder or a reader; it is left in evaluation mode.
-        path: the ``.onnx`` file; weights beyond ONNX's 2 GB limit would lie beside it.
-
-    Raises:
-        MissingExtra: onnx and onnxscript are not installed.
-    """
+    """Write one network, left in evaluation mode, as an ``.onnx`` file. Raises MissingExtra: onnx and onnxscript are not installed."""
     try:
         import onnxscript  # noqa: F401  torch's exporter needs it and says so in many lines
     except ImportError:
         raise MissingExtra("the ONNX export", "onnx") from None
-    graph = _EmbedderGraph(network) if isinstance(network, Embedder) else _ReaderGraph(network)
     name = "projected" if isinstance(network, Embedder) else "span_logits"
     ids = torch.arange(24).view(2, 12) % 7
     mask = torch.ones(2, 12, dtype=torch.long)
@@ -72,10 +50,10 @@ def export_onnx(network: Embedder | Reader, path: Path) -> None:
     sizes: Any = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", min=2)}
     with _quiet():
         torch.onnx.export(
-            graph.eval(),
+            _Graph(network).eval(),
             (ids, mask, torch.zeros_like(ids)),
             path,
-            input_names=list(INPUTS),
+            input_names=list(INPUT_NAMES),
             output_names=[name],
             dynamic_shapes=(sizes, sizes, sizes),
             opset_version=OPSET,
@@ -86,11 +64,7 @@ def export_onnx(network: Embedder | Reader, path: Path) -> None:
 
 
 def write_int8(embedder: Embedder, path: Path) -> None:
-    """Write an embedder as an ONNX graph of 8-bit integers.
-
-    Raises:
-        MissingExtra: onnx, onnxruntime or onnxscript are not installed.
-    """
+    """Write an embedder as an ONNX graph of 8-bit integers. Raises MissingExtra: onnx, onnxruntime or onnxscript are not installed."""
     try:
         import onnx
         from onnxruntime.quantization import QuantType, quantize_dynamic
@@ -110,12 +84,7 @@ def write_int8(embedder: Embedder, path: Path) -> None:
 
 
 class Int8Embedder:
-    """What :func:`write_int8` wrote, ready to embed.
-
-    Args:
-        path: the graph.
-        threads: that one product may use.
-    """
+    """Embedder in 8-bit integers from the graph of :func:`write_int8`, with CPU ``threads`` per product."""
 
     def __init__(self, path: Path, threads: int):
         import onnxruntime
@@ -128,14 +97,14 @@ class Int8Embedder:
     def __call__(self, sequences: SequenceOf[Sequence]) -> Tensor:
         """Embed ragged inputs of similar lengths. -> float32 [b, d]."""
         padded = pad_batch(sequences, 0)
-        given = dict(zip(INPUTS, (padded.ids, padded.mask.long(), padded.segments), strict=True))
+        given = dict(zip(INPUT_NAMES, (padded.ids, padded.mask.long(), padded.segments), strict=True))
         (vectors,) = self._session.run(None, {name: given[name].numpy() for name in self._inputs})
         return torch.from_numpy(vectors)
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """The exporter remarks on operators of packages that are not installed and on names it chose; none of it is the user's to cure."""
+    """Silence the exporter's remarks on packages that are not installed and on names it chose."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -1,7 +1,6 @@
-"""The span reader: every span of a candidate's body, up to a longest one, gets a score.
+"""The span reader: a score for every span of a candidate's body, by ORQA's head (section 4.1) or BERT's for SQuAD.
 
-Two heads give it: ORQA's (section 4.1), a feed-forward net over the states of a span's first and last wordpiece, and BERT's for SQuAD, the
-score of the first as a start plus that of the last as an end, which learns sooner (3.2 nats against 4.4 after 2,400 questions).
+The latter, a start score plus an end score, learns sooner (3.2 nats against 4.4 after 2,400 questions).
 """
 
 import math
@@ -15,33 +14,26 @@ from realm.models.bodies.body import Body, at_least_float32, in_buckets
 from realm.models.spec import ReaderSpec
 from realm.models.types import Sequence, TokenInputs
 
-SPAN_ENTRIES = 1 << 21
-"""Components of the spans that a CPU scores at a time, unless it learns: 8 MiB."""
+CPU_SPAN_COMPONENTS = 1 << 21  # span components that a CPU scores at once without gradients: 8 MiB
 
 
 @dataclass(frozen=True)
 class SpanScores:
-    """Span scores of n joint inputs in a padded body frame.
+    """Span scores of n joint inputs in a padded body frame."""
 
-    ``logits`` [n, t, w]: score of the span that starts at body wordpiece t and has w + 1 wordpieces; ``valid`` [n, t, w]: inside the
-    body; ``not_here`` [n]: score of there being no such span in the body, which is that of [CLS] as a span.
-    """
-
-    logits: Tensor
-    valid: Tensor
-    not_here: Tensor
+    logits: Tensor  # [n, t, w]: the span from body wordpiece t with w + 1 wordpieces
+    valid: Tensor  # [n, t, w]: inside the body
+    not_here: Tensor  # [n]: score of an absent span, which is that of [CLS] as a span
 
     def of(self, example: int) -> "SpanScores":
-        """Those of one of b examples."""
+        """Scores of one of b examples."""
         return SpanScores(self.logits[example], self.valid[example], self.not_here[example])
 
 
 class Reader(nn.Module):
-    """Start and end projections, ReLU, LayerNorm, one score; in that order, as in the released code. Or a start and an end score, added.
+    """Start and end projections, ReLU, LayerNorm, one score, in that order, as in the released code; or a start plus an end score.
 
-    Args:
-        body: reads "[CLS] question [SEP] body [SEP]".
-        spec: of the span head; its body's place is taken by ``body``.
+    ``body`` reads "[CLS] question [SEP] body [SEP]" and takes the place of the specification's.
     """
 
     def __init__(self, body: Body, spec: ReaderSpec):
@@ -62,14 +54,9 @@ class Reader(nn.Module):
             nn.init.zeros_(layer.bias)
 
     def forward(self, sequences: SequenceOf[Sequence], body_starts: SequenceOf[int]) -> SpanScores:
-        """Score the spans of n ragged joint inputs.
+        """Scores of the spans of n ragged joint inputs, whose bodies start at ``body_starts``.
 
-        Args:
-            sequences: joint inputs.
-            body_starts: position of the first body wordpiece in each.
-
-        Returns:
-            Scores in the body's own frame: [n, t, w] with t the longest body and w the widest span.
+        Returns them in the body's own frame: [n, t, w], t the longest body and w the widest span.
         """
         device = self.dense.weight.device
         body_lengths = [len(s) - start - 1 for s, start in zip(sequences, body_starts, strict=True)]
@@ -85,16 +72,16 @@ class Reader(nn.Module):
         return self._spans(in_buckets(self.body, sequences, body_states), torch.tensor(body_lengths, device=device))
 
     def _spans(self, states: Tensor, lengths: Tensor) -> SpanScores:
-        """States of [CLS] and the body [n, 1 + t, h] and body lengths [n] -> scores of all spans."""
+        """Scores of all spans from states [n, 1 + t, h] of [CLS] and the body, and body lengths [n]."""
         first, body = states[:, :1], states[:, 1:]
         valid = self._ends(body).unsqueeze(0) < lengths.view(-1, 1, 1)
         return SpanScores(self.span_logits(body), valid, self.span_logits(first)[:, 0, 0])
 
     def span_logits(self, states: Tensor) -> Tensor:
-        """States [n, t, h] -> score of every span [n, t, w], whatever it covers."""
+        """Score of every span [n, t, w] of states [n, t, h], inside the body or not."""
         if not torch.is_grad_enabled() and states.device.type == "cpu":
             # A CPU works on what its caches hold; a gradient would keep all of it anyway.
-            some = max(1, SPAN_ENTRIES // (states.shape[1] * self.max_span * max(1, self.span_hidden)))
+            some = max(1, CPU_SPAN_COMPONENTS // (states.shape[1] * self.max_span * max(1, self.span_hidden)))
             return torch.cat([self._span_logits(part) for part in states.split(some)])
         return self._span_logits(states)
 

@@ -1,4 +1,4 @@
-"""What the networks of a RealmModel are made of: one specification each, as ``config.json`` keeps them. Nothing here builds a network."""
+"""Specifications of the networks of a RealmModel, one each, as ``config.json`` keeps them."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -11,22 +11,16 @@ from realm.storage.decoding import json_value
 from realm.storage.sealed import check_sealed
 from realm.storage.stages import DAMAGED
 
-FORMAT = 2
+SPEC_FORMAT = 2
 
 
 @dataclass(frozen=True)
 class BodySpec:
-    """What a body is, enough to rebuild it without its weights.
+    """Specification of a body, enough to rebuild it without its weights."""
 
-    Args:
-        config: the transformers configuration as a dictionary with its ``model_type``.
-        pooling: "pooler" (tanh pooler over [CLS]), "cls" or "mean".
-        segments: whether segment ids are fed.
-    """
-
-    config: dict[str, Any] = field(default_factory=dict)
-    pooling: str = "pooler"
-    segments: bool = True
+    config: dict[str, Any] = field(default_factory=dict)  # transformers configuration with its ``model_type``
+    pooling: str = "pooler"  # "pooler" (tanh pooler over [CLS]), "cls" or "mean"
+    segments: bool = True  # feed segment ids
 
     @property
     def hidden(self) -> int:
@@ -39,64 +33,43 @@ class BodySpec:
 
 @dataclass(frozen=True)
 class EmbedderSpec:
-    """What an embedder is.
+    """Specification of an embedder; ``projection`` is d, the body's width if nothing is projected.
 
-    Args:
-        body: what is pooled.
-        head: "projection", or as published sentence embedders have it: "none", or "unit" for vectors of length 1.
-        projection: d; the body's width where nothing is projected. Below it the vectors of a published head are projected linearly, and
-            "unit" scales before and after.
-        layer_norm_eps: of the projection.
-        dropout: on the embedding, in training.
-        scale: where the learned factor on relevance scores starts, an inverse temperature; None: none is learned. Inner products of vectors
-            of length 1 lie in [-1, 1], and a softmax over them is flat; a projection's LayerNorm has a learned factor already.
-        null_offset: whether a learned number is added to the relevance of the null document.
+    ``scale`` is the initial value of the learned factor on relevance, an inverse temperature; None: none is learned. Inner products of unit
+    vectors lie in [-1, 1], and a softmax over them is flat; a projection's LayerNorm has a learned factor already.
     """
 
     body: BodySpec
-    head: str = "projection"
+    head: str = "projection"  # "projection"; of published sentence embedders "none", or "unit" for vectors of length 1
     projection: int = 128
     layer_norm_eps: float = 1e-12
-    dropout: float = 0.1
+    dropout: float = 0.1  # on the embedding, in training
     scale: float | None = None
-    null_offset: bool = False
+    null_offset: bool = False  # learn an addition to the null document's relevance
 
 
 @dataclass(frozen=True)
 class EncoderSpec:
-    """What a knowledge-augmented encoder is: its body, whose sizes its head has."""
+    """Specification of a knowledge-augmented encoder: its body, with the sizes of its head."""
 
     body: BodySpec
 
 
 @dataclass(frozen=True)
 class ReaderSpec:
-    """What a reader is.
-
-    Args:
-        body: reads question and block.
-        span_hidden: width of the span representation; 0: none, a start score and an end score are added.
-        max_span: longest answer in wordpieces.
-        layer_norm_eps: of the span head; the released code's.
-        marks: whether wordpieces of a block that stand in the question, too, have segments of their own (``featurize.marked``).
-        titles: whether a block's title stands before its body.
-        pointer: whether the spans of a block share their probability with "not here", as a reader learns it that was pre-trained.
-        taught: whether people's questions have taught it.
-        slope, bias: what makes a confidence of an answer's p, as it was fitted (``answerer.Confidence``); None and 0 where nothing was.
-        abstain_below: confidence (p where none was fitted) below which its answers are better not given; 0 where that was not measured.
-    """
+    """Specification of a reader of question and block."""
 
     body: BodySpec
-    span_hidden: int = 256
-    max_span: int = 10
-    layer_norm_eps: float = 1e-3
-    pointer: bool = False
-    marks: bool = False
-    titles: bool = False
-    taught: bool = False
-    slope: float | None = None
+    span_hidden: int = 256  # width of the span representation; 0: start plus end score
+    max_span: int = 10  # longest answer in wordpieces
+    layer_norm_eps: float = 1e-3  # of the span head; the released code's
+    pointer: bool = False  # spans of a block share their probability with "not here"
+    marks: bool = False  # wordpieces shared with the question have their own segments (``featurize.marked``)
+    titles: bool = False  # the block's title stands before its body
+    taught: bool = False  # trained on people's questions
+    slope: float | None = None  # with ``bias``, fitted confidence of an answer's p (``answerer.Confidence``)
     bias: float = 0.0
-    abstain_below: float = 0.0
+    abstain_below: float = 0.0  # confidence, or p, below which answers are better not given; 0: not measured
 
 
 NetworkSpec = EmbedderSpec | EncoderSpec | ReaderSpec
@@ -106,13 +79,12 @@ _KINDS: dict[str, type[NetworkSpec]] = {
     "encoder": EncoderSpec,
     "reader": ReaderSpec,
 }
-PARTS = tuple(_KINDS)
-"""The networks that a model may have, in the order in which they are built and saved."""
+PARTS = tuple(_KINDS)  # order of building and saving
 
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """What a RealmModel is made of: the networks that are there are those that have a specification."""
+    """Specification of a RealmModel: a network exists if it has a specification."""
 
     embedder: EmbedderSpec | None = None
     document_embedder: EmbedderSpec | None = None
@@ -121,12 +93,12 @@ class ModelSpec:
 
     @property
     def networks(self) -> dict[str, NetworkSpec]:
-        """The specifications that are there, by the names of ``PARTS`` and in their order."""
+        """Specifications by part, in the order of ``PARTS``."""
         return {name: found for name in PARTS if (found := getattr(self, name)) is not None}
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Which networks are there, of ``PARTS``."""
+        """Names of the networks, of ``PARTS``."""
         return tuple(self.networks)
 
 
@@ -143,7 +115,7 @@ def one_body(
     null_offset: bool = False,
     parts: tuple[str, ...] = ("embedder", "encoder"),
 ) -> ModelSpec:
-    """Networks that all have one kind of body (never its weights). ``span_layer_norm_eps`` is the reader's, the rest as it says there."""
+    """Specification of networks with the same kind of body; ``span_layer_norm_eps`` is the reader's."""
     embedder = EmbedderSpec(body, head, projection, layer_norm_eps, dropout, null_offset=null_offset)
     reader = ReaderSpec(body, span_hidden, max_span, span_layer_norm_eps)
     found: dict[str, Any] = {"embedder": embedder, "document_embedder": embedder, "encoder": EncoderSpec(body), "reader": reader}
@@ -162,7 +134,7 @@ def bert_spec(
     attention_dropout: float,
     segments: int = 2,
 ) -> BodySpec:
-    """The specification of a BERT body from nothing. Attention dropout is apart because it makes CPU attention five times slower."""
+    """Specification of a BERT body from nothing; attention dropout is separate because it slows CPU attention five times."""
     config = {
         "model_type": "bert",
         "vocab_size": vocab_size,
@@ -182,15 +154,14 @@ def bert_spec(
 
 
 def spec_to_json(spec: ModelSpec) -> dict[str, Any]:
-    """What ``config.json`` holds."""
-    return {"format": FORMAT, "library": "realm", **{name: asdict(network) for name, network in spec.networks.items()}}
+    """Contents of ``config.json``."""
+    return {"format": SPEC_FORMAT, "library": "realm", **{name: asdict(network) for name, network in spec.networks.items()}}
 
 
 def read_spec(path: Path) -> ModelSpec:
-    """The specification in a ``config.json``.
+    """Read the specification of a ``config.json``.
 
-    Raises:
-        RunError: no file, no JSON, an earlier version's format, a field that does not fit, or not the file that was published here.
+    Raises RunError: no file, no JSON, an earlier version's format, a field that does not fit, or another file than was published here.
     """
     check_sealed(path.parent, DAMAGED, path.name)
     try:
@@ -201,7 +172,7 @@ def read_spec(path: Path) -> ModelSpec:
         raise RunError(f"not JSON: {error}", path=path) from error
     if not isinstance(values, dict) or "format" not in values:
         raise RunError("not a model's configuration", path=path)
-    if values.pop("format") != FORMAT:
+    if values.pop("format") != SPEC_FORMAT:
         raise made_earlier(RunError, path)
     values.pop("library", None)
     try:
@@ -211,7 +182,7 @@ def read_spec(path: Path) -> ModelSpec:
         raise RunError(f"the model's configuration does not fit: {error}", path=path) from error
 
 
-_MOST = {
+_MAX_SIZES = {
     **dict.fromkeys(("hidden_size", "projection", "span_hidden"), MAX_WIDTH),
     **dict.fromkeys(("num_hidden_layers", "num_attention_heads"), MAX_LAYERS),
     "intermediate_size": 4 * MAX_WIDTH,
@@ -221,12 +192,12 @@ _MOST = {
 
 
 def _check_sizes(values: Mapping[str, Any]) -> None:
-    """See that no number would build a network that fits nowhere. Raises TypeError: one does."""
+    """Refuse numbers of a network that fits nowhere. Raises TypeError: one is too large."""
     for name, value in values.items():
         if isinstance(value, dict):
             _check_sizes(value)
-        elif name in _MOST and value is not None and not (isinstance(value, int) and 0 <= value <= _MOST[name]):
-            raise TypeError(f"{name} is {value!r}, and must be a whole number from 0 to {_MOST[name]:,}")
+        elif name in _MAX_SIZES and value is not None and not (isinstance(value, int) and 0 <= value <= _MAX_SIZES[name]):
+            raise TypeError(f"{name} is {value!r}, and must be a whole number from 0 to {_MAX_SIZES[name]:,}")
 
 
 def _networks(values: Mapping[str, Any]) -> ModelSpec:

@@ -1,6 +1,6 @@
-"""Files of tensors: ours written, others' opened without trusting them, names and shapes first, then one tensor at a time.
+"""Files of tensors: safetensors whole or in shards, and ``pytorch_model.bin`` through torch's weights-only unpickler.
 
-safetensors in one file or in shards; ``pytorch_model.bin`` through torch's weights-only unpickler.
+Others' files are opened without trusting them: names and shapes first, then one tensor at a time.
 """
 
 import os
@@ -20,19 +20,13 @@ from realm.errors import DataError
 from realm.storage.decoding import json_value
 
 Shape = tuple[int, ...]
-FETCH = "Fetch the checkpoint again."
-WEIGHTS = ("model.safetensors", "pytorch_model.bin")
-ROWS = 65_536
-"""Rows of block embeddings in memory at a time."""
+FETCH_CURE = "Fetch the checkpoint again."
+WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
+ROWS_PER_READ = 65_536  # of block embeddings in memory at once
 
 
 class TensorFile(Protocol):
-    """Tensors by name.
-
-    Attributes:
-        path: the file, for messages.
-        shapes: of every tensor in it.
-    """
+    """Tensors by name; ``path`` is for messages."""
 
     path: Path
     shapes: dict[str, Shape]
@@ -42,23 +36,24 @@ class TensorFile(Protocol):
         ...
 
     def rows(self, name: str) -> Iterator[Tensor]:
-        """A matrix in pieces of at most :data:`ROWS` rows."""
+        """A matrix in pieces of at most :data:`ROWS_PER_READ` rows."""
         ...
 
 
 def open_weights(directory: Path) -> TensorFile:
-    """The weights of a model directory: safetensors where there are both, then torch's.
+    """Open the weights of a model directory: safetensors first, then torch's. Nothing in them is executed.
 
-    Raises:
-        DataError: no weights, or a file that is damaged, cut short, or not what its name says. Nothing in it is executed.
+    Raises DataError: no weights, or a file that is damaged, cut short, or of another kind than its name says.
     """
-    for name in WEIGHTS:
+    for name in WEIGHT_FILES:
         opener: Callable[[Path], TensorFile] = Safetensors if name.endswith(".safetensors") else TorchFile
         if (directory / f"{name}.index.json").is_file():
             return Shards(directory / f"{name}.index.json", opener)
         if (directory / name).is_file():
             return opener(directory / name)
-    raise DataError("no weights of a published model here", path=directory, cure=f"Name a directory that holds {' or '.join(WEIGHTS)}.")
+    raise DataError(
+        "no weights of a published model here", path=directory, cure=f"Name a directory that holds {' or '.join(WEIGHT_FILES)}."
+    )
 
 
 class Safetensors:
@@ -70,7 +65,7 @@ class Safetensors:
             self._file: Any = safe_open(path, framework="pt")
             self.shapes: dict[str, Shape] = {name: tuple(self._file.get_slice(name).get_shape()) for name in self._file.keys()}  # noqa: SIM118
         except (SafetensorError, OSError, ValueError) as error:
-            raise DataError(f"not a complete safetensors file ({_first_line(error)})", path=path, cure=FETCH) from error
+            raise DataError(f"not a complete safetensors file ({_first_line(error)})", path=path, cure=FETCH_CURE) from error
 
     def read(self, name: str) -> Tensor:
         tensor: Tensor = self._file.get_tensor(name)
@@ -78,8 +73,8 @@ class Safetensors:
 
     def rows(self, name: str) -> Iterator[Tensor]:
         matrix = self._file.get_slice(name)
-        for start in range(0, self.shapes[name][0], ROWS):
-            yield matrix[start : start + ROWS]
+        for start in range(0, self.shapes[name][0], ROWS_PER_READ):
+            yield matrix[start : start + ROWS_PER_READ]
 
 
 class TorchFile:
@@ -93,7 +88,7 @@ class TorchFile:
         for name, tensor in state.items():
             # A view can claim any size over a few bytes; what is stored must be there.
             if tensor.layout != torch.strided or tensor.numel() * tensor.element_size() > tensor.untyped_storage().nbytes():
-                raise DataError(f"the tensor {name} claims more than the file holds", path=path, cure=FETCH)
+                raise DataError(f"the tensor {name} claims more than the file holds", path=path, cure=FETCH_CURE)
         self._state: dict[str, Tensor] = state
         self.shapes: dict[str, Shape] = {name: tuple(tensor.shape) for name, tensor in state.items()}
 
@@ -101,10 +96,10 @@ class TorchFile:
         return self._state[name]
 
     def rows(self, name: str) -> Iterator[Tensor]:
-        yield from self._state[name].split(ROWS)
+        yield from self._state[name].split(ROWS_PER_READ)
 
     def _load(self) -> Any:
-        """Memory-mapped where the format allows it; the formats before torch 1.6 are read whole."""
+        """Memory-map the file if its format allows it; formats before torch 1.6 are read whole."""
         try:
             # The one place of this package that reads a pickle: published weights are in it, and weights_only unpickles tensors alone.
             mapped = zipfile.is_zipfile(self.path)
@@ -117,7 +112,7 @@ class TorchFile:
 
 
 class Shards:
-    """Several files of tensors with the index that says which tensor is where."""
+    """Several files of tensors with their index."""
 
     def __init__(self, index: Path, opener: Callable[[Path], TensorFile]):
         self.path = index
@@ -126,11 +121,11 @@ class Shards:
             if not all(isinstance(n, str) and isinstance(f, str) and Path(f).name == f for n, f in places.items()):
                 raise ValueError("not a plain file name")
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DataError(f"no index of weights ({_first_line(error)})", path=index, cure=FETCH) from error
+            raise DataError(f"no index of weights ({_first_line(error)})", path=index, cure=FETCH_CURE) from error
         files = {name: opener(index.parent / name) for name in sorted(set(places.values()))}
         self._places: dict[str, TensorFile] = {name: files[file] for name, file in places.items()}
         if lost := [name for name, file in self._places.items() if name not in file.shapes]:
-            raise DataError(f"the tensor {lost[0]} is not in {places[lost[0]]}", path=index, cure=FETCH)
+            raise DataError(f"the tensor {lost[0]} is not in {places[lost[0]]}", path=index, cure=FETCH_CURE)
         self.shapes: dict[str, Shape] = {name: file.shapes[name] for name, file in self._places.items()}
 
     def read(self, name: str) -> Tensor:
@@ -141,11 +136,7 @@ class Shards:
 
 
 def save_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
-    """Write named tensors, contiguous and on the CPU, into one file.
-
-    Raises:
-        OSError: the disk is full or refuses; safetensors raises an error of its own for that.
-    """
+    """Write named tensors, contiguous and on the CPU, into one file. Raises OSError: the disk is full or refuses."""
     try:
         save_file(tensors, path, metadata=metadata)
     except SafetensorError as error:

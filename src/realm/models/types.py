@@ -1,7 +1,7 @@
-"""All batch records and the dimension legend.
+"""Batch records and the legend of dimensions.
 
-Dimension legend (used in every signature and comment): b examples, k candidates (null at 0), q query length, c block length,
-j joint length, m mask slots, d projection, h hidden, v vocabulary, n blocks in the corpus, s candidate spans, t any length.
+b examples, k candidates (null at 0), q query length, c block length, j joint length, m mask slots, d projection, h hidden, v vocabulary,
+n blocks in the corpus, s candidate spans, t any length.
 """
 
 from dataclasses import dataclass, field, replace
@@ -26,17 +26,13 @@ class Sequence:
 
 @dataclass(frozen=True)
 class TokenInputs:
-    """A padded batch for a body: ``ids``, ``mask`` (True at real tokens) and ``segments``, each [b, t].
-
-    ``unpadded`` says that the mask is known to be True everywhere; asking the mask itself would wait for a GPU. ``words`` [b, t, h] are the
-    embeddings of ``ids`` where they were looked up before.
-    """
+    """A padded batch: ``ids``, ``mask`` (True at real tokens) and ``segments``, each [b, t]."""
 
     ids: Tensor
     mask: Tensor
     segments: Tensor
-    unpadded: bool = False
-    words: Tensor | None = None
+    unpadded: bool = False  # the mask is True everywhere; asking the mask would wait for a GPU
+    words: Tensor | None = None  # [b, t, h], embeddings of ``ids`` looked up before
 
     def to(self, device: torch.device) -> "TokenInputs":
         words = None if self.words is None else self.words.to(device)
@@ -45,43 +41,36 @@ class TokenInputs:
 
 @dataclass(frozen=True)
 class MaskedQuery:
-    """A sentence with some of its wordpieces masked: one salient span, unless the recipe says otherwise (REALM, section 3.4).
+    """A sentence with masked wordpieces: one salient span, unless the recipe says otherwise (REALM, section 3.4).
 
-    ``ids`` are the sentence's wordpieces with [MASK] in place of the hidden ones, without special tokens; ``positions`` index into
-    ``ids``, ascending; ``targets`` are the hidden wordpieces; ``origin`` is the block of the pre-training corpus the sentence came from
-    and ``sentence`` its number there; ``excluded`` are the ids of every block of the knowledge corpus that must not be retrieved for it
-    (the blocks that hold the sentence verbatim, and its own); ``others`` are the wordpieces of the sentence's other listed spans;
-    ``shown`` says that the retriever gets to see the hidden span; the reader never does. Where the sentence was made a question
-    (``training/masking/statements.py``), ``ids`` are that question's and there are no ``positions``; ``targets`` answer it.
+    A sentence made a question (``training/masking/statements.py``) has the question's ``ids``, no ``positions``, and its answer as targets.
     """
 
-    ids: TokenIds
-    positions: list[int]
-    targets: TokenIds
-    origin: int
-    sentence: int = 0
+    ids: TokenIds  # with [MASK] for hidden wordpieces, without special tokens
+    positions: list[int]  # of the masks in ``ids``, ascending
+    targets: TokenIds  # hidden wordpieces
+    origin: int  # block of the pre-training corpus
+    sentence: int = 0  # number of the sentence in that block
+    # Knowledge blocks that must not be retrieved: its own, and those with this sentence.
     excluded: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
-    others: tuple[tuple[int, ...], ...] = ()
-    shown: bool = False
+    others: tuple[tuple[int, ...], ...] = ()  # wordpieces of the sentence's other listed spans
+    shown: bool = False  # the retriever, but never the reader, sees the hidden span
 
     @property
     def pointed(self) -> TokenIds:
-        """The sentence with ONE [MASK] for its hidden span, so that its length is hidden, too. Only for sentences with one hidden span.
-
-        A question hides nothing, and is itself.
-        """
+        """The sentence with ONE [MASK] for its one hidden span, so that its length is hidden, too; a question unchanged."""
         if not self.positions:
             return self.ids
         first, last = self.positions[0], self.positions[-1]
         return [*self.ids[: first + 1], *self.ids[last + 1 :]]
 
     def as_question(self, ids: TokenIds, excluded: np.ndarray) -> "MaskedQuery":
-        """The question ``ids`` with the hidden span as its answer; ``excluded``: ids of the blocks that must not be retrieved for it."""
+        """Question with the hidden span as its answer; ``excluded`` are block ids that must not be retrieved for it."""
         return replace(self, ids=ids, positions=[], excluded=excluded, others=(), shown=False)
 
     @property
     def whole(self) -> TokenIds:
-        """The sentence's wordpieces before masking, as far as a query holds them; a question's own."""
+        """Wordpieces of the sentence before masking, as far as a query holds them; of a question, its own."""
         whole = list(self.ids)
         if not self.positions:
             return whole
@@ -102,17 +91,16 @@ class IctExample:
 
 @dataclass(frozen=True)
 class Question:
-    """One question with its accepted answers; ``positive_ids`` are document ids; ``answer_type`` is "string" or "regex".
+    """One question with its accepted answers.
 
-    ``context`` is the paragraph that a question brings, ``title`` that paragraph's, and ``places`` are the (start, end) code points in it
-    at which its answers were marked; without them every occurrence counts. A question with a paragraph and no ``answers`` has none there.
+    Without ``places`` every occurrence of an answer in ``context`` counts; a question with a paragraph and no ``answers`` has none there.
     """
 
     id: str
     text: str
     answers: tuple[str, ...]
-    positive_ids: tuple[str, ...] = ()
-    answer_type: str = "string"
-    context: str = ""
-    title: str = ""
-    places: tuple[tuple[int, int], ...] = ()
+    positive_ids: tuple[str, ...] = ()  # document ids
+    answer_type: str = "string"  # "string" or "regex"
+    context: str = ""  # the question's paragraph
+    title: str = ""  # of the paragraph
+    places: tuple[tuple[int, int], ...] = ()  # (start, end) code points of the marked answers in ``context``

@@ -15,11 +15,10 @@ from realm.answering.opening import OpenRun, open_run
 from realm.errors import ConfigError, require_share
 from realm.evaluation.check import require_readable
 from realm.evaluation.evaluate import JudgedAnswer, Ranking, answer_all, rank, ranking_summary, reading_summary, selective_facts
-from realm.evaluation.judged import load_judged
-from realm.evaluation.measures import Relevance
+from realm.evaluation.judged import best_of_documents, evaluate_judged, falling, load_judged
+from realm.evaluation.measures import Relevance, gold_rows
 from realm.evaluation.questions.loading import QuestionFile, dataset_names, read_questions
 from realm.evaluation.questions.rows import QuestionOptions
-from realm.evaluation.rankings import best_of_documents, evaluate_judged, falling
 from realm.models.types import Question
 from realm.progress import Progress
 from realm.storage.files import publish_file
@@ -219,7 +218,7 @@ def write_trec(directory: Path, name: str, rankings: Sequence[Ranking], relevanc
     golden = [r for r in rankings if r.by_gold is not None]
     if not golden:
         return
-    blocks = ((r.question.id, block_ids[np.unique(relevance.gold_rows(r.question))].tolist()) for r in golden)
+    blocks = ((r.question.id, block_ids[np.unique(gold_rows(relevance.store, r.question))].tolist()) for r in golden)
     _write(directory / f"{name}.gold.qrels", (line for question, ids in blocks for line in _qrels_lines(question, ids)))
     documents = ((r.question.id, *best_of_documents(store, r.rows, r.scores)) for r in rankings)
     _write(directory / f"{name}.documents.run", (line for entry in documents for line in _run_lines(*entry)))

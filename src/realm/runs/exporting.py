@@ -25,10 +25,9 @@ from realm.errors import RunError
 from realm.models.hub import model_card
 from realm.models.model import RealmModel, part_sizes
 from realm.models.onnx import export_onnx
-from realm.models.published.config import published_config
-from realm.models.published.models import RECORDS
-from realm.models.published.names import BLOCK_EMBEDDINGS, export_tensors
-from realm.models.published.sentence_embedders import BODY, is_sentence_embedder, write_layout
+from realm.models.published.models import RECORDS_FILE
+from realm.models.published.names import BLOCK_EMBEDDINGS, export_tensors, published_config
+from realm.models.published.sentence_embedders import BODY_PREFIX, is_sentence_embedder, write_layout
 from realm.models.spec import ModelSpec
 from realm.models.tensor_files import save_tensors
 from realm.storage.files import publish_directory, write_atomic, write_json
@@ -136,7 +135,7 @@ def _sentence_embedder(model: RealmModel) -> bool:
 def _write_sentence_embedder(directory: Path, model: RealmModel, tokenizer: TextTokenizer, max_length: int) -> dict[str, int]:
     """One directory that sentence-transformers loads. A learned scale of relevance has no place there, nor has the null document."""
     state = model.only("embedder").state_dict()
-    tensors = {name.removeprefix(BODY): tensor.contiguous().cpu() for name, tensor in state.items() if name.startswith(BODY)}
+    tensors = {name.removeprefix(BODY_PREFIX): tensor.contiguous().cpu() for name, tensor in state.items() if name.startswith(BODY_PREFIX)}
     save_tensors(tensors, directory / "model.safetensors", metadata={"format": "pt"})
     write_layout(directory, model.embedder.spec, max_length=max_length)
     tokenizer.save(directory)
@@ -156,7 +155,7 @@ def _write_form(
         blocks = len(rows)
         tensors[BLOCK_EMBEDDINGS] = torch.from_numpy(vectors)
         store = opened.inputs.store
-        write_record_file(directory / RECORDS, blocks, (store.block(int(row)).text.encode("utf-8") for row in rows))
+        write_record_file(directory / RECORDS_FILE, blocks, (store.block(int(row)).text.encode("utf-8") for row in rows))
         config = {**config, "num_block_records": blocks, "searcher_beam_size": min(blocks, 5000)}
     save_tensors(tensors, directory / "model.safetensors", metadata={"format": "pt"})
     write_json(directory / "config.json", config)

@@ -17,7 +17,7 @@ from realm.documents.ingest.builder import build_corpus, corpus_from_records
 from realm.documents.sources.record_file import RecordFile
 from realm.errors import ConfigError, DataError, RunError
 from realm.models.model import RealmModel, part_sizes, state_sha256
-from realm.models.published.models import RECORDS, BlockEmbeddings, Published, load_published
+from realm.models.published.models import RECORDS_FILE, BlockEmbeddings, Published, load_published
 from realm.models.spec import PARTS, EmbedderSpec, ModelSpec, ReaderSpec
 from realm.progress import Progress
 from realm.recipe import Recipe, build_recipe, dump_recipe
@@ -149,7 +149,7 @@ def _account(one: Published, blocks: Published | None) -> dict[str, Any]:
     imported = list(one.imported)
     if one.blocks is not None and one is not blocks:
         imported.remove(one.blocks.name)
-        unused[one.blocks.name] = f"its blocks are not here: no {RECORDS} is beside it"
+        unused[one.blocks.name] = f"its blocks are not here: no {RECORDS_FILE} is beside it"
     return {"directory": str(one.directory), "kind": one.kind, "imported": len(imported), "unused": unused, "fresh": list(one.fresh)}
 
 

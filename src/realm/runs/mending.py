@@ -23,8 +23,8 @@ from realm.progress import Progress
 from realm.recipe import load_recipe
 from realm.runs.needed_index import NeededIndex
 from realm.search.publishing.generation import read_through
-from realm.search.publishing.locks import publishing
-from realm.search.sparse import DIRECTORY as SPARSE
+from realm.search.publishing.parameters import publishing
+from realm.search.sparse import SPARSE_DIRECTORY as SPARSE
 from realm.storage import files, generations
 from realm.storage.decoding import json_value
 from realm.storage.disk import is_transient

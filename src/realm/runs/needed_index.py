@@ -17,10 +17,9 @@ from realm.recipe import Recipe
 from realm.search.blocks import BlockInputs, open_inputs
 from realm.search.publishing.embedding import EmbedOptions
 from realm.search.publishing.generation import open_generation
-from realm.search.publishing.locks import publishing
-from realm.search.publishing.manifest import SnapshotManifest, read_manifest
-from realm.search.publishing.parameters import ParameterFacts, parameters_path, publish_parameters, read_facts
+from realm.search.publishing.parameters import ParameterFacts, parameters_path, publish_parameters, publishing, read_facts
 from realm.search.publishing.refresher import build_generation
+from realm.search.publishing.snapshot import SnapshotManifest, read_manifest
 from realm.storage.disk import is_transient
 from realm.storage.generations import generation_path, quarantine, read_current
 from realm.storage.paths import RunPaths

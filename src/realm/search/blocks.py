@@ -1,4 +1,4 @@
-"""Model inputs of blocks by block id: the one place where rows of the store meet the featuriser."""
+"""Model inputs of blocks by block id: the one place that joins rows of the store and the featuriser."""
 
 from collections.abc import Sequence as SequenceOf
 from functools import cached_property
@@ -12,21 +12,19 @@ from realm.errors import DataError
 from realm.models.featurize import Featurizer
 from realm.models.types import Sequence
 
-NO_ROW = -1
-"""Where there is no row: a list of candidates that ends early, a block that is not in the corpus."""
-NULL_ROW = -2
-"""The row of the null document, which is a candidate like any other and stands in no corpus."""
+NO_ROW = -1  # a missing candidate, or a block that is not in the corpus
+NULL_ROW = -2  # the null document, a candidate like any other that is in no corpus
 
 
 class BlockInputs:
-    """Builds block and joint inputs from a store; :data:`NULL_BLOCK`, in :data:`NULL_ROW`, stands for the empty document."""
+    """Block and joint inputs from a store; :data:`NULL_BLOCK`, in :data:`NULL_ROW`, is the empty document."""
 
     def __init__(self, store: BlockStore, featurizer: Featurizer):
         self.store = store
         self.featurizer = featurizer
 
     def rows(self, block_ids: np.ndarray) -> np.ndarray:
-        """Rows of any shape of block ids; :data:`NULL_ROW` where the id is :data:`NULL_BLOCK`."""
+        """Rows of block ids, any shape; :data:`NULL_ROW` for :data:`NULL_BLOCK`."""
         real = block_ids != NULL_BLOCK
         rows = np.full(block_ids.shape, NULL_ROW, np.int64)
         rows[real] = self.store.rows_of(block_ids[real])
@@ -38,7 +36,7 @@ class BlockInputs:
         return SpanPlaces(self.store)
 
     def blocks_of_documents(self, documents: SequenceOf[str]) -> np.ndarray:
-        """Ids of the live blocks of some documents, int64 [n], ascending. Raises DataError: one of them is not in the corpus."""
+        """Ids of the live blocks of documents, int64 [n], ascending. Raises DataError: one of them is not in the corpus."""
         rows = [np.empty(0, np.int64)]
         for document in documents:
             rows.append(self.store.live_rows_of_document(document))
@@ -61,22 +59,18 @@ class BlockInputs:
         return self.featurizer.joint(query, [] if row == NULL_ROW else self.store.token_ids(row).tolist())
 
     def titled(self, query: SequenceOf[int], row: int) -> tuple[Sequence, int]:
-        """As :meth:`joint` with the block's title before its body, and the position of the body's first wordpiece."""
+        """:meth:`joint` with the block's title before its body, and the position of the body's first wordpiece."""
         if row == NULL_ROW:
             return self.featurizer.titled(query, [], [])
         return self.featurizer.titled(query, self.store.title_ids(row).tolist(), self.store.token_ids(row).tolist())
 
     def lengths(self, rows: np.ndarray) -> np.ndarray:
-        """Wordpieces of each row's block input, special tokens counted. int64 [n]."""
+        """Wordpieces of the rows' block inputs, special tokens counted. int64 [n]."""
         return np.minimum(self.store.lengths[rows] + 3, self.featurizer.block_length)
 
 
 def open_inputs(corpus: Path, query_length: int) -> BlockInputs:
-    """Open a corpus and build the one featuriser of a run: special tokens and block length are the corpus's.
-
-    Raises:
-        CorpusError: no usable corpus is there.
-    """
+    """Open a corpus with the run's featuriser, by its special tokens and block length. Raises CorpusError: no usable corpus."""
     store = BlockStore.open(corpus)
     special, length = store.tokenizer.special, store.manifest.block_length
     ids = {"cls": special.cls, "sep": special.sep, "mask": special.mask, "pad": special.pad}

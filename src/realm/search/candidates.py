@@ -1,4 +1,4 @@
-"""The blocks that a reader reads: the dense retriever's, alone or with sparse search, with a gradient in their scores.
+"""Blocks for a reader: dense candidates, alone or with sparse search, with a gradient in their scores.
 
 Retrievers to compare with are in ``training/baselines/retrievers.py``.
 """
@@ -20,46 +20,39 @@ from realm.recipe import Recipe
 from realm.search.blocks import NO_ROW, BlockInputs
 from realm.search.hybrid import HybridSearch, Proposals
 from realm.search.index.mips import MipsIndex
-from realm.search.links import FIRST, LinkedPages, merged
+from realm.search.links import LINK_SOURCES, LinkedPages, merged
 from realm.search.publishing.snapshot import Snapshot
 from realm.search.retriever import Retriever
 from realm.search.sparse import open_sparse
 from realm.timing import charged
 
-A_POINT = 0.35
-"""What a point of BM25 adds to the logarithm of how likely a block is, where BM25 says it: .3 and .4 suit Korean and Chinese questions."""
-WIDEST = 8
-"""Times the candidates that are asked for, to which a search is widened where blocks have the same text."""
-EVEN = 1.0
-"""Weight of the sparse score where nothing says another."""
+BM25_LOGIT_SCALE = 0.35  # natural logarithms per point of BM25, if BM25 gives the relevance: .3 and .4 suit Korean and Chinese questions
+MAX_WIDENING = 8  # of a search in which copies of a text crowd others out
+DEFAULT_BM25_WEIGHT = 1.0  # against the dense score
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """Rows of the store [b, k] (NO_ROW where there is none), best first, and their scores [b, k] (0 where there is none).
+    """Rows of the store [b, k] (NO_ROW if missing), best first, and their scores [b, k] (0 if missing).
 
-    Hybrid search orders by its sum, so that ``scores``, the retriever's own, need not fall; ``proposals`` say both.
-
-    k is the number asked for, or that of the documents where there are fewer.
-    ``embed_seconds`` is how long embedding the queries took: 0 for a source that embeds nothing. ``query_emb`` are the embeddings [b, d]
-    with their gradient; None from such a source. ``via`` [b, k] is the row of the block whose link led to a candidate, NO_ROW where the
-    question found it itself; None from a source that follows no links. ``asked`` are the wordpieces with which each candidate is then read.
+    k is the number asked for, or that of the documents if there are fewer. Hybrid search orders by its sum, so that ``scores``, the
+    retriever's own, need not fall; ``proposals`` have both.
     """
 
     rows: np.ndarray
     scores: Tensor
-    embed_seconds: float = 0.0
-    query_emb: Tensor | None = None
+    embed_seconds: float = 0.0  # 0 if nothing is embedded
+    query_emb: Tensor | None = None  # [b, d] with their gradient; None from a source that embeds nothing
     proposals: Proposals | None = None
-    via: np.ndarray | None = None
-    asked: SequenceOf[SequenceOf[SequenceOf[int]]] = ()
+    via: np.ndarray | None = None  # int64 [b, k], row whose link led to a candidate, else NO_ROW; None if no links are followed
+    asked: SequenceOf[SequenceOf[SequenceOf[int]]] = ()  # wordpieces with which each candidate is then read
 
     def best(self, k: int) -> "Candidates":
         via, asked = None if self.via is None else self.via[:, :k], [one[:k] for one in self.asked]
         return replace(self, rows=self.rows[:, :k], scores=self.scores[:, :k], via=via, asked=asked)
 
     def kept(self, keep: np.ndarray, k: int) -> "Candidates":
-        """The first k candidates for which ``keep`` (bool [b, c]) is true; of what a search found itself."""
+        """Keep the first k candidates with a True ``keep`` (bool [b, c]), without links."""
         order = np.argsort(~keep, axis=1, kind="stable")[:, :k]
         there = torch.from_numpy(np.take_along_axis(keep, order, 1)).to(self.scores.device)
         rows = np.where(there.cpu().numpy(), np.take_along_axis(self.rows, order, 1), NO_ROW)
@@ -69,11 +62,7 @@ class Candidates:
         return replace(self, rows=rows, scores=scores, proposals=Proposals(**parts) if parts else None)
 
     def best_with(self, right: Tensor, k: int) -> "Candidates":
-        """The k best; where none of them is right, the best right one takes the last one's place.
-
-        Args:
-            right: bool [b, c], on the CPU.
-        """
+        """The k best; if none of them is right (bool [b, c], on the CPU), the best right one replaces the last."""
         count, width = self.rows.shape
         order = torch.arange(min(k, width)).repeat(count, 1)
         missed = right.any(1) & ~right[:, :k].any(1)
@@ -88,56 +77,39 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Searching:
-    """How blocks are found, as a recipe's [retrieval] says it.
+    """The way blocks are found, by [retrieval] of a recipe."""
 
-    Args:
-        kind: what proposes: dense, sparse or hybrid.
-        weight: of BM25 against the embedder in hybrid search.
-        hops: links that are followed from what a question finds, 0 or 1; in training none.
-        relevance: whose the scores are, embedder or sparse; through the latter nothing learns. Dense search alone has the embedder's.
-    """
-
-    kind: str
-    weight: float = EVEN
-    hops: int = 0
-    relevance: str = "embedder"
+    kind: str  # dense, sparse or hybrid proposals
+    weight: float = DEFAULT_BM25_WEIGHT  # of BM25 against the embedder in hybrid search
+    hops: int = 0  # links followed, 0 or 1; in training none
+    relevance: str = "embedder"  # owner of the scores, embedder or sparse; nothing learns through the latter
 
     @classmethod
     def stated(cls, recipe: Recipe, weight: float, kind: str = "") -> "Searching":
-        """What the recipe says, at this weight; by another kind of search than its own where one is given."""
+        """The recipe's way, with this weight, and another kind of search if one is given."""
         asked = recipe.retrieval
         return cls(kind or recipe.retrieval_kind, weight, asked.hops, asked.relevance)
 
 
 class Source(nn.Module):
-    """Where candidates come from."""
+    """Source of candidates."""
 
     def forward(self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], k: int) -> Candidates:
-        """The k best live blocks for each question; the gradient of a score reaches what learns in the source.
-
-        Args:
-            texts: b questions as written.
-            questions: their wordpieces in the corpus's vocabulary.
-            k: candidates, no null document; fewer where there are fewer.
-        """
+        """The k best live blocks, or fewer, for b questions, as texts and wordpieces; scores have the source's gradient."""
         raise NotImplementedError
 
 
 class DenseCandidates(Source):
-    """The live question embedder over the frozen document side: its vectors and their index stay as they were published.
+    """The live question embedder over the frozen document side: vectors and index stay as they were published.
 
     Args:
         embedder: embeds questions; its gradient comes through the scores.
-        snapshot: the published embeddings of the documents.
-        index: the search over them.
+        snapshot, index: published embeddings of the documents, and the search over them.
         inputs: corpus and featuriser.
-        exclude: int64 [m], ids of blocks that no question gets; None: every live block may be a candidate.
-
-    Attributes:
-        hops: links that are followed from what a question finds, 0 or 1; in training mode none.
+        exclude: int64 [m], ids of blocks never returned; None: every live block may be a candidate.
     """
 
-    hops = 0
+    hops = 0  # links followed from the found blocks, 0 or 1; in training mode none
 
     def __init__(self, embedder: Embedder, snapshot: Snapshot, index: MipsIndex, inputs: BlockInputs, exclude: np.ndarray | None = None):
         super().__init__()
@@ -149,24 +121,21 @@ class DenseCandidates(Source):
         self._linked: LinkedPages | None = None
 
     def forward(self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], k: int) -> Candidates:
-        """Find the k best blocks of different texts for each question and, with ``hops``, what links lead to from there (``links.py``).
-
-        Arguments as for ``direct``.
-        """
+        """The k best blocks of different texts for each question and, with ``hops``, those that links lead to (``links.py``)."""
         if not self.hops or self.training:
             return self._different(texts, questions, k)
         k = min(k, len(self.index))
-        found = self._different(texts, questions, max(k, FIRST))
+        found = self._different(texts, questions, max(k, LINK_SOURCES))
         scores, rows = found.scores.detach().float().cpu().numpy(), found.rows
         pages = self._pages()
-        reached = pages.follow(texts, questions, rows[:, :FIRST], scores[:, :FIRST], self.embedded)
+        reached = pages.follow(texts, questions, rows[:, :LINK_SOURCES], scores[:, :LINK_SOURCES], self.embedded)
         chosen = [merged(rows[i], scores[i], reached[i], k) for i in range(len(texts))]
         rows, values, via = (np.stack(part) for part in zip(*chosen, strict=True))
         asked = [[pages.extended(texts[i], questions[i], row) for row in via[i].tolist()] for i in range(len(texts))]
         return Candidates(rows, torch.from_numpy(values).to(found.scores), found.embed_seconds, found.query_emb, via=via, asked=asked)
 
     def _different(self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], k: int) -> Candidates:
-        """As ``direct``, of blocks that several documents hold word for word the best one; searched wider where they crowd others out."""
+        """``direct`` with the best copy of each text alone; the search widens if copies crowd others out."""
         width = k
         while True:
             found = self.direct(texts, questions, width)
@@ -174,11 +143,11 @@ class DenseCandidates(Source):
             if width == k and first[found.rows != NO_ROW].all():
                 return found
             width *= 2
-            if (first.sum(1) >= k).all() or width > WIDEST * k or found.rows.shape[1] == len(self.index):
+            if (first.sum(1) >= k).all() or width > MAX_WIDENING * k or found.rows.shape[1] == len(self.index):
                 return found.kept(first, k)
 
     def _first_of_each(self, rows: SequenceOf[int]) -> list[bool]:
-        """Whether a row is there, and its title and text are those of none before."""
+        """Mask of the rows whose title and text occur for the first time."""
         store, seen = self.inputs.store, set()
         first = []
         for row in rows:
@@ -188,19 +157,13 @@ class DenseCandidates(Source):
         return first
 
     def _pages(self) -> LinkedPages:
-        """What follows links over the generation that is searched now; fine-tuning may put another in its place."""
+        """Links over the current generation, which fine-tuning may replace."""
         if self._linked is None or self._linked.snapshot is not self.snapshot:
             self._linked = LinkedPages(self.inputs, self.snapshot, self.exclude)
         return self._linked
 
     def direct(self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], k: int) -> Candidates:
-        """The k best live blocks for each question; the gradient of a score reaches the embedder through the question's side.
-
-        Args:
-            texts: b questions as written; not used here (BM25 reads them).
-            questions: their wordpieces.
-            k: candidates, no null document; fewer where the index has fewer.
-        """
+        """The k best live blocks without links; arguments as for ``Source.forward``."""
         started = time.perf_counter()
         k = min(k, len(self.index))  # a beam wider than the corpus would score nothing but padding
         with charged("forward"):
@@ -223,25 +186,21 @@ class DenseCandidates(Source):
         return losses.relevance_scores(query_emb, vectors)
 
     def embedded(self, questions: SequenceOf[SequenceOf[int]]) -> Tensor:
-        """Embeddings [b, d] of questions, of their wordpieces."""
+        """Embeddings [b, d] of questions given as wordpieces."""
         return self.embedder.embed_queries([self.inputs.featurizer.query(ids) for ids in questions])
 
     def _found(
         self, query_emb: Tensor, texts: SequenceOf[str], k: int, exclude: list[np.ndarray] | None
     ) -> tuple[np.ndarray, Proposals | None]:
-        """Block ids int64 [b, k], best first, NULL_BLOCK where there is none; and what hybrid search knows of them."""
+        """Block ids int64 [b, k], best first, NULL_BLOCK if missing, and the proposals of hybrid search."""
         found = Retriever(lambda emb: emb, self.index).retrieve(query_emb.detach().float().cpu(), k, null=False, exclude=exclude)
         return found.block_ids, None
 
 
 class HybridCandidates(DenseCandidates):
-    """Blocks that sparse search, or dense and sparse search, propose, in the order of their sum; scored by the embedder
-    alone, as dense ones are, or by BM25 alone.
+    """Blocks proposed by sparse, or by dense and sparse search, ordered by their sum; scored by the embedder or by BM25 alone.
 
-    Args:
-        embedder, snapshot, index, inputs, exclude: as for ``DenseCandidates``.
-        directory: the run's ``index/``, with the sparse index beside the generation; what is missing there is made at the first search.
-        how: blocks are found.
+    ``directory`` is the run's ``index/``, with the sparse index in the generation; missing parts are built at the first search.
     """
 
     def __init__(
@@ -262,7 +221,7 @@ class HybridCandidates(DenseCandidates):
 
     @property
     def search(self) -> HybridSearch:
-        """Both searches over the generation that is searched now; fine-tuning may put another in its place."""
+        """Both searches over the current generation, which fine-tuning may replace."""
         if self._search is None or self._search.snapshot is not self.snapshot:
             number, ids = self.snapshot.manifest.generation, np.asarray(self.snapshot.block_ids)
             sparse = open_sparse(self.directory, number, ids, self.inputs.store)
@@ -272,17 +231,17 @@ class HybridCandidates(DenseCandidates):
     def _relevance(self, query_emb: Tensor, vectors: Tensor, proposals: Proposals | None) -> Tensor:
         if self.relevance == "embedder" or proposals is None:
             return super()._relevance(query_emb, vectors, proposals)
-        return A_POINT * torch.from_numpy(proposals.sparse).to(query_emb)
+        return BM25_LOGIT_SCALE * torch.from_numpy(proposals.sparse).to(query_emb)
 
     def reweigh(self, weight: float) -> None:
-        """Give BM25 another weight from the next search on."""
+        """Change BM25's weight from the next search on."""
         self.weight, self.search.weight = weight, weight
 
     @torch.inference_mode()
     def rows_by_weight(
         self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], weights: SequenceOf[float], k: int
     ) -> np.ndarray:
-        """Rows int64 [w, b, k], NO_ROW where there is none, that would be found at each of w weights; arguments as for ``forward``."""
+        """Rows int64 [w, b, k] found at each of w weights, NO_ROW if missing; arguments as for ``forward``."""
         left_out = None if self.exclude is None else [self.exclude] * len(texts)
         ids = self.search.search_by_weight(self.embedded(questions), texts, weights, k, left_out)
         rows = np.full(ids.shape, NO_ROW, np.int64)
@@ -297,13 +256,8 @@ class HybridCandidates(DenseCandidates):
 
 
 def search_weight(stated: float | str, facts: Mapping[str, Any]) -> float:
-    """The weight of BM25 that the recipe states, or else ("auto") what was fitted when a stage ended, or else ``EVEN``.
-
-    Args:
-        stated: [retrieval] weight.
-        facts: of the stage.
-    """
-    return float(facts.get("retrieval_weight", EVEN)) if isinstance(stated, str) else stated
+    """BM25's weight: stated by the recipe, or ("auto") fitted at the end of the stage with these facts, or the default."""
+    return float(facts.get("retrieval_weight", DEFAULT_BM25_WEIGHT)) if isinstance(stated, str) else stated
 
 
 def make_source(
@@ -315,13 +269,7 @@ def make_source(
     how: Searching,
     exclude: np.ndarray | None = None,
 ) -> DenseCandidates:
-    """The source that finds blocks in this way.
-
-    Args:
-        embedder, snapshot, index, inputs, exclude: as for ``DenseCandidates``.
-        directory: the run's ``index/``.
-        how: blocks are found.
-    """
+    """Source for this way of searching; arguments as for the two classes."""
     parts = embedder, snapshot, index, inputs, exclude
     source = DenseCandidates(*parts) if how.kind == "dense" else HybridCandidates(*parts, directory=directory, how=how)
     source.hops = how.hops

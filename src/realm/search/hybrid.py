@@ -1,4 +1,4 @@
-"""Dense and sparse search together: each proposes its best, each score is scaled by its spread over the best of the query, and added."""
+"""Dense and sparse search together: each proposes its best; scores are standardised over the best of the query, and added."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,56 +10,34 @@ from realm.search.index.mips import MipsIndex
 from realm.search.publishing.snapshot import Snapshot
 from realm.search.sparse import SparseIndex
 
-DEPTH = 200
-"""Blocks that either search proposes, and over whose scores the spread is taken."""
+PROPOSAL_DEPTH = 200  # blocks proposed by either search, and standardised over
 
 
 @dataclass(frozen=True)
 class Proposals:
-    """What was found for each of b queries, best first by the sum.
+    """Blocks found for each of b queries, best first by the sum; [b, k] each."""
 
-    Attributes:
-        block_ids: int64 [b,k], -1 where there is none.
-        dense: float32 [b,k], inner products.
-        sparse: float32 [b,k], BM25; 0 where sparse search did not propose the block.
-        total: float32 [b,k], the scaled sum; of sparse search alone, BM25.
-        dense_rank, sparse_rank: int64 [b,k], from 1; 0 where that search did not propose the block.
-    """
-
-    block_ids: np.ndarray
-    dense: np.ndarray
-    sparse: np.ndarray
-    total: np.ndarray
-    dense_rank: np.ndarray
-    sparse_rank: np.ndarray
+    block_ids: np.ndarray  # int64, -1 if missing
+    dense: np.ndarray  # float32, inner products
+    sparse: np.ndarray  # float32, BM25; 0 if sparse search did not propose the block
+    total: np.ndarray  # float32, the scaled sum; of sparse search alone, BM25
+    dense_rank: np.ndarray  # int64, from 1; 0 if dense search did not propose the block
+    sparse_rank: np.ndarray  # int64, likewise
 
 
 def standardised(scores: np.ndarray, best: np.ndarray) -> np.ndarray:
-    """Scores [c] minus the mean of the best ones of their query, in units of their standard deviation; float64 [c]."""
+    """Scores [c] minus the mean of the query's best ones, in units of their standard deviation; float64 [c]."""
     best = best.astype(np.float64)
     return (scores - best.mean()) / (best.std() + 1e-9) if len(best) else np.zeros(len(scores))
 
 
 class HybridSearch:
-    """Dense and sparse search, or sparse search alone, over the blocks of one generation.
+    """Dense and sparse search, or sparse search alone (``dense`` False), over the blocks of one generation.
 
-    Args:
-        snapshot: its embeddings.
-        index: the dense search over them, which hides what was removed.
-        sparse: over the same blocks.
-        weight: of the standardised BM25 score against the standardised dense score.
-        dense: False: sparse search alone proposes.
+    ``weight`` is of the standardised BM25 score against the standardised dense score; ``index`` hides removed blocks.
     """
 
-    def __init__(
-        self,
-        snapshot: Snapshot,
-        index: MipsIndex,
-        sparse: SparseIndex,
-        *,
-        weight: float = 1.0,
-        dense: bool = True,
-    ):
+    def __init__(self, snapshot: Snapshot, index: MipsIndex, sparse: SparseIndex, *, weight: float = 1.0, dense: bool = True):
         self.snapshot, self.index, self.sparse = snapshot, index, sparse
         self.weight, self.dense = weight, dense
 
@@ -67,13 +45,9 @@ class HybridSearch:
         return len(self.index)
 
     def search(self, query_emb: torch.Tensor, texts: Sequence[str], k: int, exclude: Sequence[np.ndarray] | None = None) -> Proposals:
-        """The k best blocks of b queries: of the best DEPTH (or k, where that is more) of dense and the best DEPTH of sparse search.
+        """The k best blocks of b queries among the PROPOSAL_DEPTH best of each search (of dense, k if that is more).
 
-        Args:
-            query_emb: [b,d], as for ``MipsIndex.search``.
-            texts: the queries as written.
-            k: blocks.
-            exclude: for each query the block ids (int64) it must not get.
+        ``query_emb`` [b,d] is as for ``MipsIndex.search``; ``exclude`` has block ids (int64) that each query must not get.
         """
         kinds = ("f4",) * 3 + (np.int64,) * 2
         found = Proposals(np.full((len(texts), k), -1, np.int64), *(np.zeros((len(texts), k), kind) for kind in kinds))
@@ -86,7 +60,7 @@ class HybridSearch:
     def search_by_weight(
         self, query_emb: torch.Tensor, texts: Sequence[str], weights: Sequence[float], k: int, exclude: Sequence[np.ndarray] | None = None
     ) -> np.ndarray:
-        """Block ids int64 [w,b,k], -1 where there is none, that are found at each of w weights; arguments as for ``search``."""
+        """Block ids int64 [w,b,k] found at each of w weights, -1 if missing; arguments as for ``search``."""
         found = np.full((len(weights), len(texts), k), -1, np.int64)
         for i, (one, parts) in enumerate(self._proposed(query_emb, texts, k, exclude)):
             for ids, weight in zip(found[:, i], weights, strict=True):
@@ -97,10 +71,10 @@ class HybridSearch:
     def _proposed(
         self, query_emb: torch.Tensor, texts: Sequence[str], k: int, exclude: Sequence[np.ndarray] | None
     ) -> Iterator[tuple[Proposals, np.ndarray]]:
-        """For each query what ``_one`` makes of both searches."""
-        ids, scores = self.sparse.search(texts, min(DEPTH if self.dense else max(k, DEPTH), len(self.index)), exclude)
+        """``_one`` of each query."""
+        ids, scores = self.sparse.search(texts, min(PROPOSAL_DEPTH if self.dense else max(k, PROPOSAL_DEPTH), len(self.index)), exclude)
         vectors = query_emb.detach().float().cpu()
-        hits = self.index.search(vectors, min(max(k, DEPTH), len(self.index)), exclude)
+        hits = self.index.search(vectors, min(max(k, PROPOSAL_DEPTH), len(self.index)), exclude)
         for i in range(len(texts)):
             valid = hits.valid[i]
             yield self._one(vectors[i].numpy(), hits.ids[i, valid], hits.scores[i, valid], ids[i], scores[i])
@@ -108,10 +82,7 @@ class HybridSearch:
     def _one(
         self, query: np.ndarray, near: np.ndarray, products: np.ndarray, ids: np.ndarray, scores: np.ndarray
     ) -> tuple[Proposals, np.ndarray]:
-        """All proposals for one query [d]: blocks ``near`` by inner product, and ``ids`` (-1: none) by BM25; flat, unordered.
-
-        With what is added: the scaled scores, dense and sparse, float64 [2, c].
-        """
+        """All proposals for one query [d], unordered: blocks ``near`` and BM25's ``ids``; with the scaled scores, float64 [2, c]."""
         worded = ids[ids >= 0]
         others = worded[~np.isin(worded, near)]
         both = np.concatenate([near, others]) if self.dense else worded
@@ -128,11 +99,10 @@ class HybridSearch:
         dense[here] = np.asarray(self.snapshot.vectors[np.searchsorted(self.snapshot.block_ids, others)], np.float32) @ query
         here = place(worded)
         sparse[here], ranks[1, here] = scores[: len(worded)], np.arange(1, len(worded) + 1)
-        parts = np.stack([standardised(dense, products[:DEPTH]), standardised(sparse, scores[:DEPTH])])
+        parts = np.stack([standardised(dense, products[:PROPOSAL_DEPTH]), standardised(sparse, scores[:PROPOSAL_DEPTH])])
         total = _total(parts, self.weight) if self.dense else sparse
         return Proposals(both, dense, sparse, total, ranks[0], ranks[1]), parts
 
 
 def _total(parts: np.ndarray, weight: float) -> np.ndarray:
-    """The sum that blocks are ordered by, float32 [c], of parts [2, c]."""
     return (parts[0] + weight * parts[1]).astype(np.float32)

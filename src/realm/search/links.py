@@ -1,8 +1,7 @@
-"""Answers that are one link away: from the blocks that a question finds to the blocks they lead to.
+"""Answers that are one link away: from the blocks found for a question to the blocks they link to.
 
-A path is a block z1 that the question x finds and a neighbour z2 of it. Its score is s(x, z1) + s(x + z1, z2), where x + z1 is the question
-followed by the title of z1 and the sentence of it that shares most words with the question. Vectors of blocks are those of the index. The
-reader reads z2 with x + z1 as its question, too: what it asks for is then named.
+A path is a block z1 found for the question x and a neighbour z2. Its score is s(x, z1) + s(x + z1, z2), where x + z1 is the question
+followed by the title of z1 and its sentence with most words of the question. The reader reads z2 with x + z1, too, which names its subject.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,38 +15,23 @@ from realm.search.blocks import NO_ROW, BlockInputs
 from realm.search.publishing.snapshot import Snapshot
 from realm.text.words import words
 
-FIRST = 20
-"""Blocks of a question whose links are followed, the best of its search."""
-MOST = 100
-"""Blocks that they lead to, of one question, those on the best paths; the others are forgotten."""
+LINK_SOURCES = 20  # best blocks of a question whose links are followed
+MAX_REACHED = 100  # blocks reached from one question, on the best paths
 
-Embed = Callable[[Sequence[Sequence[int]]], Tensor]
-"""Wordpieces of b texts -> their embeddings [b, d] as questions."""
+Embed = Callable[[Sequence[Sequence[int]]], Tensor]  # wordpieces of b texts -> their embeddings [b, d] as questions
 
 
 @dataclass(frozen=True)
 class Reached:
-    """What links lead to from the first blocks of one question, best path first.
+    """Blocks that links lead to from the first blocks of one question, best path first."""
 
-    Attributes:
-        rows: int64 [n], no two alike.
-        via: int64 [n], the row of the block z1 on the best path to each.
-        scores: float32 [n], s(x, z1) + s(x + z1, z2) of that path.
-    """
-
-    rows: np.ndarray
-    via: np.ndarray
-    scores: np.ndarray
+    rows: np.ndarray  # int64 [n], no two alike
+    via: np.ndarray  # int64 [n], row of z1 on the best path to each
+    scores: np.ndarray  # float32 [n], s(x, z1) + s(x + z1, z2)
 
 
 class LinkedPages:
-    """Follows links, over one generation of an index.
-
-    Args:
-        inputs: corpus and featuriser.
-        snapshot: the embeddings of the blocks; one that has none here is not reached.
-        exclude: int64 [m], ids of blocks that are not reached.
-    """
+    """Links over one generation of an index, whose snapshot has the embeddings; blocks ``exclude`` int64 [m] are not reached."""
 
     def __init__(self, inputs: BlockInputs, snapshot: Snapshot, exclude: np.ndarray | None = None):
         self.inputs, self.snapshot = inputs, snapshot
@@ -57,14 +41,9 @@ class LinkedPages:
     def follow(
         self, texts: Sequence[str], questions: Sequence[Sequence[int]], rows: np.ndarray, scores: np.ndarray, embed: Embed
     ) -> list[Reached]:
-        """What each of b questions reaches.
+        """Blocks reached from each of b questions, given as texts and as wordpieces; ``embed`` is called once.
 
-        Args:
-            texts: the questions as written.
-            questions: their wordpieces.
-            rows: int64 [b, f], the blocks z1 of each, NO_ROW where there is none.
-            scores: float [b, f], s(x, z1).
-            embed: the question embedder; called once.
+        ``rows`` int64 [b, f] are the blocks z1 of each, NO_ROW if missing, with ``scores`` float [b, f], s(x, z1).
         """
         starts = [(i, int(row), float(score)) for i in range(len(texts)) for row, score in zip(rows[i], scores[i], strict=True) if row >= 0]
         ends = [self.ends(row) for _, row, _ in starts]
@@ -81,7 +60,7 @@ class LinkedPages:
         return [_best(one) for one in paths]
 
     def ends(self, row: int) -> tuple[np.ndarray, np.ndarray]:
-        """(int64 [n], int64 [n]): rows of the blocks that the block at ``row`` leads to, and their places among the embeddings."""
+        """Rows of the blocks that the block at ``row`` links to, and their places among the embeddings, both int64 [n]."""
         found = self._neighbours.of_row(row)
         ids, known = self.inputs.store.block_ids[found], self.snapshot.block_ids
         places = np.minimum(np.searchsorted(known, ids), len(known) - 1)
@@ -89,7 +68,7 @@ class LinkedPages:
         return found[here], places[here]
 
     def extended(self, text: str, question: Sequence[int], row: int) -> list[int]:
-        """Wordpieces of x + z1, not cut to a question's length; of x alone where ``row``, that of z1, is NO_ROW."""
+        """Wordpieces of x + z1, not cut to a question's length; of x alone if ``row``, that of z1, is NO_ROW."""
         if row == NO_ROW:
             return list(question)
         store = self.inputs.store
@@ -102,11 +81,7 @@ class LinkedPages:
 
 
 def _best(paths: Sequence[tuple[np.ndarray, np.ndarray, int]]) -> Reached:
-    """The best path to each block, and of these the best ``MOST``; of equal ones that which came first.
-
-    Args:
-        paths: for each z1 the rows it leads to, the scores of these paths, and its row.
-    """
+    """The best path to each block, of these the best ``MAX_REACHED``, from ``paths``: of each z1 its ends, scores and row."""
     if not paths:
         return Reached(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
     rows = np.concatenate([found for found, _, _ in paths])
@@ -114,23 +89,16 @@ def _best(paths: Sequence[tuple[np.ndarray, np.ndarray, int]]) -> Reached:
     via = np.repeat([row for _, _, row in paths], [len(found) for found, _, _ in paths])
     order = np.argsort(-scores, kind="stable")
     _, first = np.unique(rows[order], return_index=True)
-    kept = order[np.sort(first)[:MOST]]
+    kept = order[np.sort(first)[:MAX_REACHED]]
     return Reached(rows[kept], via[kept], scores[kept])
 
 
 def merged(rows: np.ndarray, scores: np.ndarray, reached: Reached, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The k candidates of one question: by turns what it finds itself and what links lead to, each block once.
+    """The k candidates of one question, its own blocks and linked ones taking turns, each block once.
 
-    The score of a block that a link led to is the mean over its path, so that it can stand beside s(x, z) of the others.
-
-    Args:
-        rows: int64 [f], what the question finds itself, best first, NO_ROW at the end where there is no more.
-        scores: float [f].
-        reached: what links lead to.
-        k: candidates.
-
-    Returns:
-        Rows int64 [k], NO_ROW at the end; scores float32 [k], 0 there; the row of z1 int64 [k], NO_ROW where no link led to the block.
+    Its own are ``rows`` int64 [f], best first, NO_ROW at the end, with ``scores`` float [f]; a linked block has the mean score of its path,
+    comparable with s(x, z). Returns rows int64 [k], NO_ROW at the end; scores float32 [k], 0 there; the row of z1 int64 [k], NO_ROW for own
+    blocks.
     """
     found = [(int(row), float(score), NO_ROW) for row, score in zip(rows, scores, strict=True) if row >= 0]
     linked = zip(reached.rows.tolist(), (reached.scores / 2).tolist(), reached.via.tolist(), strict=True)

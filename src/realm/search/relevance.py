@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -12,22 +11,13 @@ from realm.models import losses
 from realm.models.model import RealmModel
 from realm.models.types import Sequence
 from realm.search.blocks import NULL_ROW, BlockInputs
+from realm.search.publishing.snapshot import Snapshot
 from realm.timing import charged
-
-
-class KnownVectors(Protocol):
-    """Vectors of documents that stay as they are, such as a snapshot of the index: ids ascending [n] and vectors [n, d]."""
-
-    @property
-    def block_ids(self) -> np.ndarray: ...
-
-    @property
-    def vectors(self) -> Any: ...
 
 
 @dataclass(frozen=True)
 class Weighed:
-    """log p(z|x) over each query's own candidates [b, k], -inf where there is none, and how many wordpieces were read for it."""
+    """log p(z|x) over each query's own candidates [b, k], -inf if missing, and the number of wordpieces read for it."""
 
     log_p_z: Tensor
     tokens: int
@@ -40,20 +30,19 @@ def weigh(
     rows: np.ndarray,
     valid: np.ndarray,
     *,
-    known: KnownVectors | None = None,
+    known: Snapshot | None = None,
     found: np.ndarray | None = None,
     double: bool = False,
 ) -> Weighed:
-    """Weigh the candidates of queries by softmax over their relevance.
+    """Softmax over the relevance of each query's candidates.
 
     Args:
         model: its embedder reads the queries, ``documents`` the candidates.
-        inputs: the corpus.
         queries: b inputs of the query side.
-        rows: int64 [b, k] rows of the candidates, NULL_ROW for the null document and where there is none.
+        rows: int64 [b, k] rows of the candidates, NULL_ROW for the null document and for missing ones.
         valid: bool [b, k].
-        known: vectors of the documents, where these stay: only the null document is embedded. None: each document is, once.
-        found: float32 [b, k] scores of a search by this very embedder, which is not to learn: only the null document is embedded.
+        known: fixed vectors of the documents: only the null document is embedded. None: each document is, once.
+        found: float32 [b, k] scores of a search by this very embedder, for no gradient: only the null document is embedded.
         double: take the softmax in float64.
     """
     if found is None:
@@ -73,7 +62,7 @@ def weigh(
 def _as_found(
     model: RealmModel, inputs: BlockInputs, queries: SequenceOf[Sequence], rows: np.ndarray, valid: np.ndarray, found: np.ndarray
 ) -> tuple[Tensor, int]:
-    """Relevance [b, k] as the search found it, that of the null document anew where it is candidate 0; wordpieces read."""
+    """Relevance [b, k] from the search, recomputed for a null document as candidate 0; and the wordpieces read."""
     device = next(model.documents.parameters()).device
     scores = torch.from_numpy(found).to(device)
     if not (valid[:, 0] & (rows[:, 0] == NULL_ROW)).all():
@@ -85,15 +74,15 @@ def _as_found(
 
 
 def _embedded(model: RealmModel, inputs: BlockInputs, rows: np.ndarray) -> tuple[Tensor, int]:
-    """Embeddings [u, d] of rows of the corpus by the live document side, and how many wordpieces were read for them."""
+    """Embeddings [u, d] of rows of the corpus by the live document side, and the wordpieces read for them."""
     with charged("data"):
         blocks = inputs.blocks(rows.tolist())
     return model.documents(blocks), sum(map(len, blocks))
 
 
 @torch.no_grad()
-def _looked_up(model: RealmModel, inputs: BlockInputs, rows: np.ndarray, known: KnownVectors) -> tuple[Tensor, int]:
-    """The same from vectors that are known, which are all but the null document's."""
+def _looked_up(model: RealmModel, inputs: BlockInputs, rows: np.ndarray, known: Snapshot) -> tuple[Tensor, int]:
+    """The same from known vectors, except for the null document."""
     documents = rows[rows != NULL_ROW]
     places = np.searchsorted(known.block_ids, np.asarray(inputs.store.block_ids)[documents])
     found = torch.from_numpy(np.asarray(known.vectors[places], np.float32)).to(next(model.documents.parameters()).device)

@@ -1,4 +1,4 @@
-"""The retriever: embed queries, search by them alone or by their words too, with exclusions, put the null document first."""
+"""The retriever: embed queries, search by them alone or by their words too, with exclusions, null document first."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,24 +13,20 @@ from realm.search.index.mips import MipsIndex
 
 NULL_INDEX = 0  # the column of the null document, where there is one
 
-Queries = TypeVar("Queries")
+QueryBatch = TypeVar("QueryBatch")
 
 
 @dataclass(frozen=True)
 class Retrieved:
-    """The candidates of each query: null first if asked for, then the best blocks, best first.
+    """Candidates of each query, best first, after the null document if asked for."""
 
-    block_ids: int64 [b,k], NULL_BLOCK for the null document and where invalid. valid: bool [b,k]; the null document is valid.
-    scores: float32 [b,k], of the search, hence stale in pre-training; nan for the null document, -inf where invalid.
-    """
-
-    block_ids: np.ndarray
-    valid: np.ndarray
-    scores: np.ndarray
+    block_ids: np.ndarray  # int64 [b,k], NULL_BLOCK for the null document and invalid ones
+    valid: np.ndarray  # bool [b,k], True at the null document, too
+    scores: np.ndarray  # float32 [b,k], of the search, stale in pre-training; nan at the null document, -inf if invalid
 
     @classmethod
     def of(cls, block_ids: np.ndarray, valid: np.ndarray, scores: np.ndarray, *, null: bool) -> "Retrieved":
-        """What a search found, behind the null document if ``null``: arrays [b,k'], ids int64, any where not valid."""
+        """Results [b,k'] of a search, after the null document if ``null``; ids int64, any value if not valid."""
         block_ids = np.where(valid, block_ids, NULL_BLOCK)
         if not null:
             return cls(block_ids, valid, scores)
@@ -43,31 +39,30 @@ class Retrieved:
 
     @property
     def has_null(self) -> bool:
-        """Whether candidate 0 is the null document."""
+        """True if candidate 0 is the null document."""
         return bool((self.valid[:, NULL_INDEX] & (self.block_ids[:, NULL_INDEX] == NULL_BLOCK)).all())
 
     @property
     def real(self) -> np.ndarray:
-        """Which candidates are documents: valid, and not the null document. bool [b,k]"""
+        """Mask of documents: valid, and not the null document. bool [b,k]"""
         return self.valid & (self.block_ids != NULL_BLOCK)
 
     @property
     def documents(self) -> np.ndarray:
-        """The columns of ``block_ids`` without that of the null document. [b,k] or [b,k-1]"""
+        """``block_ids`` without the null document's column. [b,k] or [b,k-1]"""
         return self.block_ids[:, int(self.has_null) :]
 
 
-class Retriever(Generic[Queries]):
-    """Finds the candidates of queries.
+class Retriever(Generic[QueryBatch]):
+    """Candidates of queries.
 
     Args:
-        embed_queries: queries -> [b,d]. In pre-training the embedder published with the snapshot; in fine-tuning and answering the question
-            embedder.
-        index: what is searched; d must agree.
+        embed_queries: queries -> [b,d]. In pre-training the embedder published with the snapshot; later the question embedder.
+        index: of the same d.
         hybrid: searches the same blocks by words too; None: the embeddings alone propose.
     """
 
-    def __init__(self, embed_queries: Callable[[Queries], torch.Tensor], index: MipsIndex, hybrid: HybridSearch | None = None):
+    def __init__(self, embed_queries: Callable[[QueryBatch], torch.Tensor], index: MipsIndex, hybrid: HybridSearch | None = None):
         self.embed_queries = embed_queries
         self.index = index
         self.hybrid = hybrid
@@ -75,7 +70,7 @@ class Retriever(Generic[Queries]):
     @torch.no_grad()
     def retrieve(
         self,
-        queries: Queries,
+        queries: QueryBatch,
         k: int,
         *,
         null: bool,
@@ -83,21 +78,18 @@ class Retriever(Generic[Queries]):
         texts: Sequence[str] = (),
         proposals: int = 0,
     ) -> Retrieved:
-        """Exactly k candidates a query: the null document if ``null``, and the best live blocks that are not excluded, each once.
+        """Exactly k candidates per query: the null document if ``null``, and the best live blocks not excluded, each once.
 
-        Where the corpus has too few, the last candidates are invalid; nothing excluded is ever put back.
+        In a small corpus the last candidates are invalid; nothing excluded is ever put back.
 
         Args:
-            queries: what ``embed_queries`` takes, b of them.
+            queries: b arguments of ``embed_queries``.
             k: candidates, the null document included.
-            null: whether candidate 0 is the null document.
-            exclude: for each query the block ids (int64) it must not get: its origin and the blocks that hold it verbatim.
-            texts: the queries' words, b of them, where a hybrid search wants them.
-            proposals: so many blocks the hybrid search proposes, of which the best by their embeddings are the candidates, in that order;
-                0: the best by the sum of both searches are, in that order.
+            exclude: for each query, forbidden block ids (int64): its origin and the blocks with the same sentence.
+            texts: the queries' words, for a hybrid search.
+            proposals: number of hybrid proposals that are then reranked by their embeddings; 0: order by the sum of both searches.
 
-        Raises:
-            ValueError: k < 1, a query embedding that is not finite or of another dimension, or one exclusion list too many or too few.
+        Raises ValueError: k < 1, a query embedding that is not finite or of another dimension, or one exclusion list too many or too few.
         """
         if k < 1:
             raise ValueError(f"k must be at least 1, not {k}")

@@ -1,53 +1,141 @@
-"""Sparse search beside a generation of the index: BM25 over titles and texts of the same blocks.
+"""Sparse search over a generation's blocks: BM25 over titles and texts, from postings on disk.
 
-``DIRECTORY/000007/sparse/`` holds parts (``postings.py``), each built aside and renamed, and ``sparse.json``, which names them with the
-SHA-256 of every file. The first process that opens a generation builds what is missing: all of it, or a part of the blocks that were added
-since. Text does not change with the embeddings: parts of other generations of the same corpus are shared by hard links, not rebuilt.
-Where nothing can be written, or another process is still writing, the same is made in memory.
+``000007/sparse/`` holds parts, each built aside and renamed, and ``sparse.json``, which lists them with the SHA-256 of every file. The
+first process to open a generation builds missing parts, in memory if it cannot write. Frequencies are stored instead of scores, so that
+added blocks change statistics without rewriting; parts of other generations of the same corpus are shared by hard links.
 """
 
+import hashlib
 import logging
 import os
 import shutil
+from array import array
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
+from realm.documents.store.blocks import BlockStore
 from realm.errors import SnapshotError
-from realm.search.index.choice import Living
-from realm.search.postings import Postings, check_file, count_words, hash_of, merged_ids, read_postings, write_postings
-from realm.search.publishing.manifest import DamagedSnapshot
-from realm.storage.files import publish_directory, read_json, remove_staging, write_json
+from realm.search.publishing.snapshot import DamagedSnapshot
+from realm.storage.arrays import load_array, write_array
+from realm.storage.files import publish_directory, read_json, remove_staging, sha256_file, write_json
 from realm.storage.generations import generation_numbers, generation_path
 from realm.storage.locks import held
 from realm.storage.tails import trailing
 from realm.text.words import words
 
+POSTING_DTYPES = {
+    "block_ids": np.int64, "lengths": np.int32, "terms": np.uint64, "starts": np.int64, "rows": np.int32, "counts": np.uint16,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Postings:
+    """Words of n blocks: t distinct ones, in p pairs of a word and a block."""
+
+    block_ids: np.ndarray  # int64 [n], ascending
+    lengths: np.ndarray  # int32 [n], words of each block
+    terms: np.ndarray  # uint64 [t], ascending: hashes of the words
+    starts: np.ndarray  # int64 [t + 1]: the pairs of word i are those from starts[i] to starts[i + 1]
+    rows: np.ndarray  # int32 [p], positions in ``block_ids``, ascending for each word
+    counts: np.ndarray  # uint16 [p], occurrences; 65,535 for more
+
+    def find(self, term: int) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and counts of a word by its hash, int32 [m] and uint16 [m]."""
+        place = int(np.searchsorted(self.terms, np.uint64(term)))
+        if place == len(self.terms) or int(self.terms[place]) != term:
+            return self.rows[:0], self.counts[:0]
+        part = slice(int(self.starts[place]), int(self.starts[place + 1]))
+        return self.rows[part], self.counts[part]
+
+
+def hash_of(word: str) -> int:
+    """64-bit hash of a word."""
+    return int.from_bytes(hashlib.blake2b(word.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+
+
+def count_words(texts: Iterable[str], block_ids: np.ndarray) -> Postings:
+    """Postings of n texts (title and body of each block); memory: 4 bytes a word, and the distinct words."""
+    vocabulary: dict[str, int] = {}
+    stream, lengths = array("i"), array("i")
+    for text in texts:
+        found = [vocabulary.setdefault(word, len(vocabulary)) for word in words(text)]
+        stream.extend(found)
+        lengths.append(len(found))
+    n = max(1, len(lengths))
+    hashes = np.array([hash_of(word) for word in vocabulary], np.uint64)
+    order = np.argsort(hashes)
+    rank = np.empty(len(order), np.int64)
+    rank[order] = np.arange(len(order))
+    sizes = np.frombuffer(lengths, np.int32) if lengths else np.empty(0, np.int32)
+    drawn = np.frombuffer(stream, np.int32) if stream else np.empty(0, np.int32)
+    pairs, counts = np.unique(rank[drawn] * n + np.repeat(np.arange(len(sizes)), sizes), return_counts=True)
+    starts = np.searchsorted(pairs, np.arange(len(hashes) + 1) * n)
+    kept = np.minimum(counts, np.iinfo(np.uint16).max).astype(np.uint16)
+    return Postings(block_ids, sizes, hashes[order], starts.astype(np.int64), (pairs % n).astype(np.int32), kept)
+
+
+def write_postings(directory: Path, postings: Postings) -> dict[str, str]:
+    """Write each array as NAME.npy into a staging directory. Returns the SHA-256 of each file."""
+    for name, dtype in POSTING_DTYPES.items():
+        with open(directory / f"{name}.npy", "wb") as file:
+            write_array(file, np.asarray(getattr(postings, name), dtype))
+    return {f"{name}.npy": sha256_file(directory / f"{name}.npy") for name in POSTING_DTYPES}
+
+
+def read_postings(directory: Path, sha256: dict[str, str]) -> Postings:
+    """Map the files of ``write_postings``, hashing each once a process. Raises DamagedSnapshot: one is missing or changed."""
+    if set(sha256) != {f"{name}.npy" for name in POSTING_DTYPES}:
+        raise DamagedSnapshot("its manifest names other files than sparse search has", path=directory)
+    for name, expected in sha256.items():
+        check_file(directory / name, expected)
+    try:
+        found = Postings(**{field.name: load_array(directory / f"{field.name}.npy", "r") for field in fields(Postings)})
+    except (OSError, ValueError) as error:
+        raise DamagedSnapshot(f"cannot be read: {error}", path=directory) from None
+    for name, dtype in POSTING_DTYPES.items():
+        if getattr(found, name).dtype != dtype or getattr(found, name).ndim != 1:
+            raise DamagedSnapshot(f"not a list of {np.dtype(dtype)}", path=directory / f"{name}.npy")
+    return found
+
+
+def check_file(path: Path, sha256: str, *, again: bool = False) -> None:
+    """Compare a file with its SHA-256, ``again`` even if it is unchanged. Raises DamagedSnapshot: it is missing or another one."""
+    try:
+        stat = os.stat(path)
+        found = sha256_file(path) if again else _digest(path, stat.st_ino, stat.st_size, stat.st_mtime_ns)
+    except OSError as error:
+        raise DamagedSnapshot(f"cannot be read: {error.strerror}", path=path) from None
+    if found != sha256:
+        raise DamagedSnapshot("changed since it was published (checksum differs)", path=path)
+
+
+@lru_cache(maxsize=1024)
+def _digest(path: Path, *_: int) -> str:
+    return sha256_file(path)
+
+
+def merged_ids(parts: Sequence[Postings]) -> np.ndarray:
+    """Block ids of postings one after the other, int64 [n]."""
+    return np.concatenate([np.empty(0, np.int64), *(part.block_ids for part in parts)])
+
+
 logger = logging.getLogger(__name__)
-DIRECTORY, MANIFEST = "sparse", "sparse.json"
-FORMAT_VERSION = 1
-PART_BLOCKS = 1 << 20
-"""Blocks of a part at most: memory while it is made is that of their words."""
-STILL_LIVE = 0.75
-"""The share of a part's blocks that a new generation must hold to share it; below, their words are counted again."""
+SPARSE_DIRECTORY, SPARSE_MANIFEST = "sparse", "sparse.json"
+SPARSE_FORMAT_VERSION = 1
+PART_BLOCKS = 1 << 20  # per part, which bounds the memory to build it
+MIN_LIVE_SHARE = 0.75  # share of a part's blocks in a new generation that shares it; below, words are counted again
 K1, B = 0.9, 0.4
-
-
-class Texts(Living, Protocol):
-    """What sparse search asks the corpus besides, as ``BlockStore`` says it."""
-
-    def rows_of(self, block_ids: np.ndarray, /) -> np.ndarray: ...
-
-    def block(self, row: int, /) -> Any: ...
 
 
 @dataclass(frozen=True)
 class Part:
-    """One part as the manifest names it: its directory, its blocks, and the SHA-256 of its files."""
+    """One part in the manifest: its directory, its blocks, and the SHA-256 of its files."""
 
     name: str
     blocks: int
@@ -55,21 +143,21 @@ class Part:
 
 
 class SparseIndex:
-    """BM25 (k1 = .9, b = .4, Lucene's formula) over the blocks of one generation, those of them that are live in the newest version.
+    """BM25 (k1 = .9, b = .4, Lucene's formula) over the blocks of one generation that are live in the newest corpus version.
 
-    Frequencies of words and the mean length are those of all parts together, removed blocks included until their part is rebuilt.
+    Word frequencies and the mean length are those of all parts, removed blocks included until their part is rebuilt.
 
     Args:
         parts: of disjoint blocks, ids ascending from part to part.
-        block_ids: int64 [n], ascending: the generation's blocks; others that a part holds are not found.
-        store: the corpus as the caller has it open. Blocks that it does not hold are not found: the caller could not read them.
+        block_ids: int64 [n], ascending: the generation's blocks; others of a part are not found.
+        store: the open corpus; blocks that it lacks are not found, since the caller could not read them.
     """
 
-    def __init__(self, parts: Sequence[Postings], block_ids: np.ndarray, store: Texts):
+    def __init__(self, parts: Sequence[Postings], block_ids: np.ndarray, store: BlockStore):
         self.parts = tuple(parts)
         self.block_ids = merged_ids(parts)
         self._known = np.isin(self.block_ids, block_ids) & store.is_live(self.block_ids)
-        self._newest: Living = store
+        self._newest = store
         self._live = self._known
         self._starts = np.cumsum([0, *(len(part.block_ids) for part in parts)])
         total = sum(int(part.lengths.sum(dtype=np.int64)) for part in parts)
@@ -77,11 +165,11 @@ class SparseIndex:
         self._norms = [(K1 * ((1 - B) + B * part.lengths / mean)).astype(np.float32) for part in parts]
 
     def __len__(self) -> int:
-        """Blocks that may be found, those removed since it was opened included."""
+        """Blocks that may be found, including those removed since it was opened."""
         return int(self._known.sum())
 
     def nbytes(self) -> int:
-        """Bytes of the files that are mapped."""
+        """Bytes of the mapped files."""
         return sum(array.nbytes for part in self.parts for array in vars(part).values())
 
     def scores(self, text: str) -> np.ndarray:
@@ -97,15 +185,10 @@ class SparseIndex:
         return scores
 
     def search(self, texts: Sequence[str], k: int, exclude: Sequence[np.ndarray] | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """The k live blocks with the most points for each of b texts, best first, of equal ones the older; only those with any.
+        """The k live blocks with the highest scores above 0 for each of b texts, best first, ties by age.
 
-        Args:
-            texts: b texts.
-            k: how many.
-            exclude: for each text the block ids (int64) that it must not get.
-
-        Returns:
-            Block ids int64 [b,k], -1 where there is none, and scores float32 [b,k], 0 there.
+        ``exclude`` has for each text the block ids (int64) that it must not get. Returns block ids int64 [b,k], -1 if missing, and scores
+        float32 [b,k], 0 there.
         """
         self._hide_removed()
         ids, best = np.full((len(texts), k), -1, np.int64), np.zeros((len(texts), k), np.float32)
@@ -127,16 +210,9 @@ class SparseIndex:
             self._live, self._newest = self._known & newest.is_live(self.block_ids), newest
 
 
-def open_sparse(directory: Path, generation: int, block_ids: np.ndarray, store: Texts) -> SparseIndex:
-    """The sparse index of a generation that is published; what is not there yet, or damaged, is made first.
-
-    Args:
-        directory: the run's ``index/``.
-        generation: its number.
-        block_ids: int64 [n], ascending: its blocks.
-        store: the corpus.
-    """
-    root = generation_path(directory, generation) / DIRECTORY
+def open_sparse(directory: Path, generation: int, block_ids: np.ndarray, store: BlockStore) -> SparseIndex:
+    """Sparse index of a published generation with these ``block_ids`` (int64 [n], ascending); missing or damaged parts are built first."""
+    root = generation_path(directory, generation) / SPARSE_DIRECTORY
     wanted = np.asarray(block_ids)[store.is_live(block_ids)]
     parts = [postings for _, postings in _read(root, store)]
     if len(np.setdiff1d(wanted, merged_ids(parts), assume_unique=True)):
@@ -145,29 +221,20 @@ def open_sparse(directory: Path, generation: int, block_ids: np.ndarray, store: 
 
 
 def verify_sparse(directory: Path, generation: int) -> None:
-    """Read every byte of a generation's sparse index, if it has one, and compare it with its manifest.
-
-    Raises:
-        DamagedSnapshot: something is missing or changed.
-    """
-    root = generation_path(directory, generation) / DIRECTORY
+    """Compare a generation's sparse index, if any, with its manifest. Raises DamagedSnapshot: a file is missing or changed."""
+    root = generation_path(directory, generation) / SPARSE_DIRECTORY
     if not root.exists():
         return
     manifest = _manifest(root)
     if manifest is None:
-        raise DamagedSnapshot("not a manifest of sparse search", path=root / MANIFEST)
+        raise DamagedSnapshot("not a manifest of sparse search", path=root / SPARSE_MANIFEST)
     for part in manifest[1]:
         for name, sha256 in part.files.items():
             check_file(root / part.name / name, sha256, again=True)
 
 
-def _completed(directory: Path, root: Path, wanted: np.ndarray, store: Texts) -> list[Postings]:
-    """All parts, those that were missing published; in memory alone where that cannot be.
-
-    Args:
-        root: the sparse index to complete.
-        wanted: int64 [n], the blocks it is to cover.
-    """
+def _completed(directory: Path, root: Path, wanted: np.ndarray, store: BlockStore) -> list[Postings]:
+    """All parts for the blocks ``wanted`` int64 [n], missing ones published, or in memory alone if that fails."""
     try:
         root.mkdir(exist_ok=True)
         with held(root, lambda named: SnapshotError(f"another process{named} is making the sparse index", path=root)):
@@ -178,8 +245,8 @@ def _completed(directory: Path, root: Path, wanted: np.ndarray, store: Texts) ->
         return [*known, *_made(_missing(wanted, known), store)]
 
 
-def _publish(directory: Path, root: Path, wanted: np.ndarray, store: Texts) -> list[Postings]:
-    """``_completed`` by who holds the lock."""
+def _publish(directory: Path, root: Path, wanted: np.ndarray, store: BlockStore) -> list[Postings]:
+    """``_completed`` by the holder of the lock."""
     remove_staging(root)
     kept = _read(root, store) or _shared(directory, root, wanted, store)
     small = trailing([part.blocks for part, _ in kept])
@@ -193,8 +260,8 @@ def _publish(directory: Path, root: Path, wanted: np.ndarray, store: Texts) -> l
             files = write_postings(staging, postings)
         part = Part(f"{added:05d}", len(postings.block_ids), files)
         kept.append((part, read_postings(root / part.name, files)))
-    facts = {"format_version": FORMAT_VERSION, "corpus_id": store.corpus_id}
-    write_json(root / MANIFEST, {**facts, "parts": [asdict(part) for part, _ in kept]})
+    facts = {"format_version": SPARSE_FORMAT_VERSION, "corpus_id": store.corpus_id}
+    write_json(root / SPARSE_MANIFEST, {**facts, "parts": [asdict(part) for part, _ in kept]})
     named = {part.name for part, _ in kept}
     for path in root.iterdir():
         if path.name.isdigit() and path.name not in named:  # merged, damaged, or left by who was killed
@@ -206,8 +273,7 @@ def _missing(wanted: np.ndarray, known: Sequence[Postings]) -> np.ndarray:
     return np.setdiff1d(wanted, merged_ids(known), assume_unique=True)
 
 
-def _made(block_ids: np.ndarray, store: Texts) -> list[Postings]:
-    """Postings of some blocks, in parts of PART_BLOCKS."""
+def _made(block_ids: np.ndarray, store: BlockStore) -> list[Postings]:
     made = []
     for start in range(0, len(block_ids), PART_BLOCKS):
         ids = block_ids[start : start + PART_BLOCKS]
@@ -216,15 +282,15 @@ def _made(block_ids: np.ndarray, store: Texts) -> list[Postings]:
     return made
 
 
-def _shared(directory: Path, root: Path, wanted: np.ndarray, store: Texts) -> list[tuple[Part, Postings]]:
-    """The parts of the newest other generation of this corpus that can be shared, linked into ``root``."""
+def _shared(directory: Path, root: Path, wanted: np.ndarray, store: BlockStore) -> list[tuple[Part, Postings]]:
+    """Parts of the newest other generation of this corpus that can be shared, linked into ``root``."""
     for number in reversed(generation_numbers(directory)):
-        other = generation_path(directory, number) / DIRECTORY
+        other = generation_path(directory, number) / SPARSE_DIRECTORY
         if other == root:
             continue
         linked = []
         for part, postings in _read(other, store):
-            if np.isin(postings.block_ids, wanted).mean() < STILL_LIVE:
+            if np.isin(postings.block_ids, wanted).mean() < MIN_LIVE_SHARE:
                 break  # ids ascend through the parts: those behind it follow it
             target = root / part.name
             shutil.rmtree(target, ignore_errors=True)
@@ -239,8 +305,8 @@ def _shared(directory: Path, root: Path, wanted: np.ndarray, store: Texts) -> li
     return []
 
 
-def _read(root: Path, store: Texts) -> list[tuple[Part, Postings]]:
-    """The parts that lie there whole for this corpus, up to the first that does not."""
+def _read(root: Path, store: BlockStore) -> list[tuple[Part, Postings]]:
+    """Intact parts for this corpus, up to the first that is not."""
     manifest = _manifest(root)
     if manifest is None or manifest[0] != store.corpus_id:
         return []
@@ -254,9 +320,9 @@ def _read(root: Path, store: Texts) -> list[tuple[Part, Postings]]:
 
 
 def _manifest(root: Path) -> tuple[str, list[Part]] | None:
-    """The corpus and the parts that the manifest names; None where there is none that this version can read."""
-    value: Any = read_json(root / MANIFEST)
-    if not isinstance(value, dict) or value.get("format_version") != FORMAT_VERSION:
+    """Corpus and parts in the manifest; None without one that this version can read."""
+    value: Any = read_json(root / SPARSE_MANIFEST)
+    if not isinstance(value, dict) or value.get("format_version") != SPARSE_FORMAT_VERSION:
         return None
     try:
         return str(value["corpus_id"]), [Part(**part) for part in value["parts"]]

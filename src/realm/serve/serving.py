@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from realm.answering.answerer import BATCH
+from realm.answering.answerer import BATCH_SIZE
 from realm.answering.opening import OpenRun, open_run
 from realm.documents.change.compaction import needs_tidying, tidy_corpus
 from realm.documents.store.manifest import current_version
@@ -44,7 +44,7 @@ class Serving:
         current = _ready(open_run(root))
         self._only = self._only_server()
         self.current = self._with_added(current)  # what a killed server had taken into the corpus and not embedded yet
-        self.batcher = Batcher(self._compute, waiting=limits.waiting, most=BATCH, told=self.meter.batch)
+        self.batcher = Batcher(self._compute, waiting=limits.waiting, most=BATCH_SIZE, told=self.meter.batch)
         self._stopped = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="realm-watcher", daemon=True)
         self._watcher.start()

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 
 from realm.answering.questions.answer_kinds import kind_of
-from realm.answering.questions.templates import question_from
+from realm.answering.questions.templates import EVERYDAY_SHARE, everyday, keywords, mistyped, owned, question_from, without_mark
 from realm.answering.questions.words import LANGUAGES, detect_language
 
 # language, kind, sentence, question; "|" parts questions of which one is drawn.
@@ -144,3 +145,38 @@ def test_a_long_clause_is_cut_to_the_words_beside_the_span():
 def test_brackets_hold_nothing_that_is_asked():
     assert asked("en", "Gustave Eiffel ([1832] – 1923) was a famous engineer.") == {"When was a famous engineer, Gustave Eiffel?"}
     assert asked("en", "The tower (see the list of towers) was opened in [1889] [5].") == {"When was the tower opened?"}
+
+
+def rng(seed: int = 0) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+@pytest.mark.parametrize(
+    ("rule", "question", "forms"),
+    [
+        (without_mark, "When was it built ?", {"When was it built"}),
+        (without_mark, "谁建的？", {"谁建的"}),
+        (owned, "Who is the dental insurer?", {"Who is our dental insurer?", "Who is my dental insurer?"}),
+        (owned, "Who founded the United Nations?", {"Who founded the United Nations?"}),
+        (owned, "What is it?", {"What is it?"}),
+        (keywords, "Who is the founder of the company in Oslo?", {"Who founder company Oslo"}),
+        (keywords, "Who is it?", {"Who is it?"}),
+        (mistyped, "How big?", {"How big?"}),
+        (mistyped, "boiler", {"bioler", "bolier", "boielr", "boilre", "boler", "boier", "boilr", "boile"}),
+    ],
+)
+def test_forms(rule: object, question: str, forms: set[str]) -> None:
+    assert {rule(question, rng(seed)) for seed in range(40)} <= forms, question  # type: ignore[operator]
+
+
+@given(st.text(max_size=60), st.integers(0, 2**32 - 1))
+def test_any_text_has_a_form(text: str, seed: int) -> None:
+    said = everyday(text, rng(seed))
+    assert isinstance(said, str) and (said or not text.strip(" ?？") or not text)
+
+
+def test_most_questions_stay_as_they_are() -> None:
+    drawn = [everyday("Who is the dental insurer of the company?", rng(seed)) for seed in range(2000)]
+    changed = sum(form != "Who is the dental insurer of the company?" for form in drawn) / len(drawn)
+    assert 0.8 * EVERYDAY_SHARE < changed <= 1.1 * EVERYDAY_SHARE
+    assert len(set(drawn)) > 8

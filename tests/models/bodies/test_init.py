@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 import realm.models.bodies.body
 from realm.models.bodies.body import build_body, load_body
-from realm.models.bodies.init import EMBEDDING_STD, FASTEST, SLOWEST, look_around, match, pass_on, rotation, start_positions
+from realm.models.bodies.init import EMBEDDING_STD, MAX_FREQUENCY, MIN_FREQUENCY, look_around, match, pass_on, rotation, start_positions
 from realm.models.model import RealmModel, state_sha256
 from realm.models.spec import BodySpec, bert_spec
 
@@ -88,7 +88,7 @@ def test_other_heads_and_random_starts_do_not(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize("offset", [-7, -1, 0, 1, 4, 100])
 def test_an_offset_is_a_rotation(offset: int) -> None:
-    frequencies = torch.logspace(math.log10(FASTEST), math.log10(SLOWEST), 32)
+    frequencies = torch.logspace(math.log10(MAX_FREQUENCY), math.log10(MIN_FREQUENCY), 32)
     weight = torch.empty(300, 64)
     start_positions(weight, frequencies)
     turn = rotation(frequencies, offset)
@@ -111,7 +111,7 @@ def test_positions_are_spread_like_words() -> None:
 def test_slower_heads_take_in_the_stretch_on_each_side() -> None:
     model = start()
     module = model.encoder.layer[2].attention.self
-    frequencies = torch.logspace(math.log10(FASTEST), math.log10(SLOWEST), 64)
+    frequencies = torch.logspace(math.log10(MAX_FREQUENCY), math.log10(MIN_FREQUENCY), 64)
     look_around(module, frequencies, 2)
     positions = model.embeddings.position_embeddings.weight[:LENGTH]
     weights = attention(module, nn.functional.layer_norm(positions, positions.shape[1:]).unsqueeze(0), 2)

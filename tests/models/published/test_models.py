@@ -11,8 +11,15 @@ from torch import Tensor
 from realm.errors import ConfigError, DataError, RealmError
 from realm.models.model import RealmModel
 from realm.models.networks import parameter_shapes
-from realm.models.published.config import published_config, read_published_config
-from realm.models.published.names import PUBLISHED_PARTS, export_tensors, import_tensors, plan_import, published_kind
+from realm.models.published.names import (
+    PUBLISHED_PARTS,
+    export_tensors,
+    import_tensors,
+    plan_import,
+    published_config,
+    published_kind,
+    read_published_config,
+)
 from realm.models.spec import ModelSpec
 
 CONFIG = {

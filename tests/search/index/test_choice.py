@@ -8,9 +8,9 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from realm.errors import MissingExtra, SnapshotError
-from realm.search.index import choice, compressed
+from realm.search.index import choice, exact
 from realm.search.index.choice import EXACT_ENTRIES, KINDS, chosen_kind, make_index
-from realm.search.index.compressed import CompressedIndex, exact_index
+from realm.search.index.exact import CompressedIndex, exact_index
 from realm.search.index.native.kernel import installed_kernel
 
 EXACT = ("exact", "compressed")
@@ -269,7 +269,7 @@ def test_the_rule_of_auto(kernel, monkeypatch):
 def test_without_a_kernel_the_same_is_found(monkeypatch):
     vectors, ids = hostile("clusters", 900, 16, np.random.default_rng(4)), np.arange(900, dtype=np.int64)
     queries = torch.from_numpy(vectors[:7] + np.float32(0.1))
-    for module in (choice, compressed):
+    for module in (choice, exact):
         monkeypatch.setattr(module, "installed_kernel", lambda: None)
     index = make_index(vectors, ids, kind="compressed")
     assert index.info()["kind"] == "exact" and exact_index(vectors, ids).kind == "exact"

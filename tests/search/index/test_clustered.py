@@ -8,7 +8,7 @@ import torch
 
 from realm.errors import SnapshotError
 from realm.search.index import clustered
-from realm.search.index.clustered import DEPTH, ClusteredIndex
+from realm.search.index.clustered import RECALL_DEPTH, ClusteredIndex
 from realm.search.index.exact import ExactIndex
 from realm.search.index.mips import Hits, Metric
 
@@ -18,7 +18,7 @@ N, D = 3000, 24
 
 @pytest.fixture(autouse=True)
 def small_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clustered, "SMALLEST", 500)
+    monkeypatch.setattr(clustered, "MIN_ROWS", 500)
 
 
 def clustered_rows(n: int = N, d: int = D, seed: int = 0) -> np.ndarray:
@@ -45,8 +45,8 @@ def test_finds_what_exact_search_finds(metric: Metric) -> None:
     index, exact = ClusteredIndex(rows, ids, metric=metric, values=ids % 7), ExactIndex(rows, ids, metric=metric, values=ids % 7)
     queries = queries_of(rows)
     info = index.info()
-    assert index.approximate and info["recall"] >= info["floor"] == clustered.FLOOR and info["seen"] < N / 2
-    for k in (1, DEPTH, 50):
+    assert index.approximate and info["recall"] >= info["floor"] == clustered.RECALL_FLOOR and info["seen"] < N / 2
+    for k in (1, RECALL_DEPTH, 50):
         found, truth = index.search(queries, k), exact.search(queries, k)
         assert recall(found, truth) > 0.95
         assert found.valid.all() and (np.diff(found.scores, axis=1) <= 0).all()
@@ -60,7 +60,7 @@ def test_finds_what_exact_search_finds(metric: Metric) -> None:
 def test_seeing_every_row_is_exact_search(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = clustered_rows()
     index, exact = ClusteredIndex(rows, np.arange(N)), ExactIndex(rows, np.arange(N))
-    monkeypatch.setattr(clustered, "SEEN_PER_RESULT", N)
+    monkeypatch.setattr(clustered, "MIN_SCANNED_PER_RESULT", N)
     found, truth = index.search(queries_of(rows), 30), exact.search(queries_of(rows), 30)
     assert index.approximate
     assert (found.ids == truth.ids).all() and (found.scores == truth.scores).all()
@@ -93,9 +93,9 @@ def test_nothing_hidden_is_found_and_nothing_is_missing() -> None:
     queries = queries_of(rows, 6)
     best = index.search(queries, 300).ids
     excluded = [np.concatenate([row[row >= 0], [N + 5, -7]]) for row in best]
-    found = index.search(queries, DEPTH, excluded)
+    found = index.search(queries, RECALL_DEPTH, excluded)
     assert found.valid.all() and live[found.ids].all()
-    assert all(len(set(row)) == DEPTH and not set(row) & set(hidden) for row, hidden in zip(found.ids, excluded, strict=True))
+    assert all(len(set(row)) == RECALL_DEPTH and not set(row) & set(hidden) for row, hidden in zip(found.ids, excluded, strict=True))
     index.set_live(None)
     assert not live[index.search(queries, 300).ids].all()
 

@@ -1,11 +1,19 @@
 """The exact index: its results depend on nothing but vectors and queries. What all kinds promise is in test_choice.py."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings, strategies as st
 
-from realm.search.index import base, exact
-from realm.search.index.exact import ExactIndex
+from realm.errors import SnapshotError
+from realm.search.index import base, exact, listing
+from realm.search.index.exact import CompressedIndex, ExactIndex
+from realm.search.index.listing import CodeScan
+from realm.search.index.mips import Hits
+from realm.search.index.native.kernel import Kernel
 
 
 def near_ties(n, d, rng):
@@ -58,3 +66,203 @@ def test_read_only_vectors_are_kept_without_a_copy():
     vectors = np.ones((3, 4), np.float32)
     vectors.flags.writeable = False
     assert ExactIndex(vectors, np.arange(3, dtype=np.int64))._vectors.data_ptr() == vectors.ctypes.data
+
+
+SCANS = ["scalar", "avx2", "avx512-vnni"]
+METRICS = ["ip", "l2"]
+NAMES = ["gaussian", "sorted", "all equal", "near ties", "duplicates", "one huge row", "overflow", "denormals", "zeros", "huge component"]
+Open = Callable[..., CompressedIndex]
+
+
+def hostile(name: str, n: int, d: int, rng: np.random.Generator) -> np.ndarray:
+    gaussian = rng.standard_normal((n, d)).astype(np.float32)
+    if name == "sorted":
+        return gaussian[np.argsort(gaussian[:, 0])]
+    if name == "all equal":
+        return np.repeat(gaussian[:1], n, 0)
+    if name == "near ties":
+        return np.float32(1) + gaussian * np.float32(2e-7)
+    if name == "duplicates":
+        return gaussian[rng.integers(0, 7, n)]
+    if name == "one huge row":
+        gaussian[n // 2] *= 1e30
+    if name == "overflow":
+        return (gaussian * np.float32(5e37)).clip(-3e38, 3e38)
+    if name == "denormals":
+        return gaussian * np.float32(1e-41)
+    if name == "zeros":
+        return np.zeros((n, d), np.float32)
+    if name == "huge component":
+        gaussian[:, d // 2] *= 1e4
+    return gaussian
+
+
+def queries_of(b: int, d: int, rng: np.random.Generator) -> torch.Tensor:
+    """Random queries; the first is zero, the last long."""
+    queries = rng.standard_normal((b, d)).astype(np.float32)
+    if b > 2:
+        queries[0] = 0
+        queries[-1] *= 1e3
+    return torch.from_numpy(queries)
+
+
+def assert_equal(found: Hits, wanted: Hits) -> None:
+    assert (found.ids == wanted.ids).all()
+    assert (found.scores.view(np.int32) == wanted.scores.view(np.int32)).all()
+    assert (found.valid == wanted.valid).all()
+
+
+@pytest.fixture
+def open_by(kernel: Callable[..., Kernel]) -> Callable[[str], Open]:
+    """Name of SCANS -> CompressedIndex that uses it."""
+
+    def opener(scan: str) -> Open:
+        at_level = kernel(scan)
+        return lambda *args, **kwargs: CompressedIndex(*args, kernel=at_level, **kwargs)
+
+    return opener
+
+
+@pytest.mark.parametrize("scan", SCANS)
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("name", NAMES)
+def test_equals_exact_search(open_by: Callable[[str], Open], scan: str, metric: str, name: str) -> None:
+    rng = np.random.default_rng(NAMES.index(name))
+    n, d, b = 701, 13, 6
+    vectors, ids = hostile(name, n, d, rng), np.sort(rng.choice(10**12, n, replace=False)).astype(np.int64)
+    queries, live = queries_of(b, d, rng), rng.random(n) < 0.8
+    exclude = [rng.choice(ids, size, replace=False) for size in (0, 1, 50, 300, 5, 701)]
+    exclude[1] = np.concatenate([exclude[1], exclude[1], [-1, 5, 2**62]])  # repeated and unknown ids
+    exact = ExactIndex(vectors, ids, live, metric=metric)
+    index = open_by(scan)(vectors, ids, live, metric=metric)
+    for k in (0, 1, 8, 600, 2000):
+        assert_equal(index.search(queries, k), exact.search(queries, k))
+        assert_equal(index.search(queries, k, exclude), exact.search(queries, k, exclude))
+
+
+@pytest.mark.parametrize("scan", SCANS)
+@pytest.mark.parametrize(("n", "d", "b"), [(1, 8, 1), (64, 9, 4), (65, 31, 5), (129, 2048, 2), (3000, 128, 3), (130, 50, 300)])
+def test_all_shapes(open_by: Callable[[str], Open], scan: str, n: int, d: int, b: int) -> None:
+    rng = np.random.default_rng(n)
+    vectors, ids, queries = hostile("gaussian", n, d, rng), np.arange(n) * 3, queries_of(b, d, rng)
+    exact, index = ExactIndex(vectors, ids), open_by(scan)(vectors, ids)
+    for k in (1, 5000):
+        assert_equal(index.search(queries, k), exact.search(queries, k))
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_random_cases_of_few_different_numbers(kernel: Callable[..., Kernel], data: st.DataObject) -> None:
+    """Small integers tie often, exactly and by bounds."""
+    n, d, b = data.draw(st.integers(1, 300)), data.draw(st.integers(1, 20)), data.draw(st.integers(1, 6))
+    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    vectors = rng.integers(-2, 3, (n, d)).astype(np.float32) * 10.0 ** data.draw(st.integers(-30, 30))
+    queries = torch.from_numpy(rng.integers(-2, 3, (b, d)).astype(np.float32))
+    ids, live = np.arange(n), rng.random(n) < data.draw(st.sampled_from([0.0, 0.5, 1.0]))
+    exclude = [rng.choice(ids, data.draw(st.integers(0, n)), replace=False) for _ in range(b)]
+    metric, k = data.draw(st.sampled_from(METRICS)), data.draw(st.integers(1, n + 3))
+    wanted = ExactIndex(vectors, ids, live, metric=metric).search(queries, k, exclude)
+    index = CompressedIndex(vectors, ids, live, metric=metric, kernel=kernel("scalar"))
+    assert_equal(index.search(queries, k, exclude), wanted)
+
+
+@pytest.mark.parametrize("scan", SCANS)
+def test_few_rows_are_listed_where_rows_differ_and_all_are_scanned_where_they_tie(
+    open_by: Callable[[str], Open], scan: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(1)
+    vectors, ids, queries = hostile("gaussian", 20_000, 32, rng), np.arange(20_000), queries_of(7, 32, rng)[1:]
+    index = open_by(scan)(vectors, ids)
+    index.search(queries, 8)
+    assert index.statistics.queries == 6 and index.statistics.scanned_exactly == 0 and 8 <= index.statistics.mean_list < 400
+    monkeypatch.setattr(listing, "USUAL_LISTED", 500)
+    vectors[:] = vectors[0]
+    index, exact = open_by(scan)(vectors, ids), ExactIndex(vectors, ids)
+    assert_equal(index.search(queries, 8), exact.search(queries, 8))
+    assert index.statistics.scanned_exactly == 6
+    excluded = [ids[:-9]] * 6
+    assert_equal(index.search(queries, 8, excluded), exact.search(queries, 8, excluded))
+
+
+@pytest.mark.parametrize("scan", SCANS)
+def test_tombstones_come_and_go(open_by: Callable[[str], Open], scan: str) -> None:
+    rng = np.random.default_rng(4)
+    vectors, ids, queries = hostile("gaussian", 500, 16, rng), np.arange(500), queries_of(3, 16, rng)
+    index = open_by(scan)(vectors, ids)
+    for live in (rng.random(500) < 0.1, np.zeros(500, bool), None, rng.random(500) < 0.9):
+        index.set_live(live)
+        assert_equal(index.search(queries, 30), ExactIndex(vectors, ids, live).search(queries, 30))
+
+
+@pytest.mark.parametrize("scan", SCANS)
+def test_vectors_that_are_not_finite_are_refused(open_by: Callable[[str], Open], scan: str) -> None:
+    vectors = np.ones((100, 8), np.float32)
+    vectors[70, 1] = np.inf
+    with pytest.raises(SnapshotError, match="vector 70 has a component that is not finite"):
+        open_by(scan)(vectors, np.arange(100))
+
+
+@pytest.mark.parametrize("scan", SCANS)
+def test_bad_requests_and_empty_indexes(open_by: Callable[[str], Open], scan: str) -> None:
+    index = open_by(scan)(np.zeros((0, 8), np.float32), np.zeros(0, np.int64))
+    assert not index.search(torch.zeros(2, 8), 3).valid.any()
+    with pytest.raises(ValueError):
+        index.search(torch.full((1, 8), torch.nan), 3)
+    with pytest.raises(ValueError):
+        index.search(torch.zeros(1, 9), 3)
+
+
+def test_info_says_what_is_searched(kernel: Callable[..., Kernel]) -> None:
+    vectors = np.random.default_rng(0).standard_normal((6400, 128)).astype(np.float32)
+    index = CompressedIndex(vectors, np.arange(6400), kernel=kernel("scalar"))
+    facts = index.info()
+    assert facts["kind"] == "compressed" and facts["scan"] == "scalar" and facts["bytes"] < vectors.nbytes / 4 * 1.1
+
+
+@pytest.mark.parametrize("scan", SCANS)
+def test_more_rows_than_usual_are_listed_by_a_second_look(
+    open_by: Callable[[str], Open], scan: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """600 equal rows: more than 5 k, fewer than 6 k and one in 64 of all."""
+    monkeypatch.setattr(listing, "USUAL_LISTED", 0)
+    rng = np.random.default_rng(6)
+    vectors, ids = hostile("gaussian", 20_000, 16, rng), np.arange(20_000)
+    queries = torch.from_numpy(vectors[:3].copy())
+    vectors[rng.choice(20_000, 600, replace=False)] = vectors[0] * 9
+    index = open_by(scan)(vectors, ids)
+    assert_equal(index.search(queries, 100), ExactIndex(vectors, ids).search(queries, 100))
+    assert index.statistics.scanned_exactly < 3 and index.statistics.mean_list >= 600 / 3
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("scan", SCANS)
+def test_a_sample_of_the_groups_says_what_is_listed(
+    open_by: Callable[[str], Open], scan: str, metric: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in an index of many groups; sorted rows are where a sample misleads."""
+    monkeypatch.setattr(listing, "MIN_SAMPLE_GROUPS", 8)
+    rng = np.random.default_rng(7)
+    for name in ("gaussian", "sorted", "duplicates"):
+        vectors, ids, queries = hostile(name, 10_000, 8, rng), np.arange(10_000) * 3, queries_of(70, 8, rng)
+        exact, index = ExactIndex(vectors, ids, metric=metric), open_by(scan)(vectors, ids, metric=metric)
+        for k in (1, 8, 900, 10_000):
+            assert_equal(index.search(queries, k), exact.search(queries, k))
+        excluded = list(exact.search(queries, 300).ids)
+        assert_equal(index.search(queries, 8, excluded), exact.search(queries, 8, excluded))
+
+
+@pytest.mark.parametrize("guess", [-1e9, 0.0, 20.0, 30.0, 1e9])
+def test_a_wrong_guess_of_the_kernel_costs_time_but_no_rows(
+    kernel: Callable[..., Kernel], guess: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(8)
+    vectors, ids, queries = hostile("gaussian", 3000, 16, rng), np.arange(3000), queries_of(6, 16, rng)
+    right = CodeScan.thresholds
+
+    def wrong(scan: CodeScan, prepared: Any, bounds: np.ndarray, stride: int, rank: int, sure: bool) -> np.ndarray:
+        found = right(scan, prepared, bounds, stride, rank, sure)
+        return found if sure else np.where(np.arange(len(bounds)) % 2, found, np.float32(guess))
+
+    monkeypatch.setattr(CodeScan, "thresholds", wrong)
+    index = CompressedIndex(vectors, ids, kernel=kernel("scalar"))
+    assert_equal(index.search(queries, 9), ExactIndex(vectors, ids).search(queries, 9))

@@ -12,7 +12,7 @@ from realm.errors import SnapshotError
 from realm.search.index.native import build as native_build
 from realm.search.index.native.build import SOURCES, build, find_compiler, library_path
 from realm.search.index.native.kernel import GROUP, LEVELS, LISTED, Kernel
-from realm.search.index.quantised import LANE_SUM, QuantisedRows, code_queries, quantise
+from realm.search.index.quantised import MAX_LANE_SUM, QuantisedRows, code_queries, quantise
 
 Kernels = Callable[..., Kernel]
 
@@ -63,8 +63,8 @@ def test_query_codes_never_overflow_16_bits(planes: int, d: int, short_sums: boo
     codes = coded.panels.transpose(0, 2, 1, 3).reshape(-1, quads * 4).astype(np.int64)
     padded = np.pad(codes, ((0, 0), (0, -codes.shape[1] % 16))).reshape(len(codes), -1, 4, 2, 2)
     for sign in (1, -1) if short_sums else ():
-        assert np.maximum(sign * padded, 0).sum(axis=(2, 4)).max() <= LANE_SUM
-    assert 255 * LANE_SUM <= 32767 and np.abs(codes).max() <= 127
+        assert np.maximum(sign * padded, 0).sum(axis=(2, 4)).max() <= MAX_LANE_SUM
+    assert 255 * MAX_LANE_SUM <= 32767 and np.abs(codes).max() <= 127
     planes_of = (codes[:, :d] * coded.step[:, None].astype(np.float64))[: planes * len(queries)].reshape(len(queries), planes, d)
     back = planes_of.sum(axis=1)
     assert (np.linalg.norm(queries.astype(np.float32) - back, axis=1) <= coded.by_norm).all()

@@ -14,11 +14,9 @@ from realm.errors import SnapshotError
 from realm.search.publishing import embedding
 from realm.search.publishing.embedding import EmbedOptions
 from realm.search.publishing.generation import open_generation, read_through
-from realm.search.publishing.locks import publishing
-from realm.search.publishing.manifest import SnapshotFacts
-from realm.search.publishing.parameters import forget_requests, parameters_path, request_index, requested
+from realm.search.publishing.parameters import forget_requests, parameters_path, publishing, request_index, requested
 from realm.search.publishing.refresher import Refresher, add_difference, missing_rows, read_status, refresh_index
-from realm.search.publishing.snapshot import Snapshot
+from realm.search.publishing.snapshot import Snapshot, SnapshotFacts
 from realm.search.publishing.writing import Building, publish_snapshot
 from realm.storage import files
 from realm.storage.files import sha256_file

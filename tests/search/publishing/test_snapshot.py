@@ -11,9 +11,8 @@ import pytest
 
 from realm.errors import SnapshotError
 from realm.search.index.exact import ExactIndex
-from realm.search.publishing import manifest as manifest_module
-from realm.search.publishing.manifest import SnapshotFacts
-from realm.search.publishing.snapshot import Snapshot
+from realm.search.publishing import snapshot as snapshot_module
+from realm.search.publishing.snapshot import Snapshot, SnapshotFacts
 from realm.search.publishing.writing import append_delta, publish_snapshot
 from realm.storage import arrays
 from realm.storage.generations import current_generation, next_generation, prune
@@ -200,7 +199,7 @@ def test_foreign_is_refused_and_left_alone(field, what, tmp_path):
 
 def test_another_format_is_refused_and_left_alone(tmp_path, monkeypatch):
     publish(tmp_path)
-    monkeypatch.setattr(manifest_module, "FORMAT_VERSION", 2)
+    monkeypatch.setattr(snapshot_module, "FORMAT_VERSION", 2)
     with pytest.raises(SnapshotError, match="format 1, this version reads format 2"):
         open_snapshot(tmp_path)
     assert (tmp_path / "000001").is_dir()
@@ -226,7 +225,7 @@ def test_manifests_of_an_earlier_version_open_unless_several_parameters_made_the
     rewritten(manifest, whole)
     assert_unmixed(open_snapshot(tmp_path, 1))
     rewritten(manifest, lambda value: value.update(kind="mixed"))
-    with pytest.raises(SnapshotError, match=r"kind 'mixed': its rows were embedded by several parameters.*\. Finish pre"):
+    with pytest.raises(SnapshotError, match="made by an earlier version of realm"):
         open_snapshot(tmp_path, 1)
     assert manifest.is_file(), "refused, not put aside"
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from realm.search.publishing import snapshot as snapshots
-from realm.search.publishing.locks import sweep
-from realm.search.publishing.manifest import DamagedSnapshot, read_manifest
+from realm.search.publishing.parameters import sweep
+from realm.search.publishing.snapshot import DamagedSnapshot, read_manifest
 from realm.search.publishing.writing import append_delta, merge_shards
 from realm.storage import files, tails
 

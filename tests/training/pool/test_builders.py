@@ -20,8 +20,7 @@ from realm.search.blocks import BlockInputs, open_inputs
 from realm.search.publishing import embedding
 from realm.search.publishing.embedding import EmbedOptions
 from realm.search.publishing.generation import open_generation
-from realm.search.publishing.locks import publishing
-from realm.search.publishing.parameters import parameters_path, request_index
+from realm.search.publishing.parameters import parameters_path, publishing, request_index
 from realm.search.publishing.refresher import Refresher, refresh_index
 from realm.storage.files import sha256_file
 from realm.storage.generations import generation_path

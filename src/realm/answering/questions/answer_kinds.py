@@ -1,7 +1,4 @@
-"""Kind of a span of a sentence, by its shape and the words around it, and kind of answer that a question asks for, by its question words.
-
-"When ..." asks for a date, "How many ..." for a number. The words are those of ``question_words.toml``. Nothing is learnt.
-"""
+"""Kind of a span by its shape and context, and kind of answer asked for by the question word, by the words of ``words.toml``."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,9 +11,8 @@ from realm.documents.spans.dates import MONTHS, UNITS, DateNumberTagger
 
 TAGGER = DateNumberTagger()
 NAME = r"\p{Lu}(?:\.|[\p{L}\p{M}\p{N}]*(?:-\p{L}+)*)"
-ENDS = " \t\n.,;:!?。，；：！？、—–()（）[]\"“”„«»'‘’"
-_SEEN = 60
-"""Characters on either side of a span by which its kind is told."""
+EDGES = " \t\n.,;:!?。，；：！？、—–()（）[]\"“”„«»'‘’"
+SENTENCE_CONTEXT = 60  # characters on either side of a span that determine its kind
 _WORD = regex.compile(r"[\p{L}\p{M}\p{N}]+(?:[-.]\p{L}+)*\.?['’]?")
 _YEAR = regex.compile(r"(?:1\d|20)\d\d")
 _ORDINAL = regex.compile(r"\d(?:st|nd|rd|th)$")
@@ -26,21 +22,17 @@ _MONEY = regex.compile(
 _PERCENT = regex.compile(r"%|％|per ?cent|Prozent|por ciento|pour cent|百分之|퍼센트")
 _UNIT = regex.compile(r"[\s-](\L<units>)$", units=UNITS)
 _EAST_UNIT = regex.compile(r"[万萬亿億만억조\s]*([^\p{N}\s〇零一二三四五六七八九十百千万萬亿億,.]+)$")
-_LIVED = regex.compile(r"\s?\(\s?(?:(?:born|geboren|nacid[oa]|née?)\b|[^()]*\b1\d{3}\s?[–-][^()]*\d{4}\b)")
-_CALENDAR = frozenset(month.lower() for month in MONTHS)
+_LIFE_DATES = regex.compile(r"\s?\(\s?(?:(?:born|geboren|nacid[oa]|née?)\b|[^()]*\b1\d{3}\s?[–-][^()]*\d{4}\b)")
+_MONTH_NAMES = frozenset(month.lower() for month in MONTHS)
 _MIXED_NAME = regex.compile(rf"{NAME} (?:van|von|ibn|bin|al|de|da)(?: der| den| la)? {NAME}")
 
 
 def kind_of(span: str, before: str, after: str, language: str) -> str:
-    """What kind of thing a span of a sentence is, by its shape and the words around it.
+    """Kind of a span of a sentence, by its shape and the words around it.
 
-    Args:
-        span: the span's characters, and ``before`` and ``after`` the rest of its sentence, with the white space at their borders.
-        language: one of ``LANGUAGES``.
-
-    Returns:
-        date, year (between an article and another word), number (with a unit or what it counts behind it), amount (another number), money,
-        percent, person, place, institution, name (of something else) or other.
+    ``before`` and ``after`` are the rest of its sentence with white space; ``language`` is one of ``LANGUAGES``. Kinds are date, year
+    (between an article and another word), number (with a unit or a counted noun), amount (another number), money, percent, person, place,
+    institution, name (of something else) and other.
     """
     words = LANGUAGES[language]
     counted = _number_kind(span, before, after, words)
@@ -54,13 +46,12 @@ def kind_of(span: str, before: str, after: str, language: str) -> str:
 
 
 def _number_kind(span: str, before: str, after: str, words: Language) -> str | None:
-    """The kind of a date or number; None for anything else."""
-    text, start = before[-_SEEN:] + span + after[:_SEEN], len(before[-_SEEN:])
+    text, start = before[-SENTENCE_CONTEXT:] + span + after[:SENTENCE_CONTEXT], len(before[-SENTENCE_CONTEXT:])
     found = [tagged for tagged in TAGGER.tag(text) if tagged.start < start + len(span) and start < tagged.end]
     covered = sum(min(tagged.end, start + len(span)) - max(tagged.start, start) for tagged in found)
     if _YEAR.fullmatch(span):
         return "year" if _is_between(before, after, words) else "date"
-    if span.lower().strip(ENDS) in _CALENDAR:
+    if span.lower().strip(EDGES) in _MONTH_NAMES:
         return "date"
     if not found or 2 * covered < len(span):
         return "amount" if regex.fullmatch(r"[\p{N}.,]+", span) else None
@@ -77,7 +68,7 @@ def _number_kind(span: str, before: str, after: str, words: Language) -> str | N
 
 
 def _is_between(before: str, after: str, words: Language) -> bool:
-    """Whether a span stands between an article and another word: "the 1937 film", "the Yuan administration"."""
+    """True between an article and another word: "the 1937 film", "the Yuan administration"."""
     article = regex.search(r"(\p{L}+['’]?)\s*$", before)
     if article is None or article[1].lower() not in words.words["determiners"]:
         return False
@@ -86,7 +77,7 @@ def _is_between(before: str, after: str, words: Language) -> bool:
 
 
 def counts(after: str, words: Language) -> bool:
-    """Whether a number is followed by what it counts."""
+    """True if a counted noun follows a number."""
     if words.name in ("zh", "ko"):
         return regex.match(r"\s?[\p{Han}\p{Hangul}]", after) is not None
     following = regex.match(r"[\s-](\p{L}+)", after)
@@ -95,7 +86,7 @@ def counts(after: str, words: Language) -> bool:
 
 
 def unit_of(span: str, words: Language) -> str:
-    """The unit at the end of a quantity, as it follows the question word; empty if there is none."""
+    """Unit at the end of a quantity, to follow the question word; empty without one."""
     if words.moves:
         found = _UNIT.search(span)
         return f" {found[1]}" if found else ""
@@ -106,9 +97,8 @@ def unit_of(span: str, words: Language) -> str:
 
 
 def _name_kind(span: str, before: str, after: str, words: Language) -> str:
-    """The kind of a name in a script with capitals."""
     inside = [word.lower() for word in regex.findall(r"[\p{L}\p{M}]+\.?", span)]
-    last_words = [word.lower() for word in _WORD.findall(before[-_SEEN:])[-3:]]
+    last_words = [word.lower() for word in _WORD.findall(before[-SENTENCE_CONTEXT:])[-3:]]
     has = {
         key: any(word in words.words[key] for word in inside) for key in ("institutions", "titles", "first_names", "place_words", "places")
     }
@@ -117,7 +107,7 @@ def _name_kind(span: str, before: str, after: str, words: Language) -> str:
     article = bool(last_words) and last_words[-1] in words.words["determiners"]
     if has["titles"] or _MIXED_NAME.search(span) or (has["first_names"] and not has["place_words"] and not article):
         return "person"
-    if (last_words and last_words[-1] in words.words["titles"]) or _LIVED.match(after):
+    if (last_words and last_words[-1] in words.words["titles"]) or _LIFE_DATES.match(after):
         return "person"
     follows = after.lower().strip()
     if any(regex.match(rf"{regex.escape(cue)}(?!\p{{L}})", follows) for cue in words.words["does"]):
@@ -135,7 +125,7 @@ def _name_kind(span: str, before: str, after: str, words: Language) -> str:
 
 
 def _last_word(before: str, words: Language) -> str:
-    """The word right before a span, its article aside, in lower case; empty behind a punctuation mark."""
+    """The word right before a span, except its article, in lower case; empty behind a punctuation mark."""
     found = regex.search(r"(?:([\p{L}\p{M}]+['’]?)\s*)?(?<![\p{L}\p{M}])([\p{L}\p{M}]+['’]?)\s*$", before)
     if found is None:
         return ""
@@ -144,7 +134,7 @@ def _last_word(before: str, words: Language) -> str:
 
 
 def _east_asian_kind(span: str, before: str, after: str, words: Language) -> str:
-    """The kind of a Chinese or Korean name, by its beginning and end and what is beside it."""
+    """Kind of a Chinese or Korean name, by its beginning, its end and its neighbours."""
     lists, stem, left, right = words.words, span.strip(), before.strip(), after.strip()
     if stem.endswith(tuple(lists["institutions"])):
         return "institution"
@@ -161,38 +151,36 @@ def _east_asian_kind(span: str, before: str, after: str, words: Language) -> str
     return "place" if left.endswith(tuple(lists["at"])) and len(stem) <= 6 else "name"
 
 
-KINDS: Mapping[str, frozenset[str]] = {
+# Names without a telling shape may be persons or places, and a place may be a team.
+KINDS_BY_SORT: Mapping[str, frozenset[str]] = {
     "asks_time": frozenset({"date", "year"}),
     "asks_count": frozenset({"number", "amount", "money", "percent"}),
     "asks_who": frozenset({"person", "name", "institution", "place"}),
     "asks_where": frozenset({"place", "name", "institution"}),
 }
-"""What answers each sort of question. Names that tell nothing by their shape may be persons and places, and a place may be a team."""
-WORDS = {"asks_time": "calendar", "asks_count": "numbers"}
-"""Lists of words of which one is enough, whatever the whole is: "six touchdowns", "on Mondays"."""
-FIGURES = {"asks_time": r"(?<!\d)(?:1\d|20)\d\d(?!\d)", "asks_count": r"\p{Nd}[\p{Nd}.,]*"}
-"""Figures that are as good as such a word."""
-ELSE = "asks_else"
-ASKED_SEEN = 120
-"""Characters on either side of a span by which its kind is told."""
+# One such word suffices, whatever the whole span is: "six touchdowns", "on Mondays".
+WORD_LISTS_BY_SORT = {"asks_time": "calendar", "asks_count": "numbers"}
+FIGURES_BY_SORT = {"asks_time": r"(?<!\d)(?:1\d|20)\d\d(?!\d)", "asks_count": r"\p{Nd}[\p{Nd}.,]*"}  # figures as good as such a word
+OTHER = "asks_else"
+ANSWER_CONTEXT = 120  # characters on either side of a span that determine its kind
 CLAUSE = regex.compile(r"[,;:，；：、]")
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What may answer a question: a sort, a key of ``KINDS``, and the language by whose words a span's kind is told."""
+    """Kinds of answer to a question: a sort, a key of ``KINDS_BY_SORT``, and the language whose words determine a span's kind."""
 
     sort: str
     language: str
 
     def answered_by(self, text: str, start: int, end: int) -> bool:
-        """Whether the characters from ``start`` to ``end`` of a text are of such a kind, by their shape and what is around them."""
-        span, before, after = text[start:end], text[max(0, start - ASKED_SEEN) : start], text[end : end + ASKED_SEEN]
-        return self._tells(span) or kind_of(span, before, after, self.language) in KINDS[self.sort]
+        """True if the characters [start, end) of a text are of such a kind, by their shape and context."""
+        span, before, after = text[start:end], text[max(0, start - ANSWER_CONTEXT) : start], text[end : end + ANSWER_CONTEXT]
+        return self._tells(span) or kind_of(span, before, after, self.language) in KINDS_BY_SORT[self.sort]
 
     def _tells(self, span: str) -> bool:
-        """Whether a figure or a word of the span is enough: beside it stands no name, as in "Super Bowl 50"."""
-        told = None if self.sort not in WORDS else _telling(self.language, self.sort).search(span)
+        """True if a figure or word of the span suffices; not next to a name, as in "Super Bowl 50"."""
+        told = None if self.sort not in WORD_LISTS_BY_SORT else _telling(self.language, self.sort).search(span)
         if told is None:
             return False
         beside = span[: told.start()] + span[told.end() :]
@@ -201,30 +189,30 @@ class Asked:
 
 @lru_cache
 def _telling(language: str, sort: str) -> regex.Pattern[str]:
-    """Figures, and the words of a language, that tell an answer to a sort of question."""
+    """Figures and words of a language that suffice for a sort of question."""
     edge = r"\b" if LANGUAGES[language].moves else ""
-    words = "|".join(sorted(map(regex.escape, LANGUAGES[language].words[WORDS[sort]]), key=len, reverse=True))
-    return regex.compile(f"{FIGURES[sort]}|{edge}(?:{words}){edge}", regex.I)
+    words = "|".join(sorted(map(regex.escape, LANGUAGES[language].words[WORD_LISTS_BY_SORT[sort]]), key=len, reverse=True))
+    return regex.compile(f"{FIGURES_BY_SORT[sort]}|{edge}(?:{words}){edge}", regex.I)
 
 
 @lru_cache(maxsize=1024)
 def asked_for(question: str) -> Asked | None:
-    """What a question asks for, by its first question word; None: anything, or that cannot be told.
+    """Kind of answer asked for by the question word; None: any, or unclear.
 
-    "What did he do when it rained?" asks for anything. Where two clauses have a question word, as in "When it rained, what did he do?",
-    nothing is told.
+    "What did he do when it rained?" asks for any. If two clauses have a question word, as in "When it rained, what did he do?", it is
+    unclear.
     """
     words = question.lower()
     found = [match for clause in CLAUSE.split(words) if (match := QUESTION_WORDS.search(clause))]
     if len(found) != 1 or KANA.search(words):
         return None
     language, _, sort = (found[0].lastgroup or "").partition("_")
-    return None if sort == ELSE else Asked(sort, language)
+    return None if sort == OTHER else Asked(sort, language)
 
 
 def _pattern() -> regex.Pattern[str]:
-    """All question words, the longest first, each in a group that names its language and sort; whole words where these stand apart."""
-    words = [(word, language, sort) for sort in (*KINDS, ELSE) for language, of in LANGUAGES.items() for word in of.words[sort]]
+    """All question words, the longest first, each in a group named by language and sort; whole words in spaced scripts."""
+    words = [(word, language, sort) for sort in (*KINDS_BY_SORT, OTHER) for language, of in LANGUAGES.items() for word in of.words[sort]]
     words.sort(key=lambda told: -len(told[0]))
     edges = {language: r"\b" if of.moves else "" for language, of in LANGUAGES.items()}
     return regex.compile("|".join(f"(?P<{of}_{sort}>{edges[of]}{regex.escape(word)}{edges[of]})" for word, of, sort in words))

@@ -1,8 +1,7 @@
-"""Questions made of statements by a template: the question word of what a span is, then the rest of the sentence (Fabbri et al., 2020).
+"""Questions made from statements by templates (Fabbri et al., 2020), and everyday forms of questions.
 
-"The tower was built by Gustave Eiffel in 1889." gives "When the tower was built by Gustave Eiffel?" and "Who in 1889, the tower was built
-by?". What follows the span goes before what precedes it, which taught readers best. Chinese and Korean ask in the span's own place. What
-kind of thing a span is ``answer_kinds.py`` tells.
+"The tower was built by Gustave Eiffel in 1889." gives "When the tower was built by Gustave Eiffel?": the question word for the span's kind,
+the words after it and those before it, which taught readers best. Chinese and Korean ask in place.
 """
 
 from collections.abc import Set
@@ -11,39 +10,79 @@ from itertools import pairwise
 import numpy as np
 import regex
 
-from realm.answering.questions.answer_kinds import ENDS, NAME, TAGGER, counts, kind_of, unit_of
+from realm.answering.questions.answer_kinds import EDGES, NAME, TAGGER, counts, kind_of, unit_of
 from realm.answering.questions.words import HANGUL, LANGUAGES, Language
 from realm.text.korean import asking, particle_length
+from realm.text.words import STOPWORDS
 
-MOST_WORDS = 25
-"""Of a longer sentence only the clauses around the span are asked about."""
-FEWEST_WORDS = 3
-"""What is left of a sentence must be so many words for a question to have one answer."""
-MOST_CHARACTERS = 2000
-"""What is longer is no sentence but a table or a list, and takes long to look through."""
-LONGEST_SUBJECT = 6
-"""Words before a sentence's first auxiliary, of a sentence that is taken for one clause."""
+EVERYDAY_SHARE = 0.3  # share of questions that are changed
+MIN_TYPO_LETTERS = 5  # letters of a word that may have a typing error
+_WORD = regex.compile(r"\p{L}+")
+_DEFINITE = regex.compile(r"\b[Tt]he\b(?=\s+\p{Ll})")
+POSSESSIVES = ("our", "my", "the")
+
+
+def everyday(question: str, rng: np.random.Generator) -> str:
+    """The question, or with probability ``EVERYDAY_SHARE`` one of its everyday forms; unchanged if no rule fits."""
+    if rng.random() >= EVERYDAY_SHARE:
+        return question
+    rules = (without_mark, owned, keywords, mistyped)
+    return rules[int(rng.integers(len(rules)))](question, rng) or question
+
+
+def without_mark(question: str, rng: np.random.Generator) -> str:
+    """Drop the question mark."""
+    return question.rstrip(" ?？")
+
+
+def owned(question: str, rng: np.random.Generator) -> str:
+    """Change one "the" before a common noun to "our" or "my"."""
+    found = list(_DEFINITE.finditer(question))
+    if not found:
+        return question
+    chosen = found[int(rng.integers(len(found)))]
+    return question[: chosen.start()] + POSSESSIVES[int(rng.integers(2))] + question[chosen.end() :]
+
+
+def keywords(question: str, rng: np.random.Generator) -> str:
+    """Keep the first word and the content words, such as "who founded company 1911"; unchanged below three words."""
+    words = question.rstrip(" ?？").split()
+    kept = [word for at, word in enumerate(words) if not at or word.lower() not in STOPWORDS]
+    return " ".join(kept) if len(kept) >= 3 else question
+
+
+def mistyped(question: str, rng: np.random.Generator) -> str:
+    """Swap two neighbouring letters behind the first of one long lower-case word, or drop the second of them."""
+    found = [word for word in _WORD.finditer(question) if len(word.group()) >= MIN_TYPO_LETTERS and word.group().islower()]
+    if not found:
+        return question
+    word = found[int(rng.integers(len(found)))]
+    at = word.start() + 1 + int(rng.integers(len(word.group()) - 2))
+    pair = question[at : at + 2]
+    return question[:at] + (pair[::-1] if rng.random() < 0.5 else pair[:1]) + question[at + 2 :]
+
+
+MAX_QUESTION_WORDS = 25  # of a longer sentence only clauses around the span are used
+MIN_WORDS_LEFT = 3  # words left of a sentence, for a question with one answer
+MAX_SENTENCE_CHARACTERS = 2000  # beyond it is a table or a list, slow to search
+MAX_SUBJECT_WORDS = 6  # words before the first auxiliary of a sentence taken for one clause
 _UNSPACED = regex.compile(r"\p{Han}")
 _NAMES_BEFORE, _NAMES_AFTER = regex.compile(rf"(?:(?<![\p{{L}}\p{{N}}]){NAME} )+$"), regex.compile(rf"(?: {NAME}(?![\p{{L}}\p{{N}}]))+")
-_BORDER = regex.compile(r"[,;:](?=\s)|[()（），；：、—–]")
+_CLAUSE_BORDER = regex.compile(r"[,;:](?=\s)|[()（），；：、—–]")
 _BRACKETS = regex.compile(r"\s*(?:\([^()]*\)|（[^（）]*）|\[\d+\])")
 _APPOSITION = regex.compile(rf"\s?, (?:{NAME})(?: (?:of |de |du |von )?{NAME})*\s?(?=[,.;:]|$)")
-_NAMED = ("person", "place", "institution", "name")
-_COUNTED = ("number", "amount", "money", "percent")
+_NAME_KINDS = ("person", "place", "institution", "name")
+_NUMBER_KINDS = ("number", "amount", "money", "percent")
 
 
 def question_from(sentence: str, start: int, end: int, language: str, rng: np.random.Generator) -> str | None:
-    """A question that ``sentence[start:end]`` answers, in words of the sentence. The same draws give the same question.
+    """A question with the answer ``sentence[start:end]``, in words of the sentence. The same draws give the same question.
 
-    None where the sentence is longer than ``MOST_CHARACTERS`` or too little is left to ask about, where the span is part of a word or
-    stands in brackets as others of its kind do, and where the question contains the answer.
-
-    Args:
-        start, end: code points; the rest of a name or a date around the span is left out of the question with it.
-        language: one of ``LANGUAGES``.
-        rng: draws where a kind has several question words.
+    None for a sentence longer than ``MAX_SENTENCE_CHARACTERS``, too few words left, a span inside a word or in a bracketed list, and a
+    question that contains the answer. The rest of a name or a date around the span is left out with it; ``language`` is one of
+    ``LANGUAGES``.
     """
-    if len(sentence) > MOST_CHARACTERS:
+    if len(sentence) > MAX_SENTENCE_CHARACTERS:
         return None
     words = LANGUAGES[language]
     answer = sentence[start:end]
@@ -56,7 +95,7 @@ def question_from(sentence: str, start: int, end: int, language: str, rng: np.ra
         return None
     before, after = _clause(*_without_brackets(before, after))
     before = _without_opener(before, words)
-    if _size(before.strip(ENDS)) + _size(after.strip(ENDS)) < (FEWEST_WORDS if words.spaced else FEWEST_WORDS - 1):
+    if _size(before.strip(EDGES)) + _size(after.strip(EDGES)) < (MIN_WORDS_LEFT if words.spaced else MIN_WORDS_LEFT - 1):
         return None
     asked = words.ask[kind][int(rng.integers(len(words.ask[kind])))]
     unit = unit_of(span, words) if kind == "number" else ""
@@ -65,7 +104,7 @@ def question_from(sentence: str, start: int, end: int, language: str, rng: np.ra
 
 
 def _whole(text: str, start: int, end: int, words: Language) -> tuple[int, int]:
-    """The span with the rest of the date, quantity or name that it is a part of."""
+    """Extend the span to the whole date, quantity or name."""
     for tagged in TAGGER.tag(text):
         if tagged.start <= start and end <= tagged.end:
             return tagged.start, tagged.end
@@ -80,14 +119,14 @@ def _whole(text: str, start: int, end: int, words: Language) -> tuple[int, int]:
 
 
 def _is_inside(before: str, after: str, words: Language) -> bool:
-    """Whether a span is a part of a word, or one of several in brackets, as years behind the titles of a list are."""
+    """True for a part of a word, or one of several in brackets, such as years behind the titles of a list."""
     listed = regex.search(r"[(（]\s*$", before) and len(_BRACKETS.findall(before + after)) > 1
     glued = words.moves and (regex.search(r"[-–&\p{L}\p{N}]$|[-&] $", before) or regex.match(r"\s?[-/]\s?[\p{L}\p{N}]", after))
     return bool(listed or glued)
 
 
 def _without_brackets(before: str, after: str) -> tuple[str, str]:
-    """What stands around a span without what stands in brackets; of those around the span itself what precedes it stays."""
+    """Context of a span without brackets; in those around the span itself, text before it stays."""
     before, after = _BRACKETS.sub("", before), _BRACKETS.sub("", after)
     opened = max(before.rfind("("), before.rfind("（"))
     if opened >= 0:
@@ -97,12 +136,12 @@ def _without_brackets(before: str, after: str) -> tuple[str, str]:
 
 
 def _clause(before: str, after: str) -> tuple[str, str]:
-    """The clauses around a span, as many as make a question of ``MOST_WORDS``; of a clause that is longer, the words beside the span."""
+    """Clauses around a span, as many as make a question of ``MAX_QUESTION_WORDS``; of a longer clause, the words next to the span."""
     left = [part for part in _parts(before, after_border=True) if part]
     right = [part for part in _parts(after, after_border=False) if part]
     taken, kept = [left.pop() if left else ""], [right.pop(0) if right else ""]
     while left or right:
-        room = MOST_WORDS - _size("".join([*taken, *kept]))
+        room = MAX_QUESTION_WORDS - _size("".join([*taken, *kept]))
         if left and _size(left[-1]) <= room:
             taken.insert(0, left.pop())
         elif right and _size(right[0]) <= room:
@@ -110,21 +149,21 @@ def _clause(before: str, after: str) -> tuple[str, str]:
         else:
             break
     first, second = "".join(taken), "".join(kept)
-    surplus = _size(first) + _size(second) - MOST_WORDS
+    surplus = _size(first) + _size(second) - MAX_QUESTION_WORDS
     if surplus > 0:
-        second = _cut(second, max(MOST_WORDS // 2, _size(second) - surplus), from_end=False)
-        first = _cut(first, MOST_WORDS - _size(second), from_end=True)
+        second = _cut(second, max(MAX_QUESTION_WORDS // 2, _size(second) - surplus), from_end=False)
+        first = _cut(first, MAX_QUESTION_WORDS - _size(second), from_end=True)
     return first, second
 
 
 def _parts(text: str, *, after_border: bool) -> list[str]:
-    """The clauses of a text, each with the mark after it or before it."""
-    borders = [0, *(match.end() if after_border else match.start() for match in _BORDER.finditer(text)), len(text)]
+    """Clauses of a text, each with the mark after it or before it."""
+    borders = [0, *(match.end() if after_border else match.start() for match in _CLAUSE_BORDER.finditer(text)), len(text)]
     return [text[a:b] for a, b in pairwise(borders)]
 
 
 def _words_in(text: str) -> list[tuple[int, int]]:
-    """Where each word stands; two Chinese characters count as one."""
+    """Ranges of the words; two Chinese characters count as one."""
     return [match.span() for match in regex.finditer(r"\p{Han}{1,2}|[^\s\p{Han}]+", text)]
 
 
@@ -133,7 +172,6 @@ def _size(text: str) -> int:
 
 
 def _cut(text: str, count: int, *, from_end: bool) -> str:
-    """The last or the first ``count`` words."""
     found = _words_in(text)
     if len(found) <= count:
         return text
@@ -141,14 +179,14 @@ def _cut(text: str, count: int, *, from_end: bool) -> str:
 
 
 def _without_opener(before: str, words: Language) -> str:
-    """The beginning of a sentence without the word that ties it to the one before, and small where only its place made it big."""
-    before = before.lstrip(ENDS)
+    """Drop a sentence's connective, and lower a capital that is due to its place."""
+    before = before.lstrip(EDGES)
     if not words.spaced:
         tie = next((word for word in sorted(words.words["openers"], key=len, reverse=True) if before.startswith(word)), "")
-        return before[len(tie) :].lstrip(ENDS)
+        return before[len(tie) :].lstrip(EDGES)
     first = regex.match(r"\S+", before)
-    if first is not None and first[0].strip(ENDS).lower() in words.words["openers"]:
-        before = before[first.end() :].lstrip(ENDS)
+    if first is not None and first[0].strip(EDGES).lower() in words.words["openers"]:
+        before = before[first.end() :].lstrip(EDGES)
     first = regex.match(r"[\p{L}\p{M}]+['’]?", before)
     small = (
         first is not None and first[0].lower() in words.words["function_words"] | words.words["determiners"] | words.words["prepositions"]
@@ -157,19 +195,19 @@ def _without_opener(before: str, words: Language) -> str:
 
 
 def _moved(kind: str, asked: str, before: str, after: str, words: Language) -> str:
-    """The question word, what follows the span, and then what precedes it."""
+    """The question word, the words after the span, and then those before it."""
     possessive = regex.match(r"['’]s\b", after) if words.name == "en" else None
     if possessive is not None:
         asked, after = "Whose", after[possessive.end() :]
-    if kind in _COUNTED:
+    if kind in _NUMBER_KINDS:
         before = _without_words(before, words.words["roughly"])
     asked, before = _with_preposition(kind, asked, before, words)
-    if kind in _NAMED:
+    if kind in _NAME_KINDS:
         after = _APPOSITION.sub("", after, count=1) if _APPOSITION.match(after) else after
-    rest, head = after.strip(ENDS), _without_words(before.rstrip(ENDS), words.words["conjunctions"]).strip(ENDS)
+    rest, head = (after.strip(EDGES), _without_words(before.rstrip(EDGES), words.words["conjunctions"]).strip(EDGES))
     joined = regex.match(r"(\p{L}+) ((?:an? |the )?\p{Lu}[\p{L}\p{N}-]*(?: \p{Lu}[\p{L}\p{N}-]*)*(?!['’\p{L}\p{N}]))", rest)
-    if kind in _NAMED and joined is not None and joined[1] in words.words["conjunctions"]:
-        rest = rest[joined.end() :].strip(ENDS)
+    if kind in _NAME_KINDS and joined is not None and joined[1] in words.words["conjunctions"]:
+        rest = rest[joined.end() :].strip(EDGES)
     if kind == "number" and not words.rest_first and counts(after, words):  # "Wie viele Einwohner", before the other words
         counted, _, rest = rest.partition(" ")
         asked = regex.sub(r" de(?= [aeiouhéèêîô])", " d'", f"{asked} {counted}").replace("d' ", "d'")
@@ -180,14 +218,13 @@ def _moved(kind: str, asked: str, before: str, after: str, words: Language) -> s
 
 
 def _without_words(before: str, left_out: Set[str]) -> str:
-    """The text without those words at its end."""
     while (last := regex.search(r"\p{L}+\s*$", before)) is not None and last[0].strip().lower() in left_out:
         before = before[: last.start()]
     return before
 
 
 def _with_preposition(kind: str, asked: str, before: str, words: Language) -> tuple[str, str]:
-    """The question word with the preposition that belongs to it, and the words before the span without that."""
+    """The question word with its preposition, and the words before the span without it."""
     before = before.rstrip()
     for _ in range(2):  # with an article before the span and without it
         for preposition, phrase in sorted(words.instead.get(kind, {}).items(), key=lambda pair: -len(pair[0])):
@@ -205,23 +242,23 @@ def _with_preposition(kind: str, asked: str, before: str, words: Language) -> tu
 
 
 def _auxiliary_first(head: str, words: Language) -> str:
-    """ "The tower was built" as it follows a question word: "was the tower built". As it is, where it has no such verb."""
+    """ "The tower was built" after a question word: "was the tower built"; unchanged without such a verb."""
     for match in regex.finditer(r"(?<=\s)\p{L}+(?=\s|$)", head.split(",")[0]):
         relative = regex.search(r"\b(?:that|which|who|que|die|der|das)\s$", head[: match.start()])
-        if match[0].lower() in words.words["auxiliaries"] and relative is None and _size(head[: match.start()]) <= LONGEST_SUBJECT:
+        if match[0].lower() in words.words["auxiliaries"] and relative is None and _size(head[: match.start()]) <= MAX_SUBJECT_WORDS:
             rest = f"{head[: match.start()].rstrip()}{head[match.end() :]}"
             return f"{match[0]} {rest}"
     return head
 
 
 def _in_place(kind: str, asked: str, before: str, after: str, words: Language) -> str:
-    """The sentence with the question word where the span stood."""
+    """The sentence with the question word in place of the span."""
     particle = regex.match(r"\p{Hangul}+", after)
     if particle is not None:
         instead = words.instead.get(kind, {}).get(particle[0])
         if instead is not None:
             asked, after = instead, after[particle.end() :]
-    statement = f"{before}{asked}{after}".strip(ENDS)
+    statement = f"{before}{asked}{after}".strip(EDGES)
     ending = next((ending for ending in words.endings if statement.endswith(ending)), "")
     if ending:
         statement = statement[: len(statement) - len(ending)] + words.endings[ending]
@@ -231,7 +268,6 @@ def _in_place(kind: str, asked: str, before: str, after: str, words: Language) -
 
 
 def _stands_in(answer: str, question: str) -> bool:
-    """Whether a question gives its answer away."""
     if _UNSPACED.search(answer) or HANGUL.search(answer):
         return answer in question
     return regex.search(rf"(?<![\p{{L}}\p{{N}}]){regex.escape(answer)}(?![\p{{L}}\p{{N}}])", question, regex.I) is not None

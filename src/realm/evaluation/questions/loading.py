@@ -1,4 +1,4 @@
-"""Question files of any format as checked questions, one file or several asked as one."""
+"""Question files of any format as checked questions, one file or several as one set."""
 
 import json
 from collections import Counter
@@ -10,20 +10,19 @@ from typing import Any
 
 from realm.documents.streams import read_head
 from realm.errors import ConfigError, DataError, MissingExtra
-from realm.evaluation.questions import json_rows, tables
-from realm.evaluation.questions.json_rows import UNANSWERABLE
-from realm.evaluation.questions.rows import FORMATS, QUESTIONS_CURE, QuestionOptions, Reader, Rows, Skipped, question_of
-from realm.evaluation.questions.tables import PATTERN_COLUMNS, best_delimiter
+from realm.evaluation.questions import formats
+from realm.evaluation.questions.formats import CURATEDTREC_COLUMNS, UNANSWERABLE, best_delimiter
+from realm.evaluation.questions.rows import FORMATS, QUESTIONS_CURE, QuestionOptions, RowReader, Rows, Skipped, question_of
 from realm.models.types import Question
 from realm.storage.decoding import json_value
 from realm.storage.files import publish_file
 from realm.text.matching.answers import normalize_answer
 
-_NATURAL = ('"question_text"', '"document_html"', '"document_text"', '"document_tokens"')
+_NATURAL_QUESTIONS_KEYS = ('"question_text"', '"document_html"', '"document_text"', '"document_tokens"')
 
 
 def format_of(path: Path) -> str:
-    """One of ``FORMATS``. Raises DataError: the file cannot be read, or looks like none of them."""
+    """Format of a file, of ``FORMATS``. Raises DataError: the file cannot be read, or has none of them."""
     head = head_of(path)
     if head.startswith("["):
         return "webquestions" if '"targetValue"' in head else "json"
@@ -35,7 +34,7 @@ def format_of(path: Path) -> str:
 
 
 def head_of(path: Path) -> str:
-    """The beginning of a file without the white space before it. Raises DataError: the file cannot be read."""
+    """Beginning of a file without leading white space. Raises DataError: the file cannot be read."""
     try:
         return read_head(path).decode("utf-8", "replace").lstrip("\ufeff \t\r\n")
     except FileNotFoundError:
@@ -45,7 +44,7 @@ def head_of(path: Path) -> str:
 
 
 def _of_object(head: str, path: Path) -> str:
-    """A file that begins with an object: one a line, or one document. The object may be longer than what was read."""
+    """Format of a file that begins with an object, one a line, or one document; the object may exceed ``head``."""
     try:
         first = json_value(head.split("\n", 1)[0])
     except (ValueError, RecursionError):
@@ -60,7 +59,7 @@ def _of_object(head: str, path: Path) -> str:
         return "squad"
     if '"Data"' in head or '"QuestionId"' in head:
         return "triviaqa"
-    return "natural-questions" if any(key in head for key in _NATURAL) else "jsonl"
+    return "natural-questions" if any(key in head for key in _NATURAL_QUESTIONS_KEYS) else "jsonl"
 
 
 def _of_table(head: str, path: Path) -> str | None:
@@ -71,7 +70,7 @@ def _of_table(head: str, path: Path) -> str | None:
     delimiter = best_delimiter(first)
     if "question" in (cell.strip().strip('"').lower() for cell in first.split(delimiter)):
         return "tsv" if delimiter == "\t" else "csv"
-    if len(tabbed) == PATTERN_COLUMNS and any(character.isdigit() for character in tabbed[0]):
+    if len(tabbed) == CURATEDTREC_COLUMNS and any(character.isdigit() for character in tabbed[0]):
         return "curatedtrec"
     named = {suffix.lower() for suffix in path.suffixes} & {".csv", ".tsv"}
     return min(named)[1:] if named else None
@@ -79,48 +78,37 @@ def _of_table(head: str, path: Path) -> str | None:
 
 @dataclass(frozen=True)
 class QuestionFile:
-    """What a file holds.
-
-    Attributes:
-        lines: where each of them begins.
-        raw: each question's text exactly as in the file: what splits are made of.
-        skipped: rows that cannot be used as questions, by reason.
-    """
+    """Contents of a question file."""
 
     path: Path
     format: str
     questions: list[Question]
-    lines: list[int]
-    raw: list[str]
-    skipped: Counter[str]
+    lines: list[int]  # start of each question
+    raw: list[str]  # each question exactly as in the file, for splits
+    skipped: Counter[str]  # unusable rows by reason
 
 
 def _read_curatedtrec(path: Path, options: QuestionOptions) -> Rows:
-    """Published as a table; ORQA wrote it as JSON lines."""
-    return (json_rows.read_patterns if head_of(path).startswith("{") else tables.read_curatedtrec)(path, options)
+    return (formats.read_patterns if head_of(path).startswith("{") else formats.read_curatedtrec)(path, options)
 
 
-READERS: Mapping[str, Reader] = {
-    "jsonl": json_rows.read_own,
-    "json": json_rows.read_own_list,
-    "csv": tables.read_named,
-    "tsv": partial(tables.read_named, delimiter="\t"),
-    "nq-open": json_rows.read_own,
-    "natural-questions": json_rows.read_natural_questions,
-    "webquestions": json_rows.read_webquestions,
+READERS: Mapping[str, RowReader] = {
+    "jsonl": formats.read_own,
+    "json": formats.read_own_list,
+    "csv": formats.read_named,
+    "tsv": partial(formats.read_named, delimiter="\t"),
+    "nq-open": formats.read_own,
+    "natural-questions": formats.read_natural_questions,
+    "webquestions": formats.read_webquestions,
     "curatedtrec": _read_curatedtrec,
-    "triviaqa": json_rows.read_triviaqa,
-    "squad": json_rows.read_squad,
-    "dpr": tables.read_dpr,
+    "triviaqa": formats.read_triviaqa,
+    "squad": formats.read_squad,
+    "dpr": formats.read_dpr,
 }
 
 
 def read_questions(path: Path, options: QuestionOptions | None = None) -> QuestionFile:
-    """Every question of a file, plain or compressed (.gz, .xz).
-
-    Raises:
-        DataError: the file is missing or has no question, or a row is malformed or an id occurs twice; the message names file and line.
-    """
+    """Read every question of a file, plain or compressed (.gz, .xz). Raises DataError, with file and line: a malformed row, or none."""
     options = options or QuestionOptions()
     format = options.format or format_of(path)
     found = QuestionFile(path, format, [], [], [], Counter())
@@ -154,13 +142,10 @@ _BUCKETS, _FOLDS = 100_000, 10
 
 
 def is_dev_question() -> Callable[[str], bool]:
-    """The rule: FarmHash's Fingerprint64 of the question's UTF-8 bytes, modulo 100,000, is a multiple of ten.
+    """The papers' rule: FarmHash's Fingerprint64 of the question's UTF-8 bytes, modulo 100,000, is a multiple of ten.
 
-    The question counts exactly as the file spells it. TensorFlow's ``string_to_hash_bucket_fast``, which the papers' script calls, is
-    that hash.
-
-    Raises:
-        MissingExtra: FarmHash is not installed.
+    The question counts exactly as spelled in the file. TensorFlow's ``string_to_hash_bucket_fast``, in the papers' script, is that hash.
+    Raises MissingExtra: FarmHash is not installed.
     """
     try:
         from farmhash import fingerprint64
@@ -170,12 +155,7 @@ def is_dev_question() -> Callable[[str], bool]:
 
 
 def split_of(raw: Sequence[str], path: Path) -> list[bool]:
-    """Whether each question of a file goes to development.
-
-    Raises:
-        DataError: nothing would be left on one of the two sides.
-        MissingExtra: FarmHash is not installed.
-    """
+    """True for each question that goes to development. Raises DataError: a side is empty. Raises MissingExtra: no FarmHash."""
     rule = is_dev_question()
     chosen = [rule(question) for question in raw]
     if all(chosen) or not any(chosen):
@@ -187,18 +167,14 @@ def split_of(raw: Sequence[str], path: Path) -> list[bool]:
 def convert_questions(
     sources: Sequence[Path], out: Path, *, dev: Path | None = None, options: QuestionOptions | None = None
 ) -> dict[str, Any]:
-    """Write the questions of several files as JSONL: {"id", "question", "answers"}, and what else a question has.
+    """Write the questions of several files as JSONL: {"id", "question", "answers"}, and their other fields.
 
     Args:
         sources: the files, in order; ids must differ among them.
         dev: write the questions of the papers' development split here instead.
 
-    Returns:
-        {"questions", "dev_questions", "skipped": {reason: count}}.
-
-    Raises:
-        DataError: a source cannot be read, an id is in two of them, or a split leaves nothing on one side.
-        MissingExtra: the split needs FarmHash.
+    Returns {"questions", "dev_questions", "skipped": {reason: count}}. Raises DataError: a source cannot be read, an id is in two of them,
+    or a split leaves nothing on one side. Raises MissingExtra: the split needs FarmHash.
     """
     kept: tuple[list[Question], list[Question]] = ([], [])
     skipped: Counter[str] = Counter()
@@ -220,7 +196,7 @@ def convert_questions(
 
 
 def write_questions(path: Path, questions: Sequence[Question]) -> None:
-    """Write questions as the JSON lines that :func:`load_questions` reads to the same questions."""
+    """Write questions as JSON lines that :func:`load_questions` reads to the same questions."""
     with publish_file(path) as file:
         for question in questions:
             row: dict[str, Any] = {"id": question.id, "question": question.text, "answers": list(question.answers)}
@@ -234,17 +210,11 @@ def write_questions(path: Path, questions: Sequence[Question]) -> None:
             file.write((json.dumps(row, ensure_ascii=False) + "\n").encode("utf-8", "surrogatepass"))
 
 
-Datasets = Mapping[str, list[Question]]
-"""Questions by the name of their dataset."""
+Datasets = Mapping[str, list[Question]]  # questions by the name of their dataset
 
 
 def load_datasets(files: Sequence[str | Path], options: QuestionOptions | None = None) -> dict[str, list[Question]]:
-    """The questions of each file under its name, in the order of the files.
-
-    Raises:
-        ConfigError: a file is named twice.
-        DataError: a file cannot be read; file and line are named.
-    """
+    """Questions of each file under its name. Raises ConfigError: a file is named twice. Raises DataError: one cannot be read."""
     paths = [Path(file) for file in files]
     return {name: load_questions(path, options) for name, path in zip(dataset_names(paths), paths, strict=True)}
 
@@ -255,7 +225,7 @@ def pooled(datasets: Datasets) -> list[Question]:
 
 
 def parts(datasets: Datasets) -> dict[str, slice]:
-    """Where the questions of each dataset stand among the pooled ones."""
+    """Slice of each dataset among the pooled questions."""
     found, start = {}, 0
     for name, questions in datasets.items():
         found[name] = slice(start, start + len(questions))
@@ -264,17 +234,14 @@ def parts(datasets: Datasets) -> dict[str, slice]:
 
 
 def shared(some: Sequence[Question], others: Sequence[Question]) -> list[Question]:
-    """Those of ``some`` that are among ``others``: in the same words once both are normalised as answers are, or under the same id.
-
-    An id that is a mere number does not tell: questions without one are numbered in each file.
-    """
+    """Questions of ``some`` with the normalised words or the id of one of ``others``; mere numbers, counted in each file, are no ids."""
     texts = {normalize_answer(question.text) for question in others}
     ids = {question.id for question in others if not question.id.isdigit()}
     return [question for question in some if question.id in ids or normalize_answer(question.text) in texts]
 
 
 def dataset_names(files: Sequence[Path]) -> list[str]:
-    """A short name for each dataset: the file's, with its folder's where two are alike. Raises ConfigError: a file is named twice."""
+    """A short name for each dataset: the file's, with its folder's if two are alike. Raises ConfigError: a file is named twice."""
     resolved = Counter(path.resolve() for path in files)
     if twice := next((path for path, count in resolved.items() if count > 1), None):
         raise ConfigError(f"{twice} is named twice", cure="Name each file once.")

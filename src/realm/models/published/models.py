@@ -1,7 +1,6 @@
-"""A published model's directory -> what to build, its tensors under our names, its tokenizer, and an account of every tensor in it.
+"""A published model's directory as specification, tensors under our names, and tokenizer; nothing in it is executed.
 
-Nothing in it is executed. Names, shapes and sizes are checked before a network is built, so that a configuration cannot ask for more
-memory than the weights fill.
+Names, shapes and sizes are checked before a network is built: no configuration can ask for more memory than the weights fill.
 """
 
 import math
@@ -13,59 +12,39 @@ from typing import Any
 from torch import Tensor
 
 from realm.errors import ConfigError, DataError
-from realm.models.published.config import read_published_config
-from realm.models.published.names import ImportPlan, import_tensors, plan_import, published_kind
-from realm.models.published.sentence_embedders import MODULES, plan_sentence_embedder
+from realm.models.published.names import MODEL_CURE, ImportPlan, import_tensors, plan_import, published_kind, read_published_config
+from realm.models.published.sentence_embedders import MODULES_FILE, plan_sentence_embedder
 from realm.models.spec import ModelSpec
 from realm.models.tensor_files import TensorFile, open_weights
 from realm.storage.decoding import json_value
 from realm.text.tokenizer import TextTokenizer, read_vocabulary
 
-RECORDS = "block_records.npy"
-"""The file of the published blocks."""
+RECORDS_FILE = "block_records.npy"  # file of the published blocks
 FAMILIES = ("realm", "bert")
-_CURE = "Name a directory of google/realm-*, of a BERT, or of a sentence-transformers model."
 
 
 @dataclass(frozen=True)
 class Published:
-    """One published model.
-
-    Attributes:
-        directory: where it lies.
-        kind: of ``published.PUBLISHED_PARTS``, or "sentence-transformers".
-        spec: its networks.
-        file: its weights.
-        plan: what becomes of each tensor in them.
-        tokenizer: its wordpieces.
-        imported: names in the file that became parameters or the index.
-        unused: name in the file -> why nothing takes it.
-        blocks: where the blocks' embeddings are.
-        records: the file of its blocks.
-    """
+    """One published model."""
 
     directory: Path
-    kind: str
+    kind: str  # of ``PUBLISHED_PARTS``, or "sentence-transformers"
     spec: ModelSpec
     file: TensorFile
-    plan: ImportPlan
+    plan: ImportPlan  # use of each tensor of ``file``
     tokenizer: TextTokenizer
-    imported: tuple[str, ...]
-    unused: dict[str, str]
-    blocks: "BlockEmbeddings | None"
-    records: Path | None
+    imported: tuple[str, ...]  # names in the file that became parameters or the index
+    unused: dict[str, str]  # name in the file -> reason
+    blocks: "BlockEmbeddings | None"  # embeddings of its blocks
+    records: Path | None  # file of its blocks
 
     @property
     def fresh(self) -> tuple[str, ...]:
-        """Our parameters that it does not have; they start at random."""
+        """Our parameters that it lacks; they start at random."""
         return self.plan.fresh
 
     def tensors(self) -> dict[str, Tensor]:
-        """Our parameters that it has.
-
-        Raises:
-            DataError: a tensor holds no finite numbers, or tied tensors differ.
-        """
+        """Our parameters that it has. Raises DataError: numbers that are not finite, or tied tensors that differ."""
         return import_tensors(self.plan, self.file.read, path=self.file.path)
 
 
@@ -81,20 +60,19 @@ class BlockEmbeddings:
 
 
 def load_published(directory: Path) -> Published:
-    """Read one directory; :meth:`realm.models.model.RealmModel.from_published` makes networks of it.
+    """Read one directory; :meth:`realm.models.model.RealmModel.from_published` builds its networks.
 
-    Raises:
-        DataError: no weights, damaged ones, a tensor that is missing or of a wrong shape, no tokenizer, a directory of something else.
-        ConfigError: a configuration that does not fit the weights or that these networks cannot have.
+    Raises DataError: no weights, damaged ones, a missing tensor or one of a wrong shape, no tokenizer, or a directory of something else.
+    Raises ConfigError: a configuration that does not fit the weights, or is not supported.
     """
     directory = Path(directory)
     if not directory.is_dir():
-        raise DataError("no such directory", path=directory, cure=_CURE)
+        raise DataError("no such directory", path=directory, cure=MODEL_CURE)
     if (directory / "config.toml").is_file():
         raise DataError(
             "a run of this program, not a published model", path=directory, cure="Use it directly, or export it: realm export RUN"
         )
-    if (directory / MODULES).is_file():
+    if (directory / MODULES_FILE).is_file():
         return _sentence_embedder(directory)
     return _realm_or_bert(directory)
 
@@ -104,8 +82,8 @@ def _realm_or_bert(directory: Path) -> Published:
     values = read_config(directory)
     config = directory / "config.json"
     if values.get("model_type", "realm") not in FAMILIES:
-        raise DataError(f"a model of the family '{values['model_type']}', neither REALM nor BERT", path=config, cure=_CURE)
-    kind = _kind(file)
+        raise DataError(f"a model of the family '{values['model_type']}', neither REALM nor BERT", path=config, cure=MODEL_CURE)
+    kind = published_kind(file.shapes, path=file.path)
     spec = read_published_config(values, kind, path=config)
     check_size(next(iter(spec.networks.values())).body.config, file, config)
     plan = plan_import(kind, spec, file.shapes, path=file.path)
@@ -114,7 +92,7 @@ def _realm_or_bert(directory: Path) -> Published:
     blocks = BlockEmbeddings(file, plan.block_embeddings) if plan.block_embeddings else None
     # A BERT's body becomes the embedder's and the encoder's: its tensors count once.
     taken = tuple(dict.fromkeys([*plan.taken.values(), *plan.repeats, *([blocks.name] if blocks else [])]))
-    records = directory / RECORDS
+    records = directory / RECORDS_FILE
     return Published(directory, kind, spec, file, plan, tokenizer, taken, plan.unused, blocks, records if records.is_file() else None)
 
 
@@ -130,25 +108,21 @@ def _sentence_embedder(directory: Path) -> Published:
 
 
 def read_config(directory: Path) -> dict[str, Any]:
-    """``config.json``. Raises DataError: it is missing, or no JSON object."""
+    """Parse ``config.json``. Raises DataError: it is missing, or no JSON object."""
     path = directory / "config.json"
     if not path.is_file():
-        raise DataError("config.json is missing", path=directory, cure=_CURE)
+        raise DataError("config.json is missing", path=directory, cure=MODEL_CURE)
     try:
         values = json_value(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"not JSON ({error})", path=path, cure=_CURE) from error
+        raise DataError(f"not JSON ({error})", path=path, cure=MODEL_CURE) from error
     if not isinstance(values, dict):
-        raise DataError("not a model's configuration", path=path, cure=_CURE)
+        raise DataError("not a model's configuration", path=path, cure=MODEL_CURE)
     return values
 
 
 def check_size(values: Mapping[str, Any], file: TensorFile, path: Path) -> None:
-    """Refuse a configuration whose networks need far more numbers than the weights hold, before anything is built from it.
-
-    Raises:
-        ConfigError: it asks for more, or a size is not an integer.
-    """
+    """Refuse a configuration with more parameters than the weights hold. Raises ConfigError: it asks for more, or for no integer."""
     sizes = [values.get(name, 0) for name in ("vocab_size", "max_position_embeddings", "num_hidden_layers", "hidden_size")]
     if not all(isinstance(size, int) and size >= 0 for size in sizes):
         raise ConfigError("a size that is not a whole number", path=path, cure="Use the config.json that belongs to these weights.")
@@ -161,11 +135,7 @@ def check_size(values: Mapping[str, Any], file: TensorFile, path: Path) -> None:
 
 
 def read_tokenizer(directory: Path) -> TextTokenizer:
-    """``tokenizer.json``, or BERT's tokenizer around ``vocab.txt``.
-
-    Raises:
-        DataError: neither is there, or it is damaged.
-    """
+    """Tokenizer of ``tokenizer.json``, or BERT's with ``vocab.txt``. Raises DataError: neither is there, or it is damaged."""
     if (directory / "tokenizer.json").is_file():
         return TextTokenizer.load(directory)
     if (directory / "vocab.txt").is_file():
@@ -176,23 +146,12 @@ def read_tokenizer(directory: Path) -> TextTokenizer:
 def check_vocabulary(tokenizer: TextTokenizer, spec: ModelSpec, *, exact: bool, path: Path) -> None:
     """Refuse a tokenizer of another vocabulary than the weights'.
 
-    Args:
-        exact: the sizes must be equal; otherwise the weights may have rows to spare, as some families pad them.
-
-    Raises:
-        DataError: the sizes do not fit.
+    Unless ``exact``, the weights may have rows to spare, as some families pad them. Raises DataError: the sizes do not fit.
     """
     for rows in {network.body.vocabulary for network in spec.networks.values()}:
         if tokenizer.vocab_size > rows or (exact and tokenizer.vocab_size != rows):
             problem = f"the tokenizer has {tokenizer.vocab_size} entries, and the weights have {rows}"
             raise DataError(problem, path=path, cure="Put the tokenizer of these very weights beside them.")
-
-
-def _kind(file: TensorFile) -> str:
-    try:
-        return published_kind(file.shapes)
-    except DataError as error:
-        raise DataError(error.problem, path=file.path, cure=_CURE) from error
 
 
 def _folds_case(path: Path) -> bool:

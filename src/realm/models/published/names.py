@@ -1,8 +1,7 @@
-"""The published models' parameter names and ours, both ways: pure functions of names, shapes and tensors.
+"""Names and configurations of published checkpoints and ours, both ways: pure functions of names, shapes and tensors.
 
-Hugging Face's ``google/realm-*`` classes (transformers up to 4.57 had them) and plain BERT checkpoints. A file's names and shapes are
-planned first, without reading a tensor: everything in it is taken or named as unused, and what is missing or of another shape is an
-error before anything is allocated. The configuration's side is in :mod:`realm.models.published.config`.
+For Hugging Face's ``google/realm-*`` classes (transformers up to 4.57 had them) and plain BERTs. An import is planned from names and
+shapes before a tensor is read: every tensor is taken or listed as unused, and a missing one is an error before anything is allocated.
 """
 
 import tomllib
@@ -15,63 +14,39 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from realm.errors import DataError
+from realm.errors import ConfigError, DataError
 from realm.models.networks import parameter_shapes
-from realm.models.spec import ModelSpec
+from realm.models.spec import BodySpec, EmbedderSpec, ModelSpec, NetworkSpec, ReaderSpec, one_body
+from realm.models.tensor_files import Shape
 
-Shape = tuple[int, ...]
-
-TABLES: dict[str, dict[str, Any]] = tomllib.loads((files("realm.models.published") / "names.toml").read_text("utf-8"))
-PUBLISHED_PARTS: dict[str, dict[str, str]] = TABLES["parts"]
-"""Kind of checkpoint -> our parts in it and the prefix of each one's names."""
-BLOCK_EMBEDDINGS = "block_emb"
-"""The open-QA checkpoint carries the embeddings of its 13 million blocks: they become a snapshot, not a parameter."""
+MODEL_CURE = "Name a directory of google/realm-*, of a BERT, or of a sentence-transformers model."
+NAME_TABLES: dict[str, dict[str, Any]] = tomllib.loads((files("realm.models.published") / "names.toml").read_text("utf-8"))
+PUBLISHED_PARTS: dict[str, dict[str, str]] = NAME_TABLES["parts"]  # kind of checkpoint -> our parts in it, and the prefix of their names
+BLOCK_EMBEDDINGS = "block_emb"  # 13 million in the open-QA checkpoint; they become a snapshot, not a parameter
 
 
 @dataclass(frozen=True)
 class ImportPlan:
-    """What becomes of each tensor of a checkpoint.
+    """Use of each tensor of a checkpoint."""
 
-    Args:
-        taken: our parameter's name -> the name in the file.
-        repeats: a tied name in the file -> the name it must equal.
-        unused: name in the file -> why nothing here takes it.
-        fresh: our parameters that no such checkpoint holds; they keep their random start.
-        block_embeddings: the name of the blocks' embeddings [n, d], if the file has them.
-    """
-
-    taken: dict[str, str]
-    repeats: dict[str, str]
-    unused: dict[str, str]
-    fresh: tuple[str, ...] = ()
-    block_embeddings: str | None = None
+    taken: dict[str, str]  # our parameter's name -> the name in the file
+    repeats: dict[str, str]  # a tied name in the file -> the name it must equal
+    unused: dict[str, str]  # name in the file -> reason
+    fresh: tuple[str, ...] = ()  # our parameters that keep their random start
+    block_embeddings: str | None = None  # name of the blocks' embeddings [n, d]
 
 
-def published_kind(names: Iterable[str]) -> str:
-    """The kind of checkpoint, from the names of its tensors: a key of :data:`PUBLISHED_PARTS`.
-
-    Raises:
-        DataError: it is none of them.
-    """
+def published_kind(names: Iterable[str], *, path: Path | None = None) -> str:
+    """Kind of checkpoint by its tensors' names: a key of :data:`PUBLISHED_PARTS`. Raises DataError: it is none of them."""
     known = {_modern(name) for name in names}
-    for kind, mark in TABLES["marks"]["of"]:
+    for kind, mark in NAME_TABLES["marks"]["of"]:
         if mark in known:
             return kind
-    raise DataError("these tensors belong to no REALM or BERT model", cure="Name a directory of google/realm-* or of a BERT.")
+    raise DataError("these tensors belong to no REALM or BERT model", path=path, cure=MODEL_CURE)
 
 
 def plan_import(kind: str, spec: ModelSpec, shapes: Mapping[str, Shape], *, path: Path | None = None) -> ImportPlan:
-    """Account for every tensor of a checkpoint.
-
-    Args:
-        kind: of :data:`PUBLISHED_PARTS`.
-        spec: what the checkpoint's configuration says.
-        shapes: name -> shape of every tensor in the file.
-        path: the file, for messages.
-
-    Raises:
-        DataError: a tensor is missing, or has another shape than the configuration says; the message names it.
-    """
+    """Plan the use of every tensor by name and shape. Raises DataError: a tensor is missing or contradicts the configuration."""
     present = {_modern(name): name for name in shapes}
     root = _bert_root(present) if kind == "bert" else "realm."
     taken: dict[str, str] = {}
@@ -100,7 +75,7 @@ def plan_import(kind: str, spec: ModelSpec, shapes: Mapping[str, Shape], *, path
 
 
 def mask_head_name(theirs: str) -> str | None:
-    """Our name, within an encoder's head, of a tensor of a BERT's head for masked wordpieces; None for any other tensor."""
+    """Our name, within an encoder's head, for a tensor of a BERT's MLM head; None for any other tensor."""
     name = _modern(theirs)
     for ours, prefix in (("dense.", "cls.predictions.transform.dense."), ("norm.", "cls.predictions.transform.LayerNorm.")):
         if name.startswith(prefix):
@@ -109,14 +84,10 @@ def mask_head_name(theirs: str) -> str | None:
 
 
 def import_tensors(plan: ImportPlan, read: Callable[[str], Tensor], *, path: Path | None = None) -> dict[str, Tensor]:
-    """Our state dictionary, to be loaded with ``strict=not plan.fresh``. The blocks' embeddings are not in it.
+    """Our state dictionary without the blocks' embeddings, to be loaded with ``strict=not plan.fresh``.
 
-    Args:
-        plan: from :func:`plan_import`.
-        read: gives one tensor of the file by name; each is read when it is its turn.
-
-    Raises:
-        DataError: a tensor holds no floating-point or no finite numbers, or tied tensors differ.
+    ``read`` gives one tensor of the file by name, one at a time. Raises DataError: a tensor holds no floating-point or no finite numbers,
+    or tied tensors differ.
     """
     for name, twin in plan.repeats.items():
         if not torch.equal(read(name), read(twin)):
@@ -134,15 +105,8 @@ def import_tensors(plan: ImportPlan, read: Callable[[str], Tensor], *, path: Pat
 def export_tensors(kind: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Our state dictionary under the published names: the exact inverse of :func:`import_tensors`.
 
-    Heads and poolers that nothing reads are not written, nor is the null document's offset, which the published classes do not have; tied
-    tensors are written once, as transformers itself does.
-
-    Args:
-        kind: of :data:`PUBLISHED_PARTS`, not "bert". The parts that it lacks are left out.
-        state: of a model that has the kind's parts; a scorer without a document embedder is written with the one embedder twice.
-
-    Raises:
-        DataError: the model lacks a part of this kind.
+    Left out are unread heads and poolers, the null document's offset, and repeats of tied tensors. The kind "bert" cannot be exported; a
+    scorer without a document embedder gets the one embedder twice. Raises DataError: the model lacks a part of this kind.
     """
     exported: dict[str, Tensor] = {}
     for part, prefix in PUBLISHED_PARTS[kind].items():
@@ -157,22 +121,21 @@ def export_tensors(kind: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _theirs(part: str, rest: str, prefix: str, root: str) -> list[str]:
-    """The published names of one of our parameters, the usual one first; ``root`` is the body's."""
-    for ours, theirs in TABLES["own"][part].items():
+    """Published names of one of our parameters, the usual one first; ``root`` is the body's."""
+    for ours, theirs in NAME_TABLES["own"][part].items():
         if rest.startswith(ours):
             name = theirs + rest[len(ours) :]
-            twins = [twin for twin, original in TABLES["tied"].items() if original == name and part == "encoder"]
+            twins = [twin for twin, original in NAME_TABLES["tied"].items() if original == name and part == "encoder"]
             return [prefix + (root + n[len("realm.") :] if n.startswith("realm.") else n) for n in (name, *twins)]
     raise ValueError(f"{part}.{rest} has no published name")
 
 
 def _modern(name: str) -> str:
-    """The name as today's modules call it."""
-    return next((name[: -len(old)] + new for old, new in TABLES["old_suffixes"].items() if name.endswith(old)), name)
+    return next((name[: -len(old)] + new for old, new in NAME_TABLES["old_suffixes"].items() if name.endswith(old)), name)
 
 
 def _bert_root(present: Mapping[str, str]) -> str:
-    """How the body's names begin: BertModel writes them bare, BertForPreTraining and BertForMaskedLM below "bert."."""
+    """Prefix of the body's names: none in BertModel, "bert." in BertForPreTraining and BertForMaskedLM."""
     return "bert." if any(name.startswith("bert.") for name in present) else ""
 
 
@@ -186,13 +149,13 @@ def _may_be_fresh(kind: str, ours: str, present: Mapping[str, str]) -> bool:
 def _leftovers(
     kind: str, root: str, left: Mapping[str, str], present: Mapping[str, str], used: set[str]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Tensors that nothing took: those that repeat a taken one, and those that are unused with the reason."""
+    """Tensors not taken: repeats of taken ones, and unused ones with the reason."""
     repeats: dict[str, str] = {}
     unused: dict[str, str] = {}
     for name, old in left.items():
         prefix = next((p for p in PUBLISHED_PARTS[kind].values() if p and name.startswith(p)), "")
         short = name.removeprefix(prefix)
-        twin = TABLES["tied"].get(short, "").replace("realm.", root)
+        twin = NAME_TABLES["tied"].get(short, "").replace("realm.", root)
         if twin and present.get(prefix + twin) in used and "encoder" in PUBLISHED_PARTS[kind]:
             repeats[old] = present[prefix + twin]
         elif short.startswith(f"{root}pooler."):
@@ -206,3 +169,101 @@ def _leftovers(
         else:
             unused[old] = "it belongs to no network of REALM"
     return repeats, unused
+
+
+ARCHITECTURES: dict[str, str] = NAME_TABLES["architectures"]
+ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh")
+_SIZES: dict[str, int] = NAME_TABLES["sizes"]
+_RATES: dict[str, float] = NAME_TABLES["rates"]
+_HEAD_SIZES = {"projection": ("retriever_proj_size", 128), "span_hidden": ("span_hidden_size", 256), "max_span": ("max_span_width", 10)}
+READER_EPS = 1e-3
+OWN_FORM = "Keep the model in our own form."
+MAX_SIZE = 2**24  # far above every published model: beyond it is damage or an attack
+
+
+def read_published_config(values: Mapping[str, Any], kind: str, *, path: Path | None = None) -> ModelSpec:
+    """Specification of a published model from its parsed ``config.json``, with the class's defaults.
+
+    The special-token ids are not used: the published ones (padding 1) do not belong to the vocabulary, whose padding is 0. Raises
+    ConfigError: a value has the wrong type, is out of range, or asks for an unsupported network.
+    """
+    sizes = {name: _size(values, name, default, path) for name, default in _SIZES.items()}
+    rates = {name: _rate(values, name, default, path) for name, default in _RATES.items()}
+    if sizes["hidden_size"] % sizes["num_attention_heads"]:
+        raise _refused(f"hidden_size {sizes['hidden_size']} is not a multiple of num_attention_heads {sizes['num_attention_heads']}", path)
+    if (positions := values.get("position_embedding_type", "absolute")) != "absolute":
+        raise _refused(f"position_embedding_type '{positions}' is not supported; the published models have absolute positions", path)
+    # A plain BERT's default is the exact GELU, a REALM's the approximation of the original code.
+    activation = values.get("hidden_act", "gelu" if kind == "bert" else "gelu_new")
+    if activation not in ACTIVATIONS:
+        raise _refused(f"hidden_act '{activation}' is none of {', '.join(ACTIVATIONS)}", path)
+    body = {"model_type": "bert", **sizes, **rates, "hidden_act": activation, "pad_token_id": 0}
+    own: dict[str, Any] = {ours: _size(values, theirs, default, path) for ours, (theirs, default) in _HEAD_SIZES.items()}
+    return one_body(
+        BodySpec(config=body),
+        layer_norm_eps=rates["layer_norm_eps"],
+        dropout=rates["hidden_dropout_prob"],
+        span_layer_norm_eps=_rate(values, "reader_layer_norm_eps", READER_EPS, path),
+        parts=tuple(PUBLISHED_PARTS[kind]),
+        **own,
+    )
+
+
+def published_config(kind: str, spec: ModelSpec, *, blocks: int = 0) -> dict[str, Any]:
+    """The ``config.json`` of an export, of a kind of :data:`ARCHITECTURES`, with ``blocks`` rows of block embeddings.
+
+    Raises ConfigError: the published classes cannot hold these networks: another family, pooling or head, no segments, another eps, or
+    bodies that differ.
+    """
+    values: dict[str, Any] = {"model_type": "realm", "architectures": [ARCHITECTURES[kind]]}
+    for part in PUBLISHED_PARTS[kind]:
+        if part in spec.networks:
+            own = _network_values(spec.networks[part])
+            # Dropout is of training alone, and the first network's will do.
+            if differing := [name for name in own if values.get(name, own[name]) != own[name] and not name.endswith("_prob")]:
+                problem = f"the published classes have one {differing[0]} for all networks, and the {part.replace('_', ' ')} has another"
+                raise ConfigError(problem, cure=OWN_FORM)
+            values = own | values
+    absent: dict[str, Any] = {**dict(_HEAD_SIZES.values()), "reader_layer_norm_eps": READER_EPS}
+    return absent | values | {"pad_token_id": 0, "tie_word_embeddings": True} | ({"num_block_records": blocks} if blocks else {})
+
+
+def _network_values(spec: NetworkSpec) -> dict[str, Any]:
+    """Values of one network in the published ``config.json``. Raises ConfigError: the published classes cannot hold it."""
+    body = spec.body
+    if body.config.get("model_type") != "bert" or body.pooling != "pooler" or not body.segments:
+        raise ConfigError("the published classes hold BERT bodies with a pooler and segments only", cure=OWN_FORM)
+    activation = body.config.get("hidden_act", "gelu_pytorch_tanh")
+    values: dict[str, Any] = {name: body.config.get(name, default) for name, default in {**_SIZES, **_RATES}.items()}
+    # The same function; the published classes' version of transformers knows it by this name.
+    values["hidden_act"] = "gelu_new" if activation == "gelu_pytorch_tanh" else activation
+    if isinstance(spec, EmbedderSpec):
+        if spec.head != "projection":
+            raise ConfigError(f"the published classes hold embedders with a projection only, not the head '{spec.head}'", cure=OWN_FORM)
+        if float(values["layer_norm_eps"]) != spec.layer_norm_eps:
+            problem = "the published classes have one layer_norm_eps for body and projection"
+            raise ConfigError(problem, cure="Set model.layer_norm_eps to that of the body.")
+        values["retriever_proj_size"] = spec.projection
+    if isinstance(spec, ReaderSpec):
+        if not spec.span_hidden:
+            raise ConfigError("the published classes hold ORQA's span head only, not one of start and end scores", cure=OWN_FORM)
+        values |= {"span_hidden_size": spec.span_hidden, "max_span_width": spec.max_span, "reader_layer_norm_eps": spec.layer_norm_eps}
+    return values
+
+
+def _size(values: Mapping[str, Any], name: str, default: int, path: Path | None) -> int:
+    value = values.get(name, default)
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_SIZE:
+        raise _refused(f"{name} = {value!r} is not a whole number from 1 to {MAX_SIZE}", path)
+    return value
+
+
+def _rate(values: Mapping[str, Any], name: str, default: float, path: Path | None) -> float:
+    value = values.get(name, default)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 1:
+        raise _refused(f"{name} = {value!r} is not a number from 0 to 1", path)
+    return float(value)
+
+
+def _refused(problem: str, path: Path | None) -> ConfigError:
+    return ConfigError(problem, path=path, cure="Use the config.json that belongs to the weights.")

@@ -1,6 +1,6 @@
 """Directories of sentence-transformers as embedders, both ways: a body, a pooling, perhaps vectors of length 1. No code is read.
 
-Any family that transformers' AutoModel knows. Poolings other than mean and [CLS], and layers after the pooling, are refused by name.
+Bodies may be of any family known to transformers' AutoModel; other poolings than mean and [CLS], and layers after the pooling, are refused.
 """
 
 from collections.abc import Mapping
@@ -15,28 +15,22 @@ from realm.models.tensor_files import TensorFile
 from realm.storage.decoding import json_value
 from realm.storage.files import write_json
 
-MODULES = "modules.json"
+MODULES_FILE = "modules.json"
 _CURE = "Name a sentence-transformers model of a transformer body with mean or [CLS] pooling."
-NOT_SIZES = ("auto_map", "architectures", "transformers_version", "_name_or_path")
+CODE_KEYS = ("auto_map", "architectures", "transformers_version", "_name_or_path")
 POOLINGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
-BODY = "embedder.body.model."
+BODY_PREFIX = "embedder.body.model."
 
 
 def plan_sentence_embedder(directory: Path, values: Mapping[str, Any], file: TensorFile) -> tuple[ModelSpec, ImportPlan]:
-    """The specification of a sentence embedder, and what becomes of each of its tensors.
+    """Specification of a sentence embedder from ``modules.json`` and its body's ``config.json``, and the use of its tensors.
 
-    Args:
-        directory: holds ``modules.json``.
-        values: the parsed ``config.json`` of its body.
-        file: its weights.
-
-    Raises:
-        DataError: a module, a pooling or a tensor that does not fit; the message names it.
-        ConfigError: a body that transformers does not know.
+    Raises DataError: a module, a pooling or a tensor that does not fit; the message names it. Raises ConfigError: a body that transformers
+    does not know.
     """
     pooling, head = _layout(directory)
     # Not what names code of the repository: bodies come from the installed transformers alone.
-    body = BodySpec(config={key: value for key, value in values.items() if key not in NOT_SIZES}, pooling=pooling, segments=False)
+    body = BodySpec(config={key: value for key, value in values.items() if key not in CODE_KEYS}, pooling=pooling, segments=False)
     try:
         spec = ModelSpec(embedder=EmbedderSpec(body, head=head, projection=body.hidden, dropout=0.0))
         shapes = parameter_shapes(spec)
@@ -46,7 +40,7 @@ def plan_sentence_embedder(directory: Path, values: Mapping[str, Any], file: Ten
     prefixes = {name.partition(".")[0] for name in file.shapes}  # the body of a larger model that was saved whole
     taken: dict[str, str] = {}
     for ours, shape in shapes.items():
-        name = ours.removeprefix(BODY)
+        name = ours.removeprefix(BODY_PREFIX)
         found = next((n for n in (name, *(f"{prefix}.{name}" for prefix in prefixes)) if n in file.shapes), None)
         if found is None:
             raise DataError(f"the tensor {name} is missing", path=file.path, cure="Fetch the model again.")
@@ -60,17 +54,14 @@ def plan_sentence_embedder(directory: Path, values: Mapping[str, Any], file: Ten
 
 
 def is_sentence_embedder(spec: EmbedderSpec) -> bool:
-    """Whether sentence-transformers has all that this embedder does: no projection, a pooling that it knows, no second segment."""
+    """True if sentence-transformers can hold this embedder: no projection, a known pooling, no second segment."""
     return spec.head != "projection" and spec.body.pooling in POOLINGS.values() and not spec.body.segments
 
 
 def write_layout(directory: Path, spec: EmbedderSpec, *, max_length: int) -> None:
-    """Everything of a sentence-transformers directory but its tokenizer and its weights, which have the body's own names of tensors.
+    """Write a sentence-transformers directory without tokenizer and weights, which keep the body's own tensor names.
 
-    Args:
-        directory: is there.
-        spec: with :func:`is_sentence_embedder`.
-        max_length: wordpieces at which an input is cut, special tokens counted.
+    ``spec`` satisfies :func:`is_sentence_embedder`; inputs are cut at ``max_length`` wordpieces, special tokens counted.
     """
     kinds = ["Transformer", "Pooling", *(["Normalize"] if spec.head == "unit" else [])]
     places = ["", *(f"{n}_{kind}" for n, kind in enumerate(kinds[1:], 1))]
@@ -81,21 +72,20 @@ def write_layout(directory: Path, spec: EmbedderSpec, *, max_length: int) -> Non
         {"idx": n, "name": str(n), "path": place, "type": f"sentence_transformers.models.{kind}"}
         for n, (kind, place) in enumerate(zip(kinds, places, strict=True))
     ]
-    write_json(directory / MODULES, modules)
+    write_json(directory / MODULES_FILE, modules)
     write_json(directory / places[1] / "config.json", {"word_embedding_dimension": spec.body.hidden, **pooling})
     write_json(directory / "sentence_bert_config.json", {"max_seq_length": max_length, "do_lower_case": False})
-    write_json(directory / "config.json", {key: value for key, value in spec.body.config.items() if key not in NOT_SIZES})
+    write_json(directory / "config.json", {key: value for key, value in spec.body.config.items() if key not in CODE_KEYS})
 
 
 def _layout(directory: Path) -> tuple[str, str]:
-    """Pooling and head by the list of modules."""
-    modules = _read(directory / MODULES)
+    modules = _read(directory / MODULES_FILE)
     if not isinstance(modules, list) or not all(isinstance(m, dict) for m in modules):
-        raise DataError("not a list of modules", path=directory / MODULES, cure=_CURE)
+        raise DataError("not a list of modules", path=directory / MODULES_FILE, cure=_CURE)
     kinds = [str(module.get("type", "")).rpartition(".")[2] for module in modules]
     if kinds[:2] != ["Transformer", "Pooling"] or kinds[2:] not in ([], ["Normalize"]) or modules[0].get("path", "") not in ("", "."):
         problem = f"the modules {', '.join(kinds) or 'none'} are not Transformer, Pooling and perhaps Normalize"
-        raise DataError(problem, path=directory / MODULES, cure=_CURE)
+        raise DataError(problem, path=directory / MODULES_FILE, cure=_CURE)
     place = str(modules[1].get("path", ""))
     path = directory / Path(place).name / "config.json"  # a plain name: a path out of the directory finds nothing
     pooling = _read(path)

@@ -1,4 +1,4 @@
-"""What all kinds of index share: rows with ids, tombstones, exclusion lists, the one definition of a score, the best rows, results."""
+"""Base of all kinds of index: rows with ids, tombstones, exclusion lists, the score, the best rows, results."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -8,25 +8,20 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 
-from realm.search.index.checks import as_matrix, check_block_ids, check_live, check_request, check_values, checked_queries
-from realm.search.index.mips import Hits, Metric
+from realm.search.index.mips import Hits, Metric, as_matrix, check_block_ids, check_live, check_request, check_values, checked_queries
 
 QUERY_CHUNK = 256  # queries scored together; a larger batch is split, so that a block keeps enough rows for a good matrix product
 RESCORE_ENTRIES = 1 << 16  # components gathered at a time for the float64 scores: 512 KiB, which stay in the cache
-_NONE = np.zeros(0, np.int64)
+_EMPTY = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True)
 class Hidden:
-    """What one search must not return.
+    """Rows that one search must not return."""
 
-    query, row: the excluded pairs, int64 [e] each, ordered by query, then row; a pair may occur twice. removed: bool [n], True for removed
-    rows, on the device of the vectors; None: no row is removed.
-    """
-
-    query: np.ndarray
+    query: np.ndarray  # int64 [e], excluded pairs with ``row``, ordered by query, then row; a pair may occur twice
     row: np.ndarray
-    removed: torch.Tensor | None
+    removed: torch.Tensor | None  # bool [n] on the vectors' device; None: no row is removed
 
     def by_row(self) -> "Hidden":
         """The same, the pairs ordered by row."""
@@ -34,7 +29,7 @@ class Hidden:
         return Hidden(self.query[order], self.row[order], self.removed)
 
     def mask(self, scores: torch.Tensor, start: int, stop: int) -> None:
-        """Set what is hidden to -inf in scores [b,stop-start] of the rows ``start`` to ``stop``; the pairs are ordered ``by_row``."""
+        """Set hidden entries of scores [b,stop-start] of the rows ``start`` to ``stop`` to -inf; the pairs are ordered ``by_row``."""
         if self.removed is not None:
             scores.masked_fill_(self.removed[start:stop], -torch.inf)
         first, last = np.searchsorted(self.row, [start, stop])
@@ -43,7 +38,7 @@ class Hidden:
             scores[at[0].to(scores.device), at[1].to(scores.device)] = -torch.inf
 
     def only(self, queries: np.ndarray) -> "Hidden":
-        """The same for some of the queries, numbered from 0: int64 [m], ascending."""
+        """The same for a subset of the queries, renumbered from 0: int64 [m], ascending."""
         if not len(self.query):
             return self
         place = np.minimum(np.searchsorted(queries, self.query), len(queries) - 1)
@@ -51,11 +46,11 @@ class Hidden:
         return Hidden(place[kept], self.row[kept], self.removed)
 
     def most_excluded(self) -> int:
-        """A number of rows that the exclusion list of no query exceeds."""
+        """An upper bound on the excluded rows of a query."""
         return int(np.bincount(self.query).max()) if len(self.query) else 0
 
     def available(self, b: int, n: int) -> np.ndarray:
-        """How many of n rows each of b queries may get, int64 [b]."""
+        """Rows of n that each of b queries may get, int64 [b]."""
         live = n if self.removed is None else n - int(self.removed.sum())
         pairs = np.unique(self.query * n + self.row)
         query, row = np.divmod(pairs, n)
@@ -64,7 +59,7 @@ class Hidden:
         return live - np.bincount(query, minlength=b)
 
     def allows(self, query: np.ndarray, row: np.ndarray) -> np.ndarray:
-        """Whether the pairs (query, row), int64 [c] each, may be returned: bool [c]."""
+        """Mask of allowed pairs (query, row), int64 [c] each: bool [c]."""
         n = 1 + max(int(row.max(initial=0)), int(self.row.max(initial=0)))
         allowed = ~np.isin(query * n + row, self.query * n + self.row)
         return allowed if self.removed is None else allowed & ~self._is_removed(row)
@@ -87,11 +82,14 @@ class Best:
 
     @classmethod
     def ordered(cls, b: int, k: int, query: np.ndarray, row: np.ndarray, score: np.ndarray) -> "Best":
-        """Of rows int64 [c] that are in order already: by query, the best first, equal scores by row."""
+        """From rows int64 [c] ordered by query, then best first, ties by row."""
         best = cls(b, k)
         starts = np.searchsorted(query, np.arange(b + 1))
         counts = np.minimum(np.diff(starts), k)
-        best.query, best.rank = np.repeat(np.arange(b), counts), np.concatenate([_NONE, *(np.arange(count) for count in counts.tolist())])
+        best.query, best.rank = (
+            np.repeat(np.arange(b), counts),
+            np.concatenate([_EMPTY, *(np.arange(count) for count in counts.tolist())]),
+        )
         kept = best.rank + starts[best.query]
         best.row, best.score = row[kept], score[kept]
         full = counts == k
@@ -100,7 +98,7 @@ class Best:
 
     @classmethod
     def of_matrices(cls, row: np.ndarray, score: np.ndarray, counts: np.ndarray) -> "Best":
-        """Of rows int64 [b,k] with their scores, in order, counts int64 [b] of each query."""
+        """From ordered rows int64 [b,k] with their scores, counts int64 [b] of each query."""
         b, k = row.shape
         best = cls(b, k)
         best.query, best.rank = np.repeat(np.arange(b), counts), np.tile(np.arange(k), b)
@@ -114,14 +112,14 @@ class Best:
         return best
 
     def add(self, query: np.ndarray, row: np.ndarray, score: np.ndarray) -> None:
-        """Merge scored rows that were not seen before: int64 [c], int64 [c], float64 [c]."""
+        """Merge new scored rows: int64 [c], int64 [c], float64 [c]."""
         query, row, score = (np.concatenate(pair) for pair in ((self.query, query), (self.row, row), (self.score, score)))
         order = np.lexsort((row, -score, query))
         self.__dict__.update(Best.ordered(len(self.threshold), self.k, query[order], row[order], score[order]).__dict__)
 
 
 def joined(parts: Sequence[Best]) -> Best:
-    """The best rows of all queries from those of one or more parts, whose queries follow each other."""
+    """Best rows of all queries from parts with consecutive queries."""
     best = Best(0, parts[0].k)
     for name in ("query", "row", "score", "rank", "threshold"):
         setattr(best, name, np.concatenate([getattr(part, name) for part in parts]))
@@ -129,23 +127,21 @@ def joined(parts: Sequence[Best]) -> Best:
 
 
 class RowIndex(ABC):
-    """An index of n rows; subclasses say how the best rows are found (``_best``) and what they keep (``_bytes``).
+    """An index of n rows; a kind implements the search (``_best``) and its memory (``_bytes``).
 
     Args:
         vectors: [n,d], floating point, d up to 2,048; kept without a copy when float32. The index lives on their device.
         ids: int64 [n], block ids, strictly ascending, >= 0.
         live: bool [n], False for removed blocks; None: all live.
         metric: "ip" or "l2" (see ``realm.search.index.mips``).
-        values: [n,...], one entry a row that hits carry along (for kNN-LM: token ids), any plain type, memory-mapped or not; None: none.
+        values: [n,...], one entry per row for the hits (token ids in kNN-LM), of a plain type, memory-mapped or not; None: none.
 
-    Raises:
-        SnapshotError: shapes or types that do not fit, ids out of order, or a component that is not finite.
-        ValueError: an unknown metric.
+    Raises SnapshotError: shapes or types that do not fit, ids out of order, or a component that is not finite. Raises ValueError: an
+    unknown metric.
     """
 
     kind: ClassVar[str]
-    why = "asked for"
-    """Why it is of this kind, for people."""
+    why = "asked for"  # reason for this kind, for people
 
     def __init__(
         self,
@@ -169,7 +165,7 @@ class RowIndex(ABC):
         self._prepare()
 
     def _prepare(self) -> None:  # noqa: B027
-        """What a kind makes of its rows before the first search."""
+        """Prepare the rows before the first search."""
 
     def __len__(self) -> int:
         return len(self._vectors)
@@ -183,11 +179,7 @@ class RowIndex(ABC):
         return self._metric
 
     def set_live(self, live: np.ndarray | None) -> None:
-        """Replace the tombstones: bool [n], False for removed rows; None: all live. Later searches see it, running ones keep theirs.
-
-        Raises:
-            SnapshotError: not bool [n].
-        """
+        """Replace the tombstones, bool [n] (None: all live), for later searches. Raises SnapshotError: not bool [n]."""
         removed = check_live(live, len(self))
         self._removed = None if removed is None else torch.from_numpy(removed).to(self._vectors.device)
 
@@ -217,14 +209,14 @@ class RowIndex(ABC):
 
     @abstractmethod
     def _bytes(self) -> int:
-        """The memory that searches go through."""
+        """Memory that searches go through."""
 
     def _no_hits(self, b: int, k: int) -> Hits:
         values = None if self._values is None else np.zeros((b, k, *self._values.shape[1:]), self._values.dtype)
         return Hits(np.full((b, k), -1, np.int64), np.full((b, k), -np.inf, np.float32), np.zeros((b, k), np.bool_), values)
 
     def _excluded(self, exclude: Sequence[np.ndarray] | None) -> tuple[np.ndarray, np.ndarray]:
-        """The excluded (query, row) pairs, ordered by query, then row: int64 [e], int64 [e]."""
+        """Excluded (query, row) pairs, ordered by query, then row: int64 [e], int64 [e]."""
         if not exclude or not any(len(ids) for ids in exclude):
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         query = np.repeat(np.arange(len(exclude)), [len(ids) for ids in exclude])
@@ -237,7 +229,7 @@ class RowIndex(ABC):
         return query[known], row[known]
 
     def _exact_scores(self, queries: np.ndarray, query: np.ndarray, row: np.ndarray) -> np.ndarray:
-        """Score of each (query, row) pair, float64 [c], of float64 queries [b,d]; each is summed alone: its bits depend on nothing else."""
+        """Score of each (query, row) pair, float64 [c], of float64 queries [b,d]; each is summed alone, for reproducible bits."""
         scores = np.empty(len(row), np.float64)
         step = max(1, RESCORE_ENTRIES // self.dim)
         for start in range(0, len(row), step):

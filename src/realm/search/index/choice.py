@@ -1,32 +1,30 @@
-"""Which kind of index serves how many rows: one rule, every kind by name; and an index that follows its corpus."""
+"""Choice of the kind of index by the number of rows; and an index that follows its corpus."""
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 
+from realm.documents.store.blocks import BlockStore
 from realm.errors import CorpusError
 from realm.search.index.base import RowIndex
 from realm.search.index.clustered import ClusteredIndex
-from realm.search.index.compressed import CompressedIndex
-from realm.search.index.exact import ExactIndex
+from realm.search.index.exact import CompressedIndex, ExactIndex
 from realm.search.index.mips import Hits, Metric
 from realm.search.index.native.kernel import installed_kernel
 
 _CLASSES: dict[str, type[RowIndex]] = {kind.kind: kind for kind in (ExactIndex, CompressedIndex, ClusteredIndex)}
 KINDS = tuple(_CLASSES)
-EXACT_ENTRIES = 1 << 21
-"""Components (rows x d) up to which scanning the full vectors on a CPU is as fast as the compressed scan: 16,384 rows of 128, 8 MiB."""
+EXACT_ENTRIES = 1 << 21  # components (rows x d) that a CPU scans whole as fast as compressed: 16,384 rows of 128, 8 MiB
 
 
 def chosen_kind(kind: str, n: int, dim: int, device: torch.device) -> tuple[str, str]:
-    """The kind that is used where ``kind`` is asked for, and why: "auto" and "compressed" find the same rows as "exact".
+    """The kind used for ``kind``, and the reason: "auto" and "compressed" find the same rows as "exact".
 
     On an accelerator "exact": the vectors are there already and are scanned at its memory's speed. On a CPU "auto" is "exact" up to
     EXACT_ENTRIES components and "compressed" above, which reads a quarter of the memory. Without the native kernel both are "exact". The
-    approximate kind is used only where it is asked for.
+    approximate kind is never chosen automatically.
     """
     if kind not in ("auto", "compressed"):
         return kind, "asked for"
@@ -48,15 +46,9 @@ def make_index(
     metric: Metric = "ip",
     values: np.ndarray | None = None,
 ) -> RowIndex:
-    """An index of the rows.
+    """Make an index of the rows, of one of KINDS or "auto" (see ``chosen_kind``).
 
-    Args:
-        kind: one of KINDS, or "auto": see ``chosen_kind``.
-
-    Raises:
-        SnapshotError: see RowIndex.
-        MissingExtra: "clustered" without faiss.
-        ValueError: an unknown kind or metric.
+    Raises SnapshotError: see RowIndex. Raises MissingExtra: "clustered" without faiss. Raises ValueError: an unknown kind or metric.
     """
     if kind not in ("auto", *KINDS):
         raise ValueError(f"no index kind '{kind}'; there are: auto, {', '.join(KINDS)}")
@@ -67,28 +59,13 @@ def make_index(
     return index
 
 
-class Living(Protocol):
-    """What an index asks the corpus that it follows, as ``BlockStore`` says it."""
-
-    path: Path
-    corpus_id: str
-
-    def is_live(self, block_ids: np.ndarray, /) -> np.ndarray: ...
-
-    def newest(self) -> "Living": ...
-
-
 class LiveIndex:
-    """An index that follows its corpus: each search first asks if the corpus has another version, and hides what that removed.
+    """An index that follows its corpus: each search first hides blocks removed by a newer version.
 
-    Blocks added since are not found: they have no vectors here.
-
-    Args:
-        vectors, ids, kind: as for ``make_index``.
-        store: the corpus as the caller has it open. Blocks that it does not hold are hidden, too: the caller could not read them.
+    Blocks added since have no vectors here and are not found; blocks that the caller's open ``store`` lacks are hidden, too.
     """
 
-    def __init__(self, vectors: np.ndarray | torch.Tensor, ids: np.ndarray, store: Living, kind: str = "auto"):
+    def __init__(self, vectors: np.ndarray | torch.Tensor, ids: np.ndarray, store: BlockStore, kind: str = "auto"):
         self._ids = ids
         self._newest = store
         self._readable = store.is_live(ids)
@@ -107,11 +84,7 @@ class LiveIndex:
         return self._index.metric
 
     def info(self) -> dict[str, Any]:
-        """As ``MipsIndex.info``, of the index as the corpus is now.
-
-        Raises:
-            CorpusError: the corpus has been deleted, damaged or rebuilt.
-        """
+        """``MipsIndex.info`` for the corpus as it is now. Raises CorpusError: it has been deleted, damaged or rebuilt."""
         self._hide_removed()
         return self._index.info()
 

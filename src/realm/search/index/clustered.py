@@ -1,8 +1,6 @@
-"""The serving index: an approximate search of faiss's inverted lists, which measures its own recall and gives way to exact search.
+"""Approximate search by faiss's inverted lists, which measures its own recall and falls back to exact search. CPU only, extra "faiss".
 
-A row lies, as 8-bit codes, in the list of its nearest centroid; a query looks into the likeliest lists, and the best rows by their codes
-are scored exactly. How many lists that are is measured when the index is made: on sample queries, against exact search. Where no small
-share of the rows reaches the floor, all searches are exact ones. It needs the extra "faiss" and searches on the CPU.
+A query scans the 8-bit codes in the lists of its nearest centroids, and the best rows are scored exactly.
 """
 
 import logging
@@ -13,44 +11,40 @@ import torch
 
 from realm.errors import MissingExtra
 from realm.search.index.base import Best, Hidden, RowIndex
-from realm.search.index.checks import checked_queries
-from realm.search.index.compressed import CompressedIndex, exact_index
-from realm.search.index.exact import SAFE_PRODUCT, ExactIndex
-from realm.search.index.mips import Metric, share_found
+from realm.search.index.exact import SAFE_PRODUCT, CompressedIndex, ExactIndex, exact_index
+from realm.search.index.mips import Metric, checked_queries, share_found
 
 logger = logging.getLogger(__name__)
 
-FLOOR = 0.98
-DEPTH = 8  # the k whose recall is measured
-SMALLEST = 20_000  # rows below which an exact search takes no longer
-LARGEST_SHARE = 0.25  # of the rows that a query may have to see: beyond it, an exact search takes hardly longer
-SAMPLE = 256  # queries that say how many lists must be searched; as many others measure the recall
-NOISE = 0.7  # of sample queries, in root mean squares of the components
-SPARE, LEAST_FETCHED = 2, 16  # rows scored exactly: SPARE * k + LEAST_FETCHED
-SEEN_PER_RESULT = 16  # rows that a query looks at for each result it wants, at least
+RECALL_FLOOR = 0.98  # default least recall at RECALL_DEPTH
+RECALL_DEPTH = 8  # the k whose recall is measured
+MIN_ROWS = 20_000  # rows below which an exact search takes no longer
+MAX_SCANNED_SHARE = 0.25  # of the rows scanned per query, above which an exact search takes hardly longer
+SAMPLE_QUERIES = 256  # queries that fix the number of lists; as many others measure the recall
+SAMPLE_NOISE = 0.7  # of sample queries, in root mean squares of the components
+RESCORED_PER_RESULT, MIN_RESCORED = 2, 16  # rows scored exactly: RESCORED_PER_RESULT * k + MIN_RESCORED
+MIN_SCANNED_PER_RESULT = 16  # least number of rows scanned per result
 LISTS_PER_ROOT = 4  # lists for n rows: this times the root of n
-ROWS_PER_CENTROID = 39  # faiss's own advice for k-means: fewer training rows a centroid make poor lists
-ROUNDS = 10  # of k-means
-NEIGHBOURS, EFFORT = 32, 24  # of the graph of centroids by which rows find theirs
-CHUNK = 1 << 18  # rows added at a time: bounds the memory of a copy
+ROWS_PER_CENTROID = 39  # faiss's advice for k-means: fewer training rows per centroid make poor lists
+KMEANS_ITERATIONS = 10  # of k-means
+HNSW_NEIGHBOURS, HNSW_EF_SEARCH = 32, 24  # of the graph of centroids, with its search effort
+ROWS_PER_ADD = 1 << 18  # rows added at a time, which bounds the memory of a copy
 
 
 class ClusteredIndex(RowIndex):
     """Approximate search over n rows: scores and order are exact, a few of the best rows may be missing.
 
-    Recall at DEPTH on the sample was at least ``floor``, or all searches are exact: ``info`` says which. The number of rows found is always
-    that of the protocol.
+    Recall at RECALL_DEPTH on the sample was at least ``floor``, or all searches are exact (see ``info``). The number of rows found is
+    always the protocol's.
 
     Args:
         vectors, ids, live, metric, values: see RowIndex; on a GPU all searches are exact. Memory-map the vectors: searches score few rows.
-        floor: of the recall at DEPTH, 0 to 1.
-        sample: float32 [s,d], queries to measure with, like those to come, at least two; None: rows of the index with noise.
+        floor: of the recall at RECALL_DEPTH, 0 to 1.
+        sample: float32 [s,d], at least two representative queries to measure with; None: rows of the index with noise.
         seed: of lists and sample.
 
-    Raises:
-        MissingExtra: faiss is not installed.
-        SnapshotError: see RowIndex.
-        ValueError: a floor outside 0 to 1, or sample queries that do not fit.
+    Raises MissingExtra: faiss is not installed. Raises SnapshotError: see RowIndex. Raises ValueError: a floor outside 0 to 1, or sample
+    queries that do not fit.
     """
 
     kind = "clustered"
@@ -67,14 +61,14 @@ class ClusteredIndex(RowIndex):
         *,
         metric: Metric = "ip",
         values: np.ndarray | None = None,
-        floor: float = FLOOR,
+        floor: float = RECALL_FLOOR,
         sample: torch.Tensor | None = None,
         seed: int = 0,
     ):
         if not 0 <= floor <= 1:
             raise ValueError(f"the floor of the recall must be in 0 to 1, not {floor}")
         self._floor, self._seed = floor, seed
-        self._recall: float | None = None  # at DEPTH; None: not measured
+        self._recall: float | None = None  # at RECALL_DEPTH; None: not measured
         self._probed, self._seen = 0, 0.0  # lists that a query looks into, and the rows in them
         super().__init__(vectors, ids, live, metric=metric, values=values)
         if sample is not None:
@@ -88,13 +82,13 @@ class ClusteredIndex(RowIndex):
 
     @property
     def approximate(self) -> bool:
-        """Whether searches go through lists; False: they are exact."""
+        """True if searches go through lists; False: they are exact."""
         return self._usable
 
     def info(self) -> dict[str, Any]:
         """See MipsIndex.info; also "approximate", "recall" (None: not measured) at "recall_at", "floor", "seen" (rows of a query)."""
         seen = round(self._seen) if self.approximate else len(self)
-        measured = {"recall": self._recall, "recall_at": DEPTH, "floor": self._floor, "seen": seen}
+        measured = {"recall": self._recall, "recall_at": RECALL_DEPTH, "floor": self._floor, "seen": seen}
         return {**super().info(), "approximate": self.approximate, **measured}
 
     def _bytes(self) -> int:
@@ -111,7 +105,7 @@ class ClusteredIndex(RowIndex):
         self._exact = ExactIndex(self._vectors, self._ids, metric=self._metric)
         self._selected: tuple[torch.Tensor, Any] | None = None
         # Where squares would overflow in float32, as faiss takes them, it is not asked: k-means would make NaN of them, in silence.
-        self._usable = self._vectors.device.type == "cpu" and len(self) >= SMALLEST and self._exact.largest_norm**2 < SAFE_PRODUCT
+        self._usable = self._vectors.device.type == "cpu" and len(self) >= MIN_ROWS and self._exact.largest_norm**2 < SAFE_PRODUCT
         self._index = self._build(self._vectors.numpy()) if self._usable else None
 
     @property
@@ -119,26 +113,26 @@ class ClusteredIndex(RowIndex):
         return int(self._faiss.METRIC_INNER_PRODUCT if self._metric == "ip" else self._faiss.METRIC_L2)
 
     def _build(self, vectors: np.ndarray) -> Any:
-        """faiss's lists of 8-bit codes, each row in that of its nearest centroid."""
+        """Build faiss's lists of 8-bit codes, each row in that of its nearest centroid."""
         faiss, (n, dim) = self._faiss, vectors.shape
         lists = max(1, min(round(LISTS_PER_ROOT * n**0.5), n // ROWS_PER_CENTROID))
         rows = vectors[np.sort(np.random.default_rng(self._seed).integers(0, n, min(n, lists * ROWS_PER_CENTROID)))]
         centroids = self._centroids(rows, lists)
         # Rows find their centroid by a graph; queries, of which each looks into many lists, rank all centroids.
-        graph, self._ranking = faiss.IndexHNSWFlat(dim, NEIGHBOURS), faiss.IndexFlat(dim, self._metric_type)
-        graph.hnsw.efSearch = EFFORT
+        graph, self._ranking = faiss.IndexHNSWFlat(dim, HNSW_NEIGHBOURS), faiss.IndexFlat(dim, self._metric_type)
+        graph.hnsw.efSearch = HNSW_EF_SEARCH
         for quantizer in (graph, self._ranking):
             quantizer.add(centroids)
         index = faiss.IndexIVFScalarQuantizer(graph, dim, len(centroids), faiss.ScalarQuantizer.QT_8bit, self._metric_type, False)
         index.train(rows)
-        for start in range(0, n, CHUNK):
-            index.add(np.ascontiguousarray(vectors[start : start + CHUNK]))
+        for start in range(0, n, ROWS_PER_ADD):
+            index.add(np.ascontiguousarray(vectors[start : start + ROWS_PER_ADD]))
         index.quantizer = self._ranking
         self._sizes = np.array([index.invlists.list_size(number) for number in range(len(centroids))])
         return index
 
     def _centroids(self, rows: np.ndarray, lists: int) -> np.ndarray:
-        """About ``lists`` centroids float32 [c,d] by k-means in two levels: of the rows, then of those of each cell."""
+        """About ``lists`` centroids float32 [c,d] by k-means in two levels: of the rows, then within each cell."""
         cells = self._k_means(rows, max(1, round(lists**0.5)))
         cell = cells.assign(rows)[1]
         found = []
@@ -148,42 +142,43 @@ class ClusteredIndex(RowIndex):
         return np.concatenate(found)
 
     def _k_means(self, rows: np.ndarray, count: int) -> Any:
-        """For inner products centroids have length one, as faiss takes them: the likeliest list is the one they point to."""
-        options = {"niter": ROUNDS, "seed": self._seed, "spherical": self._metric == "ip"}
+        """Run k-means, for inner products with centroids of length one: the likeliest list is then the one they point to."""
+        options = {"niter": KMEANS_ITERATIONS, "seed": self._seed, "spherical": self._metric == "ip"}
         means = self._faiss.Kmeans(rows.shape[1], min(count, len(rows)), min_points_per_centroid=1, **options)
         means.train(rows)
         return means
 
     def _reaches_floor(self, sample: torch.Tensor) -> bool:
-        """Look into as few lists as reach the floor on the sample, if that is a small share of the rows: whether it is."""
+        """Find the least number of lists that reaches the floor on the sample; False if that is no small share of the rows."""
         live = None if self._removed is None else ~self._removed.numpy()
         exact = exact_index(self._vectors, self._ids, live, metric=self._metric)
         halves = sample[: len(sample) // 2], sample[len(sample) // 2 :]
-        wanted = [exact.search(half, DEPTH) for half in halves]
-        self._probed = self._least_probed(DEPTH)
+        wanted = [exact.search(half, RECALL_DEPTH) for half in halves]
+        self._probed = self._least_probed(RECALL_DEPTH)
         while self._probed <= len(self._sizes):
             self._seen = float(self._sizes[self._ranking.search(sample.numpy(), self._probed)[1]].sum(axis=1).mean())
-            if self._seen > LARGEST_SHARE * len(self):
+            if self._seen > MAX_SCANNED_SHARE * len(self):
                 break
-            first, self._recall = (share_found(truth, self.search(half, DEPTH), DEPTH) for truth, half in zip(wanted, halves, strict=True))
+            first, self._recall = (
+                share_found(truth, self.search(half, RECALL_DEPTH), RECALL_DEPTH) for truth, half in zip(wanted, halves, strict=True)
+            )
             if min(first, self._recall) >= self._floor:
-                logger.info("clustered index: recall@%d %.3f with %d of %d rows a query", DEPTH, self._recall, self._seen, len(self))
+                logger.info("clustered index: recall@%d %.3f with %d of %d rows a query", RECALL_DEPTH, self._recall, self._seen, len(self))
                 return True
             self._probed = self._probed * 5 // 4 + 1
         found = "more than a quarter of the rows would be seen" if self._recall is None else f"{self._recall:.3f}"
-        logger.warning("clustered index: recall@%d: %s; the floor is %s: searches are exact", DEPTH, found, self._floor)
+        logger.warning("clustered index: recall@%d: %s; the floor is %s: searches are exact", RECALL_DEPTH, found, self._floor)
         return False
 
     def _made_up_queries(self) -> torch.Tensor:
-        """Rows with noise, each as long as its row: float32 [2 * SAMPLE,d]."""
+        """Rows with noise, each as long as its row: float32 [2 * SAMPLE_QUERIES,d]."""
         generator = torch.Generator().manual_seed(self._seed)
-        rows = self._vectors[torch.randint(len(self), (2 * SAMPLE,), generator=generator)]
+        rows = self._vectors[torch.randint(len(self), (2 * SAMPLE_QUERIES,), generator=generator)]
         noise = torch.randn(rows.shape, generator=generator) * rows.square().mean(1, keepdim=True).sqrt()
-        return torch.nn.functional.normalize(rows + NOISE * noise) * torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+        return torch.nn.functional.normalize(rows + SAMPLE_NOISE * noise) * torch.linalg.vector_norm(rows, dim=1, keepdim=True)
 
     def _least_probed(self, k: int) -> int:
-        """Lists that hold SEEN_PER_RESULT rows for each of k results."""
-        return min(len(self._sizes), -(-SEEN_PER_RESULT * k * len(self._sizes) // len(self)))
+        return min(len(self._sizes), -(-MIN_SCANNED_PER_RESULT * k * len(self._sizes) // len(self)))
 
     def _best(self, queries: torch.Tensor, k: int, hidden: Hidden) -> Best:
         if self.approximate:
@@ -209,8 +204,8 @@ class ClusteredIndex(RowIndex):
         return best
 
     def _proposed(self, single: np.ndarray, double: np.ndarray, k: int, hidden: Hidden, probed: int) -> Best:
-        """The best rows of ``probed`` lists, float32 and float64 queries [b,d]; more are fetched for those that exclusion lists hide."""
-        fetched = min(len(self), SPARE * k + LEAST_FETCHED + hidden.most_excluded())
+        """The best rows of ``probed`` lists for queries [b,d] as float32 and float64, with spares for exclusion lists."""
+        fetched = min(len(self), RESCORED_PER_RESULT * k + MIN_RESCORED + hidden.most_excluded())
         parameters = self._faiss.SearchParametersIVF(sel=self._selector(hidden.removed), nprobe=probed)
         rows = self._index.search(single, fetched, params=parameters)[1]
         query, column = np.nonzero(rows >= 0)
@@ -222,7 +217,7 @@ class ClusteredIndex(RowIndex):
         return best
 
     def _selector(self, removed: torch.Tensor | None) -> Any:
-        """What tells faiss the live rows; kept as long as the tombstones are the same object."""
+        """faiss's selector of live rows, cached as long as the tombstones are the same object."""
         if removed is None:
             return None
         selected = self._selected

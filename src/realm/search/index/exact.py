@@ -1,13 +1,19 @@
-"""Exact search by the full vectors: a matrix product bounds the scores, float64 decides between what may be among the best."""
+"""Exact search: by the full vectors, or by a compressed scan on the CPU with the same result bit by bit.
 
-from typing import TypeVar
+A matrix product, or the native kernel's scan of codes, bounds the scores; float64 decides among the rows that the bounds admit.
+"""
+
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
-from realm.search.index.base import Best, Hidden, RowIndex
-from realm.search.index.checks import checked_norms
-from realm.search.index.mips import Metric
+from realm.search.index.base import Best, Hidden, RowIndex, joined
+from realm.search.index.listing import CodeScan, Listing
+from realm.search.index.mips import Metric, checked_norms
+from realm.search.index.native.kernel import Kernel, installed_kernel
+from realm.search.index.quantised import quantise
 
 # Added to every norm in the error bound: pays for products that underflow or are flushed to zero.
 NORM_FLOOR = 2.0**-50
@@ -19,19 +25,16 @@ Norms = TypeVar("Norms", float, np.ndarray)
 
 
 def largest_score(row_norm: float, query_norms: Norms, metric: Metric) -> Norms:
-    """What no score of such rows exceeds, on the way to it included: to be compared with ``SAFE_PRODUCT``."""
+    """Upper bound of scores of such rows and of their intermediate values, to be compared with ``SAFE_PRODUCT``."""
     return (1 + row_norm) * (1 + query_norms) if metric == "ip" else (1 + row_norm + query_norms) ** 2
 
 
 class Scan:
-    """Bounds on scores by one matrix product. Everything is -inf for rows that must not be returned.
+    """Bounds on scores of float32 queries [b,d] by one matrix product; -inf for rows that must not be returned.
 
-    What is bounded is q.x for metric "ip", and for "l2" q.x - |x|^2 / 2, which orders rows as minus their squared distance does. With u the
-    roundoff of the scan's type, its error is at most 2 (d + 8) u |q| |x| from the product, for "l2" 2 (d + 8) u |x|^2 more from the
-    squares, and, for all rows of a query alike, ``margin``: what the float64 scores, which say |q - x|^2, may be off in terms of |q|^2.
-
-    Args:
-        queries: float32 [b,d].
+    Bounded is q.x for metric "ip", and for "l2" q.x - |x|^2 / 2, which orders rows like minus their squared distance. With u the roundoff
+    of the scan's type, its error is at most 2 (d + 8) u |q| |x| from the product, for "l2" 2 (d + 8) u |x|^2 more from the squares, and,
+    for all rows of a query alike, ``margin``: the error of the float64 scores |q - x|^2 in terms of |q|^2.
     """
 
     def __init__(self, queries: torch.Tensor, largest_norm: float, metric: Metric):
@@ -49,7 +52,7 @@ class Scan:
         self.margin = np.zeros(len(norms)) if metric == "ip" else 8 * exact * self.squares  # float64 [b]
 
     def lower_bounds(self, vectors: torch.Tensor, norms: torch.Tensor) -> torch.Tensor:
-        """What is bounded minus its possible error: [b,r] for vectors [r,d] with norms float64 [r]."""
+        """Bounded score minus its possible error: [b,r] for vectors [r,d] with norms float64 [r]."""
         scores = self.queries @ vectors.to(self.dtype).T
         scores.addr_(self.error, self._row_factor(norms), alpha=-1)
         if self.metric == "l2":
@@ -59,10 +62,7 @@ class Scan:
     def candidates(self, lower: torch.Tensor, norms: torch.Tensor, threshold: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """The (query, row) pairs of a block that may belong to the top k: int64 [c] each, by query.
 
-        Args:
-            lower: lower bounds [b,r].
-            norms: float64 [r].
-            threshold: float64 [b], the k-th best exact score so far, -inf before there is one.
+        ``lower`` [b,r] are lower bounds, ``norms`` float64 [r]; ``threshold`` float64 [b] is the k-th best exact score so far, or -inf.
         """
         upper = torch.addr(lower, self.error, self._row_factor(norms), alpha=2)
         if self.metric == "l2":
@@ -79,16 +79,15 @@ class Scan:
         return query.cpu().numpy(), row.cpu().numpy()
 
     def _row_factor(self, norms: torch.Tensor) -> torch.Tensor:
-        """Norms [r], rounded up a little."""
         return (norms * (1 + 1e-9) + NORM_FLOOR).to(self.dtype)
 
     def _row_error(self, norms: torch.Tensor) -> torch.Tensor:
-        """The part of the error that the squares bring: [r]."""
+        """Part of the error from the squares: [r]."""
         return (self.relative * torch.square(norms * (1 + 1e-9) + NORM_FLOOR)).to(self.dtype)
 
 
 def _round_down(values: np.ndarray, dtype: torch.dtype) -> np.ndarray:
-    """Float64 values as the scan's type, never larger than they were."""
+    """Float64 values in the scan's type, rounded down."""
     if dtype == torch.float64:
         return values
     rounded = values.astype(np.float32)
@@ -102,12 +101,9 @@ SCORE_ENTRIES = 1 << 22  # entries of the largest score matrix (queries x rows):
 class ExactIndex(RowIndex):
     """Exact search over n rows in memory (or memory-mapped), on the device of the vectors: float64 scores decide.
 
-    A fast matrix product says which rows could belong to the top k under the bound of its rounding error; those are scored again.
-
-    Ties go to the lower block id, and the ids of a query do not depend on what else is in its batch. One search needs about four score
-    matrices of at most SCORE_ENTRIES entries beside the vectors, and up to twenty where all rows tie. Searching is thread-safe.
-
-    Args: see RowIndex.
+    A fast matrix product says which rows could belong to the top k under the bound of its rounding error; those are scored again. The ids
+    of a query do not depend on the rest of its batch. One search needs about four score matrices of at most SCORE_ENTRIES entries besides
+    the vectors, and up to twenty if all rows tie. Searching is thread-safe.
     """
 
     kind = "exact"
@@ -132,3 +128,129 @@ class ExactIndex(RowIndex):
             query, row = scan.candidates(lower, self._norms[start:stop], best.threshold, k)
             best.add(query, row + start, self._exact_scores(exact_queries, query, row + start))
         return best
+
+
+SCAN_QUERIES = 64  # sharing a pass over the rows
+
+
+@dataclass(frozen=True)
+class SearchStatistics:
+    """Statistics of the last search: queries, those scanned exactly, and the mean number of rows that the others scored exactly."""
+
+    queries: int
+    scanned_exactly: int
+    mean_list: float
+
+
+class CompressedIndex(RowIndex):
+    """Exact search over n rows by a compressed scan. The full-precision vectors only score single rows: memory-map them.
+
+    Arguments as for RowIndex; ``kernel`` None is the one built with the package. Raises SnapshotError: see RowIndex. Raises ValueError: no
+    kernel, or vectors that are not on the CPU; ``exact_index`` asks first.
+    """
+
+    kind = "compressed"
+
+    def __init__(
+        self,
+        vectors: np.ndarray | torch.Tensor,
+        ids: np.ndarray,
+        live: np.ndarray | None = None,
+        *,
+        metric: Metric = "ip",
+        values: np.ndarray | None = None,
+        kernel: Kernel | None = None,
+    ):
+        super().__init__(vectors, ids, live, metric=metric, values=values)
+        kernel = kernel or installed_kernel()
+        if kernel is None or self._vectors.device.type != "cpu":
+            raise ValueError("compressed search needs the native kernel, and vectors on the CPU")
+        self._kernel = kernel
+        self._vectors = self._vectors.contiguous()
+        self._scan = CodeScan(kernel, quantise(kernel, self._vectors.numpy(), self._bias()))
+        self._showing: tuple[torch.Tensor | None, CodeScan] = (None, self._scan)
+        self._exact: ExactIndex | None = None
+        self.statistics = SearchStatistics(0, 0, 0.0)
+
+    @property
+    def largest_norm(self) -> float:
+        """Upper bound of the rows' norms, removed ones included; 0 without rows."""
+        return self._scan.largest_norm
+
+    def info(self) -> dict[str, Any]:
+        """See MipsIndex.info; ``scan`` is the kernel's level: "avx2", "avx512-vnni"."""
+        return {**super().info(), "scan": self._kernel.level}
+
+    def _bytes(self) -> int:
+        return self._scan.nbytes
+
+    def _bias(self) -> np.ndarray | None:
+        """Bias that ranks inner products as distances, -|x|^2 / 2 as float32 [n]; None for inner products."""
+        if self._metric == "ip":
+            return None
+        return (checked_norms(self._vectors).square() / -2).clamp_min(torch.finfo(torch.float32).min).float().numpy()
+
+    def _best(self, queries: torch.Tensor, k: int, hidden: Hidden) -> Best:
+        parts: list[Best] = []
+        lengths = np.zeros(len(queries), np.int64)
+        for start in range(0, len(queries), SCAN_QUERIES):
+            part = slice(start, min(start + SCAN_QUERIES, len(queries)))
+            found, lengths[part] = self._best_of_part(queries[part], k, hidden.only(np.arange(part.start, part.stop)))
+            found.query += start
+            parts.append(found)
+        listed = lengths[lengths >= 0]
+        self.statistics = SearchStatistics(len(lengths), int((lengths < 0).sum()), float(listed.mean()) if len(listed) else 0.0)
+        return joined(parts)
+
+    def _best_of_part(self, queries: torch.Tensor, k: int, hidden: Hidden) -> tuple[Best, np.ndarray]:
+        """The best rows, and the number of rows scored exactly for each query: int64 [b], -1 for all."""
+        listing = Listing(self._shown(hidden.removed), queries, hidden, len(self))
+        exact_queries = queries.numpy().astype(np.float64)
+        margin = self._margin(exact_queries)
+        listed, floor, given_up = listing.possible_rows(k, margin)
+        given_up |= ~self._safe(exact_queries)
+        if given_up.any():
+            listed = listed.without(given_up)
+        request = (listed.address, listed.start(), k, floor, margin, self._metric == "l2")
+        row, score, lengths = self._kernel.best(self._vectors.numpy(), exact_queries, *request)
+        best = Best.of_matrices(row, score, np.minimum(lengths, k))
+        if given_up.any():
+            lengths[given_up] = -1
+            scanned = self._scanned_exactly(queries, np.flatnonzero(given_up), k, hidden)
+            best.add(scanned.query, scanned.row, scanned.score)
+        return best, lengths
+
+    def _shown(self, removed: torch.Tensor | None) -> CodeScan:
+        """The scan without removed rows, cached for each set of tombstones."""
+        shown_without, scan = self._showing
+        if shown_without is not removed:
+            scan = self._scan.hidden(removed)
+            self._showing = removed, scan
+        return scan
+
+    def _safe(self, queries: np.ndarray) -> np.ndarray:
+        """Mask of queries for which no score can overflow in the scan: bool [b]."""
+        return largest_score(self.largest_norm, np.linalg.norm(queries, axis=1), self._metric) <= SAFE_PRODUCT
+
+    def _margin(self, queries: np.ndarray) -> np.ndarray:
+        """Possible error of a query's defined scores in terms of the bounds, beyond the bounds' own room: float64 [b]."""
+        if self._metric == "ip":
+            return np.zeros(len(queries))
+        return 32 * (self.dim + 8) * 2.0**-53 * np.square(queries).sum(axis=1)  # they say |q - x|^2, bounds q.x - |x|^2 / 2
+
+    def _scanned_exactly(self, queries: torch.Tensor, at: np.ndarray, k: int, hidden: Hidden) -> Best:
+        """The best rows of the queries ``at`` by a full scan."""
+        if self._exact is None:
+            self._exact = ExactIndex(self._vectors, self._ids, metric=self._metric)
+        best = self._exact._best(queries[torch.from_numpy(at)], k, hidden.only(at))
+        best.query = at[best.query]
+        return best
+
+
+def exact_index(
+    vectors: np.ndarray | torch.Tensor, ids: np.ndarray, live: np.ndarray | None = None, *, metric: Metric = "ip"
+) -> ExactIndex | CompressedIndex:
+    """The compressed index if possible, else the exact one: the same results. Arguments and errors: see RowIndex."""
+    on_cpu = not isinstance(vectors, torch.Tensor) or vectors.device.type == "cpu"
+    kind = CompressedIndex if on_cpu and installed_kernel() is not None else ExactIndex
+    return kind(vectors, ids, live, metric=metric)

@@ -1,11 +1,12 @@
-"""Nearest-row search: the protocol that every index follows, its result, and what a score is.
+"""Nearest-row search: the protocol of every index, its result, the definition of a score, and the checks of its arguments.
 
-The score of a query q and a row x is their inner product (metric "ip") or minus their squared distance (metric "l2"), larger is better. It
-has one fixed definition, whatever the index, batch size, thread count or device: products (ip) or squared differences (l2) of the float32
-components in float64, summed in float64 row by row. Exact indexes return the best rows by that score, equal scores by the lower block id;
-approximate ones may miss rows, but what they return is ordered and scored the same way, so scores compare between kinds.
+The score of a query q and a row x is their inner product (metric "ip") or minus their squared distance ("l2"): products or squared
+differences of the float32 components in float64, summed in float64 row by row, whatever the index, batch size, thread count or device.
+Equal scores go by the lower block id. Approximate indexes may miss rows, but score and order alike.
 """
 
+import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -13,25 +14,23 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import torch
 
+from realm.errors import SnapshotError
+
 Metric = Literal["ip", "l2"]
 
 
 @dataclass(frozen=True)
 class Hits:
-    """The best rows of each query, best first.
+    """The best rows of each query, best first."""
 
-    ids: int64 [b,k], block ids, -1 where invalid. scores: float32 [b,k], -inf where invalid. valid: bool [b,k]; valid entries come first.
-    values: [b,k,...], the value column's entries of those rows, zeros where invalid; None where the index has no value column.
-    """
-
-    ids: np.ndarray
-    scores: np.ndarray
-    valid: np.ndarray
-    values: np.ndarray | None = None
+    ids: np.ndarray  # int64 [b,k], block ids, -1 if invalid
+    scores: np.ndarray  # float32 [b,k], -inf if invalid
+    valid: np.ndarray  # bool [b,k]; valid entries come first
+    values: np.ndarray | None = None  # [b,k,...], entries of the value column, zeros if invalid; None without such a column
 
 
 class MipsIndex(Protocol):
-    """What the retriever needs of an index."""
+    """An index as the retriever needs it."""
 
     @property
     def dim(self) -> int:
@@ -39,52 +38,120 @@ class MipsIndex(Protocol):
 
     @property
     def metric(self) -> Metric:
-        """What a score is: "ip" or "l2"."""
+        """Kind of score: "ip" or "l2"."""
 
     def __len__(self) -> int:
         """n, all rows, removed ones included."""
 
     def info(self) -> dict[str, Any]:
-        """What this index is: {"kind", "why", "rows", "removed", "dim", "metric", "bytes"}; a kind may tell more.
-
-        ``bytes`` is the memory that searches go through, memory-mapped files that every search reads included, those that only serve to
-        score single rows again not.
-        """
+        """{"kind", "why", "rows", "removed", "dim", "metric", "bytes"} and more of some kinds; ``bytes`` that every search reads."""
 
     def search(self, queries: torch.Tensor, k: int, exclude: Sequence[np.ndarray] | None = None) -> Hits:
-        """The min(k, live rows that are not excluded) rows of the largest score, for each query.
+        """The min(k, live rows that are not excluded) rows of the largest score, for each query [b,d], floating point, finite.
 
-        Args:
-            queries: floating point [b,d], finite.
-            k: number of columns of the result, >= 0; may exceed n.
-            exclude: for each of the b queries the block ids (int64, any order, unknown ids ignored) it must not get.
-
-        Raises:
-            ValueError: wrong shape or type, a value that is not finite, k < 0, one exclusion list too many or too few, or one of no ids.
+        ``exclude``: forbidden block ids (int64, unknown ones ignored) of each query. Raises ValueError: arguments that do not fit.
         """
 
 
 def recall_against(
     exact: MipsIndex, index: MipsIndex, queries: torch.Tensor, depths: Sequence[int], exclude: Sequence[np.ndarray] | None = None
 ) -> dict[int, float]:
-    """Mean share of the k exactly best rows that ``index`` returns among its k, for each depth k.
-
-    Args:
-        exact, index: over the same rows.
-        queries: floating point [b,d].
-
-    Returns:
-        {k: recall}, over the queries for which there is anything to find; 1.0 where there is none.
-    """
+    """Mean share of the k exactly best rows among the k of ``index``, for each depth k; 1.0 if there is nothing to find."""
     wanted = exact.search(queries, max(depths), exclude)
     return {k: share_found(wanted, index.search(queries, k, exclude), k) for k in depths}
 
 
 def share_found(wanted: Hits, found: Hits, k: int) -> float:
-    """The mean share of the first k of ``wanted`` that are in ``found``, over the queries that want any; 1.0 where none does."""
+    """Mean share of the first k of ``wanted`` that are in ``found``, over the queries that want any; 1.0 if none does."""
     shares = [
         np.isin(best[:k][valid[:k]], ids).mean()
         for best, valid, ids in zip(wanted.ids, wanted.valid, found.ids, strict=True)
         if valid[:k].any()
     ]
     return float(np.mean(shares)) if shares else 1.0
+
+
+CHECK_ENTRIES = 1 << 21  # components looked at together: 16 MiB in float64
+MAX_DIM = 2048
+
+
+def as_matrix(vectors: np.ndarray | torch.Tensor) -> torch.Tensor:
+    """The vectors as a float32 matrix [n,d], not copied if possible. Raises SnapshotError: another shape, d above MAX_DIM, or integers."""
+    if vectors.ndim != 2 or not 1 <= vectors.shape[1] <= MAX_DIM:
+        raise SnapshotError(f"vectors must be [n,d] with d of 1 to {MAX_DIM}, not {list(vectors.shape)}")
+    floating = vectors.dtype.kind == "f" if isinstance(vectors, np.ndarray) else vectors.is_floating_point()
+    if not floating:
+        raise SnapshotError(f"vectors must be floating point, not {vectors.dtype}")
+    if isinstance(vectors, np.ndarray):
+        with warnings.catch_warnings():
+            # A read-only memory map is welcome: nothing here writes to the vectors.
+            warnings.filterwarnings("ignore", message=".*not writable.*", category=UserWarning)
+            vectors = torch.from_numpy(vectors)
+    return vectors.detach().to(torch.float32)
+
+
+def checked_norms(vectors: torch.Tensor) -> torch.Tensor:
+    """Euclidean norms of float32 vectors [n,d] to float64 precision: float64 [n]. Raises SnapshotError: a component is not finite."""
+    norms = torch.empty(len(vectors), dtype=torch.float64, device=vectors.device)
+    step = max(1, CHECK_ENTRIES // vectors.shape[1])
+    for start in range(0, len(vectors), step):
+        part = torch.linalg.vector_norm(vectors[start : start + step].double(), dim=1)
+        # Squares of float32 numbers cannot overflow in float64, so a norm is finite exactly if its row is.
+        if not math.isfinite(float(part.sum())):
+            refuse_row(start + int((~torch.isfinite(part)).nonzero()[0]))
+        norms[start : start + step] = part
+    return norms
+
+
+def refuse_row(row: int) -> None:
+    """Refuse a vector that is not finite. Raises SnapshotError: always."""
+    raise SnapshotError(f"vector {row} has a component that is not finite", cure="Go back to an earlier checkpoint")
+
+
+def check_block_ids(ids: np.ndarray, n: int) -> np.ndarray:
+    """Check that ids are int64 [n], non-negative and strictly ascending. Raises SnapshotError: they are not."""
+    if ids.shape != (n,) or ids.dtype != np.int64:
+        raise SnapshotError(f"block ids must be int64 [{n}], not {ids.dtype} {list(ids.shape)}")
+    if n and (ids[0] < 0 or bool((ids[1:] <= ids[:-1]).any())):
+        raise SnapshotError("block ids must be non-negative and strictly ascending")
+    return ids
+
+
+def check_live(live: np.ndarray | None, n: int) -> np.ndarray | None:
+    """Removed rows, bool [n], from ``live``, bool [n] or None; None when none is removed. Raises SnapshotError: not bool [n]."""
+    if live is None:
+        return None
+    if live.shape != (n,) or live.dtype != np.bool_:
+        raise SnapshotError(f"live must be bool [{n}], not {live.dtype} {list(live.shape)}")
+    return None if live.all() else ~live
+
+
+def check_values(values: np.ndarray | None, n: int) -> np.ndarray | None:
+    """The value column [n,...]. Raises SnapshotError: another number of entries, or Python objects."""
+    if values is not None and (values.ndim == 0 or len(values) != n or values.dtype.hasobject):
+        raise SnapshotError(f"values must be [{n},...] of a plain type, not {values.dtype} {list(values.shape)}")
+    return values
+
+
+def checked_queries(queries: torch.Tensor, dim: int, device: torch.device) -> torch.Tensor:
+    """The queries as float32 [b,d] on ``device``. Raises ValueError: wrong shape or type, or a component that is not finite."""
+    if queries.ndim != 2 or queries.shape[1] != dim:
+        raise ValueError(f"queries must be [b,{dim}], not {list(queries.shape)}")
+    if not queries.is_floating_point():
+        raise ValueError(f"queries must be floating point, not {queries.dtype}")
+    queries = queries.detach().to(device, torch.float32)
+    finite = torch.isfinite(queries).all(1)
+    if not bool(finite.all()):
+        raise ValueError(f"query {int((~finite).nonzero()[0])} has a component that is not finite")
+    return queries
+
+
+def check_request(b: int, k: int, exclude: Sequence[np.ndarray] | None) -> None:
+    """Refuse invalid k or exclusion lists. Raises ValueError: k < 0, not one list for each of b queries, or one without ids."""
+    if k < 0:
+        raise ValueError(f"k must be at least 0, not {k}")
+    if exclude is not None and len(exclude) != b:
+        raise ValueError(f"{len(exclude)} exclusion lists for {b} queries")
+    for number, ids in enumerate(exclude or ()):
+        if len(ids) and np.asarray(ids).dtype.kind not in "iu":  # an empty list has no type worth a word
+            raise ValueError(f"exclusion list {number} must be int64 block ids, not {np.asarray(ids).dtype}")

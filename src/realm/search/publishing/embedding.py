@@ -1,7 +1,7 @@
-"""The whole corpus through the document embedder: part by part, in this process or in several, on one device or on many.
+"""Embeddings of a corpus by the document embedder: part by part, in one process or several, on one device or many.
 
-Memory of a process: the embedder, ``TOKENS_PER_BATCH`` tokens of activations, and one part of ``PART_ROWS`` x d float32; the process that
-collects holds up to ``workers`` + 2 parts besides.
+Batches have blocks of similar length, for little padding. Memory of a process: the embedder, ``TOKENS_PER_BATCH`` tokens of activations,
+and one part of ``PART_ROWS`` x d float32; the collecting process holds up to ``workers`` + 2 parts besides.
 """
 
 import copy
@@ -17,72 +17,115 @@ import torch
 
 from realm.documents.workers import Workers, usable_cores
 from realm.errors import SnapshotError
-from realm.models.bodies.precision import multiplying
+from realm.models.bodies.body import multiplying
 from realm.models.embedder import Embedder
 from realm.models.model import RealmModel
 from realm.models.onnx import Int8Embedder, write_int8
 from realm.models.types import Sequence
+from realm.progress import Advance
 from realm.search.blocks import BlockInputs, open_inputs
-from realm.search.publishing.batches import embed_blocks
+from realm.search.publishing.writing import Parts
 
-PART_ROWS = 2048
-"""Rows that become durable together: what a killed build loses at most. Batches are sorted by length within a part."""
+
+def embed_blocks(
+    embed: Callable[[list[int]], torch.Tensor],
+    lengths: np.ndarray,
+    rows: np.ndarray,
+    *,
+    tokens_per_batch: int = 16384,
+    progress: Advance | None = None,
+) -> np.ndarray:
+    """Embed the blocks ``rows``, int [r] in any order: float32 [r,d], or [0,0] without rows, where d is unknown.
+
+    Batches depend on the arguments only, so the same call gives the same bits.
+
+    Args:
+        embed: row numbers of one batch -> [m,d], any floating type and device; called without gradients.
+        lengths: [n], tokens of every block of the corpus, as ``embed`` will pad them.
+        tokens_per_batch: bound on m * longest; a single block may exceed it.
+
+    Raises SnapshotError: an embedding that is not finite. Raises ValueError: ``embed`` returned another shape than [m,d].
+    """
+    result: np.ndarray | None = None
+    done = 0
+    for batch in length_batches(lengths[rows], tokens_per_batch):
+        with torch.no_grad():
+            vectors = embed(rows[batch].tolist()).detach().float().cpu().numpy()
+        if vectors.ndim != 2 or len(vectors) != len(batch):
+            raise ValueError(f"embed returned {list(vectors.shape)} for {len(batch)} blocks")
+        if not np.isfinite(vectors).all():
+            row = int(rows[batch][~np.isfinite(vectors).all(axis=1)][0])
+            raise SnapshotError(f"the embedding of row {row} is not finite", cure="Go back to an earlier checkpoint")
+        if result is None:
+            result = np.empty((len(rows), vectors.shape[1]), np.float32)
+        result[batch] = vectors
+        done += len(batch)
+        if progress is not None:
+            progress(done, len(rows))
+    return np.zeros((0, 0), np.float32) if result is None else result
+
+
+def length_batches(lengths: np.ndarray, tokens_per_batch: int) -> Iterator[np.ndarray]:
+    """Positions [m] in ``lengths``, each batch of at most tokens_per_batch padded tokens, or one longer block.
+
+    The longest come first: a batch that does not fit into memory fails at once, not after an hour. Raises ValueError: tokens_per_batch is
+    not positive.
+    """
+    if tokens_per_batch < 1:
+        raise ValueError(f"tokens_per_batch must be positive, not {tokens_per_batch}")
+    order = np.argsort(-lengths.astype(np.int64), kind="stable")
+    start = 0
+    while start < len(order):
+        longest = max(1, int(lengths[order[start]]))
+        stop = start + max(1, tokens_per_batch // longest)
+        yield order[start:stop]
+        start = stop
+
+
+PART_ROWS = 2048  # rows that become durable together, the loss of a killed build; batches are sorted within a part
 TOKENS_PER_BATCH = 16384
 INT8_TOKENS = 2048
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
 class EmbedOptions:
-    """How a corpus is embedded.
+    """Options of embedding a corpus."""
 
-    Args:
-        workers: processes; 1: this one.
-        devices: of the processes, in turn, such as ("cuda:0", "cuda:1"); empty: where the embedder lives. With several devices there
-            is at least one process for each.
-        threads: CPU threads of each process; 0: a fair share of the cores, or as this process has it if it works alone.
-        bf16: multiply in bfloat16 where the device gains by it.
-        int8: embed by ONNX Runtime in 8-bit integers, on CPUs only (``models/onnx.py``).
-    """
-
-    workers: int = 1
-    devices: tuple[str, ...] = ()
-    threads: int = 0
-    bf16: bool = False
-    int8: bool = False
+    workers: int = 1  # processes; 1: this one
+    devices: tuple[str, ...] = ()  # of the processes, in turn, each used at least once; empty: the embedder's own
+    threads: int = 0  # CPU threads per process; 0: a fair share of the cores, or unchanged if it works alone
+    bf16: bool = False  # multiply in bfloat16 if the device gains by it
+    int8: bool = False  # embed by ONNX Runtime in 8-bit integers, on CPUs only (``models/onnx.py``)
 
     @property
     def processes(self) -> int:
         return max(self.workers, len(self.devices))
 
     def lasting(self, embedder: Embedder) -> "EmbedOptions":
-        """The same for an index that outlives its training: in float32, but for vectors of length 1, of which bfloat16 takes nothing that
-        a search or a softmax would notice (cosines of .9999 with float32's)."""
+        """Options for an index that outlives its training: float32, but for vectors of length 1.
+
+        Their bfloat16 errors (cosines of .9999 with float32's) change neither search nor softmax noticeably.
+        """
         return replace(self, bf16=self.bf16 and embedder.unit)
 
 
-ALONE = EmbedOptions()
-"""This process alone, where the embedder lives, in float32."""
+IN_PROCESS = EmbedOptions()  # this process, the embedder's device, float32
 
 
 @torch.inference_mode()
 def embed_corpus(
-    embedder: Embedder, inputs: BlockInputs, rows: np.ndarray, progress: Progress | None = None, *, bf16: bool = False
+    embedder: Embedder, inputs: BlockInputs, rows: np.ndarray, progress: Advance | None = None, *, bf16: bool = False
 ) -> np.ndarray:
-    """Embeddings of rows by the document side, without gradient. float32 [n, d].
-
-    Args:
-        bf16: multiply in bfloat16 where the embedder's device does so in hardware; vectors are float32 in any case.
-    """
+    """Embed rows by the document side, without gradient. float32 [n, d], also with products in bfloat16."""
     embedder.eval()
     with multiplying(next(embedder.parameters()).device.type, bf16=bf16):
         return embed_rows(embedder, inputs, rows, progress, TOKENS_PER_BATCH)
 
 
 def embed_rows(
-    embed: Callable[[list[Sequence]], torch.Tensor], inputs: BlockInputs, rows: np.ndarray, progress: Progress | None, tokens: int
+    embed: Callable[[list[Sequence]], torch.Tensor], inputs: BlockInputs, rows: np.ndarray, progress: Advance | None, tokens: int
 ) -> np.ndarray:
-    """Embeddings of rows by whatever embeds them, so many tokens at a time. float32 [n, d]."""
+    """Embed rows by any embedder, ``tokens`` at a time. float32 [n, d]."""
 
     def of(batch: list[int]) -> torch.Tensor:
         return embed(inputs.blocks([int(rows[i]) for i in batch])).float().cpu()
@@ -92,7 +135,7 @@ def embed_rows(
 
 @contextmanager
 def _int8(embedder: Embedder, options: EmbedOptions) -> Iterator[str]:
-    """The file of an embedder's 8-bit form, there for as long as it is needed; "" where none is wanted."""
+    """Temporary file of the embedder's 8-bit form; "" if none is wanted."""
     if not options.int8:
         yield ""
         return
@@ -102,23 +145,17 @@ def _int8(embedder: Embedder, options: EmbedOptions) -> Iterator[str]:
         yield str(path)
 
 
-Parts = Callable[[int], Iterator[np.ndarray]]
-PartsOf = Callable[[Embedder, Path, BlockInputs, np.ndarray, EmbedOptions, Progress | None], Parts]
-"""Signature of ``embed_parts``, and of whatever else embeds a corpus, such as a pool of machines."""
+PartsOf = Callable[[Embedder, Path, BlockInputs, np.ndarray, EmbedOptions, Advance | None], Parts]
+"""Signature of ``embed_parts``, and of other embedders of a corpus, such as a pool of machines."""
 
 
 def embed_parts(
-    embedder: Embedder, params: Path, inputs: BlockInputs, rows: np.ndarray, options: EmbedOptions, progress: Progress | None
+    embedder: Embedder, params: Path, inputs: BlockInputs, rows: np.ndarray, options: EmbedOptions, progress: Advance | None
 ) -> Parts:
-    """What ``publish_snapshot`` takes: from a number of finished rows on, the embeddings of the next ``PART_ROWS`` rows, float32 [r, d].
+    """Argument of ``publish_snapshot``: from a number of finished rows on, the embeddings of the next ``PART_ROWS`` rows, float32 [r, d].
 
-    Args:
-        embedder: the document embedder, for what is done in this process.
-        params: the same one as published, for other processes.
-        inputs: the corpus.
-        rows: int64 [n], the rows to embed.
-        options: where and by how many.
-        progress: called with (rows done, n).
+    ``embedder`` embeds rows int64 [n] in this process, and the same one as published in ``params`` in others; ``progress`` gets (rows done,
+    n).
     """
 
     def parts(start: int) -> Iterator[np.ndarray]:
@@ -147,7 +184,7 @@ def embed_parts(
 def _worker(
     params: str, corpus: str, query_length: int, options: EmbedOptions, int8: str
 ) -> Callable[[tuple[int, np.ndarray]], np.ndarray]:
-    """In another process: what embeds one part."""
+    """Embedder of one part, built in another process."""
     number = int(current_process().name.rpartition("-")[2])  # "SpawnProcess-3": processes of a pool are numbered one after another
     threads = options.threads or max(1, usable_cores() // options.processes)
     if int8:
@@ -159,13 +196,7 @@ def _worker(
 
 
 def part_embedder(params: str, corpus: str, query_length: int, threads: int, device: str, bf16: bool) -> Callable[[np.ndarray], np.ndarray]:
-    """What embeds parts in a process of its own, from plain values: block ids int64 [r] -> float32 [r, d].
-
-    Block ids name the rows, whatever version of the corpus is in force by now. The process computes with ``threads`` from here on.
-
-    Raises:
-        RealmError: the parameters or the corpus cannot be opened here.
-    """
+    """Embedder of parts in a process of its own, of ``threads``: block ids int64 [r] -> float32 [r, d]. Raises RealmError."""
     torch.set_num_threads(threads)
     embedder = RealmModel.from_pretrained(Path(params)).documents.to(torch.device(device)).eval().requires_grad_(False)
     inputs = open_inputs(Path(corpus), query_length)
@@ -177,11 +208,7 @@ def part_embedder(params: str, corpus: str, query_length: int, threads: int, dev
 
 
 def rows_still_there(inputs: BlockInputs, block_ids: np.ndarray) -> np.ndarray:
-    """The rows of blocks.
-
-    Raises:
-        SnapshotError: the corpus was compacted, and they are gone.
-    """
+    """Rows of blocks. Raises SnapshotError: the corpus was compacted, and they are gone."""
     try:
         return inputs.store.rows_of(block_ids)
     except KeyError as error:

@@ -1,4 +1,4 @@
-"""A generation: the index, and the embedder that made it, opened together; and all of a run's generations read through and checked."""
+"""A generation: the index with its embedder; and the verification of all of a run's generations."""
 
 import logging
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from realm.search.blocks import BlockInputs
 from realm.search.index.choice import LiveIndex
 from realm.search.index.mips import MipsIndex
 from realm.search.publishing.parameters import parameters_path, read_facts
-from realm.search.publishing.snapshot import REBUILD, Snapshot, read_generation
+from realm.search.publishing.snapshot import REBUILD_CURE, Snapshot, read_generation
 from realm.search.sparse import verify_sparse
 from realm.storage.generations import generation_path, published_generations, quarantine
 from realm.storage.paths import RunPaths
@@ -28,9 +28,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Generation:
-    """An opened generation: the published document embedder, in evaluation mode and frozen, and the index it made.
+    """An opened generation: the published document embedder, in evaluation mode and frozen, and its index.
 
-    ``query_embedder`` is there when queries have an embedder of their own; ``make_index`` is called when ``index`` is asked for first.
+    ``query_embedder`` exists if queries have an embedder of their own; ``make_index`` is called when ``index`` is first used.
     """
 
     snapshot: Snapshot
@@ -53,8 +53,12 @@ class Generation:
 
     @property
     def step(self) -> int:
-        """Optimiser steps behind the parameters that made it."""
+        """Optimiser steps behind its parameters."""
         return self.snapshot.manifest.step
+
+
+def _owner(store: BlockStore) -> dict[str, str]:
+    return {"corpus_id": store.manifest.corpus_id, "tokenizer_sha256": store.manifest.tokenizer_sha256}
 
 
 def open_generation(
@@ -67,29 +71,21 @@ def open_generation(
     model: RealmModel | None = None,
     verify: bool = True,
 ) -> Generation:
-    """Open a published generation (the newest valid one by default) with the embedder that made it.
+    """Open a published generation with its embedder.
 
-    A damaged index, or one whose parameters are damaged or gone, is moved aside, and the next older one is used unless ``number`` is given.
+    A damaged index, or one with damaged or missing parameters, is moved aside, and the next older one is used unless ``number`` is given.
 
     Args:
         number: of the generation; None: the newest valid one.
         document_embedder_sha256: of the embedder that it must belong to.
-        device: where the embedder and the index live.
+        device: of the embedder and the index.
         model: the embedders, in evaluation mode and frozen; None: they are read from the published parameters.
-        verify: read every file of the index and compare its checksum; False for who has just written them.
+        verify: compare the checksum of every file; False right after writing them.
 
-    Raises:
-        SnapshotError: none is there, it belongs to another corpus, tokenizer or embedder, or the parameters of the only one are damaged.
+    Raises SnapshotError: none is there, it belongs to another corpus, tokenizer or embedder, or the parameters of the only one are damaged.
     """
     store = inputs.store
-    snapshot = Snapshot.open(
-        paths.index,
-        number,
-        corpus_id=store.manifest.corpus_id,
-        tokenizer_sha256=store.manifest.tokenizer_sha256,
-        document_embedder_sha256=document_embedder_sha256,
-        verify=verify,
-    )
+    snapshot = Snapshot.open(paths.index, number, **_owner(store), document_embedder_sha256=document_embedder_sha256, verify=verify)
     opened = snapshot.manifest.generation
     try:
         published = load_parameters(paths, snapshot) if model is None else model
@@ -108,21 +104,14 @@ def open_generation(
 
 
 def extended(generation: Generation, paths: RunPaths, inputs: BlockInputs) -> Generation:
-    """The same generation as its manifest is now; what was opened and verified before is not read again.
-
-    Raises:
-        SnapshotError: it is gone or damaged.
-    """
-    owner = {"corpus_id": inputs.store.manifest.corpus_id, "tokenizer_sha256": inputs.store.manifest.tokenizer_sha256}
+    """Reopen the generation under its current manifest, without verifying it again. Raises SnapshotError: it is gone or damaged."""
     sha256 = generation.snapshot.manifest.document_embedder_sha256
-    snapshot = Snapshot.open(paths.index, generation.number, **owner, document_embedder_sha256=sha256, verify=False)
+    snapshot = Snapshot.open(paths.index, generation.number, **_owner(inputs.store), document_embedder_sha256=sha256, verify=False)
     device = next(generation.embedder.parameters()).device
     return replace(generation, snapshot=snapshot, make_index=_index_maker(paths, inputs.store, device))
 
 
 def _index_maker(paths: RunPaths, store: BlockStore, device: torch.device) -> Callable[[Snapshot], MipsIndex]:
-    """Makes the index of a generation."""
-
     def make(snapshot: Snapshot) -> MipsIndex:
         vectors = snapshot.vectors if device.type == "cpu" else torch.from_numpy(np.asarray(snapshot.vectors)).to(device)
         kind = run_index_kind(paths.config)
@@ -132,16 +121,12 @@ def _index_maker(paths: RunPaths, store: BlockStore, device: torch.device) -> Ca
 
 
 def load_parameters(paths: RunPaths, snapshot: Snapshot) -> RealmModel:
-    """The parameters that made a snapshot.
-
-    Raises:
-        SnapshotError: they are others, damaged, or gone.
-    """
+    """The parameters that made a snapshot. Raises SnapshotError: they are others, damaged, or gone."""
     directory = parameters_path(paths, snapshot.manifest.params_generation)
     try:
         published = RealmModel.from_pretrained(directory)
     except RunError as error:  # the index is of no use then, and both are made again together
-        raise SnapshotError(error.problem, path=error.path, cure=REBUILD) from error.__cause__ or error
+        raise SnapshotError(error.problem, path=error.path, cure=REBUILD_CURE) from error.__cause__ or error
     facts = read_facts(directory) if is_sealed(directory) else None  # then the weights are those that it speaks of
     documents = state_sha256(published.documents) if facts is None else facts.documents
     if documents != snapshot.manifest.document_embedder_sha256:
@@ -150,17 +135,11 @@ def load_parameters(paths: RunPaths, snapshot: Snapshot) -> RealmModel:
 
 
 def read_through(paths: RunPaths, inputs: BlockInputs, number: int) -> tuple[int | None, list[RealmError]]:
-    """Read every byte of a generation, of its parameters and of its sparse index.
-
-    Returns:
-        Its blocks, None if their number is not known, and what is wrong with it.
-    """
-    manifest = inputs.store.manifest
-    owner = {"corpus_id": manifest.corpus_id, "tokenizer_sha256": manifest.tokenizer_sha256}
+    """Read every byte of a generation, its parameters and its sparse index: its blocks, None if unknown, and the errors found."""
     blocks: int | None = None
     found: list[RealmError] = []
     try:
-        snapshot = read_generation(generation_path(paths.index, number), number, dict(owner), verify=True)
+        snapshot = read_generation(generation_path(paths.index, number), number, dict(_owner(inputs.store)), verify=True)
         blocks = len(snapshot.block_ids)
         if not paths.wrapped.exists():
             load_parameters(paths, snapshot)

@@ -1,86 +1,113 @@
-"""Published parameters: ``params/NNNNNN/``, what made generation NNNNNN of the index, or what a trainer asks a refresher to make it of.
+"""Published parameters ``params/NNNNNN/``, requests for an index of them, and the locks of publisher and requests.
 
-Parameters and index share one counter: parameters with a number above ``index/CURRENT`` are a request, and only the newest counts.
+Parameters and index share one counter: parameters above ``index/CURRENT`` are a request, and only the newest counts.
 """
 
 import contextlib
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from realm.errors import SnapshotError
 from realm.models.model import RealmModel, state_sha256
-from realm.search.publishing.locks import deciding
+from realm.search.publishing.snapshot import MANIFEST, read_manifest
+from realm.search.publishing.writing import PROGRESS_FILE
+from realm.storage import generations
 from realm.storage.decoding import json_value
 from realm.storage.disk import is_transient, writing
-from realm.storage.files import publish_directory, reached, remove_staging, write_atomic, write_json
-from realm.storage.generations import (
-    building_numbers,
-    generation_numbers,
-    next_generation,
-    prune,
-    published_generations,
-    read_current,
-    remove,
-    remove_dead_builds,
-    remove_doomed,
-)
+from realm.storage.files import STAGING_SUFFIX, make_directory, publish_directory, reached, remove_staging, write_atomic, write_json
+from realm.storage.locks import LOCK_FILE, held
 from realm.storage.paths import RunPaths
 from realm.storage.sealed import seal
 
+REQUESTS_LOCK = "LOCK.requests"
+
+
+@contextmanager
+def publishing(index: Path) -> Iterator[None]:
+    """Be the one process that publishes generations in a run's ``index/``.
+
+    Raises SnapshotError: another process does, and did not end while we waited; or the directory may not be written to.
+    """
+    cure = "Wait for it, or stop it; only one process at a time can build the index of a run"
+    with _holding(index, LOCK_FILE, "builds this index", cure):
+        sweep(index)
+        yield
+
+
+@contextmanager
+def deciding(index: Path) -> Iterator[None]:
+    """Hold the requests of a run while one is answered or some are taken back: each is one or the other.
+
+    A refresher is the publisher for its whole life, so a trainer that takes requests back cannot wait for that. Raises SnapshotError as
+    ``publishing``.
+    """
+    with _holding(index, REQUESTS_LOCK, "is handling the requests for this index", "Try again; if it hangs, stop that process"):
+        yield
+
+
+@contextmanager
+def _holding(index: Path, name: str, does: str, cure: str) -> Iterator[None]:
+    with ExitStack() as stack:
+        try:
+            make_directory(index)
+            stack.enter_context(held(index, lambda named: SnapshotError(f"another process{named} {does}", path=index, cure=cure), name))
+        except OSError as error:
+            raise SnapshotError(f"could not be written: {error.strerror}", path=index, cure="Make the directory writable") from error
+        yield
+
+
+def sweep(directory: Path) -> None:
+    """Delete half-written files, and shards that no manifest lists, of a run's ``index/``. The caller holds the index."""
+    remove_staging(directory)
+    for number in generations.generation_numbers(directory):
+        path = generations.generation_path(directory, number)
+        try:
+            manifest = read_manifest(path, number)
+        except SnapshotError:  # whoever opens it says so and puts it aside
+            continue
+        named = {name for shard in manifest.shards for name in shard.files} | {MANIFEST}
+        ours = (file for file in path.iterdir() if file.name == PROGRESS_FILE or file.suffix in (".npy", STAGING_SUFFIX))
+        generations.delete_unnamed(ours, {path / name for name in named})
+
+
 KEEP_GENERATIONS = 3
-FACTS = "parameters.json"
-NEXT = "NEXT"
-"""Least number that may be given next: those below were requested and withdrawn, and a refresher may still be building one of them."""
+FACTS_FILE = "parameters.json"
+NEXT_NUMBER_FILE = "NEXT"  # least number to give next: a refresher may still be building a withdrawn request below it
 
 
 @dataclass(frozen=True)
 class ParameterFacts:
-    """What ``parameters.json`` says.
+    """Contents of ``parameters.json``."""
 
-    Attributes:
-        step: optimiser steps behind these parameters.
-        documents: identity of the document embedder (``state_sha256``).
-        queries: of the query embedder, where that is another; else empty.
-        protect: generations that the trainer and its kept checkpoints need: the refresher deletes other old ones.
-        exact: this index outlives pre-training: embed as ``EmbedOptions.lasting`` says.
-    """
-
-    step: int
-    documents: str
-    queries: str = ""
-    protect: tuple[int, ...] = ()
-    exact: bool = False
+    step: int  # optimiser steps behind these parameters
+    documents: str  # identity of the document embedder (``state_sha256``)
+    queries: str = ""  # of a separate query embedder; else empty
+    protect: tuple[int, ...] = ()  # generations needed by the trainer and its kept checkpoints
+    exact: bool = False  # the index outlives pre-training: embed with ``EmbedOptions.lasting``
 
     @classmethod
     def of(cls, model: RealmModel, step: int, protect: frozenset[int] = frozenset(), exact: bool = False) -> "ParameterFacts":
-        """Of the embedders of a model, which are read through once."""
+        """Facts of a model's embedders, which are hashed once."""
         queries = state_sha256(model.embedder) if model.has("document_embedder") and model.has("embedder") else ""
         return cls(step, state_sha256(model.documents), queries, tuple(sorted(protect)), exact)
 
     def same_networks(self, other: "ParameterFacts") -> bool:
-        """Whether both are of the very same parameters."""
+        """True if both have the very same parameters."""
         return (self.documents, self.queries) == (other.documents, other.queries)
 
 
 def parameters_path(paths: RunPaths, number: int) -> Path:
-    """Where the parameters of a generation lie."""
+    """Directory of a generation's parameters."""
     return paths.params / f"{number:06d}"
 
 
 def publish_parameters(
     model: RealmModel, directory: Path, *, step: int = 0, protect: frozenset[int] = frozenset(), exact: bool = False
 ) -> ParameterFacts:
-    """Write the document embedder of ``model``, and the query embedder where it is another, as one new parameter generation.
-
-    Args:
-        step, protect, exact: see ``ParameterFacts``.
-
-    Raises:
-        SnapshotError: the disk refuses.
-    """
+    """Write the embedders of ``model`` as one new parameter generation (see ``ParameterFacts``). Raises SnapshotError: a full disk."""
     facts = ParameterFacts.of(model, step, protect, exact)
     _write(model, directory, facts)
     return facts
@@ -93,14 +120,14 @@ def _write(model: RealmModel, directory: Path, facts: ParameterFacts) -> None:
         reached("parameters: replaced", directory)
         with publish_directory(directory) as staging:
             model.with_parts(encoder=None, reader=None).save_pretrained(staging, card=None)
-            write_json(staging / FACTS, asdict(facts))
+            write_json(staging / FACTS_FILE, asdict(facts))
             seal(staging)
 
 
 def read_facts(directory: Path) -> ParameterFacts | None:
-    """What ``publish_parameters`` said; None if there is no such file, or half of one. Raises OSError: descriptors or memory ran out."""
+    """Read ``parameters.json``; None without a whole one. Raises OSError: descriptors or memory ran out."""
     try:
-        values = json_value((directory / FACTS).read_text("utf-8"))
+        values = json_value((directory / FACTS_FILE).read_text("utf-8"))
         known = {key: value for key, value in values.items() if key in ParameterFacts.__dataclass_fields__}
         return ParameterFacts(**{**known, "protect": tuple(known["protect"])})
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
@@ -110,18 +137,18 @@ def read_facts(directory: Path) -> ParameterFacts | None:
 
 
 def next_number(paths: RunPaths) -> int:
-    """A number that neither parameters nor an index ever had in this run, one that is being built or was taken back included."""
-    used = [*generation_numbers(paths.params), *building_numbers(paths.index)]
+    """A number that neither parameters nor an index ever had in this run, including unfinished and withdrawn ones."""
+    used = [*generations.generation_numbers(paths.params), *generations.building_numbers(paths.index)]
     noted = 1
     with contextlib.suppress(FileNotFoundError, ValueError):
-        noted = int((paths.params / NEXT).read_text("ascii"))
-    return max(next_generation(paths.index), 1 + max(used, default=0), noted)
+        noted = int((paths.params / NEXT_NUMBER_FILE).read_text("ascii"))
+    return max(generations.next_generation(paths.index), 1 + max(used, default=0), noted)
 
 
 def requested(paths: RunPaths) -> int | None:
-    """The newest parameters that have no index yet; None if there are none newer than CURRENT."""
-    newest = max(generation_numbers(paths.params), default=0)
-    return newest if newest > (read_current(paths.index) or 0) else None
+    """The newest parameters without an index; None if there are none newer than CURRENT."""
+    newest = max(generations.generation_numbers(paths.params), default=0)
+    return newest if newest > (generations.read_current(paths.index) or 0) else None
 
 
 def request_index(
@@ -134,16 +161,12 @@ def request_index(
     spare: int | None = None,
     instead: bool = False,
 ) -> int:
-    """Publish parameters as a request for an index of them; older requests without an answer are withdrawn: skip, do not queue.
+    """Publish parameters as a request for an index of them, withdraw older unanswered ones, and return its number.
 
     Args:
         step, protect, exact: see ``ParameterFacts``.
         spare: a request that is being answered right now.
-        instead: the caller answers it himself and holds the index: what killed calls left is taken over if the parameters are the very
-            same, and otherwise removed.
-
-    Returns:
-        Its number.
+        instead: the caller holds the index and answers it: leftovers of killed calls are continued if the parameters are the very same.
     """
     facts, unanswered = ParameterFacts.of(model, step, protect, exact), requested(paths)
     if instead and unanswered is not None:
@@ -152,12 +175,12 @@ def request_index(
             return unanswered
     if instead:
         withdraw_requests(paths, above=0)
-        remove_dead_builds(paths.index)
+        generations.remove_dead_builds(paths.index)
     number = next_number(paths)
     _write(model, parameters_path(paths, number), facts)
     with deciding(paths.index):
-        current = read_current(paths.index) or 0
-        for old in generation_numbers(paths.params):
+        current = generations.read_current(paths.index) or 0
+        for old in generations.generation_numbers(paths.params):
             if current < old < number and old != spare:
                 _remove(paths, old)
     return number
@@ -165,11 +188,7 @@ def request_index(
 
 @contextmanager
 def answering(paths: RunPaths, number: int) -> Iterator[None]:
-    """Around the moment in which the generation of a request becomes visible: its parameters are there, and stay until it is.
-
-    Raises:
-        SnapshotError: the request was taken back while it was answered.
-    """
+    """Hold a request, whose parameters stay, while its generation becomes visible. Raises SnapshotError: it was taken back."""
     with deciding(paths.index):
         directory = parameters_path(paths, number)
         if not directory.is_dir():
@@ -178,31 +197,27 @@ def answering(paths: RunPaths, number: int) -> Iterator[None]:
 
 
 def _remove(paths: RunPaths, number: int) -> None:
-    """Delete parameters so that a refresher finds all of them or none, and never a request of which half is gone."""
+    """Delete parameters so that a refresher finds all of them or none, and never half a request."""
     with contextlib.suppress(FileNotFoundError):  # another process was faster
-        remove(parameters_path(paths, number))
+        generations.remove(parameters_path(paths, number))
 
 
 def prune_run(paths: RunPaths, protect: frozenset[int]) -> None:
-    """Delete old generations and parameters: what stays are the newest three, what ``protect`` names, and requests not yet answered.
-
-    Args:
-        protect: generations that kept checkpoints still need, and one that is being built.
-    """
-    prune(paths.index, KEEP_GENERATIONS, set(protect))
-    kept = {*published_generations(paths.index), *protect}
-    newest = max(generation_numbers(paths.params), default=0)
-    for number in generation_numbers(paths.params):
+    """Delete old generations and parameters except the newest three, those in ``protect`` (needed by checkpoints), and open requests."""
+    generations.prune(paths.index, KEEP_GENERATIONS, set(protect))
+    kept = {*generations.published_generations(paths.index), *protect}
+    newest = max(generations.generation_numbers(paths.params), default=0)
+    for number in generations.generation_numbers(paths.params):
         if number not in kept and number < newest:
             _remove(paths, number)
-    remove_doomed(paths.params)
+    generations.remove_doomed(paths.params)
 
 
 def withdraw_requests(paths: RunPaths, above: int) -> None:
-    """Take back unanswered requests above a number: their trainer was killed, and what it had learnt since is forgotten."""
+    """Withdraw unanswered requests above a number, after their trainer was killed."""
     with deciding(paths.index):
-        current = read_current(paths.index) or 0
-        for number in generation_numbers(paths.params):
+        current = generations.read_current(paths.index) or 0
+        for number in generations.generation_numbers(paths.params):
             if number > max(above, current):
                 _remove(paths, number)
     if paths.params.is_dir():
@@ -210,11 +225,12 @@ def withdraw_requests(paths: RunPaths, above: int) -> None:
 
 
 def forget_requests(paths: RunPaths, above: int) -> range:
-    """``withdraw_requests`` of a trainer that starts again. Returns the numbers above ``above`` that were ever given: none is given again,
-    so what a refresher still publishes under one cannot be taken for an answer to a later request.
+    """``withdraw_requests`` of a restarted trainer. Returns the numbers above ``above`` that were ever given.
+
+    None of them is given again, so that a refresher's late index cannot be taken for an answer to a later request.
     """
     forgotten = range(above + 1, next_number(paths))
     if forgotten:
-        write_atomic(paths.params / NEXT, f"{forgotten.stop}\n")
+        write_atomic(paths.params / NEXT_NUMBER_FILE, f"{forgotten.stop}\n")
     withdraw_requests(paths, above)
     return forgotten

@@ -1,8 +1,6 @@
-"""Parameters are answered by an index of them: by the trainer itself (``refresh_index``), or by a refresher in a process or on a machine of
-its own, which waits for them (``Refresher``). Either embeds the corpus and publishes the generation (``build_generation``). Documents added
-since are embedded by the generation's own embedder and appended to it as a delta (``add_difference``).
+"""Indexes of published parameters: by the trainer itself (``refresh_index``), or by a ``Refresher`` on a process or machine of its own.
 
-``index/refresher.json`` says of a refresher who it is, what it builds, and a number that grows as long as it gets on.
+Documents added since are embedded by the generation's own embedder and appended as a delta (``add_difference``).
 """
 
 import copy
@@ -20,25 +18,34 @@ from realm.documents.store.blocks import BlockStore
 from realm.errors import RealmError
 from realm.models.embedder import Embedder
 from realm.models.model import RealmModel
+from realm.progress import Advance
 from realm.search.blocks import BlockInputs
-from realm.search.publishing.embedding import ALONE, EmbedOptions, PartsOf, Progress, embed_parts
+from realm.search.publishing.embedding import IN_PROCESS, EmbedOptions, PartsOf, embed_parts
 from realm.search.publishing.generation import Generation, extended, open_generation
-from realm.search.publishing.locks import publishing
-from realm.search.publishing.manifest import SnapshotFacts
-from realm.search.publishing.parameters import ParameterFacts, answering, parameters_path, prune_run, read_facts, request_index, requested
+from realm.search.publishing.parameters import (
+    ParameterFacts,
+    answering,
+    parameters_path,
+    prune_run,
+    publishing,
+    read_facts,
+    request_index,
+    requested,
+)
+from realm.search.publishing.snapshot import SnapshotFacts
 from realm.search.publishing.writing import append_delta, merge_shards, publish_snapshot
 from realm.storage.decoding import json_value
 from realm.storage.files import write_json
 from realm.storage.paths import RunPaths
 from realm.timing import charged
 
-STATUS = "refresher.json"
+STATUS_FILE = "refresher.json"
 POLL_SECONDS = 0.2
 BEAT_SECONDS = 0.5
 
 
 def snapshot_facts(store: BlockStore, rows: np.ndarray, embedder_sha256: str, *, params_generation: int, step: int) -> SnapshotFacts:
-    """The facts of an index of ``rows`` of a corpus under a document embedder of this identity."""
+    """Facts of an index of ``rows`` of a corpus under a document embedder of this identity."""
     return SnapshotFacts(
         params_generation=params_generation,
         step=step,
@@ -52,7 +59,7 @@ def snapshot_facts(store: BlockStore, rows: np.ndarray, embedder_sha256: str, *,
 
 
 def segments_of(store: BlockStore, rows: np.ndarray) -> tuple[tuple[str, int], ...]:
-    """(segment, how many of ``rows``) in row order; ``rows`` ascend."""
+    """(segment, number of ``rows``) in row order; ``rows`` ascend."""
     ends = np.cumsum([segment.rows for segment in store.segments])
     counts = np.diff(np.searchsorted(rows, ends), prepend=0)
     return tuple((s.info.name, int(n)) for s, n in zip(store.segments, counts, strict=True) if n)
@@ -65,19 +72,13 @@ def build_generation(
     embedder: Embedder,
     published: ParameterFacts,
     options: EmbedOptions,
-    progress: Progress | None = None,
+    progress: Advance | None = None,
     parts_of: PartsOf = embed_parts,
 ) -> None:
-    """Embed every live block under published parameters and publish the index of the same number. A call after a killed one continues it.
+    """Embed every live block under published parameters and publish the index of the same number, continuing a killed call.
 
-    Args:
-        number: of the parameters; ``embedder`` is their document side, on the device where it is to be used.
-        published: what is said of them.
-        options: by how many processes, where, how precisely.
-        parts_of: who embeds.
-
-    Raises:
-        SnapshotError: the disk refuses, a vector is not finite, the corpus was compacted meanwhile, or the request was taken back.
+    ``embedder`` is their document side on its device, ``published`` their facts; ``parts_of`` embeds the parts. Raises SnapshotError: the
+    disk refuses, a vector is not finite, the corpus was compacted meanwhile, or the request was taken back.
     """
     store = inputs.store
     rows = np.flatnonzero(store.live)
@@ -95,15 +96,12 @@ def refresh_index(
     *,
     step: int,
     protect: frozenset[int] = frozenset(),
-    options: EmbedOptions = ALONE,
-    progress: Progress | None = None,
+    options: EmbedOptions = IN_PROCESS,
+    progress: Advance | None = None,
 ) -> Generation:
-    """Publish the parameters of the document side, the embeddings of every live block under them, and open the result: all in here.
+    """Publish the parameters of the document side and the embeddings of every live block under them, and open the result.
 
-    Args:
-        step: optimiser step of the parameters, for the staleness metric.
-        protect: generations that kept checkpoints still need.
-        options: how to embed.
+    ``step`` is that of the parameters, for the staleness metric; ``protect`` lists generations needed by kept checkpoints.
     """
     frozen = copy.deepcopy(model.with_parts(encoder=None, reader=None)).eval().requires_grad_(False)
     with publishing(paths.index):
@@ -115,25 +113,19 @@ def refresh_index(
 
 
 def missing_rows(generation: Generation, inputs: BlockInputs) -> np.ndarray:
-    """Live rows of the corpus that the generation does not hold yet: documents added or changed since. int64 [n]."""
+    """Live rows of the corpus that are not in the generation: documents added or changed since. int64 [n]."""
     store = inputs.store
     held_already = np.isin(np.asarray(store.block_ids), generation.snapshot.block_ids)
     return np.flatnonzero(store.live & ~held_already)
 
 
 def add_difference(
-    generation: Generation, paths: RunPaths, inputs: BlockInputs, progress: Progress | None = None, *, options: EmbedOptions = ALONE
+    generation: Generation, paths: RunPaths, inputs: BlockInputs, progress: Advance | None = None, *, options: EmbedOptions = IN_PROCESS
 ) -> tuple[Generation, int]:
-    """Embed blocks added since a generation with its own embedder, as a delta of the same generation.
+    """Embed blocks added since a generation with its own embedder, as a delta of it, continuing a killed call.
 
-    A changed document is removed blocks, which every search hides, and added ones. Parts go to disk as they are done, and a killed call
-    is continued.
-
-    Args:
-        options: by how many processes, where, how precisely.
-
-    Returns:
-        The generation with them, and how many blocks were embedded.
+    A changed document is removed blocks, which every search hides, and added ones. Returns the extended generation, and the number of
+    embedded blocks.
     """
     if not len(missing_rows(generation, inputs)):
         return generation, 0
@@ -152,61 +144,40 @@ def add_difference(
 
 @dataclass(frozen=True)
 class Status:
-    """What a refresher says of itself.
-
-    Attributes:
-        pid, host: who it is.
-        beat: grows while it gets on.
-        generation: what it builds; None while it waits.
-        done, total: blocks of that generation.
-        blocks_per_second: since it began.
-        seconds_left: at that speed.
-    """
+    """State of a refresher."""
 
     pid: int
     host: str
-    beat: int
-    generation: int | None
-    done: int
+    beat: int  # grows while it makes progress
+    generation: int | None  # under construction; None while it waits
+    done: int  # blocks of that generation
     total: int
-    blocks_per_second: float
-    seconds_left: float | None
+    blocks_per_second: float  # since it began
+    seconds_left: float | None  # at that speed
 
 
 def read_status(index: Path) -> Status | None:
-    """What the refresher of a run said last; None if there never was one."""
+    """Last state written by the refresher of a run; None if there never was one."""
     try:
-        return Status(**json_value((index / STATUS).read_text("utf-8")))
+        return Status(**json_value((index / STATUS_FILE).read_text("utf-8")))
     except (OSError, ValueError, TypeError):
         return None
 
 
 @dataclass
 class Refresher:
-    """Answers requests for an index, newest first; a request overtaken by a newer one is never built.
-
-    Args:
-        paths: the run.
-        inputs: its corpus as it is now.
-        options: how to embed.
-        progress: called with (blocks done, blocks), besides the status file.
-        parts_of: who embeds.
-    """
+    """Answers requests for an index, newest first, and reports (blocks done, blocks); an overtaken request is never built."""
 
     paths: RunPaths
     inputs: BlockInputs
     options: EmbedOptions
-    progress: Progress | None = None
+    progress: Advance | None = None
     parts_of: PartsOf = embed_parts
     _beat: int = field(default=0, init=False)
     _told: float = field(default=0.0, init=False)
 
     def serve(self, ended: Callable[[], bool], sleep: Callable[[float], None] = time.sleep) -> None:
-        """Tick until ``ended`` is true.
-
-        Raises:
-            SnapshotError: another process builds this index, or the disk refuses.
-        """
+        """Tick until ``ended`` is true. Raises SnapshotError: another process builds this index, or the disk refuses."""
         with publishing(self.paths.index):
             while not ended():
                 if self.tick() is None:
@@ -214,10 +185,7 @@ class Refresher:
                     sleep(POLL_SECONDS)
 
     def tick(self) -> int | None:
-        """Build the newest generation that was asked for. Returns its number, None if nothing is asked for.
-
-        The caller holds the index (``publishing``).
-        """
+        """Build the newest requested generation and return its number; None without a request. The caller holds the index."""
         number = requested(self.paths)
         if number is None:
             return None
@@ -257,4 +225,4 @@ class Refresher:
         self._beat += 1
         left = round((total - done) / speed, 1) if speed else None
         status = Status(os.getpid(), socket.gethostname(), self._beat, generation, done, total, round(speed, 1), left)
-        write_json(self.paths.index / STATUS, asdict(status))
+        write_json(self.paths.index / STATUS_FILE, asdict(status))

@@ -1,9 +1,8 @@
 """Generations of the index on disk: build and publish one, add rows to it, merge its shards.
 
-While a generation is built, ``DIRECTORY/000007.building/`` holds ``vectors-00000.npy``, which grows part by part, and ``progress.json``,
-a durable note of how far it is. After a kill, the next call continues after the last part noted there, if the same rows are to be embedded
-by the same parameters (``key``); anything else is thrown away. Rows for a generation that is published are built in the same way, in
-``NNNNNN.delta.building``: a new shard, then a new revision of the manifest. Memory: one part.
+``000007.building/`` holds vectors that grow part by part, and ``progress.json``, a durable note of them. After a kill, the next call
+continues there if the same rows are to be embedded by the same parameters (``key``). A delta is built likewise in
+``NNNNNN.delta.building``. Memory: one part.
 """
 
 import hashlib
@@ -19,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from realm.errors import SnapshotError
-from realm.search.index.checks import check_block_ids
-from realm.search.publishing.manifest import (
+from realm.search.index.mips import check_block_ids
+from realm.search.publishing.snapshot import (
     DTYPES,
     STORED,
     Shard,
@@ -28,7 +27,8 @@ from realm.search.publishing.manifest import (
     SnapshotManifest,
     encode,
     fields_of,
-    next_number,
+    next_shard_number,
+    read_generation,
     read_manifest,
     read_shard,
     read_stored,
@@ -36,7 +36,6 @@ from realm.search.publishing.manifest import (
     stored_width,
     write_manifest,
 )
-from realm.search.publishing.snapshot import read_generation
 from realm.storage import generations
 from realm.storage.arrays import array_header, publish_array
 from realm.storage.decoding import json_value
@@ -45,21 +44,14 @@ from realm.storage.files import fsync_directory, make_directory, reached, rename
 from realm.storage.generations import BUILDING_SUFFIX, generation_path, remove_dead_builds
 from realm.storage.tails import trailing
 
-PROGRESS = "progress.json"
-HASHED_AT_ONCE = 1 << 24
-_NOTHING = nullcontext()
-Parts = Callable[[int], Iterable[np.ndarray]]
-"""From a number of rows that are there already to the parts [r,d] from there on."""
+PROGRESS_FILE = "progress.json"
+HASH_CHUNK_BYTES = 1 << 24
+_NO_CONTEXT = nullcontext()
+Parts = Callable[[int], Iterable[np.ndarray]]  # number of finished rows -> the parts [r,d] from there on
 
 
 class Building:
-    """The rows of a generation on their way to disk. Make it with ``take_up``.
-
-    Attributes:
-        root: the directory that becomes the generation.
-        rows: rows that are durable already.
-        dim: d; None if it is not known before the first part.
-    """
+    """Rows of a generation on their way to disk, of which ``rows`` are durable; ``dim`` is None until it is known. See ``take_up``."""
 
     def __init__(self, root: Path, key: dict[str, Any], count: int, dtype: str, shard: int = 0, dim: int | None = None):
         self.root = root
@@ -76,15 +68,10 @@ class Building:
 
     @classmethod
     def take_up(cls, root: Path, key: dict[str, Any], count: int, dtype: str, *, shard: int = 0, dim: int | None = None) -> "Building":
-        """The build that was begun here with the same key, or a new one.
+        """The build begun in ``root`` (``DIRECTORY/NUMBER.building``) with the same key, or a new one.
 
-        Args:
-            root: ``DIRECTORY/NUMBER.building``.
-            key: JSON: everything that the vectors depend on.
-            count: n, rows in the end.
-            dtype: on disk, one of ``manifest.DTYPES``.
-            shard: its number in the generation.
-            dim: d, if only one will do.
+        ``key`` is JSON, all that the vectors depend on; ``count`` n, rows in the end; ``dtype`` one of DTYPES; ``shard`` its number in the
+        generation; ``dim`` the required d, if any.
         """
         build = cls(root, key, count, dtype, shard, dim)
         if not build._resumed():
@@ -96,18 +83,14 @@ class Building:
 
     @property
     def seconds(self) -> float:
-        """Seconds of work, those of killed processes up to their last note included."""
+        """Seconds of work, including killed processes up to their last note."""
         return round(self._before + time.perf_counter() - self._started, 3)
 
     def append(self, vectors: np.ndarray) -> None:
-        """Add the next rows, durably.
+        """Add the next rows, floating point [r,d], durably.
 
-        Args:
-            vectors: floating point [r,d].
-
-        Raises:
-            SnapshotError: a component that is not finite.
-            ValueError: another dimension than before, or more rows than there are ids.
+        Raises SnapshotError: a component that is not finite. Raises ValueError: another dimension than before, or more rows than there are
+        ids.
         """
         if vectors.ndim != 2 or vectors.dtype.kind != "f" or self.dim not in (None, vectors.shape[1]):
             raise ValueError(f"vectors {vectors.dtype} {list(vectors.shape)} do not fit ids, dimension {self.dim}")
@@ -126,10 +109,10 @@ class Building:
         self._digest.update(data)
         self.rows += len(vectors)
         note = {"key": self._key, "rows": self.rows, "dim": self.dim, "sha256": self._digest.hexdigest(), "seconds": self.seconds}
-        write_json(self.root / PROGRESS, note)
+        write_json(self.root / PROGRESS_FILE, note)
 
     def finish(self, block_ids: np.ndarray) -> Shard:
-        """Write the ids beside the vectors; after that ``dim`` is known. Raises ValueError: rows are missing."""
+        """Write the ids of the vectors; ``dim`` is then known. Raises ValueError: rows are missing."""
         if self.dim is None or self.rows != self._count:
             raise ValueError(f"{self.rows} vectors for {self._count} ids")
         reached("build: whole", self.root)
@@ -138,18 +121,17 @@ class Building:
         return Shard(vectors, self._digest.hexdigest(), ids, publish_array(self.root / ids, block_ids), self.rows, first)
 
     def discard(self) -> None:
-        """Delete what is left: its shard has been moved to where it belongs."""
+        """Delete the rest, after the shard has been moved."""
         shutil.rmtree(self.root, ignore_errors=True)
 
     def _header(self) -> bytes:
-        """What ``np.save`` writes before the numbers of the whole array."""
         assert self.dim is not None
         return array_header(STORED[self._dtype], (self._count, stored_width(self.dim, self._dtype)))
 
     def _resumed(self) -> bool:
-        """Continue what is there. False if there is nothing, something else, or something damaged."""
+        """Continue an existing build. False if there is none, or another or damaged one."""
         try:
-            note = json_value((self.root / PROGRESS).read_text("utf-8"))
+            note = json_value((self.root / PROGRESS_FILE).read_text("utf-8"))
             if note["key"] != self._key:
                 return False
             if self.dim not in (None, note["dim"]):
@@ -158,7 +140,7 @@ class Building:
             length = len(self._header()) + self.rows * stored_width(self.dim, self._dtype) * STORED[self._dtype].itemsize
             with open(self._file, "r+b") as file:
                 left = length
-                while left and (block := file.read(min(left, HASHED_AT_ONCE))):
+                while left and (block := file.read(min(left, HASH_CHUNK_BYTES))):
                     self._digest.update(block)
                     left -= len(block)
                 file.truncate(length)  # what came after the last note is not known to be whole
@@ -170,14 +152,14 @@ class Building:
 
 
 def build_key(number: int, block_ids: np.ndarray, facts: SnapshotFacts) -> dict[str, Any]:
-    """What a half-built generation must have in common with what is asked for now; JSON and back must not change it."""
+    """Identity of a half-built generation; unchanged by JSON and back."""
     ids = hashlib.sha256(np.ascontiguousarray(block_ids).tobytes()).hexdigest()
     segments = [list(pair) for pair in facts.segments]
     return {**fields_of(facts), "segments": segments, "generation": number, "block_ids_sha256": ids}
 
 
 def parts_from(vectors: Parts | Iterable[np.ndarray], rows: int) -> Iterable[np.ndarray]:
-    """The parts from ``rows`` on, of an array, of an iterable that starts at 0, or of a function that is asked for them."""
+    """Parts from ``rows`` on, of an array, of an iterable that starts at 0, or of a function of the start."""
     if callable(vectors):
         return vectors(rows)
     return [vectors[rows:]] if isinstance(vectors, np.ndarray) else vectors
@@ -190,22 +172,19 @@ def publish_snapshot(
     facts: SnapshotFacts,
     *,
     generation: int | None = None,
-    visible: AbstractContextManager[None] = _NOTHING,
+    visible: AbstractContextManager[None] = _NO_CONTEXT,
 ) -> SnapshotManifest:
-    """Publish a new generation and point CURRENT at it. A killed call leaves everything published before as it was.
+    """Publish a new generation and point CURRENT at it. A killed call leaves everything published before unchanged.
 
     Args:
         directory: the run's ``index/``.
-        vectors: floating point [n,d]; or an iterable of parts [r,d], of which only one is in memory at a time; or a function that takes
-            the number of rows that are there already and gives the parts from there on. Only the last form can continue a killed call.
+        vectors: [n,d], an iterable of parts [r,d], or a function as for ``Parts``, which alone can continue a killed call.
         block_ids: int64 [n], strictly ascending.
-        facts: what made it, and of what.
         generation: its number; None: the next one. CURRENT never goes back.
-        visible: held around the moment in which it becomes visible.
+        visible: context around the moment in which it becomes visible.
 
-    Raises:
-        SnapshotError: the generation exists, ids are out of order, a vector is not finite, or the disk refuses.
-        ValueError: shapes that do not fit together, or an unknown dtype.
+    Raises SnapshotError: the generation exists, ids are out of order, a vector is not finite, or the disk refuses. Raises ValueError:
+    shapes that do not fit together, or an unknown dtype.
     """
     if facts.dtype not in DTYPES:
         raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, not {facts.dtype}")
@@ -238,12 +217,12 @@ def publish_snapshot(
             rename_durably(staging, final)
             reached("generation: published", final)
             generations.advance_current(directory, number)
-        (final / PROGRESS).unlink(missing_ok=True)
+        (final / PROGRESS_FILE).unlink(missing_ok=True)
     return manifest
 
 
 def _whole(path: Path, number: int, block_ids: np.ndarray, facts: SnapshotFacts) -> SnapshotManifest | None:
-    """The manifest of a generation that was built to the end for the same facts and ids; None if it is another, or damaged."""
+    """Manifest of a completely built generation with the same facts and ids; None if it is another, or damaged."""
     try:
         found = read_generation(path, number, {}, verify=True)
     except SnapshotError:
@@ -265,15 +244,13 @@ def append_delta(
     """Add rows to a generation: the shard first, then a new revision of the manifest. Readers see both or neither.
 
     Args:
-        vectors: of the generation's document embedder: [r,d], where r may be 0 when only versions change; or a function as for
-            ``publish_snapshot``, which is asked for the rows that a killed call had not written. Memory: one part.
+        vectors: of the generation's document embedder: [r,d], r 0 when only versions change, or a function as for ``Parts``.
         block_ids: int64 [r], ascending, above all ids already there.
-        tombstone_version: None: as before.
+        tombstone_version: None: unchanged.
         segments: (segment, rows) of the added rows.
 
-    Raises:
-        SnapshotError: the generation is missing or damaged, ids out of order, a vector that is not finite, or the disk refuses.
-        ValueError: vectors that do not fit.
+    Raises SnapshotError: the generation is missing or damaged, ids out of order, a vector that is not finite, or the disk refuses. Raises
+    ValueError: vectors that do not fit.
     """
     path = generation_path(directory, generation)
     manifest = read_manifest(path, generation)
@@ -298,14 +275,10 @@ def append_delta(
 
 
 def _built(path: Path, manifest: SnapshotManifest, facts: SnapshotFacts, vectors: Parts | np.ndarray, block_ids: np.ndarray) -> Shard:
-    """The next shard of a generation, whole and in its directory; no manifest names it yet.
-
-    Raises:
-        ValueError: vectors of another dimension, or not one for each id.
-    """
+    """The next shard of a generation, complete in its directory and in no manifest yet. Raises ValueError: vectors that do not fit."""
     root = path.with_name(f"{path.name}.delta{BUILDING_SUFFIX}")
     key = build_key(manifest.generation, block_ids, facts)
-    build = Building.take_up(root, key, len(block_ids), manifest.dtype, shard=next_number(manifest.shards), dim=manifest.dim)
+    build = Building.take_up(root, key, len(block_ids), manifest.dtype, shard=next_shard_number(manifest.shards), dim=manifest.dim)
     for part in parts_from(vectors, build.rows):
         build.append(part)
     shard = build.finish(block_ids)
@@ -319,17 +292,11 @@ def _built(path: Path, manifest: SnapshotManifest, facts: SnapshotFacts, vectors
 
 
 def merge_shards(directory: Path, generation: int) -> SnapshotManifest:
-    """Make one of the small shards at the end of a generation, by the rule for segments of a corpus; nothing where they are few.
+    """Merge the small shards at the end of a generation, by the rule for segments of a corpus.
 
-    A new revision names the new shard, and readers see that or the one before. Files of the old ones are deleted by the next who holds the
-    index (``refresh.locks.sweep``); readers that have opened them keep them, and readers that were about to open them read the manifest
-    again. The caller holds the index.
-
-    Args:
-        generation: whose rows one document embedder made.
-
-    Raises:
-        SnapshotError: the generation is missing or damaged, or the disk refuses; it stays as it was.
+    A new revision lists the new shard. Files of the old ones are deleted by the next publisher (``parameters.sweep``); readers that have
+    opened them keep them, others read the manifest again. The caller holds the index. Raises SnapshotError: the generation is missing or
+    damaged, or the disk refuses; it stays unchanged.
     """
     path = generation_path(directory, generation)
     manifest = read_manifest(path, generation)
@@ -344,9 +311,9 @@ def merge_shards(directory: Path, generation: int) -> SnapshotManifest:
 
 
 def _merged(path: Path, manifest: SnapshotManifest, shards: Sequence[Shard]) -> Shard:
-    """One shard of the rows of several, on disk and in no manifest yet. What is damaged is found before it is copied."""
+    """One shard of the rows of several, on disk and in no manifest yet. Damage is found before it is copied."""
     stored, ids = zip(*(read_stored(path, shard, manifest, verify=True) for shard in shards), strict=True)
-    vectors_name, ids_name = shard_names(next_number(manifest.shards))
+    vectors_name, ids_name = shard_names(next_shard_number(manifest.shards))
     vectors_sha256 = publish_array(path / vectors_name, np.concatenate(stored))
     ids_sha256 = publish_array(path / ids_name, np.concatenate(ids))
     first = next((shard.first_block_id for shard in shards if shard.first_block_id is not None), None)

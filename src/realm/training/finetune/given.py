@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from realm.answering.questions.everyday import everyday
+from realm.answering.questions.templates import everyday
 from realm.errors import DataError
 from realm.evaluation.questions.loading import load_datasets, pooled
 from realm.evaluation.questions.rows import QuestionOptions

@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from realm.answering.generative import SEQ2SEQ
+from realm.answering.generative import SEQ2SEQ_DIRECTORY
 from realm.models.fusion import FusionReader
 from realm.models.model import RealmModel
 from realm.search.candidates import DenseCandidates
@@ -60,7 +60,7 @@ def _finetune_generative(context: StageContext, mark: str) -> None:
     source, generation = _source(context, model)
     task = GeneratingTask(context, source, fusion, *training_questions(context))
     facts = train_reader(context, task, mark) | task.calibration() | {"generation": generation.number}
-    publish_stage(context, "finetune", model, mark, facts, lambda directory: fusion.save(directory / SEQ2SEQ))
+    publish_stage(context, "finetune", model, mark, facts, lambda directory: fusion.save(directory / SEQ2SEQ_DIRECTORY))
 
 
 def _source(context: StageContext, model: RealmModel) -> tuple[DenseCandidates, Generation]:

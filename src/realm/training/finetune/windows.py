@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from realm.models.featurize import TITLE_LENGTH, Featurizer
+from realm.models.featurize import MAX_TITLE_LENGTH, Featurizer
 from realm.models.types import Question
 from realm.text.matching.answers import normalised_ranges, raw_ranges
 from realm.text.tokenizer import TextTokenizer
@@ -67,7 +67,7 @@ class GivenParagraphs:
         encodings = tokenizer.encodings(self._texts)
         self._paragraphs = [Paragraph(np.array(e.ids, np.int32), np.array(e.offsets, np.int32).reshape(-1, 2)) for e in encodings]
         titles = list(dict.fromkeys(question.title for question in questions))
-        self._titles = {title: ids[:TITLE_LENGTH] for title, ids in zip(titles, tokenizer.encode(titles), strict=True)}
+        self._titles = {title: ids[:MAX_TITLE_LENGTH] for title, ids in zip(titles, tokenizer.encode(titles), strict=True)}
 
     @cached_property
     def windows(self) -> list[Window]:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from realm.errors import TrainingError
-from realm.models.bodies.precision import multiplying
+from realm.models.bodies.body import multiplying
 from realm.recipe.seeds import generator
 from realm.storage.files import write_json
 from realm.timing import charged

@@ -18,9 +18,10 @@ import numpy as np
 
 from realm.errors import ConfigError, PoolError
 from realm.models.embedder import Embedder
+from realm.progress import Advance
 from realm.search.blocks import BlockInputs
 from realm.search.publishing import embedding
-from realm.search.publishing.embedding import EmbedOptions, Progress, part_embedder
+from realm.search.publishing.embedding import EmbedOptions, part_embedder
 from realm.training.pool.cluster import cause_of, connected, located, ray
 from realm.training.refresh.refresher_process import open_recipe, serve_run
 
@@ -94,7 +95,7 @@ class BuilderPool:
         inputs: BlockInputs,
         rows: np.ndarray,
         options: EmbedOptions,
-        progress: Progress | None,
+        progress: Advance | None,
     ) -> Callable[[int], Iterator[np.ndarray]]:
         """As ``realm.search.publishing.embedding.embed_parts``, bit for bit; ``embedder`` stays where it is.
 
@@ -232,7 +233,7 @@ class _Work:
             self._pool.give(actor)
 
 
-def serve_pool(root: Path, address: str, actors: int, *, once: bool, say: Callable[[str], None], progress: Progress) -> None:
+def serve_pool(root: Path, address: str, actors: int, *, once: bool, say: Callable[[str], None], progress: Advance) -> None:
     """``realm refresh RUN --ray``: answer a trainer's requests until pre-training has ended, as ``serve_run`` does.
 
     Args:

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from realm import timing
 from realm.answering.cloze import masked_text, words_left
+from realm.answering.explain import document_effects, likelihood
 from realm.answering.records import DocumentEffect
-from realm.answering.utility import document_effects, likelihood
 from realm.documents.store.blocks import NULL_BLOCK, BlockStore
 from realm.models import losses
 from realm.models.featurize import mask_slots

@@ -10,15 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from realm.answering.pointer import Pointed, best_strings, point_at, pointing_loss
+from realm.answering.reading import Pointed, best_strings, point_at, pointing_loss
 from realm.models import losses
-from realm.models.bodies.precision import multiplying
+from realm.models.bodies.body import multiplying
 from realm.models.featurize import mask_slots
 from realm.models.model import RealmModel
 from realm.models.types import MaskedQuery, Sequence
 from realm.recipe import PretrainConfig
 from realm.search.blocks import NO_ROW, NULL_ROW, BlockInputs
-from realm.search.relevance import KnownVectors, Weighed, weigh
+from realm.search.publishing.snapshot import Snapshot
+from realm.search.relevance import Weighed, weigh
 from realm.search.retriever import Retrieved
 from realm.timing import charged
 from realm.training.context import StageContext
@@ -86,7 +87,7 @@ def weigh_candidates(
     queries: list[MaskedQuery],
     retrieved: Retrieved,
     *,
-    known: KnownVectors | None = None,
+    known: Snapshot | None = None,
     as_found: bool = False,
 ) -> Weighed:
     """log p(z|x) of the candidates of b masked sentences.
@@ -109,7 +110,7 @@ def score_candidates(
     *,
     reader_only: bool = False,
     retriever_only: bool = False,
-    known: KnownVectors | None = None,
+    known: Snapshot | None = None,
 ) -> ScoredCandidates:
     """Embed queries and candidates afresh and let the encoder fill the masks with each candidate.
 

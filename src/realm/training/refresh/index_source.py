@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import torch
 
 from realm.models.model import RealmModel
+from realm.progress import Advance
 from realm.search.blocks import BlockInputs
-from realm.search.publishing.embedding import ALONE, EmbedOptions, Progress
+from realm.search.publishing.embedding import IN_PROCESS, EmbedOptions
 from realm.search.publishing.generation import Generation, open_generation
-from realm.search.publishing.locks import publishing
-from realm.search.publishing.parameters import prune_run
+from realm.search.publishing.parameters import prune_run, publishing
 from realm.search.publishing.refresher import refresh_index
 from realm.storage.paths import RunPaths
 from realm.training.loop.distributed import is_first, on_first, world
@@ -59,8 +59,8 @@ class RefreshContext:
     device: torch.device
     schedule: Schedule
     protect: Callable[[], frozenset[int]]
-    options: EmbedOptions = ALONE
-    progress: Progress | None = None
+    options: EmbedOptions = IN_PROCESS
+    progress: Advance | None = None
 
     def open(self, number: int) -> Generation:
         """A published generation, where the trainer computes."""

@@ -15,11 +15,11 @@ from pathlib import Path
 import torch
 
 from realm.errors import RealmError, TrainingError
+from realm.progress import Advance
 from realm.recipe import Recipe, RefresherConfig, load_recipe
 from realm.search.blocks import open_inputs
-from realm.search.publishing.embedding import EmbedOptions, PartsOf, Progress, embed_parts
-from realm.search.publishing.locks import publishing
-from realm.search.publishing.parameters import prune_run, requested
+from realm.search.publishing.embedding import EmbedOptions, PartsOf, embed_parts
+from realm.search.publishing.parameters import prune_run, publishing, requested
 from realm.search.publishing.refresher import Refresher
 from realm.storage.paths import RunPaths
 from realm.storage.processes import end_with_stdin, python
@@ -151,7 +151,7 @@ def open_recipe(root: Path) -> tuple[RunPaths, Recipe]:
     return paths, load_recipe(paths.config)
 
 
-def serve_run(root: Path, *, once: bool, say: Callable[[str], None], progress: Progress, parts_of: PartsOf = embed_parts) -> None:
+def serve_run(root: Path, *, once: bool, say: Callable[[str], None], progress: Advance, parts_of: PartsOf = embed_parts) -> None:
     """Answer a trainer's requests until pre-training has ended.
 
     Args:

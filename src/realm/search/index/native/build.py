@@ -18,7 +18,7 @@ FLAGS = ("-std=c11", "-O3", "-fPIC", "-shared", "-pthread", "-ffp-contract=off",
 
 
 def library_path(folder: Path = SOURCES) -> Path:
-    """Where the library of these sources lies, built or not. Its name tells the sources: one of other sources is never loaded."""
+    """Path of the library of these sources, built or not; its name has their digest, so that no other one is loaded."""
     digest = hashlib.sha256()
     for source in sorted(SOURCES.glob("*.[ch]")):
         digest.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
@@ -26,7 +26,7 @@ def library_path(folder: Path = SOURCES) -> Path:
 
 
 def find_compiler() -> str | None:
-    """The C compiler: $CC, or the first of cc, gcc and clang that is there."""
+    """The C compiler: $CC, or the first of cc, gcc and clang."""
     for name in (os.environ.get("CC"), "cc", "gcc", "clang"):
         if name and shutil.which(name):
             return name
@@ -34,17 +34,7 @@ def find_compiler() -> str | None:
 
 
 def build(folder: Path = SOURCES, flags: Sequence[str] = ()) -> Path | None:
-    """Compile the kernel into ``folder``; libraries of other sources there are removed.
-
-    Args:
-        flags: more compiler flags, after our own.
-
-    Returns:
-        The library, or None where no compiler is.
-
-    Raises:
-        RuntimeError: the compiler failed; ends with what it said.
-    """
+    """Compile the kernel into ``folder``, removing others; None without a compiler. Raises RuntimeError: the compiler failed."""
     compiler = find_compiler()
     if compiler is None:
         return None
@@ -62,7 +52,7 @@ def build(folder: Path = SOURCES, flags: Sequence[str] = ()) -> Path | None:
 
 
 def main() -> int:
-    """Build, say where; exit code 1 without a compiler or when it fails."""
+    """Build and print the path; exit code 1 without a compiler or when it fails."""
     try:
         built = build()
     except (RuntimeError, OSError) as error:

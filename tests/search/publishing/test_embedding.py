@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, strategies as st
 
 from realm.errors import SnapshotError
-from realm.search.publishing.batches import embed_blocks
+from realm.search.publishing.embedding import embed_blocks
 
 
 @given(st.lists(st.integers(0, 50), max_size=60), st.integers(1, 200), st.integers(0, 2**32 - 1))

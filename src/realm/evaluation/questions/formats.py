@@ -1,0 +1,283 @@
+"""Readers of question files: JSON lines and documents, Natural Questions with documents, and tables with and without a header."""
+
+import ast
+import csv
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from html.parser import HTMLParser
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from realm.errors import DataError
+from realm.evaluation.questions.rows import QUESTIONS_CURE, QuestionOptions, Row, Rows, Skipped, distinct
+from realm.text.files import json_lines, open_text
+
+_SPACE = re.compile(r"[\s,]*")
+_DESCRIPTION = re.compile(r'\(description\s+(?:"((?:[^"\\]|\\.)*)"|([^()"]+))\)')
+UNANSWERABLE = "the question has no answer in its paragraph"
+
+
+def listed_objects(path: Path, key: str | None = None) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line, object) of a JSON document's list, or of that under its first ``key``. Raises DataError: no list, or a broken member."""
+    with open_text(path) as lines:
+        text = "".join(lines)
+    found = re.search(r"\[" if key is None else rf'"{key}"\s*:\s*\[', text)
+    if found is None:
+        raise DataError(f"no list '{key}'" if key else "no list", path=path, line=1, cure="See docs/data-formats.md for the formats.")
+    decoder, at, line, counted = json.JSONDecoder(), found.end(), 1, 0
+    while True:
+        at = _SPACE.match(text, at).end()  # type: ignore[union-attr]  # matches the empty string, too
+        line, counted = line + text.count("\n", counted, at), at
+        if text[at : at + 1] == "]":
+            return
+        try:
+            value, at = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"not JSON ({error})", path=path, line=line, cure="Fetch the file again.") from error
+        yield line, value if isinstance(value, dict) else {}
+
+
+def read_own(path: Path, options: QuestionOptions) -> Rows:
+    """Read our own rows, one a line; also those of NQ-Open and EfficientQA, with answers under "answer"."""
+    for line, value in json_lines(path, QUESTIONS_CURE):
+        yield _own(line, line, value, options)
+
+
+def read_own_list(path: Path, options: QuestionOptions) -> Rows:
+    """Read the same rows from one JSON list: DPR's, and those of the factoid sets with qId, qText and answers."""
+    for number, (line, value) in enumerate(listed_objects(path), 1):
+        yield _own(line, number, value, options)
+
+
+def read_patterns(path: Path, options: QuestionOptions) -> Rows:
+    """Read CuratedTrec as ORQA wrote it: rows like NQ-Open's, answers are patterns."""
+    for line, value in json_lines(path, QUESTIONS_CURE):
+        yield replace(_own(line, line, value, options), answer_type="regex")
+
+
+def _own(line: int, number: int, value: dict[str, Any], options: QuestionOptions) -> Row:
+    def first(asked: str, *usual: str) -> Any:
+        return next((value[name] for name in ([asked] if asked else usual) if name in value), None)
+
+    answers: Any = first(options.answers_column, "answers", "answer")
+    if isinstance(answers, str) and "answers" not in value:
+        answers = [answers]
+    starts = value.get("starts")
+    if isinstance(answers, dict):  # Hugging Face's columns
+        answers, starts = answers.get("text"), answers.get("answer_start")
+    name = first(options.id_column, "id", "qId")
+    return Row(
+        line,
+        number if name is None else name,
+        first(options.question_column, "question", "qText"),
+        answers,
+        value.get("positive_ids", []),
+        value.get("answer_type", "string"),
+        value.get("context") or "",
+        value.get("title") or "",
+        starts if isinstance(starts, list) else [],
+    )
+
+
+def read_webquestions(path: Path, options: QuestionOptions) -> Rows:
+    """Read the official WebQuestions: {"utterance", "targetValue": '(list (description "A B") (description C))', "url"}."""
+    for number, (line, value) in enumerate(listed_objects(path), 1):
+        target = value.get("targetValue")
+        found = _DESCRIPTION.findall(target) if isinstance(target, str) else []
+        answers = [re.sub(r"\\(.)", r"\1", quoted) or bare.strip() for quoted, bare in found]
+        yield Row(line, number, value.get("utterance"), distinct(answers))
+
+
+def read_triviaqa(path: Path, options: QuestionOptions) -> Rows:
+    """Read TriviaQA's official documents, unfiltered (open) or not: the value and every alias of it are answers."""
+    for number, (line, value) in enumerate(listed_objects(path, "Data"), 1):
+        answer = value.get("Answer")
+        aliases = [answer.get("Value"), *(answer.get("Aliases") or [])] if isinstance(answer, dict) else []
+        yield Row(line, value.get("QuestionId", number), value.get("Question"), distinct(a for a in aliases if a not in (None, "")))
+
+
+def read_squad(path: Path, options: QuestionOptions) -> Rows:
+    """Read SQuAD's official documents, each question with its paragraph; unanswerable ones of version 2 have an empty list."""
+    for line, article in listed_objects(path, "data"):
+        for paragraph in article.get("paragraphs") or [{}]:
+            for qa in paragraph.get("qas") or [{}]:
+                answers = [answer for answer in qa.get("answers") or [] if isinstance(answer, dict)]
+                context = paragraph.get("context") or ""
+                if qa.get("is_impossible") and not context:
+                    yield Skipped(line, UNANSWERABLE)
+                    continue
+                placed: list[dict[str, Any]] = [] if qa.get("is_impossible") else answers
+                texts, starts = (
+                    [answer.get("text") for answer in placed],
+                    [answer["answer_start"] for answer in placed if "answer_start" in answer],
+                )
+                yield Row(line, qa.get("id"), qa.get("question"), texts, context=context, title=article.get("title") or "", starts=starts)
+
+
+MAX_SHORT_ANSWER_TOKENS = 5  # tokens of a short answer that makes an open question, as in NQ-Open
+NO_SHORT_ANSWER = f"no short answer of at most {MAX_SHORT_ANSWER_TOKENS} tokens"
+
+
+def read_natural_questions(path: Path, options: QuestionOptions) -> Rows:
+    """Read the original files (``document_html``) and the simplified ones (``document_text``). Raises DataError: other rows."""
+    for line, value in json_lines(path, QUESTIONS_CURE):
+        try:
+            answers = distinct(text for text in (_text(value, span) for span in _short_spans(value)) if text)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            problem = f"not a row of Natural Questions ({type(error).__name__}: {error})"
+            raise DataError(problem, path=path, line=line, cure="Give the published file, or name the format.") from error
+        if answers:
+            yield Row(line, value.get("example_id", line), value.get("question_text"), answers)
+        else:
+            yield Skipped(line, NO_SHORT_ANSWER)
+
+
+def _short_spans(value: dict[str, Any]) -> list[dict[str, Any]]:
+    spans = [span for annotation in value["annotations"] for span in annotation["short_answers"]]
+    return [span for span in spans if span["start_token"] >= 0 and span["end_token"] - span["start_token"] <= MAX_SHORT_ANSWER_TOKENS]
+
+
+def _text(value: dict[str, Any], span: dict[str, Any]) -> str:
+    """Words of a span, without markup."""
+    if "document_html" in value:  # offsets count bytes
+        html = value["document_html"].encode("utf-8", "surrogatepass")[span["start_byte"] : span["end_byte"]]
+        parser = _TextParser()
+        parser.feed(html.decode("utf-8", "replace"))
+        parser.close()
+        return "".join(parser.words).strip()
+    first, last = span["start_token"], span["end_token"]
+    if "document_text" in value:
+        tokens = value["document_text"].split(" ")[first:last]
+        return " ".join(token for token in tokens if not (token.startswith("<") and token.endswith(">"))).strip()
+    tokens = value["document_tokens"][first:last]
+    return " ".join(token["token"] for token in tokens if not token["html_token"]).strip()
+
+
+class _TextParser(HTMLParser):
+    """Collector of text without tags, character references resolved."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.words: list[str] = []
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+DELIMITERS = ",;\t|"
+MAX_CELL_CHARACTERS = 2**24
+CURATEDTREC_COLUMNS = 4
+_LIST_ERRORS = (ValueError, SyntaxError, RecursionError, MemoryError)
+
+
+def read_dpr(path: Path, options: QuestionOptions) -> Rows:
+    """Read DPR's test files: the question, a tab, a list of answers in Python's notation; no header."""
+    for number, (line, cells) in enumerate(_cells(path, "\t", quoted=True), 1):
+        _require_width(cells, 2, path, line)
+        if not cells[1].lstrip().startswith("["):
+            raise DataError("not a list of answers", path=path, line=line, cure="The second column is a list, such as ['A', 'B'].")
+        yield Row(line, number, cells[0], _answers(cells[1], options.separator, path, line))
+
+
+def read_curatedtrec(path: Path, options: QuestionOptions) -> Rows:
+    """Read CuratedTrec's files: id, kind, question, pattern, tabs between them; no header, no quoting."""
+    for line, cells in _cells(path, "\t", quoted=False):
+        _require_width(cells, CURATEDTREC_COLUMNS, path, line)
+        yield Row(line, cells[0], cells[2], [cells[3]], answer_type="regex")
+
+
+def best_delimiter(line: str) -> str:
+    """The usual delimiter most frequent in a header."""
+    return max(DELIMITERS, key=line.count)
+
+
+def read_named(path: Path, options: QuestionOptions, delimiter: str | None = None) -> Rows:
+    """Read rows under a header, by the most frequent delimiter if none is given. Raises DataError: a column or a cell is missing."""
+    header: list[str] = []
+    names: dict[str, int] = {}
+    for number, (line, cells) in enumerate(_cells(path, delimiter, quoted=True)):
+        if not header:
+            header = [cell.strip() for cell in cells]
+            names = _columns(header, options, path, line)
+            continue
+        _require_width(cells, len(header), path, line)
+        gold = _answers(cells[names["positive_ids"]], options.separator, path, line) if "positive_ids" in names else []
+        yield Row(
+            line,
+            cells[names["id"]] if "id" in names else number,
+            cells[names["question"]],
+            _answers(cells[names["answers"]], options.separator, path, line),
+            gold,
+            (cells[names["answer_type"]] or "string") if "answer_type" in names else "string",
+        )
+
+
+def _columns(header: list[str], options: QuestionOptions, path: Path, line: int) -> dict[str, int]:
+    """Column of each field: by the user's names, else by the usual ones, in any case."""
+    lower = [name.lower() for name in header]
+    wanted = {
+        "question": (options.question_column, ("question",)),
+        "answers": (options.answers_column, ("answers", "answer")),
+        "id": (options.id_column, ("id",)),
+        "positive_ids": ("", ("positive_ids",)),
+        "answer_type": ("", ("answer_type",)),
+    }
+    found: dict[str, int] = {}
+    for field, (asked, usual) in wanted.items():
+        if asked and asked not in header:
+            cure = f"Columns are: {', '.join(header)}."
+            raise DataError(f"no column '{asked}', which --column {field}={asked} names", path=path, line=line, cure=cure)
+        place = header.index(asked) if asked else next((lower.index(name) for name in usual if name in lower), None)
+        if place is not None:
+            found[field] = place
+        elif field in ("question", "answers"):
+            cure = f"Name it with --column {field}=NAME. Columns are: {', '.join(header)}."
+            raise DataError(f"no column '{field}'", path=path, line=line, cure=cure)
+    return found
+
+
+def _cells(path: Path, delimiter: str | None, *, quoted: bool) -> Iterator[tuple[int, list[str]]]:
+    """(first line, cells) of each row that is not blank. Raises DataError: broken quoting, or too long a cell."""
+    csv.field_size_limit(MAX_CELL_CHARACTERS)
+    with open_text(path) as lines:
+        first = next(lines, "")
+        style: dict[str, Any] = {"delimiter": delimiter or best_delimiter(first), "strict": quoted}
+        reader = csv.reader(chain([first], lines), quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE, **style)
+        while True:
+            begin = reader.line_num + 1
+            try:
+                cells = next(reader)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                raise DataError(f"not a row of a table ({error})", path=path, line=begin, cure="Check its quotes.") from error
+            if any(cell.strip() for cell in cells):
+                yield begin, cells
+
+
+def _require_width(cells: list[str], width: int, path: Path, line: int) -> None:
+    if len(cells) != width:
+        raise DataError(
+            f"{len(cells)} columns where {width} are expected", path=path, line=line, cure="Check the delimiters and quotes of the row."
+        )
+
+
+def _answers(cell: str, separator: str, path: Path, line: int) -> list[Any]:
+    """Answers in a cell: parts between separators, a list in brackets (JSON's or Python's), or one answer."""
+    cell = cell.strip()
+    if separator:
+        return [part.strip() for part in cell.split(separator) if part.strip()]
+    if not cell.startswith("["):
+        return [cell] if cell else []
+    parsers: tuple[Callable[[str], Any], ...] = (json.loads, ast.literal_eval)
+    for parse in parsers:
+        try:
+            value = parse(cell)
+        except _LIST_ERRORS:
+            continue
+        if isinstance(value, list):
+            return value
+    raise DataError("the answers begin with [ and are not a list", path=path, line=line, cure="Write them as JSON, or give a --separator.")
