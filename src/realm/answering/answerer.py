@@ -43,6 +43,9 @@ class Confidence:
 
     A pointer's p is small if documents state a fact in many ways, though the answer may be right; a temperature, which keeps one half,
     cannot express this.
+
+    >>> round(Confidence(slope=0.5, bias=1.0).of(0.2), 3)
+    0.576
     """
 
     slope: float

@@ -62,6 +62,10 @@ class Evidence(Record):
     ``start`` and ``end`` are code-point offsets of ``answer`` in ``text``, ``doc_start`` that of ``text`` in its document. ``p_z`` is the
     softmax of relevance over the blocks read, ``p_span`` the probability of the block's best span among all spans. ``path`` has the titles
     (or ids) of the page found and of this one if a link led here; ``media`` is the block's picture (``corpus.pictures``), empty for text.
+
+    >>> found = Evidence("d", 7, "Tower", "Built by Eiffel.", 0.9, 0.6, "Eiffel", 9, 15, doc_start=0)
+    >>> found.text[found.start : found.end]
+    'Eiffel'
     """
 
     doc_id: str
@@ -86,6 +90,10 @@ class Answer(Record):
     the probability to "not here"; other readers divide it among spans only. ``confidence`` is the calibrated probability that the answer is
     right; None without calibration. ``timings_ms`` are "embed", "search" (with tokenising) and "read", each the question's share of its
     batch. If it ``abstained``, ``answer`` is the best guess.
+
+    >>> answer = Answer("Who built it?", "Eiffel", 0.4, (), {"params": 1, "index": 1, "corpus": 1}, {})
+    >>> answer.abstaining(below=0.5).abstained
+    True
     """
 
     question: str
@@ -117,6 +125,9 @@ class Hit(Record):
     """A block found by search; ``score`` is the inner product of the embeddings, even if other scores order the blocks.
 
     ``media`` is the block's picture, empty for text.
+
+    >>> Hit.from_dict({"doc_id": "d", "block_id": 7, "title": "Tower", "text": "Built in 1889.", "score": 1.5, "rank": 1}).score
+    1.5
     """
 
     doc_id: str
@@ -141,6 +152,9 @@ class DocumentEffect(Record):
 
     ``r`` is the gradient of log p(y|x) by f(x,z) (REALM, section 3.3), ``utility`` log p(y|z,x) - log p(y|null,x) (equation 3), None if the
     null document was not read.
+
+    >>> DocumentEffect(7, "Tower", "Built by Eiffel.", null=False, p_z=0.5, p_y_given_z=0.8, r=0.1, utility=2.0).to_dict()["utility"]
+    2.0
     """
 
     block_id: int
@@ -159,6 +173,10 @@ class Explanation(Record):
 
     ``targets`` are the explained spans, one for each [MASK]: the caller's, or the most probable ones. ``excluded`` blocks were not
     retrieved. ``predictions`` are the best strings for the same masked input, or for all lengths if no target was given.
+
+    >>> found = Explanation("By [MASK].", ("Eiffel",), 0.4, 0.1, (), predictions=(Prediction("Eiffel", 0.4),), candidates=())
+    >>> found.to_dict()["predictions"]
+    [{'text': 'Eiffel', 'p': 0.4}]
     """
 
     text: str

@@ -107,7 +107,11 @@ def log_loss(confidence: SequenceOf[float], hits: SequenceOf[bool]) -> float:
 
 
 def calibration_error(confidence: SequenceOf[float], hits: SequenceOf[bool]) -> float:
-    """Expected calibration error: |share of right answers - mean confidence| over ten bins of confidence, weighted by their answers."""
+    """Expected calibration error: |share of right answers - mean confidence| over ten bins of confidence, weighted by their answers.
+
+    >>> calibration_error([0.75, 0.75, 0.75, 0.75], [True, True, True, False])
+    0.0
+    """
     p, right = np.asarray(confidence, np.float64), np.asarray(hits, np.float64)
     bins = np.minimum((p * CALIBRATION_BINS).astype(np.int64), CALIBRATION_BINS - 1)
     gaps = [abs(right[bins == b].sum() - p[bins == b].sum()) for b in range(CALIBRATION_BINS)]

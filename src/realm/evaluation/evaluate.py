@@ -31,7 +31,12 @@ class Ranking:
 
 @dataclass(frozen=True)
 class JudgedAnswer:
-    """One answer and its scores."""
+    """One answer and its scores.
+
+    >>> answer = Answer("Who built it?", "Eiffel", 0.4, (), {}, {})
+    >>> JudgedAnswer(Question("1", "Who built it?", ("Eiffel",)), answer, correct=True, f1=1.0, oracle=True).to_dict()["accepted"]
+    ['Eiffel']
+    """
 
     question: Question
     answer: Answer

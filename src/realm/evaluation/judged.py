@@ -197,7 +197,11 @@ def best_of_documents(store: BlockStore, rows: np.ndarray, scores: np.ndarray, d
 
 
 def falling(scores: Sequence[float]) -> list[float]:
-    """Scores that fall strictly, as little changed as float32 allows: outside tools sort by score alone, and break ties otherwise."""
+    """Scores that fall strictly, as little changed as float32 allows: outside tools sort by score alone, and break ties otherwise.
+
+    >>> falling([2.0, 2.0])
+    [2.0, 1.9999998807907104]
+    """
     strict: list[float] = []
     last = np.float32(np.inf)
     for score in np.asarray(scores, np.float32):

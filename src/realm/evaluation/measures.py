@@ -20,7 +20,11 @@ CACHED_BLOCKS = 2**14  # blocks with cached normalised words, some 30 MB: questi
 
 
 def is_correct(prediction: str, question: Question) -> bool:
-    """Exact match by the official script of the question's language; regex answers match at the start of the raw prediction."""
+    """Exact match by the official script of the question's language; regex answers match at the start of the raw prediction.
+
+    >>> is_correct("The Eiffel Tower.", Question("1", "Which tower is it?", ("Eiffel tower",)))
+    True
+    """
     if question.answer_type == "regex":
         return regex_match(prediction, question.answers)
     return scoring_of(question.text).exact_match(prediction, question.answers)
@@ -37,7 +41,11 @@ def f1_of(prediction: str, question: Question) -> float | None:
 
 
 def bootstrap_interval(values: SequenceOf[float], seed: int = 0) -> tuple[float, float]:
-    """95 % percentile bootstrap interval of a mean, or of a share if the values are hits and misses."""
+    """95 % percentile bootstrap interval of a mean, or of a share if the values are hits and misses.
+
+    >>> bootstrap_interval([1.0, 1.0, 1.0])
+    (1.0, 1.0)
+    """
     sample = np.asarray(values, np.float64)
     rng = generator("bootstrap", seed)
     at_once = max(1, min(BOOTSTRAPS, _DRAWS_PER_CHUNK // len(sample)))
@@ -85,7 +93,11 @@ def gold_rows(store: BlockStore, question: Question) -> np.ndarray:
 
 
 def recall_at(hits: SequenceOf[np.ndarray], depths: SequenceOf[int]) -> dict[str, float]:
-    """Share of questions with a hit among the first k, for each depth. ``hits`` are [k] each, best first."""
+    """Share of questions with a hit among the first k, for each depth. ``hits`` are [k] each, best first.
+
+    >>> recall_at([np.array([False, True]), np.array([False, False])], depths=(1, 2))
+    {'1': 0.0, '2': 0.5}
+    """
     return {str(k): float(np.mean([bool(h[:k].any()) for h in hits])) if len(hits) else 0.0 for k in depths}
 
 

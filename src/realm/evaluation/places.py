@@ -15,6 +15,9 @@ Span = tuple[int, int]
 class Spans(Mapping[int, list[Span]]):
     """Row -> (start, end) wordpieces of its body that are an answer; none for an answer that ends inside wordpieces.
 
+    >>> Spans(np.array([[3, 1, 2], [3, 5, 7]], np.int32))[3]
+    [(1, 2), (5, 7)]
+
     ``table`` is int32 [n, 3] of row, start and end, ascending, each once; start and end are ``NO_SPAN`` in a row with nothing to mark.
     """
 

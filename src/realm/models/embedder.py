@@ -16,6 +16,12 @@ from realm.models.types import Sequence
 class Embedder(nn.Module):
     """e = LayerNorm(W pooled + b), d = 128; relevance is the plain inner product of two embeddings.
 
+    >>> from realm.models.bodies.body import BodySpec, build_body
+    >>> config = {"model_type": "bert", "vocab_size": 99, "hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
+    >>> body = build_body(BodySpec(config), pooler=True)
+    >>> Embedder(body, EmbedderSpec(body.spec, projection=8)).embed_queries([Sequence([2, 7, 3], [0, 0, 0])]).shape
+    torch.Size([1, 8])
+
     The head "projection" is that formula. Published sentence embedders have "none", the pooled vector, or "unit", the same at length 1; a
     ``spec.projection`` below the body's width adds a linear map, and "unit" then normalises before and after it. ``log_scale`` is the
     logarithm of the learned factor on relevance, ``null_offset`` the learned addition to the null document's; None without them.

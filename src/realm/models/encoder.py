@@ -32,7 +32,14 @@ class MlmHead(nn.Module):
 
 
 class KnowledgeAugmentedEncoder(nn.Module):
-    """Scores of the hidden wordpieces of a masked span given a candidate document (REALM, section 3.2)."""
+    """Scores of the hidden wordpieces of a masked span given a candidate document (REALM, section 3.2).
+
+    >>> from realm.models.bodies.body import BodySpec, build_body
+    >>> config = {"model_type": "bert", "vocab_size": 99, "hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
+    >>> encoder = KnowledgeAugmentedEncoder(build_body(BodySpec(config), pooler=False))
+    >>> encoder.log_probs([Sequence([2, 4, 3, 9, 3], [0, 0, 0, 1, 1])], torch.tensor([[1]])).shape
+    torch.Size([1, 1, 99])
+    """
 
     def __init__(self, body: Body):
         super().__init__()

@@ -20,7 +20,11 @@ from realm.models.types import MaskedQuery, Sequence, TokenIds, TokenInputs
 
 @dataclass(frozen=True)
 class Featurizer:
-    """Model inputs from wordpiece ids, the same in training, indexing and serving; lengths count special tokens."""
+    """Model inputs from wordpiece ids, the same in training, indexing and serving; lengths count special tokens.
+
+    >>> Featurizer(cls=2, sep=3, mask=4, pad=0).joint([7, 8], body=[9])
+    Sequence(ids=[2, 7, 8, 3, 9, 3], segments=[0, 0, 0, 0, 1, 1])
+    """
 
     cls: int
     sep: int

@@ -63,6 +63,9 @@ def relevance_scores(query_emb: Tensor, block_emb: Tensor, null: Tensor | None =
 def candidate_log_probs(scores: Tensor, valid: Tensor) -> Tensor:
     """log p(z|x): log-softmax of relevance scores [b, k] over the valid candidates [b, k] (REALM, equation 2).
 
+    >>> candidate_log_probs(torch.zeros(1, 3), torch.tensor([[True, True, False]])).exp()
+    tensor([[0.5000, 0.5000, 0.0000]])
+
     Returns [b, k], -inf at masked candidates and at scores of -inf; a row without any valid candidate is all -inf.
     """
     kept = valid & (scores != float("-inf"))

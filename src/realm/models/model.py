@@ -47,6 +47,12 @@ model = RealmModel.from_pretrained("this directory or hub name")
 class RealmModel(nn.Module):
     """The networks of one run, of ``PARTS``; asking for a missing one raises RunError.
 
+    >>> from realm.models.spec import BodySpec, one_body
+    >>> body = BodySpec({"model_type": "bert", "vocab_size": 99, "hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2})
+    >>> model = RealmModel(one_body(body, projection=8))
+    >>> model.has("encoder"), model.has("reader")
+    (True, False)
+
     ``embedder`` is the live one (the question embedder after fine-tuning), ``document_embedder`` the frozen fork of the index; before
     fine-tuning there is none, because one embedder then serves both sides.
     """

@@ -33,6 +33,12 @@ class SpanScores:
 class Reader(nn.Module):
     """Start and end projections, ReLU, LayerNorm, one score, in that order, as in the released code; or a start plus an end score.
 
+    >>> from realm.models.bodies.body import BodySpec, build_body
+    >>> config = {"model_type": "bert", "vocab_size": 99, "hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
+    >>> body = build_body(BodySpec(config), pooler=False)
+    >>> Reader(body, ReaderSpec(body.spec, max_span=4))([Sequence([2, 7, 3, 8, 9, 3], [0, 0, 0, 1, 1, 1])], [3]).logits.shape
+    torch.Size([1, 2, 4])
+
     ``body`` reads "[CLS] question [SEP] body [SEP]" and takes the place of the specification's.
     """
 

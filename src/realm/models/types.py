@@ -43,6 +43,9 @@ class TokenInputs:
 class MaskedQuery:
     """A sentence with masked wordpieces: one salient span, unless the recipe says otherwise (REALM, section 3.4).
 
+    >>> MaskedQuery(ids=[7, 4, 4, 9], positions=[1, 2], targets=[5, 6], origin=0).whole
+    [7, 5, 6, 9]
+
     A sentence made a question (``training/masking/statements.py``) has the question's ``ids``, no ``positions``, and its answer as targets.
     """
 
@@ -92,6 +95,9 @@ class IctExample:
 @dataclass(frozen=True)
 class Question:
     """One question with its accepted answers.
+
+    >>> Question("1", "Who built it?", ("Eiffel", "Gustave Eiffel")).answer_type
+    'string'
 
     Without ``places`` every occurrence of an answer in ``context`` counts; a question with a paragraph and no ``answers`` has none there.
     """

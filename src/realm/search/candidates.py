@@ -37,6 +37,10 @@ class Candidates:
 
     k is the number asked for, or that of the documents if there are fewer. Hybrid search orders by its sum, so that ``scores``, the
     retriever's own, need not fall; ``proposals`` have both.
+
+    >>> found = Candidates(np.array([[4, 2, NO_ROW]]), torch.tensor([[2.0, 1.0, 0.0]]))
+    >>> found.valid
+    tensor([[ True,  True, False]])
     """
 
     rows: np.ndarray

@@ -56,6 +56,11 @@ class Retrieved:
 class Retriever(Generic[QueryBatch]):
     """Candidates of queries.
 
+    >>> from realm.search.index.choice import make_index
+    >>> index = make_index(np.eye(3, dtype=np.float32), ids=np.array([10, 11, 12]))
+    >>> Retriever(lambda queries: queries, index).retrieve(torch.tensor([[0.0, 2.0, 1.0]]), k=3, null=True).block_ids
+    array([[-1, 11, 12]])
+
     Args:
         embed_queries: queries -> [b,d]. In pre-training the embedder published with the snapshot; later the question embedder.
         index: of the same d.

@@ -36,7 +36,11 @@ POSTING_DTYPES = {
 
 @dataclass(frozen=True)
 class Postings:
-    """Words of n blocks: t distinct ones, in p pairs of a word and a block."""
+    """Words of n blocks: t distinct ones, in p pairs of a word and a block.
+
+    >>> count_words(["the tower", "the bridge of the tower"], np.array([10, 11])).find(hash_of("tower"))
+    (array([0, 1], dtype=int32), array([1, 1], dtype=uint16))
+    """
 
     block_ids: np.ndarray  # int64 [n], ascending
     lengths: np.ndarray  # int32 [n], words of each block

@@ -168,7 +168,11 @@ CLAUSE = regex.compile(r"[,;:，；：、]")
 
 @dataclass(frozen=True)
 class Asked:
-    """Kinds of answer to a question: a sort, a key of ``KINDS_BY_SORT``, and the language whose words determine a span's kind."""
+    """Kinds of answer to a question: a sort, a key of ``KINDS_BY_SORT``, and the language whose words determine a span's kind.
+
+    >>> asked_for("When was the tower built?").answered_by("Built in 1889.", 9, 13)
+    True
+    """
 
     sort: str
     language: str

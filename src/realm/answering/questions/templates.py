@@ -23,7 +23,11 @@ POSSESSIVES = ("our", "my", "the")
 
 
 def everyday(question: str, rng: np.random.Generator) -> str:
-    """The question, or with probability ``EVERYDAY_SHARE`` one of its everyday forms; unchanged if no rule fits."""
+    """The question, or with probability ``EVERYDAY_SHARE`` one of its everyday forms; unchanged if no rule fits.
+
+    >>> everyday("When was the boiler replaced?", np.random.default_rng(2))
+    'When was the boiler replaced'
+    """
     if rng.random() >= EVERYDAY_SHARE:
         return question
     rules = (without_mark, owned, keywords, mistyped)
@@ -77,6 +81,9 @@ _NUMBER_KINDS = ("number", "amount", "money", "percent")
 
 def question_from(sentence: str, start: int, end: int, language: str, rng: np.random.Generator) -> str | None:
     """A question with the answer ``sentence[start:end]``, in words of the sentence. The same draws give the same question.
+
+    >>> question_from("The tower was built by Gustave Eiffel in 1889.", 41, 45, "en", np.random.default_rng(0))
+    'When was the tower built by Gustave Eiffel?'
 
     None for a sentence longer than ``MAX_SENTENCE_CHARACTERS``, too few words left, a span inside a word or in a bracketed list, and a
     question that contains the answer. The rest of a name or a date around the span is left out with it; ``language`` is one of

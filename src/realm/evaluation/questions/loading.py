@@ -78,7 +78,14 @@ def _of_table(head: str, path: Path) -> str | None:
 
 @dataclass(frozen=True)
 class QuestionFile:
-    """Contents of a question file."""
+    """Contents of a question file.
+
+    >>> import tempfile
+    >>> file = Path(tempfile.mkdtemp()) / "questions.csv"
+    >>> _ = file.write_text("question,answers" + chr(10) + "Who built it?,Eiffel")
+    >>> read_questions(file).questions[0].answers
+    ('Eiffel',)
+    """
 
     path: Path
     format: str

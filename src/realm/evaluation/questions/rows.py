@@ -13,7 +13,11 @@ FORMATS = ("jsonl", "json", "csv", "tsv", "nq-open", "natural-questions", "webqu
 
 @dataclass(frozen=True)
 class QuestionOptions:
-    """Options to read question files; empty ones are detected."""
+    """Options to read question files; empty ones are detected.
+
+    >>> QuestionOptions(format="csv", separator=";").answers_column
+    ''
+    """
 
     format: str = ""
     """jsonl, json, csv, tsv, nq-open, natural-questions, webquestions, curatedtrec, triviaqa, squad or dpr; empty: detected."""

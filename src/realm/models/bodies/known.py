@@ -23,7 +23,11 @@ MTIME_RESOLUTION = 2.0  # seconds after which a change always shows in a file's 
 
 @dataclass(frozen=True)
 class KnownBody:
-    """A published transformer encoder, or a whole REALM shipped with this package."""
+    """A published transformer encoder, or a whole REALM shipped with this package.
+
+    >>> known_body("minilm").width
+    384
+    """
 
     name: str  # value of ``model.body``
     repository: str

@@ -48,6 +48,9 @@ def make_index(
 ) -> RowIndex:
     """Make an index of the rows, of one of KINDS or "auto" (see ``chosen_kind``).
 
+    >>> make_index(np.eye(3, dtype=np.float32), ids=np.arange(3), kind="auto").info()["kind"]
+    'exact'
+
     Raises SnapshotError: see RowIndex. Raises MissingExtra: "clustered" without faiss. Raises ValueError: an unknown kind or metric.
     """
     if kind not in ("auto", *KINDS):

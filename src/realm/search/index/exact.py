@@ -101,6 +101,9 @@ SCORE_ENTRIES = 1 << 22  # entries of the largest score matrix (queries x rows):
 class ExactIndex(RowIndex):
     """Exact search over n rows in memory (or memory-mapped), on the device of the vectors: float64 scores decide.
 
+    >>> ExactIndex(np.eye(3, dtype=np.float32), np.array([10, 11, 12])).search(torch.tensor([[0.0, 2.0, 1.0]]), k=1).ids
+    array([[11]])
+
     A fast matrix product says which rows could belong to the top k under the bound of its rounding error; those are scored again. The ids
     of a query do not depend on the rest of its batch. One search needs about four score matrices of at most SCORE_ENTRIES entries besides
     the vectors, and up to twenty if all rows tie. Searching is thread-safe.
@@ -250,7 +253,11 @@ class CompressedIndex(RowIndex):
 def exact_index(
     vectors: np.ndarray | torch.Tensor, ids: np.ndarray, live: np.ndarray | None = None, *, metric: Metric = "ip"
 ) -> ExactIndex | CompressedIndex:
-    """The compressed index if possible, else the exact one: the same results. Arguments and errors: see RowIndex."""
+    """The compressed index if possible, else the exact one: the same results. Arguments and errors: see RowIndex.
+
+    >>> exact_index(np.eye(3, dtype=np.float32), np.array([10, 11, 12])).search(torch.tensor([[0.0, 2.0, 1.0]]), k=1).ids
+    array([[11]])
+    """
     on_cpu = not isinstance(vectors, torch.Tensor) or vectors.device.type == "cpu"
     kind = CompressedIndex if on_cpu and installed_kernel() is not None else ExactIndex
     return kind(vectors, ids, live, metric=metric)

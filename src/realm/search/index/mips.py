@@ -21,7 +21,13 @@ Metric = Literal["ip", "l2"]
 
 @dataclass(frozen=True)
 class Hits:
-    """The best rows of each query, best first."""
+    """The best rows of each query, best first.
+
+    >>> from realm.search.index.choice import make_index
+    >>> hits = make_index(np.eye(2, dtype=np.float32), ids=np.array([10, 11])).search(torch.tensor([[1.0, 2.0]]), k=3)
+    >>> hits.ids, hits.valid
+    (array([[11, 10, -1]]), array([[ True,  True, False]]))
+    """
 
     ids: np.ndarray  # int64 [b,k], block ids, -1 if invalid
     scores: np.ndarray  # float32 [b,k], -inf if invalid

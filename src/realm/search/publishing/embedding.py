@@ -89,7 +89,11 @@ INT8_TOKENS = 2048
 
 @dataclass(frozen=True)
 class EmbedOptions:
-    """Options of embedding a corpus."""
+    """Options of embedding a corpus.
+
+    >>> EmbedOptions(devices=("cuda:0", "cuda:1")).processes
+    2
+    """
 
     workers: int = 1  # processes; 1: this one
     devices: tuple[str, ...] = ()  # of the processes, in turn, each used at least once; empty: the embedder's own
