@@ -27,6 +27,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "pretrain": {"steps": 40, "refresh_every": 5},
     "refresher": {"staleness_limit": 6},
 }
+SIDES = {"pretrain": ("run", "--stages", "pretrain"), "refresh": ("refresh",)}
 HALF_WRITTEN = (".staging", ".building", ".removed", ".quarantined")
 
 
@@ -92,8 +93,7 @@ class Pair:
     def __init__(self, run: RunPaths, *, refresher: bool):
         self.run = run
         self.says = run.root.with_name(run.root.name + ".says")
-        commands = {"pretrain": ("pretrain", str(run.root))} | ({"refresh": ("refresh", str(run.root))} if refresher else {})
-        self.commands: dict[str, tuple[str, ...]] = commands
+        self.commands = {side: (*SIDES[side], str(run.root)) for side in (("pretrain", "refresh") if refresher else ("pretrain",))}
         self.pids: dict[str, int] = {}
         self.kills = 0
 

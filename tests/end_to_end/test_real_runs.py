@@ -15,7 +15,7 @@ from realm.search.publishing.refresher import read_status
 from realm.storage.metrics import MetricsLog
 from realm.storage.paths import RunPaths
 
-from .real_runs import Pair, copy_of, end, ended, left_over, outcome, ready_to_pretrain, size, started, until, waited
+from .real_runs import SIDES, Pair, copy_of, end, ended, left_over, outcome, ready_to_pretrain, size, started, until, waited
 
 SLOW = pytest.mark.slow
 
@@ -31,7 +31,7 @@ def ready(tmp_path_factory: pytest.TempPathFactory, write_tiny: Callable[[Path],
 def whole(ready: RunPaths, tmp_path_factory: pytest.TempPathFactory) -> RunPaths:
     """The same run after inline pre-training that nobody disturbed."""
     run = copy_of(ready, tmp_path_factory.mktemp("whole") / "run", "inline")
-    assert main(["pretrain", str(run.root)]) == 0
+    assert main([*SIDES["pretrain"], str(run.root)]) == 0
     return run
 
 
@@ -69,13 +69,13 @@ def test_trainer_and_the_refresher_beside_it_are_killed(ready: RunPaths, whole: 
         status = read_status(run.index)
         return None if status is None or status.pid in seen else status.pid
 
-    trainer = started("pretrain", str(run.root), says=says)
+    trainer = started(*SIDES["pretrain"], str(run.root), says=says)
     for killed in ("refresher", "trainer"):
         seen.append(until(another))
         os.kill(seen[-1] if killed == "refresher" else trainer, signal.SIGKILL)
     os.waitpid(trainer, 0)
     until(lambda: not any(runs(pid) for pid in seen))
-    trainer = started("pretrain", str(run.root), says=says)
+    trainer = started(*SIDES["pretrain"], str(run.root), says=says)
     assert waited(trainer) == 0, says.read_text()[-2000:]
     assert not left_over(run) and size(run) == size(whole)
 
@@ -117,7 +117,7 @@ def endless(ready: RunPaths, tmp_path: Path) -> Iterator[Callable[..., tuple[Run
         run = copy_of(ready, tmp_path / "run", mode)
         run.config.write_text(run.config.read_text().replace("steps = 40", LONG).replace("workers = 1", f"workers = {workers}"))
         names = ("pretrain", "refresh") if mode == "external" else ("pretrain",)
-        pids.update({name: started(name, str(run.root), says=tmp_path / name) for name in names})
+        pids.update({name: started(*SIDES[name], str(run.root), says=tmp_path / name) for name in names})
         return run, pids
 
     yield start
@@ -152,7 +152,7 @@ def test_either_side_ends_cleanly_by_a_signal(
     assert "run the same command again to continue" in (tmp_path / side).read_text()
     assert not any(runs(child) for child in children)
     assert ended(other) is None, "the other side is somebody else's and goes on"
-    pids[side] = started(side, str(run.root), says=tmp_path / side)
+    pids[side] = started(*SIDES[side], str(run.root), says=tmp_path / side)
     seen = read_status(run.index)
     until(lambda: read_status(run.index) != seen)
     assert ended(pids[side]) is None, "and the signalled side can be started again"

@@ -134,13 +134,13 @@ def test_two_processes_do_not_train_in_one_run(
     monkeypatch.setattr(locking, "WAIT_SECONDS", 0.0)
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file() and path.name != "LOCK"}
     with locking.held(run, lambda named: RunError(named)):
-        assert main(["finetune", str(run)]) == 2
+        assert main(["run", str(run), "--stages", "finetune"]) == 2
         # Nor is the recipe changed under the first, where a free section differs.
         assert main(["run", str(run / "config.toml"), "--out", str(run), "--set", "eval.k=[1]"]) == 2
         assert {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file() and path.name != "LOCK"} == before
     said = capsys.readouterr().err.strip().splitlines()[-1]
     assert f"another process (process {os.getpid()}) trains here. Wait until it has ended" in said
-    assert main(["finetune", str(run)]) == 0 and (run / "stages" / "finetune").is_dir()
+    assert main(["run", str(run), "--stages", "finetune"]) == 0 and (run / "stages" / "finetune").is_dir()
 
 
 def test_another_recipe_is_refused(tiny_run: Path) -> None:

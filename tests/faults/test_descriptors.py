@@ -63,7 +63,7 @@ COMMANDS = {
     "sync": ("corpus", "sync", "{run}/corpus", "{docs}"),
     "build": ("corpus", "build", "{docs}", "--out", "{run}/other", "--vocab-size", "300"),
     "index build": ("index", "build", "{run}"), "verify": ("verify", "{run}"), "repair": ("repair", "{run}", "--yes"),
-    "finetune": ("finetune", "{run}"),
+    "finetune": ("run", "{run}", "--stages", "finetune"),
 }  # fmt: skip
 
 

@@ -118,7 +118,7 @@ def test_other_documents(publish, tmp_path):
     config = (run / "config.toml").read_text().replace('train = ""', f'train = "{questions}"').replace("steps = 400", "steps = 2")
     config = config.replace("candidates = 8", "candidates = 3").replace("read = 5", "read = 3")
     (run / "config.toml").write_text(config.replace('device = "auto"', 'device = "cpu"'))
-    assert main(["finetune", str(run)]) == 0
+    assert main(["run", str(run), "--stages", "finetune"]) == 0
     assert Realm.open(run).ask("Who is Alan Turing?", k=2).evidence
 
 

@@ -175,7 +175,7 @@ def test_no_verb_ends_well_over_a_damaged_index(run, say, verb, harm, tiny_run):
     expected, number = answers(run), f"{needed(run):06d}"
     words = {
         "run": ["run", tiny_run.parent / "recipe.toml", "--out", run],
-        "pretrain": ["pretrain", run],
+        "pretrain": ["run", run, "--stages", "pretrain"],
         "refresh": ["refresh", run, "--once"],
     }
     HARMS[harm](run, number)
@@ -192,7 +192,7 @@ def test_an_index_that_nothing_can_make_again_is_one_line(run, capsys, verb, tin
     HARMS["a vector"](run, number)
     HARMS["parameters"](run, number)
     flip(run / "stages" / "finetune" / "model.safetensors")
-    words = {"run": [tiny_run.parent / "recipe.toml", "--out", run], "pretrain": [run], "refresh": [run, "--once"]}[verb]
+    words = {"run": ["run", tiny_run.parent / "recipe.toml", "--out", run], "pretrain": ["run", run, "--stages", "pretrain"]}
     capsys.readouterr()
-    assert main([verb, *map(str, words)]) == 2
+    assert main([*map(str, words.get(verb, ["refresh", run, "--once"]))]) == 2
     assert capsys.readouterr().err.splitlines()[-1].startswith("error: ")

@@ -39,7 +39,7 @@ def test_killed_under_torchrun_and_started_again(unwarmed):
     config = unwarmed / "config.toml"
     settings = {"warm": {"steps": 60, "least_steps": 60}, "run": {"checkpoint_every": 10}}
     config.write_text(dump_recipe(load_recipe(config, settings)))
-    command = [*TORCHRUN, "warm", str(unwarmed), "--json"]
+    command = [*TORCHRUN, "run", str(unwarmed), "--stages", "warm", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ) as process:
         checkpoints, deadline = unwarmed / "checkpoints/warm", time.monotonic() + 200
         while not list(checkpoints.glob("step-*[0-9]")) and time.monotonic() < deadline and process.poll() is None:

@@ -234,7 +234,7 @@ def test_a_trainer_that_ends_leaves_no_orphan(run, how):
     run.config.write_text(f"{pretraining[0]}[pretrain]{longer}")
     signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background of a shell it would be ignored, by children too
     trainer = subprocess.Popen(
-        [sys.executable, "-m", "realm", "pretrain", str(run.root)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [sys.executable, "-m", "realm", "run", str(run.root), "--stages", "pretrain"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
         status = until(lambda: read_status(run.index) or trainer.poll() is not None)
