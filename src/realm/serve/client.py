@@ -6,21 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, Self
 from urllib.parse import quote, urlsplit
 
-from realm.answering.records import (
-    Answer,
-    AnswerResponse,
-    DocumentResponse,
-    DocumentsResponse,
-    EmbeddingsResponse,
-    ExplainResponse,
-    Hit,
-    ListedDocument,
-    ListResponse,
-    RemoveResponse,
-    RunResponse,
-    SearchResponse,
-    StoredDocument,
-)
+from realm.answering import records
 from realm.errors import RealmError
 from realm.storage.decoding import json_value
 
@@ -90,55 +76,55 @@ class Client:
         abstain_below: float | None = None,
         exclude_documents: Sequence[str] = (),
         timeout_ms: int = 10_000,
-    ) -> list[Answer]:
+    ) -> list[records.Answer]:
         """Answer questions, in their order, without the documents of ``exclude_documents``; answers with a confidence below
         ``abstain_below`` (None: the run's own threshold) are marked ``abstained``."""
         how = {"k": k, "abstain_below": abstain_below, "exclude_documents": list(exclude_documents), "timeout_ms": timeout_ms}
-        return AnswerResponse.from_dict(self._ask("/v1/answer", {"questions": list(questions), **how})).answers
+        return records.AnswerResponse.from_dict(self._ask("/v1/answer", {"questions": list(questions), **how})).answers
 
-    def search(self, texts: Sequence[str], *, k: int = 5, timeout_ms: int = 10_000) -> list[list[Hit]]:
+    def search(self, texts: Sequence[str], *, k: int = 5, timeout_ms: int = 10_000) -> list[list[records.Hit]]:
         """The k nearest blocks of each text."""
-        return SearchResponse.from_dict(self._ask("/v1/search", {"texts": list(texts), "k": k, "timeout_ms": timeout_ms})).results
+        return records.SearchResponse.from_dict(self._ask("/v1/search", {"texts": list(texts), "k": k, "timeout_ms": timeout_ms})).results
 
     def explain(
         self, text: str, targets: Sequence[str] = (), *, k: int = 8, exclude_documents: Sequence[str] = (), timeout_ms: int = 10_000
-    ) -> ExplainResponse:
+    ) -> records.ExplainResponse:
         """Show which documents help to fill each [MASK] of a sentence."""
         body = {"text": text, "targets": list(targets), "k": k, "exclude_documents": list(exclude_documents), "timeout_ms": timeout_ms}
-        return ExplainResponse.from_dict(self._ask("/v1/explain", body))
+        return records.ExplainResponse.from_dict(self._ask("/v1/explain", body))
 
     def embed(self, texts: Sequence[str], side: Literal["question", "document"], *, titles: Sequence[str] = ()) -> list[list[float]]:
         """Embed texts as questions or as documents."""
         body = {"side": side, "texts": list(texts), "titles": list(titles)}
-        return EmbeddingsResponse.from_dict(self._ask("/v1/embeddings", body)).embeddings
+        return records.EmbeddingsResponse.from_dict(self._ask("/v1/embeddings", body)).embeddings
 
-    def add(self, documents: Sequence[Mapping[str, str]]) -> list[StoredDocument]:
+    def add(self, documents: Sequence[Mapping[str, str]]) -> list[records.StoredDocument]:
         """Add documents ({"id", "title", "text"}), all or none; they are searchable when this returns."""
-        return DocumentsResponse.from_dict(self._change("POST", "/v1/documents", {"documents": list(documents)})).documents
+        return records.DocumentsResponse.from_dict(self._change("POST", "/v1/documents", {"documents": list(documents)})).documents
 
-    def replace(self, documents: Sequence[Mapping[str, str]]) -> list[StoredDocument]:
+    def replace(self, documents: Sequence[Mapping[str, str]]) -> list[records.StoredDocument]:
         """Replace the documents with these ids, all or none."""
-        return DocumentsResponse.from_dict(self._change("PUT", "/v1/documents", {"documents": list(documents)})).documents
+        return records.DocumentsResponse.from_dict(self._change("PUT", "/v1/documents", {"documents": list(documents)})).documents
 
     def remove(self, ids: Sequence[str]) -> list[str]:
         """Remove documents, all or none; when this returns, no answer uses them."""
-        return RemoveResponse.from_dict(self._change("POST", "/v1/documents/remove", {"ids": list(ids)})).removed
+        return records.RemoveResponse.from_dict(self._change("POST", "/v1/documents/remove", {"ids": list(ids)})).removed
 
-    def document(self, doc_id: str) -> DocumentResponse:
+    def document(self, doc_id: str) -> records.DocumentResponse:
         """One document, block by block."""
-        return DocumentResponse.from_dict(self._ask(f"/v1/documents?id={quote(doc_id, safe='')}"))
+        return records.DocumentResponse.from_dict(self._ask(f"/v1/documents?id={quote(doc_id, safe='')}"))
 
-    def documents(self, page: int = 1000) -> Iterator[ListedDocument]:
+    def documents(self, page: int = 1000) -> Iterator[records.ListedDocument]:
         """All documents; ``page`` are fetched at a time."""
         start: int | None = 0
         while start is not None:
-            found = ListResponse.from_dict(self._ask(f"/v1/documents?start={start}&limit={page}"))
+            found = records.ListResponse.from_dict(self._ask(f"/v1/documents?start={start}&limit={page}"))
             yield from found.documents
             start = found.next
 
-    def run(self) -> RunResponse:
+    def run(self) -> records.RunResponse:
         """Versions, sizes, limits and the curves of training."""
-        return RunResponse.from_dict(self._ask("/v1/run"))
+        return records.RunResponse.from_dict(self._ask("/v1/run"))
 
     def ready(self) -> bool:
         """Return whether the server takes questions."""

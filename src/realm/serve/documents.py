@@ -13,16 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from realm.answering.records import (
-    DocumentBlock,
-    DocumentResponse,
-    DocumentsResponse,
-    ListedDocument,
-    ListResponse,
-    RemoveResponse,
-    StoredDocument,
-    Versions,
-)
+from realm.answering import records
 from realm.documents.change.updates import remove_documents
 from realm.documents.pages.pictures import picture_bytes
 from realm.documents.pictures import SHOWN, picture_type
@@ -44,17 +35,17 @@ class Documents:
         self._serving = serving
         self._room = threading.BoundedSemaphore(serving.limits.changes)
 
-    def add(self, documents: Sequence[Document]) -> DocumentsResponse:
+    def add(self, documents: Sequence[Document]) -> records.DocumentsResponse:
         """Add documents whose ids are new. Raises Refusal: 409 an id is there already or given twice, 422 a document without text, 503 too
         many changes wait; RealmError: the corpus or the index cannot be written to now."""
         return self._store("added", documents)
 
-    def replace(self, documents: Sequence[Document]) -> DocumentsResponse:
+    def replace(self, documents: Sequence[Document]) -> records.DocumentsResponse:
         """Replace documents that are there. Raises Refusal: 404 an id is not there, 409 one is given twice, 422 a document without text,
         503 too many changes wait; RealmError: as for ``add``."""
         return self._store("replaced", documents)
 
-    def remove(self, ids: Sequence[str]) -> RemoveResponse:
+    def remove(self, ids: Sequence[str]) -> records.RemoveResponse:
         """Remove documents: no answer that is given from now on holds them. Raises Refusal: 404 an id is not there, 409 nothing would be
         left, 503 too many changes wait; RealmError: as for ``add``."""
         names = list(dict.fromkeys(map(canonical_line, ids)))
@@ -70,9 +61,9 @@ class Documents:
         with self._waiting():
             current = self._serving.change(act)
         self._serving.meter.changes.labels("removed").inc(len(names))
-        return RemoveResponse(names, Versions(**current.versions))
+        return records.RemoveResponse(names, records.Versions(**current.versions))
 
-    def get(self, doc_id: str) -> DocumentResponse:
+    def get(self, doc_id: str) -> records.DocumentResponse:
         """A document, block by block. Raises Refusal: 404."""
         current = self._serving.current
         store = current.inputs.store.newest()
@@ -80,18 +71,18 @@ class Documents:
         if not rows:
             raise Refusal(404, "unknown", "no document has this id")
         blocks = [store.block(row) for row in rows]
-        parts = [DocumentBlock(block.block_id, block.text, block.char_start, block.media) for block in blocks]
-        return DocumentResponse(blocks[0].doc_id, blocks[0].title, parts, Versions(**current.versions))
+        parts = [records.DocumentBlock(block.block_id, block.text, block.char_start, block.media) for block in blocks]
+        return records.DocumentResponse(blocks[0].doc_id, blocks[0].title, parts, records.Versions(**current.versions))
 
-    def page(self, start: int, limit: int) -> ListResponse:
+    def page(self, start: int, limit: int) -> records.ListResponse:
         """Ids and titles of ``limit`` documents from number ``start`` on."""
         current = self._serving.current
         store = current.inputs.store
         ids = current.documents[start : start + limit]
-        listed = [ListedDocument(name, store.block(int(store.live_rows_of_document(name)[0])).title) for name in ids]
+        listed = [records.ListedDocument(name, store.block(int(store.live_rows_of_document(name)[0])).title) for name in ids]
         total = len(current.documents)
         following = start + limit if start + limit < total else None
-        return ListResponse(listed, total, following, Versions(**current.versions))
+        return records.ListResponse(listed, total, following, records.Versions(**current.versions))
 
     def picture(self, block_id: int) -> tuple[bytes, str]:
         """The picture that a block is of, and its media type: only one that the corpus names, and only as it was when the corpus read it.
@@ -111,7 +102,7 @@ class Documents:
             raise Refusal(415, "not_shown", "browsers do not show pictures of this kind")
         return data, kind
 
-    def _store(self, kind: str, documents: Sequence[Document]) -> DocumentsResponse:
+    def _store(self, kind: str, documents: Sequence[Document]) -> records.DocumentsResponse:
         """Write the documents to a file of the run and have the corpus read it, strictly. ``kind``: added or replaced."""
         ids = [canonical_line(document.id) for document in documents]
         empty = [given.id for given, name in zip(documents, ids, strict=True) if not name]
@@ -132,8 +123,8 @@ class Documents:
             current = self._serving.change(act)
         self._serving.meter.changes.labels(kind).inc(len(ids))
         store = current.inputs.store
-        stored = [StoredDocument(name, len(store.live_rows_of_document(name))) for name in ids]
-        return DocumentsResponse(stored, Versions(**current.versions))
+        stored = [records.StoredDocument(name, len(store.live_rows_of_document(name))) for name in ids]
+        return records.DocumentsResponse(stored, records.Versions(**current.versions))
 
     def _newest(self) -> BlockStore:
         """The corpus as it is on disk: another process may have changed it."""

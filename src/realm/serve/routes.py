@@ -10,20 +10,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 
 from realm import __version__
-from realm.answering.records import (
-    AnswerResponse,
-    DocumentResponse,
-    DocumentsResponse,
-    EmbeddingsResponse,
-    ExplainResponse,
-    Health,
-    ListResponse,
-    Problem,
-    RemoveResponse,
-    RunResponse,
-    SearchResponse,
-    Versions,
-)
+from realm.answering import records
 from realm.documents.pictures import SHOWN
 from realm.report.summary import run_summary
 from realm.serve import shapes
@@ -35,7 +22,7 @@ from realm.serve.serving import Serving
 from realm.serve.shapes import LIMITS
 
 REFUSALS: dict[int | str, dict[str, Any]] = {
-    status: {"model": Problem} for status in (400, 401, 403, 404, 408, 409, 413, 415, 422, 500, 503, 504)
+    status: {"model": records.Problem} for status in (400, 401, 403, 404, 408, 409, 413, 415, 422, 500, 503, 504)
 }
 DocId = Annotated[str, Path(description="an id, slashes included")]
 BlockId = Annotated[int, Path(ge=0, le=2**53)]
@@ -51,42 +38,42 @@ def _described(model: Any) -> dict[int | str, dict[str, Any]]:
     return {200: {"model": model}, **REFUSALS}
 
 
-def _versions(results: Sequence[Result]) -> Versions:
-    return Versions(**results[-1][1])
+def _versions(results: Sequence[Result]) -> records.Versions:
+    return records.Versions(**results[-1][1])
 
 
 def question_routes(serving: Serving) -> APIRouter:
     """Answering, searching, explaining, embedding."""
     router = APIRouter(prefix="/v1", default_response_class=Json, tags=["questions"])
 
-    @router.post("/answer", responses=_described(AnswerResponse))
+    @router.post("/answer", responses=_described(records.AnswerResponse))
     async def answer(request: shapes.AnswerRequest) -> Response:
         """Answer questions with their evidence."""
         results = await serving.ask(Answers(request.k, tuple(request.exclude_documents)), request.questions, request.timeout_ms)
         for found, _ in results:
             serving.meter.answered(found.timings_ms)
         below = serving.current.abstain_below if request.abstain_below is None else request.abstain_below
-        return Json(AnswerResponse([found.abstaining(below) for found, _ in results], _versions(results)))
+        return Json(records.AnswerResponse([found.abstaining(below) for found, _ in results], _versions(results)))
 
-    @router.post("/search", responses=_described(SearchResponse))
+    @router.post("/search", responses=_described(records.SearchResponse))
     async def search(request: shapes.SearchRequest) -> Response:
         """Find the nearest blocks of texts."""
         results = await serving.ask(Search(request.k), request.texts, request.timeout_ms)
-        return Json(SearchResponse([hits for hits, _ in results], _versions(results)))
+        return Json(records.SearchResponse([hits for hits, _ in results], _versions(results)))
 
-    @router.post("/explain", responses=_described(ExplainResponse))
+    @router.post("/explain", responses=_described(records.ExplainResponse))
     async def explain(request: shapes.ExplainRequest) -> Response:
         """Say which documents help to fill a masked sentence."""
         ((found, versions),) = await serving.ask(Explain(), [request], request.timeout_ms)
-        return Json(ExplainResponse(**vars(found), versions=Versions(**versions)))
+        return Json(records.ExplainResponse(**vars(found), versions=records.Versions(**versions)))
 
-    @router.post("/embeddings", responses=_described(EmbeddingsResponse))
+    @router.post("/embeddings", responses=_described(records.EmbeddingsResponse))
     async def embeddings(request: shapes.EmbeddingsRequest) -> Response:
         """Embed texts as questions, or as documents."""
         pairs = list(zip(request.titles or [""] * len(request.texts), request.texts, strict=True))
         results = await serving.ask(Embed(request.side), pairs, request.timeout_ms)
         vectors, cut = [found[0] for found, _ in results], [found[1] for found, _ in results]
-        return Json(EmbeddingsResponse(request.side, len(vectors[0]), vectors, cut, _versions(results)))
+        return Json(records.EmbeddingsResponse(request.side, len(vectors[0]), vectors, cut, _versions(results)))
 
     return router
 
@@ -95,32 +82,32 @@ def document_routes(documents: Documents) -> APIRouter:
     """Living documents, and pictures of their blocks."""
     router = APIRouter(prefix="/v1", default_response_class=Json, tags=["documents"])
 
-    @router.post("/documents", responses=_described(DocumentsResponse))
+    @router.post("/documents", responses=_described(records.DocumentsResponse))
     def add(request: shapes.DocumentsRequest) -> Response:
         """Add documents; they are searchable when this returns."""
         return Json(documents.add(request.documents))
 
-    @router.put("/documents", responses=_described(DocumentsResponse))
+    @router.put("/documents", responses=_described(records.DocumentsResponse))
     def replace(request: shapes.DocumentsRequest) -> Response:
         """Replace documents by their ids."""
         return Json(documents.replace(request.documents))
 
-    @router.post("/documents/remove", responses=_described(RemoveResponse))
+    @router.post("/documents/remove", responses=_described(records.RemoveResponse))
     def remove(request: shapes.RemoveRequest) -> Response:
         """Remove documents; no answer holds them when this has returned."""
         return Json(documents.remove(request.ids))
 
-    @router.get("/documents", responses=_described(ListResponse | DocumentResponse))
+    @router.get("/documents", responses=_described(records.ListResponse | records.DocumentResponse))
     def listed(start: Start = 0, limit: PageSize = 100, doc_id: AnyId = None) -> Response:
         """List documents, a page at a time; or show the one with this id, which may be one that no path can hold, such as two dots."""
         return Json(documents.page(start, limit) if doc_id is None else documents.get(doc_id))
 
-    @router.get("/documents/{doc_id:path}", responses=_described(DocumentResponse))
+    @router.get("/documents/{doc_id:path}", responses=_described(records.DocumentResponse))
     def get(doc_id: DocId) -> Response:
         """Show one document, block by block."""
         return Json(documents.get(doc_id))
 
-    @router.delete("/documents/{doc_id:path}", responses=_described(RemoveResponse))
+    @router.delete("/documents/{doc_id:path}", responses=_described(records.RemoveResponse))
     def delete(doc_id: DocId) -> Response:
         """Remove one document."""
         return Json(documents.remove([doc_id]))
@@ -140,22 +127,22 @@ def state_routes(serving: Serving) -> APIRouter:
     """The run, and how the server is."""
     router = APIRouter(default_response_class=Json, tags=["state"])
 
-    @router.get("/v1/run", responses=_described(RunResponse))
+    @router.get("/v1/run", responses=_described(records.RunResponse))
     def run() -> Response:
         """Versions, sizes, limits and the curves of training."""
         return Json(_run(serving))
 
-    @router.get("/healthz", responses={200: {"model": Health}, **REFUSALS})
+    @router.get("/healthz", responses={200: {"model": records.Health}, **REFUSALS})
     async def health() -> Response:
         """Say that the process answers."""
-        return Json(Health("ok"))
+        return Json(records.Health("ok"))
 
-    @router.get("/readyz", responses={200: {"model": Health}, **REFUSALS})
+    @router.get("/readyz", responses={200: {"model": records.Health}, **REFUSALS})
     async def ready() -> Response:
         """Say that questions are taken."""
         if not serving.batcher.alive:
             raise Refusal(503, "stopping", "no questions are taken", retry_after=5)
-        return Json(Health("ready"))
+        return Json(records.Health("ready"))
 
     @router.get("/metrics", response_class=PlainTextResponse, responses=REFUSALS)
     async def metrics() -> Response:
@@ -166,16 +153,16 @@ def state_routes(serving: Serving) -> APIRouter:
     return router
 
 
-def _run(serving: Serving) -> RunResponse:
+def _run(serving: Serving) -> records.RunResponse:
     opened = serving.current
     manifest, store = opened.generation.snapshot.manifest, opened.inputs.store
-    return RunResponse(
+    return records.RunResponse(
         **run_summary(serving.paths),
         realm=__version__,
         reader=opened.tuned.has("reader") if opened.tuned is not None else opened.reads,
         without_questions=opened.without_questions,
         abstain_below=opened.abstain_below if opened.reads else 0.0,
-        versions=Versions(**opened.versions),
+        versions=records.Versions(**opened.versions),
         corpus={"documents": store.manifest.documents, "blocks": store.manifest.blocks, "unsearchable": opened.unsearchable},
         index={"generation": manifest.generation, "step": manifest.step, "blocks": manifest.count, "dim": manifest.dim},
         limits=asdict(serving.limits),
