@@ -4,14 +4,13 @@ import copy
 import json
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from realm.answering.answerer import KIND_MISMATCH_WEIGHT, SPANS_PER_BLOCK, Answerer, ReadBlocks, TextSpan, likeliest
-from realm.answering.questions.answer_kinds import Asked, asked_for
+from realm.answering.questions.answer_kinds import asked_for
 from realm.answering.reading import read_candidates, score_spans
 from realm.documents.ingest.builder import build_corpus
 from realm.documents.store.blocks import BlockStore
@@ -21,8 +20,7 @@ from realm.models.model import RealmModel
 from realm.models.reader import Reader
 from realm.models.spec import bert_spec, one_body
 from realm.search.blocks import BlockInputs, open_inputs
-from realm.search.candidates import Candidates, DenseCandidates, Source
-from realm.search.publishing.generation import Generation
+from realm.search.candidates import DenseCandidates, Source
 from realm.search.publishing.refresher import refresh_index
 from realm.storage.paths import RunPaths
 from realm.text.matching.answers import is_whole, normalize_answer
@@ -38,7 +36,7 @@ TEXTS = {
 
 
 @pytest.fixture(scope="module")
-def paths(tmp_path_factory: pytest.TempPathFactory) -> RunPaths:
+def paths(tmp_path_factory):
     root = tmp_path_factory.mktemp("answerer")
     rows = [json.dumps({"id": name, "title": name, "text": text}) + "\n" for name, text in TEXTS.items()]
     (root / "docs.jsonl").write_text("".join(rows), "utf-8")
@@ -47,14 +45,14 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> RunPaths:
 
 
 @pytest.fixture(scope="module")
-def inputs(paths: RunPaths) -> BlockInputs:
+def inputs(paths):
     store = BlockStore.open(paths.corpus)
     special = store.tokenizer.special
     return BlockInputs(store, Featurizer(cls=special.cls, sep=special.sep, mask=special.mask, pad=special.pad))
 
 
 @pytest.fixture(scope="module")
-def model(inputs: BlockInputs) -> RealmModel:
+def model(inputs):
     torch.manual_seed(0)
     sizes = {"vocab_size": inputs.store.tokenizer.vocab_size, "hidden": 16, "layers": 1, "heads": 2, "intermediate": 32}
     body = bert_spec(max_length=352, dropout=0.1, attention_dropout=0.0, **sizes)
@@ -62,23 +60,23 @@ def model(inputs: BlockInputs) -> RealmModel:
 
 
 @pytest.fixture(scope="module")
-def generation(paths: RunPaths, inputs: BlockInputs, model: RealmModel) -> Generation:
+def generation(paths, inputs, model):
     return refresh_index(model, inputs, paths, step=0)
 
 
 @pytest.fixture
-def dense(inputs: BlockInputs, model: RealmModel, generation: Generation) -> DenseCandidates:
+def dense(inputs, model, generation):
     return DenseCandidates(model.embedder, generation.snapshot, generation.index, inputs)
 
 
 QUESTIONS = ["Where was Victor Hugo born?", "Who discovered radium?", "zzz"]
 
 
-def ask(source: DenseCandidates | Bm25Candidates, k: int) -> Candidates:
+def ask(source, k):
     return source(QUESTIONS, source.inputs.store.tokenizer.encode(QUESTIONS), k)
 
 
-def test_dense_scores_are_those_of_their_rows(dense: DenseCandidates, generation: Generation, inputs: BlockInputs) -> None:
+def test_dense_scores_are_those_of_their_rows(dense, generation, inputs):
     dense.eval()
     found = ask(dense, 6)
     assert found.rows.shape == found.scores.shape == (3, 4), "four documents, and no padding up to the six asked for"
@@ -93,7 +91,7 @@ def test_dense_scores_are_those_of_their_rows(dense: DenseCandidates, generation
     assert found.best(2).rows.shape == (3, 2) and found.best(2).scores.shape == (3, 2)
 
 
-def test_bm25_finds_words_and_learns_its_scale(inputs: BlockInputs) -> None:
+def test_bm25_finds_words_and_learns_its_scale(inputs):
     source = Bm25Candidates(inputs, np.arange(len(inputs.store)))
     found = ask(source, 3)
     assert [inputs.store.block(found.rows[i, 0]).doc_id for i in (0, 1)] == ["Hugo", "Curie"]
@@ -103,7 +101,7 @@ def test_bm25_finds_words_and_learns_its_scale(inputs: BlockInputs) -> None:
     assert source.scale.grad is not None and source.scale.grad > 0
 
 
-def test_spans_are_in_the_documents_own_spelling(inputs: BlockInputs) -> None:
+def test_spans_are_in_the_documents_own_spelling(inputs):
     """Any wordpieces of any block lead to characters that the tokenizer turns into these wordpieces again."""
     store, read = inputs.store, ReadBlocks(inputs)
     for row in range(len(store)):
@@ -116,16 +114,14 @@ def test_spans_are_in_the_documents_own_spelling(inputs: BlockInputs) -> None:
                 assert 0 <= first < last <= len(text) and first in starts
         first, last = read.characters(row, 0, len(body))
         assert text[first:last] == text
-    hugo = store.block(0)
-    ids = store.tokenizer.encode(["Besançon"])[0]
+    hugo, ids = store.block(0), store.tokenizer.encode(["Besançon"])[0]
     at = next(i for i in range(len(store.token_ids(0))) if store.token_ids(0)[i : i + len(ids)].tolist() == ids)
     first, last = read.characters(0, at, at + len(ids))
     assert hugo.text[first:last] == "Besançon"
 
 
-def test_answers_with_their_evidence(inputs: BlockInputs, dense: DenseCandidates, model: RealmModel) -> None:
-    answerer = Answerer(inputs, dense, model.reader, versions={"params": 1, "index": 1, "corpus": 1})
-    answers = answerer.answer(QUESTIONS, k=3)
+def test_answers_with_their_evidence(inputs, dense, model):
+    answers = Answerer(inputs, dense, model.reader, versions={"params": 1, "index": 1, "corpus": 1}).answer(QUESTIONS, k=3)
     assert [a.question for a in answers] == QUESTIONS and not dense.training
     tokens = inputs.store.tokenizer.encode(QUESTIONS)
     with torch.no_grad():
@@ -148,7 +144,7 @@ def test_answers_with_their_evidence(inputs: BlockInputs, dense: DenseCandidates
         json.dumps(answer.to_dict(), allow_nan=False)
 
 
-def scored(text: str, spans: dict[str, float], place: Path) -> tuple[Answerer, torch.Tensor]:
+def scored(text, spans, place):
     """An answerer over one document and the log-probabilities [1, t, w] of some of its spans, which a test gives itself."""
     (place / "d.jsonl").write_text(json.dumps({"id": "d", "title": "Sky", "text": text}) + "\n")
     build_corpus([place / "d.jsonl"], place / "corpus", vocab_size=300)
@@ -162,24 +158,22 @@ def scored(text: str, spans: dict[str, float], place: Path) -> tuple[Answerer, t
     return Answerer(found, Source(), torch.nn.Module(), versions={}), scores
 
 
-def chosen(answerer: Answerer, scores: torch.Tensor, asked: Asked | None = None) -> tuple[str, float, str]:
-    """The answer, its mass, and what is marked in the document."""
+def chosen(answerer, scores, asked=None):
     read = ReadBlocks(answerer.inputs)
     best, mass = answerer._best_string(np.array([0]), scores, read, OPEN_QA, asked)
     return best, round(mass, 2), answerer._evidence(0, 1.0, scores[0], read, asked).answer
 
 
-def test_an_answer_closes_what_it_opens(tmp_path: Path) -> None:
+def test_an_answer_closes_what_it_opens(tmp_path):
     """Of spans that open a bracket and do not close it the next best is taken; where there is no other, such a span is."""
     text = "The router is the Sky Hub (a small box) of 2016."
-    spans = {"Sky Hub (a small": 0.5, "box) of": 0.3, "Sky Hub": 0.15}
-    answerer, scores = scored(text, spans, tmp_path)
+    answerer, scores = scored(text, {"Sky Hub (a small": 0.5, "box) of": 0.3, "Sky Hub": 0.15}, tmp_path)
     assert chosen(answerer, scores) == ("Sky Hub", 0.15, "Sky Hub")
     alone = torch.where(scores == scores[scores > float("-inf")].min(), float("-inf"), scores)
     assert chosen(answerer, alone) == ("Sky Hub (a small", 0.5, "Sky Hub (a small")
 
 
-def test_the_likeliest_string_is_that_of_weighing_them_all() -> None:
+def test_the_likeliest_string_is_that_of_weighing_them_all():
     text, asked, rng = "In 1968 the Apollo crew flew in 3 days from Gary to the Moon.", asked_for("When was it?"), np.random.default_rng(0)
     places = {
         words: TextSpan(text, text.index(words), text.index(words) + len(words)) for words in ("1968", "Apollo", "3 days", "Gary", "Moon")
@@ -190,11 +184,10 @@ def test_the_likeliest_string_is_that_of_weighing_them_all() -> None:
         assert likeliest(places, mass, None) == max(places, key=lambda key: mass[key])
 
 
-def test_an_answer_is_of_the_kind_that_is_asked_for(tmp_path: Path) -> None:
+def test_an_answer_is_of_the_kind_that_is_asked_for(tmp_path):
     """A name is no answer to "When", unless it is very much likelier than every date; p stays what the reader says."""
     text = "In 1968 the Apollo crew flew around the Moon with Borman, who came from Gary."
-    spans = {"Apollo": 0.6, "1968": 0.1, "Moon": 0.1, "Gary": 0.02}
-    answerer, scores = scored(text, spans, tmp_path)
+    answerer, scores = scored(text, {"Apollo": 0.6, "1968": 0.1, "Moon": 0.1, "Gary": 0.02}, tmp_path)
     when = asked_for("When did they fly?")
     assert chosen(answerer, scores) == chosen(answerer, scores, asked_for("What flew?")) == ("Apollo", 0.6, "Apollo")
     assert chosen(answerer, scores, when) == ("1968", 0.1, "1968")
@@ -206,39 +199,28 @@ def test_an_answer_is_of_the_kind_that_is_asked_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "whole"), [("", True), ("a (b) [c]", True), ("(b", False), ("b)", False), (")b(", False), ("(a]", False), ("6'2\"", True)]
 )
-def test_brackets_are_closed_in_order(text: str, whole: bool) -> None:
+def test_brackets_are_closed_in_order(text, whole):
     assert is_whole(text) is whole
 
 
-@pytest.mark.parametrize(
-    ("text", "whole"),
-    [
-        ("N. Of the three common states", False),
-        ("J. R. R. Tolkien", True),
-        ("Super Bowl Week. San Francisco", False),
-        ("in 1871. The", False),
-        ("Dr. John H. Watson", True),
-        ("U.S. Steel", True),
-        ("30.5 m", True),
-    ],
-)
-def test_an_answer_stays_within_a_sentence(text: str, whole: bool) -> None:
+@pytest.mark.parametrize(("text", "whole"), [
+    ("N. Of the three common states", False), ("J. R. R. Tolkien", True), ("Super Bowl Week. San Francisco", False),
+    ("in 1871. The", False), ("Dr. John H. Watson", True), ("U.S. Steel", True), ("30.5 m", True),
+])  # fmt: skip
+def test_an_answer_stays_within_a_sentence(text, whole):
     assert is_whole(text) is whole
 
 
-def test_a_batch_answers_like_single_questions(inputs: BlockInputs, dense: DenseCandidates, model: RealmModel) -> None:
+def test_a_batch_answers_like_single_questions(inputs, dense, model):
     answerer = Answerer(inputs, dense, model.reader, versions={})
-    many = answerer.answer(QUESTIONS * 7, k=2)
-    for question, answer in zip(QUESTIONS * 7, many, strict=True):
+    for question, answer in zip(QUESTIONS * 7, answerer.answer(QUESTIONS * 7, k=2), strict=True):
         alone = answerer.answer([question], k=2)[0]
         assert (alone.answer, [e.block_id for e in alone.evidence]) == (answer.answer, [e.block_id for e in answer.evidence])
         assert alone.p == pytest.approx(answer.p, rel=1e-3)
     assert answerer.answer([]) == []
 
 
-def test_reading_in_bfloat16_is_reading(
-    inputs: BlockInputs, dense: DenseCandidates, model: RealmModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reading_in_bfloat16_is_reading(inputs, dense, model, monkeypatch):
     """Networks multiply in bfloat16, if the hardware does; scores of spans are float32 and within its rounding."""
     model.eval()  # dropout, which is drawn anew, would differ by more
     tokens = inputs.store.tokenizer.encode(["What do people pay with?"])
@@ -252,7 +234,7 @@ def test_reading_in_bfloat16_is_reading(
         assert torch.equal(exact, Answerer(inputs, dense, model.reader, versions={}, bf16=True)._log_p(tokens, found))
 
 
-def test_a_reader_that_points_leaves_a_part_of_p_to_not_here(inputs: BlockInputs, dense: DenseCandidates, model: RealmModel) -> None:
+def test_a_reader_that_points_leaves_a_part_of_p_to_not_here(inputs, dense, model):
     """p(y|x) = sum over z of p(z|x) p(y|z,x), against loops; a block that holds nothing takes its share away from the answer."""
     reader = copy.deepcopy(model.reader)
     reader.spec = replace(reader.spec, pointer=True)
@@ -262,9 +244,7 @@ def test_a_reader_that_points_leaves_a_part_of_p_to_not_here(inputs: BlockInputs
         found = dense([question], tokens, 3)
         scores = score_spans(reader, inputs, tokens, found.rows)
     (answer,) = Answerer(inputs, dense, reader, versions={}).answer([question], k=3)
-    p_z = [math.exp(score) for score in found.scores[0].tolist()]
-    mass: dict[str, float] = {}
-    left = 0.0
+    p_z, mass, left = [math.exp(score) for score in found.scores[0].tolist()], {}, 0.0
     for j, row in enumerate(found.rows[0].tolist()):
         length = len(inputs.store.token_ids(row))
         places = [(t, w) for t in range(length) for w in range(min(reader.max_span, length - t))]
@@ -279,19 +259,18 @@ def test_a_reader_that_points_leaves_a_part_of_p_to_not_here(inputs: BlockInputs
     assert sum(mass.values()) + left == pytest.approx(1, rel=1e-4) and left > 0
     assert 0.3 * mass[normalize_answer(answer.answer)] < answer.p <= mass[normalize_answer(answer.answer)] * 1.0001  # of its best spans
 
-    def certain(states: torch.Tensor) -> torch.Tensor:
+    def certain(states):
         logits = Reader.span_logits(reader, states)
         return logits + 20.0 if states.shape[1] == 1 else logits
 
-    reader.span_logits = certain  # type: ignore[method-assign]
+    reader.span_logits = certain
     (nowhere,) = Answerer(inputs, dense, reader, versions={}).answer([question], k=3)
     assert nowhere.p < 1e-4 and nowhere.abstaining(0.01).abstained and nowhere.answer
 
 
 @pytest.mark.parametrize("questions", [["zzz"], ["zzz", "Who discovered radium?"], [""]])
-def test_nothing_found_is_an_empty_answer(inputs: BlockInputs, model: RealmModel, questions: list[str]) -> None:
-    answerer = Answerer(inputs, Bm25Candidates(inputs, np.arange(len(inputs.store))), model.reader, versions={})
-    answers = answerer.answer(questions)
+def test_nothing_found_is_an_empty_answer(inputs, model, questions):
+    answers = Answerer(inputs, Bm25Candidates(inputs, np.arange(len(inputs.store))), model.reader, versions={}).answer(questions)
     assert (answers[0].answer, answers[0].p, answers[0].evidence) == ("", 0.0, ())
     json.dumps(answers[0].to_dict(), allow_nan=False)
     if len(questions) > 1:

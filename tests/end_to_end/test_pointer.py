@@ -3,8 +3,6 @@
 import json
 import math
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -31,7 +29,7 @@ RIVERS = ("Branta", "Kolma", "Vessen", "Tarrow", "Ilmaro", "Quenda", "Sorvik", "
 """Each fact stands in two documents, in other words."""
 
 
-def documents(directory: Path) -> Path:
+def documents(directory):
     rows = []
     for place, river in zip(PLACES, RIVERS, strict=True):
         rows.append({"id": place, "title": place, "text": f"{place} is an old town. The river {river} flows through {place} to the sea."})
@@ -40,8 +38,8 @@ def documents(directory: Path) -> Path:
     return directory / "documents.jsonl"
 
 
-def recipe(source: Path, **sections: dict[str, Any]) -> Any:
-    values: dict[str, dict[str, Any]] = {
+def recipe(source, **sections):
+    values = {
         "corpus": {"sources": [str(source)], "vocab_size": 300},
         "run": {"threads": 1, "device": "cpu"},
         "model": {"hidden": 32, "layers": 2, "heads": 2, "intermediate": 64, "projection": 16, "span_hidden": 32},
@@ -56,13 +54,13 @@ def recipe(source: Path, **sections: dict[str, Any]) -> Any:
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run(tmp_path_factory):
     root = tmp_path_factory.mktemp("pointer")
     run_recipe(recipe(documents(root)), root / "run", stages=("corpus", "warm", "ict", "pretrain"), progress=Progress(quiet=True))
     return root / "run"
 
 
-def test_the_pointer_against_a_loop_over_the_spans(run: Path) -> None:
+def test_the_pointer_against_a_loop_over_the_spans(run):
     opened = open_run(run)
     store, inputs = opened.inputs.store, opened.inputs
     torch.manual_seed(1)
@@ -96,11 +94,10 @@ def test_the_pointer_against_a_loop_over_the_spans(run: Path) -> None:
     assert 0 < sum(string.p for string in strings) <= 1 and [s.p for s in strings] == sorted((s.p for s in strings), reverse=True)
 
 
-def test_a_reader_of_marks_sees_what_a_block_shares_with_its_question(run: Path, tmp_path: Path) -> None:
+def test_a_reader_of_marks_sees_what_a_block_shares_with_its_question(run, tmp_path):
     opened = open_run(run)
     inputs, size = opened.inputs, {"hidden": 64, "layers": 3, "heads": 2, "intermediate": 64, "max_length": 512, "dropout": 0}
-    vocabulary = opened.inputs.store.tokenizer.vocab_size
-    body = bert_spec(vocab_size=vocabulary, attention_dropout=0, segments=MARKED_SEGMENTS, **size)
+    body = bert_spec(vocab_size=opened.inputs.store.tokenizer.vocab_size, attention_dropout=0, segments=MARKED_SEGMENTS, **size)
     model = RealmModel(one_body(body, parts=("encoder",))).eval().with_reader(0, span_hidden=8, max_span=4, pointer=True, marks=True)
     model.save_pretrained(tmp_path / "model")
     reader = RealmModel.from_pretrained(tmp_path / "model").eval().reader
@@ -117,7 +114,7 @@ def test_a_reader_of_marks_sees_what_a_block_shares_with_its_question(run: Path,
     assert torch.allclose(found.logits[0], by_hand.logits, atol=1e-6) and not torch.allclose(by_hand.logits, blind.logits, atol=1e-3)
 
 
-def test_a_reader_that_points_gives_its_spans_what_not_here_leaves(run: Path) -> None:
+def test_a_reader_that_points_gives_its_spans_what_not_here_leaves(run):
     """Read with relevance 0, the spans of one block sum to 1 - p(none)."""
     opened = open_run(run)
     reader = opened.pretrained.reader
@@ -129,7 +126,7 @@ def test_a_reader_that_points_gives_its_spans_what_not_here_leaves(run: Path) ->
     assert (mass < 1).all() and (mass > 0).all()
 
 
-def test_a_run_that_points_answers_explains_and_aligns_without_a_question(run: Path, capsys: Any) -> None:
+def test_a_run_that_points_answers_explains_and_aligns_without_a_question(run, capsys):
     assert main(["ask", str(run), "Which river flows through Oslo?", "--json"]) == 0
     out = capsys.readouterr()
     answer = json.loads(out.out.splitlines()[-1])
@@ -147,10 +144,9 @@ def test_a_run_that_points_answers_explains_and_aligns_without_a_question(run: P
     assert main(["align", str(run), "--limit", "5", "--json"]) == 0
 
 
-def test_fine_tuning_goes_on_with_the_reader_that_points(run: Path, tmp_path: Path) -> None:
+def test_fine_tuning_goes_on_with_the_reader_that_points(run, tmp_path):
     """One network reads before and after questions: with no step of fine-tuning it is the same reader."""
-    source = documents(tmp_path)
-    asked = tmp_path / "qa.jsonl"
+    source, asked = documents(tmp_path), tmp_path / "qa.jsonl"
     rows = [{"id": p, "question": f"Which river flows through {p}?", "answers": [r]} for p, r in zip(PLACES, RIVERS, strict=True)]
     asked.write_text("".join(json.dumps(row) + "\n" for row in rows))
     tuned = recipe(
@@ -166,7 +162,7 @@ def test_fine_tuning_goes_on_with_the_reader_that_points(run: Path, tmp_path: Pa
 
 
 @pytest.mark.parametrize("way", [{"reader_first": 9}, {"retriever_rate": 0.0}, {"reader_first": 3}])
-def test_what_learnt_alone_is_fine_tuned_over_its_index(way: dict[str, Any], tmp_path: Path) -> None:
+def test_what_learnt_alone_is_fine_tuned_over_its_index(way, tmp_path):
     """The index belongs to the document embedder that fine-tuning forks, whether the retriever learnt or not."""
     source, asked = documents(tmp_path), tmp_path / "qa.jsonl"
     rows = [{"id": p, "question": f"Which river flows through {p}?", "answers": [r]} for p, r in zip(PLACES, RIVERS, strict=True)]
@@ -180,7 +176,7 @@ def test_what_learnt_alone_is_fine_tuned_over_its_index(way: dict[str, Any], tmp
     assert (offset == 0) == (way != {"reader_first": 3})
 
 
-def test_the_same_seed_gives_the_same_weights(run: Path, tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_weights(run, tmp_path):
     """Pre-training by pointing is a function of the seed, on one thread."""
     again = tmp_path / "run"
     run_recipe(recipe(documents(tmp_path)), again, stages=("corpus", "warm", "ict", "pretrain"), progress=Progress(quiet=True))
@@ -189,9 +185,8 @@ def test_the_same_seed_gives_the_same_weights(run: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("way", [{"reader_first": 6}, {"retriever_rate": 0.0}])
-def test_the_retriever_stays_while_only_the_reader_learns(way: dict[str, Any], tmp_path: Path) -> None:
-    source = documents(tmp_path)
-    still = recipe(source, pretrain=way)
+def test_the_retriever_stays_while_only_the_reader_learns(way, tmp_path):
+    still = recipe(documents(tmp_path), pretrain=way)
     run_recipe(still, tmp_path / "run", stages=("corpus", "warm", "ict", "pretrain"), progress=Progress(quiet=True))
     before = RealmModel.from_pretrained(tmp_path / "run" / "stages" / "ict").embedder.state_dict()
     after = RealmModel.from_pretrained(tmp_path / "run" / "stages" / "pretrain")
@@ -202,18 +197,18 @@ def test_the_retriever_stays_while_only_the_reader_learns(way: dict[str, Any], t
 
 
 @pytest.mark.parametrize("wrong", [{"masking": "tokens"}, {"fill": "mlm", "reader_first": 3}, {"fill": "mlm", "own_block": 0.5}])
-def test_what_a_pointer_cannot_fill_is_refused(wrong: dict[str, Any], tmp_path: Path) -> None:
+def test_what_a_pointer_cannot_fill_is_refused(wrong, tmp_path):
     with pytest.raises(ConfigError, match="point"):
         recipe(tmp_path / "none.jsonl", pretrain=wrong)
 
 
 @pytest.mark.parametrize("wrong", [{"own_block": 0.5}, {"own_block": 0.5, "reader_first": 2, "sentences": ("news",)}])
-def test_own_blocks_are_for_a_reader_that_learns_alone(wrong: dict[str, Any], tmp_path: Path) -> None:
+def test_own_blocks_are_for_a_reader_that_learns_alone(wrong, tmp_path):
     with pytest.raises(ConfigError, match=r"'pretrain.own_block' is given, and"):
         recipe(tmp_path / "none.jsonl", pretrain=wrong)
 
 
-def test_a_run_says_what_it_answers_to_questions_of_its_own(tmp_path: Path, capsys: Any) -> None:
+def test_a_run_says_what_it_answers_to_questions_of_its_own(tmp_path, capsys):
     """Asked are sentences that no step was trained on; the share that is answered right is a number, a fact, an alarm and a note."""
     taught = recipe(documents(tmp_path), pretrain={"own_block": 0.6, "reader_first": 5, "held_out": 4})
     run_recipe(taught, tmp_path / "run", stages=("corpus", "warm", "ict", "pretrain"), progress=Progress(quiet=True))

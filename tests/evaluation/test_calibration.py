@@ -3,9 +3,7 @@
 import json
 import math
 import shutil
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +20,7 @@ from realm.storage.paths import RunPaths
 from realm.storage.stages import stage_facts
 
 
-def drawn(n: int, slope: float, bias: float) -> tuple[list[float], list[bool]]:
+def drawn(n, slope, bias):
     """p of n answers, and whether they are right: as often as sigmoid(slope logit(p) + bias)."""
     rng = np.random.default_rng(0)
     p = rng.uniform(0.001, 0.9, n).tolist()
@@ -30,7 +28,7 @@ def drawn(n: int, slope: float, bias: float) -> tuple[list[float], list[bool]]:
 
 
 @pytest.mark.parametrize(("slope", "bias"), [(0.5, 1.0), (1.0, 0.0), (2.0, -1.0)])
-def test_slope_and_bias_are_found(slope: float, bias: float) -> None:
+def test_slope_and_bias_are_found(slope, bias):
     p, hits = drawn(4000, slope, bias)
     found = fit_confidence(p, hits)
     assert found.slope == pytest.approx(slope, rel=0.1) and found.bias == pytest.approx(bias, abs=0.15)
@@ -38,11 +36,11 @@ def test_slope_and_bias_are_found(slope: float, bias: float) -> None:
     assert calibration_error(confidence, hits) < 0.03 and log_loss(confidence, hits) <= log_loss(p, hits)
 
 
-def test_the_likeliest_against_a_grid() -> None:
+def test_the_likeliest_against_a_grid():
     """The minimum of loss and priors over a grid of slopes and biases is no lower."""
     p, hits = drawn(60, 0.5, 1.0)
 
-    def unlikely(found: Confidence) -> float:
+    def unlikely(found):
         return len(p) * log_loss([found.of(value) for value in p], hits) + (found.bias**2 + math.log(found.slope) ** 2) / 2
 
     best = unlikely(fit_confidence(p, hits))
@@ -50,36 +48,32 @@ def test_the_likeliest_against_a_grid() -> None:
     assert best <= min(map(unlikely, grid)) + 1e-9
 
 
-def test_a_handful_of_answers_says_little() -> None:
+def test_a_handful_of_answers_says_little_and_what_was_fitted_is_stated():
     found = fit_confidence([0.02, 0.03, 0.01], [True, True, True])
     assert 0.05 < found.of(0.02) < 0.9 and 0 < found.of(0.0) < found.of(1e-4) < found.of(1.0) < 1
-
-
-def test_what_was_fitted_is_stated() -> None:
     assert Confidence.stated({"slope": 0.7, "bias": 0.1}) == Confidence(0.7, 0.1) and Confidence.stated({}) is None
 
 
 class Said:
     """Gives drawn answers."""
 
-    def __init__(self, p: list[float], hits: list[bool]):
+    def __init__(self, p, hits):
         self.p, self.hits = p, hits
 
-    def answer(self, questions: list[str], k: int) -> list[Answer]:
+    def answer(self, questions, k):
         return [answer(p, None, "yes" if hit else "no") for p, hit in zip(self.p, self.hits, strict=True)]
 
 
-def test_what_is_said_of_a_calibration() -> None:
+def test_what_is_said_of_a_calibration():
     p, hits = drawn(400, 0.5, 1.0)
-    answerer: Any = Said(p, hits)
-    facts = calibrate(answerer, [Question(str(n), "?", ("yes",)) for n in range(400)], 5)
+    facts = calibrate(Said(p, hits), [Question(str(n), "?", ("yes",)) for n in range(400)], 5)
     known = facts["calibration"]
     assert known["n"] == 400 and known["nll"] < known["nll_before"] and known["error"] < 0.1 < known["error_before"]
-    below = sum(Confidence.stated(facts).of(v) < facts["abstain_below"] for v, hit in zip(p, hits, strict=True) if hit)  # type: ignore[union-attr]
+    below = sum(Confidence.stated(facts).of(v) < facts["abstain_below"] for v, hit in zip(p, hits, strict=True) if hit)
     assert below == pytest.approx(sum(hits) / 10, abs=1)
 
 
-def test_log_loss_and_calibration_error_against_loops() -> None:
+def test_log_loss_and_calibration_error_against_loops():
     confidence, hits = [0.9, 0.8, 0.05, 1.0], [True, False, False, True]
     expected = -sum(math.log(min(p, 1 - 1e-6)) if hit else math.log(1 - p) for p, hit in zip(confidence, hits, strict=True)) / 4
     assert log_loss(confidence, hits) == pytest.approx(expected, rel=1e-5)
@@ -87,14 +81,11 @@ def test_log_loss_and_calibration_error_against_loops() -> None:
     assert calibration_error(confidence, hits) == pytest.approx((0.05 + 0.8 + 0.1) / 4)
 
 
-def test_risk_falls_with_coverage() -> None:
+def test_risk_falls_with_coverage_and_the_threshold_costs_a_tenth():
     found = risk_coverage([0.9, 0.1, 0.8, 0.4], [True, False, True, False])
     by_coverage = {c: (risk, threshold) for c, risk, threshold in found["curve"]}
     assert by_coverage[0.5] == (0.0, 0.8) and by_coverage[0.75] == (pytest.approx(1 / 3), 0.4) and by_coverage[1.0] == (0.5, 0.1)
     assert found["area"] == pytest.approx((0 + 0 + 1 / 3 + 1 / 2) / 4)
-
-
-def test_the_threshold_costs_a_tenth_of_the_right_answers() -> None:
     confidence = [n / 100 for n in range(100)]
     hits = [n % 2 == 1 for n in range(100)]  # fifty right ones, .01 to .99
     below = threshold(confidence, hits)
@@ -102,17 +93,17 @@ def test_the_threshold_costs_a_tenth_of_the_right_answers() -> None:
     assert threshold(confidence, [n > 80 for n in range(100)]) == 0, "nineteen tell nothing"
 
 
-def answer(p: float, confidence: float | None, text: str = "x") -> Answer:
+def answer(p, confidence, text="x"):
     return Answer("?", text, p, (), {}, {}, confidence)
 
 
-def test_abstaining() -> None:
+def test_abstaining():
     answers = [answer(0.9, 0.2), answer(0.1, 0.7), answer(0.6, None)]
     assert [a.abstaining(0.5).abstained for a in answers] == [True, False, False], "confidence where there is one, else p"
 
 
-def test_a_run_is_calibrated_and_abstains(tiny_run: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    facts = stage_facts(SimpleNamespace(stage=lambda name: tiny_run / "stages" / name, root=tiny_run), "finetune")  # type: ignore[arg-type]
+def test_a_run_is_calibrated_and_abstains(tiny_run, capsys):
+    facts = stage_facts(SimpleNamespace(stage=lambda name: tiny_run / "stages" / name, root=tiny_run), "finetune")
     assert facts["slope"] > 0 and facts["calibration"]["n"] == 6
     question = "What is the currency of Arvad?"
     given = open_run(tiny_run).answerer.answer([question], k=3)[0]
@@ -127,7 +118,7 @@ def test_a_run_is_calibrated_and_abstains(tiny_run: Path, capsys: pytest.Capture
     assert "--abstain-below 1.5: not a probability" in capsys.readouterr().err
 
 
-def test_answers_do_not_depend_on_the_batch(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_do_not_depend_on_the_batch(tiny_run, monkeypatch):
     answerer = open_run(tiny_run).answerer
     questions = [f"What is the currency of {name}?" for name in ("Arvad", "Belmor", "Carsin", "Dulwen", "Estrag", "Faldor", "Novaria")]
     monkeypatch.setattr("realm.answering.answerer.BATCH_SIZE", 1)
@@ -139,7 +130,7 @@ def test_answers_do_not_depend_on_the_batch(tiny_run: Path, monkeypatch: pytest.
             assert one.p == pytest.approx(other.p, rel=1e-4) and one.confidence == pytest.approx(other.confidence, rel=1e-4)
 
 
-def test_the_report_draws_the_curve(tiny_run: Path, tmp_path: Path) -> None:
+def test_the_report_draws_the_curve(tiny_run, tmp_path):
     run = shutil.copytree(tiny_run, tmp_path / "run")
     shown = confidence_section(read_run(RunPaths(run)))
     assert shown is not None and "Risk by coverage" in shown and "50 % answered" in shown and "calibration error" in shown

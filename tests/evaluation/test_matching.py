@@ -2,7 +2,6 @@
 
 import json
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,20 +21,17 @@ from realm.text.matching.patterns import PatternSearch
 QUESTIONS = [
     Question("money", "?", ("the Pound-Sterling", "Pound sterling!", "pound sterling")),
     Question("part", "?", ("ames",)),  # characters of Thames, no word
-    Question("case", "?", ("PARIS", "paris")),
-    Question("accent", "?", ("Besanc\u0327on", "Besançon")),
-    Question("nothing", "?", ("the", "?")),
-    Question("nowhere", "?", ("Atlantis",)),
-    Question("both", "?", ("London", "France")),
-    Question("pattern", "?", ("1[0-9]{3}",), answer_type="regex"),
-]
+    Question("case", "?", ("PARIS", "paris")), Question("accent", "?", ("Besanc\u0327on", "Besançon")),
+    Question("nothing", "?", ("the", "?")), Question("nowhere", "?", ("Atlantis",)),
+    Question("both", "?", ("London", "France")), Question("pattern", "?", ("1[0-9]{3}",), answer_type="regex"),
+]  # fmt: skip
 
 
-def doc_ids(store: BlockStore, rows: object) -> set[str]:
-    return {store.doc_id(row) for row in rows}  # type: ignore[attr-defined]
+def doc_ids(store, rows):
+    return {store.doc_id(row) for row in rows}
 
 
-def test_rows_are_those_of_a_search_in_every_block(store: BlockStore) -> None:
+def test_rows_and_spans_are_those_of_a_search_in_every_block(store):
     texts = {row: store.block(row).text for row in range(len(store))}
     for question, found in zip(QUESTIONS, locate_answers(store, QUESTIONS), strict=True):
         if question.answer_type == "regex":
@@ -45,21 +41,18 @@ def test_rows_are_those_of_a_search_in_every_block(store: BlockStore) -> None:
             needles = [f" {normalize_answer(answer)} " for answer in question.answers]
             padded = {row: f" {normalize_answer(text)} " for row, text in texts.items()}
             assert set(found) == {row for row, text in padded.items() if any(needle.strip() and needle in text for needle in needles)}
-
-
-def test_words_are_compared_without_case_accents_composed_and_no_part_of_one(store: BlockStore) -> None:
-    rows = dict(zip((q.id for q in QUESTIONS), locate_answers(store, QUESTIONS), strict=True))
-    assert not rows["part"] and not rows["nothing"] and not rows["nowhere"]
-    assert doc_ids(store, rows["case"]) == {"france", "london"} and doc_ids(store, rows["accent"]) == {"france"}
-    assert doc_ids(store, rows["money"]) == {"uk", "pound"} and doc_ids(store, rows["pattern"]) == {"pound", "france", "london"}
-
-
-def test_spans_are_what_the_reader_is_to_mark(store: BlockStore) -> None:
     for found in locate_answers(store, QUESTIONS[:1] + QUESTIONS[6:7]):
         assert found and all(found.values()), "whole words stand in wordpieces"
         for row, spans in found.items():
             words = {store.tokenizer.decode(store.token_ids(row)[start:end].tolist()).lower() for start, end in spans}
             assert words <= {"pound sterling", "london", "france"}
+
+
+def test_words_are_compared_without_case_accents_composed_and_no_part_of_one(store):
+    rows = dict(zip((q.id for q in QUESTIONS), locate_answers(store, QUESTIONS), strict=True))
+    assert not rows["part"] and not rows["nothing"] and not rows["nowhere"]
+    assert doc_ids(store, rows["case"]) == {"france", "london"} and doc_ids(store, rows["accent"]) == {"france"}
+    assert doc_ids(store, rows["money"]) == {"uk", "pound"} and doc_ids(store, rows["pattern"]) == {"pound", "france", "london"}
 
 
 WRITTEN = [
@@ -70,27 +63,14 @@ WRITTEN = [
     "Tesla’s Wardenclyffe–Shoreham line, pre-1990-based, 10-15 d'or; Côte-d'Or's é-é--é'x.",
 ]
 ASKED = [
-    "art",
-    "arts",
-    "Art!",
-    "rocknroll",
-    "1000",
-    "Beatles",
-    "lord of rings",
-    "café",
-    "cafe",
-    "New York",
-    "ny",
-    "US",
-    "5",
-    "j r r tolkien",
-]
+    "art", "arts", "Art!", "rocknroll", "1000", "Beatles", "lord of rings", "café", "cafe", "New York", "ny", "US", "5", "j r r tolkien",
+]  # fmt: skip
 ASKED += ["j r r tolkien", "Tolkien today", "Tokyo", "東京", "--", "nowhere at all", "ᚠ", "“Beatles” and lord"]
 ASKED += ["Tesla", "Wardenclyffe", "Shoreham line", "1990", "10", "or", "é", "x", "Côte d'Or"]
 
 
 @pytest.fixture(scope="module", params=["spaces", "bytes", "tiny"])
-def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> BlockStore:
+def written(request, tmp_path_factory):
     """Corpora of texts that are hard to take apart: by BERT's tokenizer, by one whose tokens cross words, with hardly a wordpiece known."""
     root = tmp_path_factory.mktemp(request.param)
     rows = [{"id": str(n), "title": f"Title {n}", "text": text} for n, text in enumerate(WRITTEN * 2)]
@@ -113,10 +93,10 @@ def written(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 @pytest.mark.parametrize("portion", [3, 65_536])
-def test_words_are_marked_where_they_stand_and_nowhere_else(written: BlockStore, portion: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_are_marked_where_they_stand_and_nowhere_else(written, portion, monkeypatch):
     """Against a search by characters, row by row: "art" stands in a row that has "party", too, and is marked once."""
     monkeypatch.setattr("realm.evaluation.matching.PORTION_BLOCKS", portion)
-    told: list[int] = []
+    told = []
     questions = [Question(answer, "?", (answer,)) for answer in ASKED] + [Question("several", "?", tuple(ASKED))]
     located = locate_answers(written, questions, counting=lambda done, total: told.append(done))
     texts = {row: written.block(row).text for row in range(len(written))}
@@ -131,25 +111,25 @@ def test_words_are_marked_where_they_stand_and_nowhere_else(written: BlockStore,
         assert set(map(tuple, found.table.tolist())) == expected, question.id
 
 
-def test_recall_finds_what_training_finds(written: BlockStore) -> None:
+def test_recall_finds_what_training_finds(written):
     relevance, rows = Relevance(written), np.append(np.arange(len(written)), -1)
     questions = [Question(answer, "?", (answer,)) for answer in ASKED] + [Question("several", "?", tuple(ASKED))]
     for question, found in zip(questions, locate_answers(written, questions), strict=True):
         assert rows[relevance.by_answer(question, rows)].tolist() == found.rows.tolist(), question.id
 
 
-def test_words_and_patterns_need_no_extra(store: BlockStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_words_and_patterns_need_no_extra(store, monkeypatch):
     found = locate_answers(store, QUESTIONS)
     monkeypatch.setitem(sys.modules, "ahocorasick_rs", None)
     assert locate_answers(store, QUESTIONS) == found and any(found)
 
 
-def write(path: Path, rows: list[dict]) -> Path:
+def write(path, rows):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     return path
 
 
-def test_data_check(corpus: Path, tmp_path: Path) -> None:
+def test_data_check(corpus, tmp_path):
     rows = [
         {"question": "What is paid in the UK?", "answers": ["a Pound sterling", "?"], "positive_ids": ["uk", "gone"]},
         {"question": "what is paid in UK", "answers": ["Atlantis"]},
@@ -158,18 +138,11 @@ def test_data_check(corpus: Path, tmp_path: Path) -> None:
     path = write(tmp_path / "qa.jsonl", rows)
     alone = check_question_file(path)
     assert alone == {
-        "questions": 3,
-        "format": "jsonl",
-        "skipped": {},
-        "repeated_questions": 1,
-        "answer_types": {"regex": 1, "string": 2},
-        "answers_per_question": 2.0,
-        "answer_words": {"mean": pytest.approx(5 / 3), "median": 1.0, "longest": 3},
-        "empty_answers": 1,
-        "invalid_patterns": 1,
-        "with_gold_documents": pytest.approx(1 / 3),
-    }
-    told: list[tuple[str, int, int]] = []
+        "questions": 3, "format": "jsonl", "skipped": {}, "repeated_questions": 1, "answer_types": {"regex": 1, "string": 2},
+        "answers_per_question": 2.0, "answer_words": {"mean": pytest.approx(5 / 3), "median": 1.0, "longest": 3},
+        "empty_answers": 1, "invalid_patterns": 1, "with_gold_documents": pytest.approx(1 / 3),
+    }  # fmt: skip
+    told = []
     found = check_question_file(path, corpus, counting=lambda *what: told.append(what))
     assert found.items() >= alone.items() and told == [("data check: patterns", done, 5) for done in (0, 5)]
     assert found["answerable"] == pytest.approx(2 / 3) and found["answerable_by_type"] == {"regex": 1.0, "string": 0.5}
@@ -177,7 +150,7 @@ def test_data_check(corpus: Path, tmp_path: Path) -> None:
     assert found["slow_patterns"] == 0
 
 
-def test_answers_longer_than_a_block_are_named_by_line(corpus: Path, tmp_path: Path) -> None:
+def test_answers_longer_than_a_block_are_named_by_line(corpus, tmp_path):
     short, long = {"question": "?", "answers": ["Paris"]}, {"question": "?", "answers": ["pound " * 400]}
     (tmp_path / "qa.jsonl").write_text(json.dumps(short) + "\n\n" + json.dumps(long) + "\n", "utf-8")
     with pytest.raises(DataError, match=r"qa.jsonl:3: the answer of '3' has .* wordpieces, a block holds 285"):

@@ -5,7 +5,6 @@ import re
 import shutil
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,30 +20,20 @@ from realm.text.matching.answers import regex_match
 from realm.text.matching.patterns import PatternSearch
 
 PATTERNS = [
-    "1[0-9]{3}",
-    "pound\\s+sterling",
-    "\\s?euro",
-    "Besan\\w+",
+    "1[0-9]{3}", "pound\\s+sterling", "\\s?euro", "Besan\\w+",
     "ames",  # begins inside of a wordpiece: in a text, and no answer
-    "t.*n",
-    "the",
-    "Paris and|Paris",
-    "x*",
+    "t.*n", "the", "Paris and|Paris", "x*",
     "|London",  # the empty string comes first everywhere, and London after it
     "London|",
     "\\bof\\b(?= France)",  # right in the text, and not by itself
-    "^The",
-    "[.]",
-    "\\s",
-    "(",
-    "nowhere",
-]
+    "^The", "[.]", "\\s", "(", "nowhere",
+]  # fmt: skip
 HOSTILE = "([\\w ]|\\w)+\\d{9}"
 
 
-def slow_places(store: BlockStore, pattern: str) -> dict[int, list[tuple[int, int]]]:
+def slow_places(store, pattern):
     """Every match of the standard library's engine in every block, every span of wordpieces tried for each."""
-    found: dict[int, list[tuple[int, int]]] = {}
+    found = {}
     for row in range(len(store)):
         text = store.block(row).text
         ids, offsets = store.tokenizer.encode_offsets(text)
@@ -63,7 +52,7 @@ def slow_places(store: BlockStore, pattern: str) -> dict[int, list[tuple[int, in
 
 
 @pytest.mark.parametrize("automaton", [True, False])
-def test_places_are_those_of_a_slow_search(store: BlockStore, automaton: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_places_are_those_of_a_slow_search(store, automaton, monkeypatch):
     if not automaton:
         monkeypatch.setitem(sys.modules, "ahocorasick_rs", None)
     found = locate_patterns(store, PATTERNS, PatternSearch())
@@ -75,10 +64,10 @@ def test_places_are_those_of_a_slow_search(store: BlockStore, automaton: bool, m
     assert inside and not any(inside.values()), "the block holds it, and nothing can be marked"
 
 
-def test_a_question_has_the_places_of_all_its_patterns(store: BlockStore) -> None:
+def test_a_question_has_the_places_of_all_its_patterns(store):
     patterns = ("Paris", "(", "1666|Paris", "ames")
     (found,) = locate_answers(store, [Question("q", "?", patterns, answer_type="regex")])
-    expected: dict[int, set[tuple[int, int]]] = {}
+    expected = {}
     for pattern in ("Paris", "1666|Paris", "ames"):
         for row, spans in slow_places(store, pattern).items():
             expected[row] = expected.get(row, set()) | set(spans)
@@ -88,7 +77,7 @@ def test_a_question_has_the_places_of_all_its_patterns(store: BlockStore) -> Non
     assert again[0] == found and again[1], "strings and patterns side by side"
 
 
-def test_several_sentences_and_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_sentences_and_batches(tmp_path, monkeypatch):
     """A match over the end of a sentence; blocks tokenised a few at a time; a document that was removed."""
     monkeypatch.setattr("realm.evaluation.matching.PATTERN_BATCH", 2)
     texts = [f"Town {at} stands here.  It was\u00a0built in {1800 + at}. Nobody knows Zürich's {at}th mayor." for at in range(5)]
@@ -104,29 +93,28 @@ def test_several_sentences_and_batches(tmp_path: Path, monkeypatch: pytest.Monke
     shutil.copytree(tmp_path / "corpus", tmp_path / "less")
     remove_documents(tmp_path / "less", ["3"])
     less = BlockStore.open(tmp_path / "less")
-    left = Spans(locate_patterns(less, ["\\d+"], PatternSearch())["\\d+"])
-    assert {less.doc_id(row) for row in left} == {"0", "1", "2", "4"}
+    assert {less.doc_id(row) for row in Spans(locate_patterns(less, ["\\d+"], PatternSearch())["\\d+"])} == {"0", "1", "2", "4"}
 
 
-def test_a_pattern_that_never_ends_is_given_up(store: BlockStore) -> None:
+def test_a_pattern_that_never_ends_is_given_up(store):
     search, began = PatternSearch(timeout_s=0.1), time.process_time()
     found = locate_patterns(store, [HOSTILE, "Paris"], search)
     assert list(found) == ["Paris"] and search.gave_up(HOSTILE) and search.too_slow == [HOSTILE]
     assert time.process_time() - began < 20, "not its time limit in every block, let alone for ever"
 
 
-def test_a_pattern_that_is_slow_everywhere_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pattern_that_is_slow_everywhere_is_given_up(monkeypatch):
     """It keeps within its limit in each text, and not within its share over all of them; by the clock alone it is only suspected."""
     ticks = {"perf_counter": 0.0, "thread_time": 0.0}
 
-    def clock(name: str, step: float):  # type: ignore[no-untyped-def]
-        def tell() -> float:
+    def clock(name, step):
+        def tell():
             ticks[name] += step
             return ticks[name]
 
         return tell
 
-    def tries_until_given_up(processor: float) -> int:
+    def tries_until_given_up(processor):
         search = PatternSearch(grace_s=1.0)
         monkeypatch.setattr("realm.text.matching.patterns.time.perf_counter", clock("perf_counter", 0.1))
         monkeypatch.setattr("realm.text.matching.patterns.time.thread_time", clock("thread_time", processor))
@@ -140,16 +128,12 @@ def test_a_pattern_that_is_slow_everywhere_is_given_up(monkeypatch: pytest.Monke
     assert tries_until_given_up(1e-4) == 100, "a busy machine is no fault of the pattern"
 
 
-def test_ranges_and_beginnings() -> None:
+def test_ranges_beginnings_and_spans_as_a_mapping():
     search = PatternSearch()
     assert search.ranges("In 1969 and 1970", "19\\d\\d") == [(3, 7), (12, 16)] and search.ranges("aaa", "b*") == []
     assert search.ranges("x", "(") == [] and not search.begins("x", "(")
     assert search.begins("1969 or so", "19\\d\\d") and not search.begins("in 1969", "19\\d\\d")
-
-
-def test_spans_are_a_mapping() -> None:
-    places = [(7, 4, 5), (7, 1, 2), (7, 1, 2), (3, *NO_SPAN), (900_000, 0, 9)]
-    spans = Spans.union([np.array(places, np.int32)])
+    spans = Spans.union([np.array([(7, 4, 5), (7, 1, 2), (7, 1, 2), (3, *NO_SPAN), (900_000, 0, 9)], np.int32)])
     assert spans == {3: [], 7: [(1, 2), (4, 5)], 900_000: [(0, 9)]} and spans.rows.tolist() == [3, 7, 900_000]
     assert spans.get(5, []) == spans.get(1_000_000, []) == [] and 7 in spans and 8 not in spans
     with pytest.raises(KeyError):
@@ -159,7 +143,7 @@ def test_spans_are_a_mapping() -> None:
     assert not Spans.union([]) and Spans.union([]).rows.tolist() == []
 
 
-def test_data_check_says_how_many_patterns_a_corpus_answers(data_dir: Path, corpus: Path, tmp_path: Path) -> None:
+def test_data_check_says_how_many_patterns_a_corpus_answers(data_dir, corpus, tmp_path):
     """CuratedTrec's training questions over a corpus that answers few of them, and one that answers every second."""
     train = data_dir / "curatedtrec" / "train.jsonl.xz"
     found = check_question_file(train, corpus)

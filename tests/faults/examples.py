@@ -78,7 +78,6 @@ class Example:
 
 
 def flip(path: Path) -> None:
-    """Change a bit near the end of a file."""
     data = bytearray(path.read_bytes())
     data[-3] ^= 1
     path.write_bytes(data)
@@ -279,7 +278,6 @@ def _read_parameters(root: Path) -> Any:
 
 
 def _read_requests(root: Path) -> Any:
-    """The newest request, whole; an older one may still be there."""
     found = [number for number in (2, 1) if parameters_path(RunPaths(root), number).exists()]
     facts = [read_facts(parameters_path(RunPaths(root), number)) for number in found]
     if found:
@@ -291,7 +289,6 @@ def _read_requests(root: Path) -> Any:
 
 
 def _context(root: Path) -> Any:
-    """As much of a run as publishing a stage needs."""
     tokenizer = SimpleNamespace(save=lambda directory: write_atomic(directory / "tokenizer.json", "{}"))
     return cast(Any, SimpleNamespace(paths=RunPaths(root), store=SimpleNamespace(tokenizer=tokenizer)))
 
@@ -301,12 +298,10 @@ def _stage(root: Path) -> None:
 
 
 def _asked_for_again(root: Path) -> None:
-    """Checkpoints have served when the stage is there."""
     assert is_published(_context(root), "warm", "mark") and not RunPaths(root).checkpoints("warm").exists()
 
 
 def _read_stage(root: Path) -> Any:
-    """The stage, or the checkpoints that it is trained on from."""
     paths = RunPaths(root)
     if paths.stage("warm").exists():
         check_sealed(paths.stage("warm"), DAMAGED)
@@ -350,8 +345,7 @@ def _checkpoint_damaged(root: Path) -> None:
 
 
 def _best(root: Path, step: int, score: float) -> None:
-    best = BestWeights(root)
-    best.offer(step, score, _trained(step)[0])
+    BestWeights(root).offer(step, score, _trained(step)[0])
 
 
 def _read_best(root: Path) -> Any:
@@ -392,7 +386,6 @@ def read_round(root: Path) -> None:
 
 
 def _round_after(root: Path) -> None:
-    """Another round leaves what a healthy run has, and no more."""
     round_of(root)
     kept = {f"{number:06d}" for number in published_generations(root / "index")}
     directories = {path.name for part in ("index", "params") for path in (root / part).iterdir() if path.is_dir()}

@@ -6,9 +6,7 @@ from realm.models.bodies.body import rounded_once
 
 
 def test_embeddings_keep_their_order_and_equal_one_by_one(any_spec, make_model, ragged, buckets):
-    embedder = make_model(any_spec).embedder
-    assert embedder is not None
-    sequences = ragged(17)
+    embedder, sequences = make_model(any_spec).embedder, ragged(17)
     together = embedder(sequences)
     assert together.shape == (17, 8) and together.dtype == torch.float32
     torch.testing.assert_close(together, torch.cat([embedder([s]) for s in sequences]), rtol=1e-4, atol=1e-5)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from realm.documents.store.blocks import NULL_BLOCK, BlockStore
+from realm.documents.store.blocks import NULL_BLOCK
 from realm.models.featurize import (
     MARKED_SEGMENTS,
     SHARED_PAIR_SEGMENT,
@@ -26,29 +26,23 @@ IDS = st.lists(st.integers(5, 99), max_size=40)
 
 
 @pytest.fixture
-def f() -> Featurizer:
+def f():
     return Featurizer(cls=CLS, sep=SEP, mask=MASK, pad=PAD, query_length=8, block_length=12)
 
 
-def test_layouts(f: Featurizer) -> None:
+def test_layouts_of_queries_readers_and_the_null_document(f):
     assert f.query([5, 6]) == Sequence([CLS, 5, 6, SEP], [0, 0, 0, 0])
     assert f.block([5], [6, 7]) == Sequence([CLS, 5, SEP, 6, 7, SEP], [0, 0, 0, 1, 1, 1])
     assert f.joint([5], [6, 7]) == Sequence([CLS, 5, SEP, 6, 7, SEP], [0, 0, 0, 1, 1, 1])
-
-
-def test_a_reader_that_points_sees_a_mask(f: Featurizer) -> None:
-    """A masked sentence has one, a question gets one at its end, which is never what is cut off."""
+    # A masked sentence has one, a question gets one at its end, which is never what is cut off.
     assert f.with_mask([5, MASK, 6]) == [5, MASK, 6] and f.with_mask([5, 6]) == [5, 6, MASK] and f.with_mask([]) == [MASK]
     assert f.with_mask(list(range(10, 30))) == [10, 11, 12, 13, 14, MASK]
     assert len(f.query(f.with_mask(list(range(10, 30))))) == f.query_length
-
-
-def test_the_null_document(f: Featurizer) -> None:
     assert f.block([], []) == Sequence([CLS, SEP, SEP], [0, 0, 1])
     assert f.joint([5, 6], []) == Sequence([CLS, 5, 6, SEP, SEP], [0, 0, 0, 0, 1])
 
 
-def test_the_released_lengths() -> None:
+def test_the_released_lengths():
     f = Featurizer(cls=CLS, sep=SEP, mask=MASK, pad=PAD, query_length=96, block_length=288)
     long = list(range(5, 605))
     assert len(f.query(long)) == 96 and len(f.block([5], long)) == 288
@@ -56,7 +50,7 @@ def test_the_released_lengths() -> None:
 
 
 @given(IDS, IDS)
-def test_any_input_fits_and_keeps_what_it_can(first: list[int], second: list[int]) -> None:
+def test_any_input_fits_and_keeps_what_it_can(first, second):
     f = Featurizer(cls=CLS, sep=SEP, mask=MASK, pad=PAD, query_length=8, block_length=12)
     query, block, joint = f.query(first), f.block(first, second), f.joint(first, second)
     assert query.ids == [CLS, *first[:6], SEP] and len(query) <= 8
@@ -73,7 +67,7 @@ def test_any_input_fits_and_keeps_what_it_can(first: list[int], second: list[int
     assert joint.ids[: len(query)] == query.ids
 
 
-def test_marks_of_what_question_and_body_share(f: Featurizer) -> None:
+def test_marks_of_what_question_and_body_share(f):
     joint = f.joint([5, 6, 7, MASK], [7, 9, 5, 6, 7, 7, 8])
     found = marked(joint, f.body_start([5, 6, 7, MASK]))
     assert found.ids == joint.ids and found.segments[:6] == [0] * 6 and found.segments[-1] == 1
@@ -82,7 +76,7 @@ def test_marks_of_what_question_and_body_share(f: Featurizer) -> None:
 
 
 @given(IDS, IDS)
-def test_marks_against_a_loop(question: list[int], body: list[int]) -> None:
+def test_marks_against_a_loop(question, body):
     f = Featurizer(cls=CLS, sep=SEP, mask=MASK, pad=PAD, query_length=20, block_length=30)
     start, joint = f.body_start(question), f.joint(question, body)
     asked, read, found = joint.ids[1 : start - 1], joint.ids[start:-1], marked(joint, start)
@@ -94,7 +88,7 @@ def test_marks_against_a_loop(question: list[int], body: list[int]) -> None:
 
 
 @given(st.lists(IDS.filter(bool), min_size=1, max_size=6), st.integers(0, 4))
-def test_padding_adds_nothing(rows: list[list[int]], pad: int) -> None:
+def test_padding_adds_nothing(rows, pad):
     sequences = [Sequence(ids, [i % 2 for i in range(len(ids))]) for ids in rows]
     batch = pad_batch(sequences, pad)
     assert batch.ids.shape == batch.mask.shape == batch.segments.shape == (len(rows), max(map(len, rows)))
@@ -106,7 +100,7 @@ def test_padding_adds_nothing(rows: list[list[int]], pad: int) -> None:
 
 
 @given(st.lists(st.integers(1, 50), max_size=40), st.integers(1, 200), st.integers(0, 40))
-def test_buckets_hold_everything_once_within_their_size(lengths: list[int], size: int, cut: int) -> None:
+def test_buckets_hold_everything_once_within_their_size(lengths, size, cut):
     groups = list(length_buckets(lengths, size, cut))
     assert sorted(i for group in groups for i in group) == list(range(len(lengths)))
     for group in groups:
@@ -116,11 +110,10 @@ def test_buckets_hold_everything_once_within_their_size(lengths: list[int], size
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=7), st.integers(1, 200), st.integers(0, 40))
-def test_no_other_buckets_cost_less(lengths: list[int], size: int, cut: int) -> None:
-    """Every way to cut the sorted lengths, tried in turn."""
+def test_no_other_buckets_cost_less(lengths, size, cut):
     ordered = sorted(lengths)
 
-    def cost(groups: list[list[int]]) -> int:
+    def cost(groups):
         return sum(len(group) * group[-1] + cut for group in groups)
 
     ways = []
@@ -134,7 +127,7 @@ def test_no_other_buckets_cost_less(lengths: list[int], size: int, cut: int) -> 
 
 
 @given(st.lists(st.lists(st.tuples(st.integers(0, 30), st.integers(5, 99)), min_size=1, max_size=5), min_size=1, max_size=5))
-def test_slots_are_shifted_by_the_first_token(rows: list[list[tuple[int, int]]]) -> None:
+def test_slots_are_shifted_by_the_first_token(rows):
     positions, targets = [[p for p, _ in row] for row in rows], [[t for _, t in row] for row in rows]
     where, what, slots = mask_slots(positions, targets)
     assert where.shape == what.shape == slots.shape == (len(rows), max(map(len, rows)))
@@ -143,7 +136,7 @@ def test_slots_are_shifted_by_the_first_token(rows: list[list[tuple[int, int]]])
         assert slots[i].sum() == len(rows[i])
 
 
-def test_block_inputs_read_the_store(inputs: BlockInputs, store: BlockStore, featurizer: Featurizer) -> None:
+def test_block_inputs_read_the_store_and_its_lengths(inputs, store, featurizer):
     for row in range(len(store)):
         block = store.block(row)
         title, body = store.title_ids(row).tolist(), store.token_ids(row).tolist()
@@ -152,9 +145,6 @@ def test_block_inputs_read_the_store(inputs: BlockInputs, store: BlockStore, fea
     null = featurizer.block([], [])
     assert inputs.block(NULL_ROW) == null and inputs.joint([9], NULL_ROW) == featurizer.joint([9], [])
     assert inputs.blocks([NULL_ROW, 0]) == [null, inputs.block(0)]
-
-
-def test_rows_and_lengths(inputs: BlockInputs, store: BlockStore) -> None:
     ids = np.array([[NULL_BLOCK, int(store.block_ids[2])], [int(store.block_ids[0]), NULL_BLOCK]])
     assert inputs.rows(ids).tolist() == [[NULL_ROW, 2], [0, NULL_ROW]]
     assert inputs.rows(np.full((2, 2), NULL_BLOCK)).tolist() == [[NULL_ROW] * 2] * 2

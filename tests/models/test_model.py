@@ -2,26 +2,18 @@
 
 import json
 import math
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 
 from realm.errors import RunError
 from realm.models import losses
 from realm.models.bodies.body import build_body, freeze_words
 from realm.models.model import INITIAL_UNIT_SCALE, RealmModel, start_from_body, state_sha256
 from realm.models.spec import PARTS, BodySpec, EmbedderSpec, EncoderSpec, ModelSpec, ReaderSpec, bert_spec, one_body
-from realm.models.types import Sequence
-
-Ragged = Callable[..., list[Sequence]]
-Make = Callable[..., RealmModel]
 
 
-def refused(directory: Path) -> RunError:
-    """The error of loading ``directory``, checked to be one line."""
+def refused(directory):
     with pytest.raises(RunError) as caught:
         RealmModel.from_pretrained(directory)
     assert "\n" not in str(caught.value) and str(directory) in str(caught.value)
@@ -31,7 +23,7 @@ def refused(directory: Path) -> RunError:
 @pytest.mark.parametrize(
     "parts", [("embedder", "encoder"), ("embedder",), ("encoder",), ("embedder", "document_embedder", "reader"), ("reader",), PARTS, ()]
 )
-def test_round_trip_of_all_parts(bert: BodySpec, make_model: Make, tmp_path: Path, parts: tuple[str, ...]) -> None:
+def test_round_trip_of_all_parts(bert, make_model, tmp_path, parts):
     model = make_model(bert, *parts) if parts else make_model(bert).with_parts(embedder=None, encoder=None)
     model.save_pretrained(tmp_path, card={"steps": 3})
     loaded = RealmModel.from_pretrained(str(tmp_path))
@@ -43,7 +35,7 @@ def test_round_trip_of_all_parts(bert: BodySpec, make_model: Make, tmp_path: Pat
     assert json.loads((tmp_path / "config.json").read_text())["library"] == "realm"
 
 
-def test_forked_embedder_survives_the_round_trip_apart(bert: BodySpec, make_model: Make, ragged: Ragged, tmp_path: Path) -> None:
+def test_forked_embedder_survives_the_round_trip_apart(bert, make_model, ragged, tmp_path):
     model = make_model(bert).fork_document_embedder()
     assert state_sha256(model.embedder) == state_sha256(model.document_embedder)
     assert all(p.requires_grad for p in model.embedder.parameters())
@@ -59,7 +51,7 @@ def test_forked_embedder_survives_the_round_trip_apart(bert: BodySpec, make_mode
     assert not any(p.requires_grad for p in loaded.document_embedder.parameters()), "the frozen side stays frozen"
 
 
-def test_before_the_fork_one_embedder_serves_both_sides(bert: BodySpec, make_model: Make) -> None:
+def test_before_the_fork_one_embedder_serves_both_sides(bert, make_model):
     model = make_model(bert)
     assert model.documents is model.embedder
     with pytest.raises(RunError, match="no embedder"):
@@ -70,7 +62,7 @@ def test_before_the_fork_one_embedder_serves_both_sides(bert: BodySpec, make_mod
         model.with_parts(encoder=None).with_reader(0, span_hidden=12, max_span=4)
 
 
-def test_parts_are_shared_and_the_reader_is_its_own(bert: BodySpec, make_model: Make) -> None:
+def test_parts_are_shared_and_the_reader_is_its_own(bert, make_model):
     model = make_model(bert)
     torch.manual_seed(5)
     expected = torch.rand(1)
@@ -84,7 +76,7 @@ def test_parts_are_shared_and_the_reader_is_its_own(bert: BodySpec, make_model: 
     assert model.spec.parts == ("embedder", "encoder")
 
 
-def test_sha256_changes_with_any_bit(bert: BodySpec, make_model: Make) -> None:
+def test_sha256_changes_with_any_bit_name_shape_or_type(bert, make_model):
     model = make_model(bert)
     seen = {state_sha256(model)}
     with torch.no_grad():
@@ -95,10 +87,8 @@ def test_sha256_changes_with_any_bit(bert: BodySpec, make_model: Make) -> None:
     assert len(seen) == len(model.state_dict()) + 1
     assert state_sha256(make_model(bert)) not in seen - {state_sha256(make_model(bert))}
 
-
-def test_sha256_knows_names_shapes_types_and_single_numbers() -> None:
     class Holder(torch.nn.Module):
-        def __init__(self, name: str, value: torch.Tensor):
+        def __init__(self, name, value):
             super().__init__()
             self.register_buffer(name, value)
 
@@ -109,7 +99,7 @@ def test_sha256_knows_names_shapes_types_and_single_numbers() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 5, 100, -1])
-def test_truncated_weights(bert: BodySpec, make_model: Make, tmp_path: Path, size: int) -> None:
+def test_truncated_weights(bert, make_model, tmp_path, size):
     make_model(bert).save_pretrained(tmp_path)
     weights = tmp_path / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:size])
@@ -117,11 +107,10 @@ def test_truncated_weights(bert: BodySpec, make_model: Make, tmp_path: Path, siz
     assert "weights cannot be read" in str(error) and error.path == weights and error.cure
 
 
-def test_weights_that_do_not_fit(bert: BodySpec, make_model: Make, tmp_path: Path) -> None:
+def test_weights_that_do_not_fit(bert, make_model, tmp_path):
     make_model(bert).save_pretrained(tmp_path)
     make_model(bert, "embedder").save_pretrained(tmp_path / "other")
-    wider = BodySpec({**bert.config, "intermediate_size": 64})
-    make_model(wider).save_pretrained(tmp_path / "wider")
+    make_model(BodySpec({**bert.config, "intermediate_size": 64})).save_pretrained(tmp_path / "wider")
     weights = tmp_path / "model.safetensors"
     whole = weights.read_bytes()
     for other, problem in (("other", "missing tensors"), ("wider", "intermediate")):
@@ -133,24 +122,17 @@ def test_weights_that_do_not_fit(bert: BodySpec, make_model: Make, tmp_path: Pat
     assert "weights cannot be read" in str(refused(tmp_path))
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        (None, "no model here"),
-        ("{", "not JSON"),
-        ("[1]", "not a model's configuration"),
-        ('{"format": 1}', "made by an earlier version of realm. Build it again."),
-        ('{"hidden_size": 8}', "not a model's configuration"),
-        ('{"format": 2, "embedder": 3}', "does not fit"),
-        ('{"format": 2, "embedder": {}}', "does not fit"),
-        ('{"format": 2, "embedder": {"body": 3}}', "does not fit"),
-        ('{"format": 2, "encoder": {"body": {}, "more": 1}}', "does not fit"),
-        ('{"format": 2, "encoder": {"body": {"config": {}}}}', "does not fit"),
-        ('{"format": 2, "reader": {"body": {"config": {"model_type": "nothing"}}}}', "does not fit"),
-        ('{"format": 2, "imagination": {"body": {"config": {}}}}', "does not fit"),
-    ],
-)
-def test_foreign_configurations(bert: BodySpec, make_model: Make, tmp_path: Path, text: str | None, problem: str) -> None:
+@pytest.mark.parametrize(("text", "problem"), [
+    (None, "no model here"), ("{", "not JSON"), ("[1]", "not a model's configuration"),
+    ('{"format": 1}', "made by an earlier version of realm. Build it again."),
+    ('{"hidden_size": 8}', "not a model's configuration"), ('{"format": 2, "embedder": 3}', "does not fit"),
+    ('{"format": 2, "embedder": {}}', "does not fit"), ('{"format": 2, "embedder": {"body": 3}}', "does not fit"),
+    ('{"format": 2, "encoder": {"body": {}, "more": 1}}', "does not fit"),
+    ('{"format": 2, "encoder": {"body": {"config": {}}}}', "does not fit"),
+    ('{"format": 2, "reader": {"body": {"config": {"model_type": "nothing"}}}}', "does not fit"),
+    ('{"format": 2, "imagination": {"body": {"config": {}}}}', "does not fit"),
+])  # fmt: skip
+def test_foreign_configurations(bert, make_model, tmp_path, text, problem):
     make_model(bert).save_pretrained(tmp_path)
     config = tmp_path / "config.json"
     config.unlink() if text is None else config.write_text(text)
@@ -158,22 +140,21 @@ def test_foreign_configurations(bert: BodySpec, make_model: Make, tmp_path: Path
     assert problem in str(error) and error.path == config
 
 
-def test_a_name_that_is_nowhere() -> None:
+def test_a_name_that_is_nowhere():
     with pytest.raises(RunError, match="no model at 'nobody/nothing-of-that-name'"):
         RealmModel.from_pretrained("nobody/nothing-of-that-name")
 
 
-def test_the_same_model_gives_the_same_bytes(bert: BodySpec, make_model: Make, tmp_path: Path) -> None:
+def test_the_same_model_gives_the_same_bytes(bert, make_model, tmp_path):
     for name in ("a", "b"):
         make_model(bert).save_pretrained(tmp_path / name)
     for file in ("model.safetensors", "config.json", "README.md"):
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
 
 
-def outputs(model: RealmModel, sequences: list[Sequence]) -> dict[str, Tensor]:
-    """What each network of a model says of the sequences."""
+def outputs(model, sequences):
     masks = torch.tensor([[0, 2]]).expand(len(sequences), -1)
-    ways: dict[str, Callable[[], Tensor]] = {
+    ways = {
         "embedder": lambda: model.embedder(sequences),
         "document_embedder": lambda: model.document_embedder(sequences),
         "encoder": lambda: model.encoder.log_probs(sequences, masks),
@@ -183,21 +164,19 @@ def outputs(model: RealmModel, sequences: list[Sequence]) -> dict[str, Tensor]:
         return {part: ways[part]() for part in model.eval().spec.parts}
 
 
-def assert_same(found: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
+def assert_same(found, expected):
     assert found.keys() == expected.keys()
     for part, value in expected.items():
         gap = float((found[part] - value).abs().max())
         assert gap == 0, f"the {part} says something else: by {gap:.2f}"
 
 
-def bert_of(hidden: int, layers: int, heads: int) -> BodySpec:
+def bert_of(hidden, layers, heads):
     sizes = {"vocab_size": 60, "hidden": hidden, "layers": layers, "heads": heads, "intermediate": 2 * hidden, "max_length": 64}
     return bert_spec(dropout=0.1, attention_dropout=0.0, **sizes)
 
 
-def test_a_sentence_embedder_beside_a_bert_encoder_survives_a_save(
-    bert: BodySpec, make_model: Make, ragged: Ragged, tmp_path: Path
-) -> None:
+def test_a_sentence_embedder_beside_a_bert_encoder_survives_a_save(bert, make_model, ragged, tmp_path):
     """Mean pooling, no segment ids and length 1 on one side; a pooler and segment ids on the other."""
     sentence = BodySpec(bert.config, pooling="mean", segments=False)
     model = make_model(sentence, "embedder", head="unit").with_parts(encoder=make_model(bert, "encoder").encoder)
@@ -211,7 +190,7 @@ def test_a_sentence_embedder_beside_a_bert_encoder_survives_a_save(
     assert read.spec.reader == ReaderSpec(bert, 4, 3) and read.spec.embedder == model.spec.embedder
 
 
-def test_widths_and_families_of_their_own(specs: dict[str, BodySpec], ragged: Ragged, tmp_path: Path) -> None:
+def test_widths_and_families_of_their_own(specs, ragged, tmp_path):
     minilm = BodySpec(bert_of(384, 6, 12).config, pooling="mean", segments=False)
     spec = ModelSpec(
         embedder=EmbedderSpec(specs["xlm-roberta"], head="none", projection=16, dropout=0.0),
@@ -224,8 +203,7 @@ def test_widths_and_families_of_their_own(specs: dict[str, BodySpec], ragged: Ra
     before = outputs(model, ragged(5))
     assert [before[part].shape[-1] for part in PARTS] == [16, 384, 60, 4]
     model.save_pretrained(tmp_path)
-    state = torch.get_rng_state()
-    loaded = RealmModel.from_pretrained(tmp_path)
+    state, loaded = torch.get_rng_state(), RealmModel.from_pretrained(tmp_path)
     assert loaded.spec == spec and torch.equal(torch.get_rng_state(), state), "weights that are loaded are not drawn first"
     assert_same(outputs(loaded, ragged(5)), before)
     for part in PARTS:
@@ -237,7 +215,7 @@ WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{number}" for number
 
 
 @pytest.fixture
-def published(bert: BodySpec, tmp_path: Path) -> Path:
+def published(bert, tmp_path):
     """A BERT as transformers writes it, with its head for masked wordpieces."""
     from transformers import AutoConfig, BertForPreTraining
 
@@ -251,7 +229,7 @@ def published(bert: BodySpec, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def sentence_embedder(published: Path) -> Path:
+def sentence_embedder(published):
     """The same weights as a sentence embedder with mean pooling and vectors of length 1."""
     (published / "1_Pooling").mkdir()
     (published / "1_Pooling" / "config.json").write_text(json.dumps({"word_embedding_dimension": 16, "pooling_mode_mean_tokens": True}))
@@ -261,19 +239,16 @@ def sentence_embedder(published: Path) -> Path:
     return published
 
 
-def start(spec: BodySpec, directory: Path, **rates: float) -> RealmModel:
+def start(spec, directory, **rates):
     wanted = one_body(spec, projection=8, dropout=0.0, null_offset=True)
     return start_from_body(wanted, directory, **{"dropout": 0.0, "attention_dropout": 0.0, **rates})
 
 
-def test_a_sentence_embedder_gives_its_own_vectors_and_scores_at_its_temperature(
-    bert: BodySpec, sentence_embedder: Path, ragged: Ragged, tmp_path: Path
-) -> None:
+def test_a_sentence_embedder_gives_its_own_vectors_and_scores_at_its_temperature(bert, sentence_embedder, ragged, tmp_path):
     from transformers import AutoModel
 
     model = start(bert, sentence_embedder).eval()
-    reference = AutoModel.from_pretrained(sentence_embedder).eval()
-    sequences = ragged(4, 7)
+    reference, sequences = AutoModel.from_pretrained(sentence_embedder).eval(), ragged(4, 7)
     vectors = model.embedder(sequences)
     for sequence, vector in zip(sequences, vectors, strict=True):
         states = reference(input_ids=torch.tensor([sequence.ids])).last_hidden_state[0].mean(0)
@@ -286,14 +261,13 @@ def test_a_sentence_embedder_gives_its_own_vectors_and_scores_at_its_temperature
     assert state_sha256(loaded) == state_sha256(model) and torch.equal(loaded.embedder.embed_queries(sequences), 20 * vectors)
 
 
-def test_a_unit_head_without_its_scale_would_say_nothing(bert: BodySpec, sentence_embedder: Path, ragged: Ragged) -> None:
+def test_a_unit_head_without_its_scale_would_say_nothing(bert, sentence_embedder, ragged):
     """Entropy of p(z|x) over 8 candidates: nearly log 8 for inner products of unit vectors, far below it with the learned scale."""
     model = start(bert, sentence_embedder).eval()
     blocks, queries = model.embedder(ragged(8, 9)), ragged(8, 5)
     valid = torch.ones(8, 8, dtype=torch.bool)
 
-    def certainty(query_emb: torch.Tensor) -> float:
-        """How far the entropy lies below that of knowing nothing."""
+    def certainty(query_emb):
         log_p = losses.candidate_log_probs(losses.inner_products(query_emb, blocks), valid).detach()
         return math.log(8) + float((log_p.exp() * log_p).sum(-1).mean())
 
@@ -301,7 +275,7 @@ def test_a_unit_head_without_its_scale_would_say_nothing(bert: BodySpec, sentenc
     assert flat < 0.01 and scaled > 100 * flat
 
 
-def test_bert_keeps_its_head_for_masks(bert: BodySpec, published: Path, ragged: Ragged) -> None:
+def test_bert_keeps_its_head_for_masks(bert, published, ragged):
     """The same log-probabilities as the published model: pre-training may begin without a warm stage."""
     from transformers import BertForPreTraining
 
@@ -316,16 +290,15 @@ def test_bert_keeps_its_head_for_masks(bert: BodySpec, published: Path, ragged: 
 
 
 @pytest.mark.parametrize("rate", [0.0, 0.3])
-def test_the_recipes_dropout_reaches_published_bodies(bert: BodySpec, published: Path, ragged: Ragged, rate: float) -> None:
+def test_the_recipes_dropout_reaches_published_bodies(bert, published, ragged, rate):
     model = start(bert, published, dropout=rate, attention_dropout=0.0).train()
     sequences = ragged(3, 6)
     torch.manual_seed(0)
-    first = model.embedder(sequences)
-    assert torch.equal(first, model.embedder(sequences)) == (rate == 0.0)
+    assert torch.equal(model.embedder(sequences), model.embedder(sequences)) == (rate == 0.0)
     assert model.encoder.spec.body.config["hidden_dropout_prob"] == rate
 
 
-def test_frozen_words_get_no_gradient_and_the_rest_does(bert: BodySpec, published: Path, ragged: Ragged) -> None:
+def test_frozen_words_get_no_gradient_and_the_rest_does(bert, published, ragged):
     model = start(bert, published)
     freeze_words(model)
     model.embedder(ragged(3)).pow(3).sum().backward()
@@ -334,7 +307,7 @@ def test_frozen_words_get_no_gradient_and_the_rest_does(bert: BodySpec, publishe
     assert all(p.grad is not None for p in model.embedder.body.parameters() if p is not table)
 
 
-def test_families_without_segments_start_too(specs: dict[str, BodySpec], tmp_path: Path) -> None:
+def test_families_without_segments_start_too(specs, tmp_path):
     for name in ("xlm-roberta", "modernbert"):
         build_body(specs[name], pooler=False).model.save_pretrained(tmp_path / name)
         wanted = BodySpec(pooling="mean", segments=False)
@@ -342,7 +315,7 @@ def test_families_without_segments_start_too(specs: dict[str, BodySpec], tmp_pat
         assert not model.encoder.spec.body.segments
 
 
-def test_scores_are_float32_under_autocast() -> None:
+def test_scores_are_float32_under_autocast():
     """Scores near 120 in bfloat16 are steps of .5: the best of a beam could not be told apart."""
     torch.manual_seed(0)
     query_emb, block_emb = torch.randn(2, 128), torch.randn(50, 128)
@@ -354,13 +327,12 @@ def test_scores_are_float32_under_autocast() -> None:
         assert scores.dtype == torch.float32 and torch.allclose(scores, exact, atol=1e-4)
 
 
-def test_the_null_document_starts_where_it_gets_a_gradient() -> None:
+def test_the_null_document_starts_where_it_gets_a_gradient():
     """After ICT p(null) is 1e-7 and less; with its offset it is 1/k, and the offset's own gradient is not 0."""
     torch.manual_seed(0)
     scores = torch.randn(6, 8, dtype=torch.float64) * 3
     scores[:, 0] -= 20
-    valid = torch.ones(6, 8, dtype=torch.bool)
-    null = torch.zeros(6, 8, dtype=torch.bool)
+    valid, null = torch.ones(6, 8, dtype=torch.bool), torch.zeros(6, 8, dtype=torch.bool)
     null[:, 0] = True
     before = losses.candidate_log_probs(scores, valid)
     offset = losses.even_null_offset(before).requires_grad_()
@@ -374,18 +346,14 @@ def test_the_null_document_starts_where_it_gets_a_gradient() -> None:
     assert offset.grad is not None and float(offset.grad) == pytest.approx(-float(expected.detach())) and abs(float(offset.grad)) > 1e-3
 
 
-def test_no_offset_where_null_has_no_company() -> None:
-    log_p_z = torch.tensor([[0.0, -math.inf, -math.inf]])
-    assert float(losses.even_null_offset(log_p_z)) == 0.0
+def test_no_offset_where_null_has_no_company():
+    assert float(losses.even_null_offset(torch.tensor([[0.0, -math.inf, -math.inf]]))) == 0.0
 
 
-def test_the_weights_are_read_once_and_each_network_has_its_own(
-    bert: BodySpec, published: Path, ragged: Ragged, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_weights_are_read_once_and_each_network_has_its_own(bert, published, ragged, monkeypatch):
     from transformers import AutoModel
 
-    read: list[Path] = []
-    original = AutoModel.from_pretrained
+    read, original = [], AutoModel.from_pretrained
     monkeypatch.setattr(AutoModel, "from_pretrained", lambda source, **options: read.append(source) or original(source, **options))
     wanted = one_body(BodySpec(config=bert.config, pooling="pooler"), projection=8)
     model = start_from_body(wanted, published, dropout=0.0, attention_dropout=0.0)

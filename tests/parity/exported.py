@@ -14,8 +14,7 @@ from realm.models.published.names import export_tensors, import_tensors, plan_im
 def write_export(case_file: Path, directory: Path) -> None:
     """The model of a case through the importer and out again, as a published directory."""
     case = Case(case_file)
-    weights = case.below("weights/")
-    spec = read_published_config(case.config, case.kind)
+    weights, spec = case.below("weights/"), read_published_config(case.config, case.kind)
     plan = plan_import(case.kind, spec, {name: tuple(tensor.shape) for name, tensor in weights.items()})
     model = RealmModel(spec)
     model.load_state_dict(import_tensors(plan, weights.__getitem__))

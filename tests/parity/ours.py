@@ -1,7 +1,4 @@
-"""Our side: a case's weights through the importer into our networks, its inputs through our code, beside what the published side gave.
-
-Used by compare.py on fresh cases and by test_golden.py on the few that are checked in.
-"""
+"""A case's weights through the importer into our networks, its inputs through our code, beside what the published side gave."""
 
 import json
 import tempfile
@@ -66,8 +63,7 @@ def compare_case(path: Path, precision: str) -> Iterator[Pair]:
     parameters = dict(model.named_parameters())
     gradients = {plan.taken[name]: parameter.grad for name, parameter in parameters.items() if parameter.grad is not None}
     gradients |= {name: leaf.grad for name, leaf in leaves.items() if leaf.grad is not None}
-    expected = case.below(f"{precision}/gradients/")
-    shared = {*plan.taken.values(), *leaves}
+    expected, shared = case.below(f"{precision}/gradients/"), {*plan.taken.values(), *leaves}
     # What has no gradient there must be outside the loss here too, and the other way round.
     assert gradients.keys() == expected.keys() & shared, sorted(gradients.keys() ^ (expected.keys() & shared))
     assert expected.keys() <= shared, sorted(expected.keys() - shared)
@@ -102,8 +98,7 @@ def run_encoder(model: RealmModel, inputs: Tensors, dtype: torch.dtype, weights:
     b, k = inputs["relevance"].shape
     relevance = inputs["relevance"].to(dtype).requires_grad_()
     joint = sequences(inputs["ids"], inputs["mask"], inputs["segments"])
-    length = inputs["ids"].shape[1]
-    everywhere = torch.arange(length).expand(b * k, -1).minimum(inputs["mask"].sum(1, keepdim=True) - 1)
+    everywhere = torch.arange(inputs["ids"].shape[1]).expand(b * k, -1).minimum(inputs["mask"].sum(1, keepdim=True) - 1)
     with torch.no_grad():
         logits = encoder.logits(encoder.mask_states(joint, everywhere)) * inputs["mask"].unsqueeze(-1)
     slots, positions = inputs["mlm_mask"].sort(dim=1, descending=True, stable=True)
@@ -125,8 +120,7 @@ def run_reader(model: RealmModel, inputs: Tensors, dtype: torch.dtype, weights: 
     joint = sequences(inputs["ids"], inputs["mask"], inputs["segments"])[:read]
     starts = [int(segments.argmax()) for segments in inputs["segments"][:read]]
     scores = model.reader(joint, starts)
-    logits = scores.logits + relevance[:read].view(-1, 1, 1)
-    gold = torch.zeros_like(scores.valid)
+    logits, gold = scores.logits + relevance[:read].view(-1, 1, 1), torch.zeros_like(scores.valid)
     for block in range(read):
         for first, last in zip(inputs["starts"][block].tolist(), inputs["ends"][block].tolist(), strict=True):
             if first >= 0:

@@ -40,13 +40,7 @@ def bert_tokenizer(words: list[str]) -> TextTokenizer:
 
 
 class SmallCorpus:
-    """One block a document, in the given order.
-
-    Args:
-        root: an empty directory.
-        rows: title and text of each block.
-        block_emb: [n, d] their published embeddings.
-    """
+    """One block for each of ``rows`` (title and text), in their order, and their published embeddings [n, d]."""
 
     def __init__(self, root: Path, rows: Rows, block_emb: Tensor):
         self.root = root
@@ -96,8 +90,7 @@ class SmallCorpus:
             ids = self.inputs.store.tokenizer.encode([text])
             wide = source([text], ids, BEAM)
             (spans_of,) = locate_answers(self.inputs.store, [Question("", text, answers)])
-            correct = torch.from_numpy(np.isin(wide.rows, list(spans_of)))
-            read = wide.best(READ)
+            correct, read = torch.from_numpy(np.isin(wide.rows, list(spans_of))), wide.best(READ)
             spans = read_candidates(model.reader, self.inputs, ids, read.rows, read.scores)
             gold = torch.zeros_like(spans.valid)
             for j, row in enumerate(read.rows[0].tolist()):

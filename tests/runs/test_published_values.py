@@ -1,21 +1,15 @@
-"""Values that were published with the models: from the tests of their classes and of the original ops.
-
-Those of the checkpoints run when $REALM_CHECKPOINTS names a directory with google's model directories in it (config.json beside
-model.safetensors or pytorch_model.bin), and are skipped otherwise.
-"""
+"""Values published with the models; those of the checkpoints where $REALM_CHECKPOINTS has google's directories."""
 
 import json
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from ours import Case
 from safetensors.torch import load_file, save_file
 from small_corpus import bert_tokenizer, best_span
-from torch import Tensor
 
 from realm import Realm
 from realm.documents.ingest.builder import build_corpus
@@ -25,17 +19,16 @@ from realm.models.model import RealmModel
 from realm.models.published.names import ARCHITECTURES, import_tensors, plan_import, published_config, published_kind, read_published_config
 from realm.models.types import Sequence
 from realm.runs.importing import import_published
-from realm.search.blocks import BlockInputs, open_inputs
+from realm.search.blocks import open_inputs
 
 SIX, TWELVE = list(range(6)), list(range(6, 12))
 RECORDS = ("first", "second", "third", "fourth", "fifth")
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "test", "question", "this", "is", "the", *RECORDS, "record"]
 
 
-def read_published(directory: Path, **changes: Any) -> RealmModel:
+def read_published(directory, **changes):
     """A model in a published directory; ``changes`` are configuration values that a published test overrides."""
-    file = directory / "model.safetensors"
-    weights = directory / "pytorch_model.bin"
+    file, weights = directory / "model.safetensors", directory / "pytorch_model.bin"
     tensors = load_file(file) if file.is_file() else torch.load(weights, weights_only=True)  # noqa: TID251 (tensors alone; a test)
     kind = published_kind(tensors)
     spec = read_published_config({**json.loads((directory / "config.json").read_text("utf-8")), **changes}, kind)
@@ -46,10 +39,10 @@ def read_published(directory: Path, **changes: Any) -> RealmModel:
 
 
 @pytest.fixture
-def checkpoint() -> Any:
+def checkpoint():
     """checkpoint("realm-...") -> its directory; skips without it."""
 
-    def find(name: str) -> Path:
+    def find(name):
         root = os.environ.get("REALM_CHECKPOINTS")
         if not root:
             pytest.skip("set REALM_CHECKPOINTS to a directory with google's realm-* model directories")
@@ -60,38 +53,35 @@ def checkpoint() -> Any:
     return find
 
 
-def plain(*rows: list[int]) -> list[Sequence]:
+def plain(*rows):
     return [Sequence(row, [0] * len(row)) for row in rows]
 
 
-def close(found: Tensor, expected: list[Any]) -> None:
+def close(found, expected):
     torch.testing.assert_close(found.detach(), torch.tensor(expected), rtol=0, atol=1e-4)
 
 
-def test_the_embedder(checkpoint: Any) -> None:
-    model = read_published(checkpoint("realm-cc-news-pretrained-embedder"))
-    found = model.embedder(plain(SIX))
+def test_the_embedder(checkpoint):
+    found = read_published(checkpoint("realm-cc-news-pretrained-embedder")).embedder(plain(SIX))
     assert found.shape == (1, 128)
     close(found[:, :3], [[-0.0714, -0.0837, -0.1314]])
 
 
-def test_the_encoder(checkpoint: Any) -> None:
+def test_the_encoder(checkpoint):
     encoder = read_published(checkpoint("realm-cc-news-pretrained-encoder")).encoder
-    assert encoder is not None
     logits = encoder.logits(encoder.mask_states(plain(SIX, TWELVE), torch.arange(6).expand(2, -1)))
     assert logits.shape == (2, 6, 30522)
     close(logits[1, :2, :2], [[-11.0888, -11.2544], [-10.2170, -10.3874]])
 
 
-def test_the_scorer(checkpoint: Any) -> None:
+def test_the_scorer(checkpoint):
     model = read_published(checkpoint("realm-cc-news-pretrained-scorer"))
     scores = losses.relevance_scores(model.embedder(plain(SIX)), model.documents(plain(SIX, TWELVE)).unsqueeze(0))
     close(scores, [[0.7410, 0.7170]])
 
 
-def test_the_reader(checkpoint: Any) -> None:
+def test_the_reader(checkpoint):
     reader = read_published(checkpoint("realm-orqa-nq-reader"), max_span_width=3).reader
-    assert reader is not None
     rows = [Sequence(row, [0, 0, 1, 1, 1]) for row in (list(range(5)), list(range(5, 10)))]
     scores = reader(rows, [2, 2])
     logits = scores.logits + torch.tensor([0.3, 0.7]).view(-1, 1, 1)
@@ -100,7 +90,7 @@ def test_the_reader(checkpoint: Any) -> None:
 
 @pytest.mark.slow  # 13 million blocks are tokenised and indexed first
 @pytest.mark.timeout(0)
-def test_the_open_qa_model(checkpoint: Any, tmp_path: Path) -> None:
+def test_the_open_qa_model(checkpoint, tmp_path):
     import_published([checkpoint("realm-orqa-nq-openqa")], tmp_path / "run")
     answer = Realm.open(tmp_path / "run").ask("Who is the pioneer in modern computer science?")
     assert answer.answer.lower() == "alan mathison turing"
@@ -108,7 +98,7 @@ def test_the_open_qa_model(checkpoint: Any, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ARCHITECTURES)
 @pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin"])
-def test_a_published_directory_is_read(kind: str, file: str, tmp_path: Path) -> None:
+def test_a_published_directory_is_read(kind, file, tmp_path):
     """The tests above do not run where the checkpoints are not: their way of reading does."""
     case = Case(Path(__file__).parents[1] / "models" / "golden" / f"{kind}.safetensors")
     weights = {name: tensor.clone() for name, tensor in case.below("weights/").items()}
@@ -122,7 +112,7 @@ def test_a_published_directory_is_read(kind: str, file: str, tmp_path: Path) -> 
     assert torch.equal(part.body.model.encoder.layer[1].output.dense.bias.detach(), weights[name])
 
 
-def test_the_original_op_s_inputs() -> None:
+def test_the_original_op_s_inputs():
     """ORQA's reader_inputs op: question [0, 1], blocks [2, 3, 4] and [5, 6]."""
     features = Featurizer(cls=10, sep=11, mask=12, pad=0)
     joint = [features.joint([0, 1], body) for body in ([2, 3, 4], [5, 6])]
@@ -132,8 +122,7 @@ def test_the_original_op_s_inputs() -> None:
 
 
 @pytest.fixture(scope="module")
-def records(tmp_path_factory: pytest.TempPathFactory) -> BlockInputs:
-    """The block records of the published retriever's tests."""
+def records(tmp_path_factory):
     root = tmp_path_factory.mktemp("records")
     texts = [f"This is the {word} record" for word in RECORDS] + ["This is a longer longer longer record"]
     (root / "records.jsonl").write_text("".join(json.dumps({"id": str(i), "title": "", "text": t}) + "\n" for i, t in enumerate(texts)))
@@ -141,7 +130,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> BlockInputs:
     return open_inputs(root / "corpus", 32)
 
 
-def test_the_retriever_s_inputs(records: BlockInputs) -> None:
+def test_the_retriever_s_inputs(records):
     (question,) = records.store.tokenizer.encode(["Test question"])
     rows = [records.joint(question, row) for row in (0, 3)]
     words = [[records.store.tokenizer.token(i) for i in row.ids] for row in rows]

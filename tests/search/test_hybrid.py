@@ -2,8 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +9,7 @@ import torch
 
 from realm.answering.cloze import masked_text
 from realm.answering.explain import explain
-from realm.answering.opening import OpenRun, open_run
+from realm.answering.opening import open_run
 from realm.cli import main
 from realm.documents.change.updates import add_documents, remove_documents
 from realm.errors import ConfigError
@@ -30,8 +28,7 @@ from realm.training.pretrain.retrieve import PretrainView
 QUESTIONS = ["What is the currency of Arvad?", "winters in Dulwen", "cents", "zzz"]
 
 
-def copy_of(tiny_run: Path, tmp_path: Path, kind: str = "hybrid") -> Path:
-    """The run with another kind of retrieval."""
+def copy_of(tiny_run, tmp_path, kind="hybrid"):
     run = tmp_path / "run"
     shutil.copytree(tiny_run, run)
     config = (run / "config.toml").read_text("utf-8")
@@ -40,17 +37,16 @@ def copy_of(tiny_run: Path, tmp_path: Path, kind: str = "hybrid") -> Path:
     return run
 
 
-def sources(run: OpenRun, exclude: np.ndarray | None = None, **more: Any) -> dict[str, DenseCandidates]:
-    assert run.tuned is not None
+def sources(run, exclude=None, **more):
     parts = run.tuned.embedder, run.generation.snapshot, run.generation.index, run.inputs, run.paths.index
     return {kind: make_source(*parts, Searching(kind, **more), exclude).eval() for kind in ("dense", "sparse", "hybrid")}
 
 
-def asked(source: DenseCandidates, k: int) -> Any:
+def asked(source, k):
     return source(QUESTIONS, source.inputs.store.tokenizer.encode(QUESTIONS), k)
 
 
-def slowly(run: OpenRun, question: str, depth: int, weight: float) -> list[int]:
+def slowly(run, question, depth, weight):
     """Rows of all blocks by the plain sum: both scores of every block, each less the mean of its best, in units of their spread."""
     dense, sparse = (asked(source, len(run.inputs.store)) for source in (sources(run)["dense"], sources(run)["sparse"]))
     i, n = QUESTIONS.index(question), len(run.inputs.store)
@@ -63,14 +59,11 @@ def slowly(run: OpenRun, question: str, depth: int, weight: float) -> list[int]:
         factor * (values - some.mean()) / (some.std() + 1e-9)
         for factor, values, some in zip((1, weight), (products, points), spread, strict=True)
     )
-    proposed = np.union1d(np.argsort(-products)[:depth], best)
-    return sorted(proposed.tolist(), key=lambda row: -total[row])
+    return sorted(np.union1d(np.argsort(-products)[:depth], best).tolist(), key=lambda row: -total[row])
 
 
 @pytest.mark.parametrize(("depth", "weight"), [(200, 1.0), (4, 1.0), (5, 0.3), (200, 7.0)])
-def test_the_order_is_that_of_the_plain_sum(
-    tiny_run: Path, tmp_path: Path, depth: int, weight: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_order_is_that_of_the_plain_sum(tiny_run, tmp_path, depth, weight, monkeypatch):
     run = open_run(copy_of(tiny_run, tmp_path))
     everything = {question: slowly(run, question, depth, weight) for question in QUESTIONS} if depth < 200 else None
     monkeypatch.setattr(hybrid, "PROPOSAL_DEPTH", depth)
@@ -81,7 +74,7 @@ def test_the_order_is_that_of_the_plain_sum(
     assert (np.diff(found.proposals.total) <= 1e-6).all()
 
 
-def test_scores_are_the_embedders_with_its_gradient(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scores_are_the_embedders_with_its_gradient(tiny_run, tmp_path, monkeypatch):
     run = open_run(copy_of(tiny_run, tmp_path))
     monkeypatch.setattr(hybrid, "PROPOSAL_DEPTH", 3)
     found = asked(sources(run)["hybrid"], 5)
@@ -98,17 +91,16 @@ def test_scores_are_the_embedders_with_its_gradient(tiny_run: Path, tmp_path: Pa
     assert found.best(2).rows.shape == (4, 2)
 
 
-def test_sparse_search_alone_orders_by_words(tiny_run: Path, tmp_path: Path) -> None:
+def test_sparse_search_alone_orders_by_words(tiny_run, tmp_path):
     run = open_run(copy_of(tiny_run, tmp_path, "sparse"))
-    found = asked(run.source, 3)
-    store = run.inputs.store
+    found, store = asked(run.source, 3), run.inputs.store
     assert isinstance(run.source, HybridCandidates) and store.block(int(found.rows[0, 0])).title == "Arvad"
     assert (found.rows[3] == -1).all() and (found.scores[3] == 0).all()
     assert (np.diff(found.proposals.sparse) <= 0).all()
 
 
 @pytest.mark.parametrize("kind", ["sparse", "hybrid"])
-def test_words_may_say_how_relevant_a_block_is(tiny_run: Path, tmp_path: Path, kind: str) -> None:
+def test_words_may_say_how_relevant_a_block_is(tiny_run, tmp_path, kind):
     """Then nothing depends on the embedder but the order in hybrid search, and no gradient reaches it."""
     run = open_run(copy_of(tiny_run, tmp_path, kind))
     own, worded = (asked(sources(run, relevance=relevance)[kind], 4) for relevance in ("embedder", "sparse"))
@@ -121,12 +113,12 @@ def test_words_may_say_how_relevant_a_block_is(tiny_run: Path, tmp_path: Path, k
     assert torch.equal(asked(open_run(run.paths.root).source, 4).scores, worded.scores)
 
 
-def test_relevance_by_words_wants_a_search_by_words() -> None:
+def test_relevance_by_words_wants_a_search_by_words():
     with pytest.raises(ConfigError, match=r"'retrieval\.relevance' is 'sparse'"):
         build_recipe({"corpus": {"sources": ["x"]}, "retrieval": {"relevance": "sparse"}})
 
 
-def test_excluded_documents_are_found_by_neither(tiny_run: Path, tmp_path: Path) -> None:
+def test_excluded_documents_are_found_by_neither(tiny_run, tmp_path):
     run = open_run(copy_of(tiny_run, tmp_path))
     exclude = run.inputs.blocks_of_documents(["Arvad/0", "Arvad/1"])
     for kind, source in sources(run, exclude=exclude).items():
@@ -136,7 +128,7 @@ def test_excluded_documents_are_found_by_neither(tiny_run: Path, tmp_path: Path)
         assert (asked(source, 3).rows == -1).all() and not asked(source, 3).scores.any(), kind
 
 
-def test_dense_is_what_a_run_from_nothing_uses(tiny_run: Path) -> None:
+def test_dense_is_what_a_run_from_nothing_uses(tiny_run):
     run = open_run(tiny_run)
     assert run.recipe.retrieval_kind == "dense" and type(run.source) is DenseCandidates
     assert build_recipe({"model": {"body": "minilm"}}).retrieval_kind == "hybrid"
@@ -144,7 +136,7 @@ def test_dense_is_what_a_run_from_nothing_uses(tiny_run: Path) -> None:
     assert not list((tiny_run / "index").rglob("sparse"))
 
 
-def test_documents_come_and_go(tiny_run: Path, tmp_path: Path) -> None:
+def test_documents_come_and_go(tiny_run, tmp_path):
     root = copy_of(tiny_run, tmp_path)
     assert open_run(root).answerer.answer(["What is the currency of Arvad?"], k=3)[0].answer
     text = {"id": "Zubrowka/0", "title": "Zubrowka", "text": "The currency of Zubrowka is the klubeck, of one hundred cents."}
@@ -152,42 +144,39 @@ def test_documents_come_and_go(tiny_run: Path, tmp_path: Path) -> None:
     add_documents(root / "corpus", [tmp_path / "new.jsonl"])
     run, count = open_run(root).with_added()
     assert count == 1 and run.search("klubeck Zubrowka", 2)[0].doc_id == "Zubrowka/0"
-    assert len(run.source.search.sparse.parts) == 2  # type: ignore[attr-defined]
+    assert len(run.source.search.sparse.parts) == 2
     remove_documents(root / "corpus", ["Zubrowka/0"])
     assert "Zubrowka/0" not in [hit.doc_id for hit in run.search("klubeck Zubrowka", 5)], "at once"
 
 
-def test_candidates_of_masked_sentences(tiny_run: Path, tmp_path: Path) -> None:
+def test_candidates_of_masked_sentences(tiny_run, tmp_path):
     """Words propose what the embedder may not know; blocks that hold the sentence are never found; the null document stands first."""
     run = open_run(copy_of(tiny_run, tmp_path))
     store = run.inputs.store
     row = next(row for row in range(len(store)) if store.block(row).title == "Belmor")
     start, end = store.sentences(row).tokens[0].tolist()
-    ids = store.token_ids(row)[start:end].tolist()
-    own = np.array([store.block_ids[row]])
+    ids, own = store.token_ids(row)[start:end].tolist(), np.array([store.block_ids[row]])
     query = MaskedQuery([*ids[:1], run.inputs.featurizer.mask, *ids[2:]], [1], ids[1:2], int(own[0]), 0, own)
-    search = sources(run)["hybrid"].search  # type: ignore[attr-defined]
+    search = sources(run)["hybrid"].search
 
-    def view(search: hybrid.HybridSearch) -> PretrainView:
+    def view(search):
         return PretrainView(open_context(run.paths, run.recipe, lambda *_: None), run.pretrained, run.generation, store, search)
 
     found = view(search).retrieve([query] * 2, 5)
     assert found.has_null and found.block_ids.shape == (2, 5) and not np.isin(found.block_ids, own).any()
     assert np.isnan(found.scores[:, 0]).all() and found.valid.all()
-    words_only = hybrid.HybridSearch(search.snapshot, search.index, search.sparse, dense=False)
-    found = view(words_only).retrieve([query], 2)
+    found = view(hybrid.HybridSearch(search.snapshot, search.index, search.sparse, dense=False)).retrieve([query], 2)
     assert store.block(int(store.rows_of(found.block_ids[:, 1])[0])).title == "Belmor"
 
 
-def test_explain_and_align_search_as_the_run_does(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_explain_and_align_search_as_the_run_does(tiny_run, tmp_path, capsys):
     """By words alone a block of the country that is named comes first, which the embedder alone misses; p(z|x) is the embedder's."""
     root = copy_of(tiny_run, tmp_path, "sparse")
     run = open_run(root)
     parts, names = (run.pretrained, run.generation, run.inputs), ["Arvad", "Belmor", "Carsin", "Dulwen", "Estrag", "Faldor"]
 
-    def first(name: str, **options: Any) -> str:
-        found = explain(*parts, f"In 1950 {name} had a [MASK].", targets=["cents"], k=3, **options)
-        return found.candidates[1].title
+    def first(name, **options):
+        return explain(*parts, f"In 1950 {name} had a [MASK].", targets=["cents"], k=3, **options).candidates[1].title
 
     assert [first(name, hybrid=run.hybrid) for name in names] == names != [first(name) for name in names]
     sentence = f"In 1950 {names[0]} had a [MASK]."
@@ -198,28 +187,26 @@ def test_explain_and_align_search_as_the_run_does(tiny_run: Path, tmp_path: Path
     everything = {c.block_id: c for c in explain(*parts, sentence, targets=["cents"], k=500).candidates}
     odds = [(c.p_z / found.candidates[0].p_z, everything[c.block_id].p_z / everything[-1].p_z) for c in found.candidates]
     assert [mine for mine, _ in odds] == pytest.approx([theirs for _, theirs in odds], rel=1e-3)
-    asked: list[str] = []
-    assert run.hybrid is not None
-    search = run.hybrid.search
+    asked, search = [], run.hybrid.search
 
-    def noted(query_emb: torch.Tensor, texts: Any, k: int, exclude: Any = None) -> Any:
+    def noted(query_emb, texts, k, exclude=None):
         asked.extend(texts)
         return search(query_emb, texts, k, exclude)
 
-    run.hybrid.search = noted  # type: ignore[method-assign]
-    rows: list[Any] = []
+    run.hybrid.search = noted
+    rows = []
     align(run, AlignOptions(limit=4, k=3, least=-1e9), rows.append, lambda done, of: None)
     assert len(asked) == len(rows) == 4 and [row["masked"].replace("[MASK]", " ") for row in rows] == asked
 
 
-def test_the_excluded_share_is_that_of_the_search_in_use(tiny_run: Path, tmp_path: Path) -> None:
+def test_the_excluded_share_is_that_of_the_search_in_use(tiny_run, tmp_path):
     run = open_run(copy_of(tiny_run, tmp_path))
     store, row = run.inputs.store, 0
     start, end = store.sentences(row).tokens[0].tolist()
     ids = store.token_ids(row)[start:end].tolist()
     query = MaskedQuery([*ids[:1], run.inputs.featurizer.mask, *ids[2:]], [1], ids[1:2], int(store.block_ids[row]), 0, store.block_ids[:1])
     context = open_context(run.paths, run.recipe, lambda *_: None)
-    search = sources(run)["sparse"].search  # type: ignore[attr-defined]
+    search = sources(run)["sparse"].search
     view = PretrainView(context, run.pretrained, run.generation, store, search)
     words = masked_text(store, query)[0].replace("[MASK]", " ")
     candidates = view.section.candidates - 1
@@ -229,7 +216,7 @@ def test_the_excluded_share_is_that_of_the_search_in_use(tiny_run: Path, tmp_pat
     assert share == pytest.approx(float(np.isin(found, query.excluded).mean())) and share > 0
 
 
-def test_explained_search(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_explained_search(tiny_run, tmp_path, capsys):
     root = copy_of(tiny_run, tmp_path)
     assert main(["index", "search", str(root), "winters in Dulwen", "--k", "3", "--explain", "--json"]) == 0
     results = json.loads(capsys.readouterr().out.splitlines()[-1])["results"]
@@ -245,7 +232,7 @@ def test_explained_search(tiny_run: Path, tmp_path: Path, capsys: pytest.Capture
     assert "sparse" in capsys.readouterr().out
 
 
-def test_verify_reads_the_sparse_index(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_reads_the_sparse_index(tiny_run, tmp_path, capsys):
     root = copy_of(tiny_run, tmp_path)
     open_run(root).search("Arvad", 1)
     assert main(["verify", str(root)]) == 0
@@ -259,7 +246,7 @@ def test_verify_reads_the_sparse_index(tiny_run: Path, tmp_path: Path, capsys: p
     assert "counts.npy" in out and "changed since it was published" in out
 
 
-def test_a_run_trains_with_hybrid_retrieval(tmp_path: Path, write_tiny: Any) -> None:
+def test_a_run_trains_with_hybrid_retrieval(tmp_path, write_tiny):
     """Every stage searches both ways; generations share their words; the report of fine-tuning is that of hybrid search."""
     from realm.progress import Progress
     from realm.runs.run import run_recipe
@@ -274,7 +261,7 @@ def test_a_run_trains_with_hybrid_retrieval(tmp_path: Path, write_tiny: Any) -> 
     assert facts[0]["retrieval"] == {"kind": "hybrid", "weight": 1.0}
 
 
-def test_the_weight_is_the_one_that_finds_most_answers(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_weight_is_the_one_that_finds_most_answers(tiny_run, tmp_path, monkeypatch):
     """Every weight finds what a source with that weight finds; of equally good ones the most even is taken."""
     run = open_run(copy_of(tiny_run, tmp_path))
     source, relevance = sources(run)["hybrid"], Relevance(run.inputs.store)
@@ -284,7 +271,7 @@ def test_the_weight_is_the_one_that_finds_most_answers(tiny_run: Path, tmp_path:
     for weight, rows in zip(BM25_WEIGHTS, source.rows_by_weight(QUESTIONS, tokens, BM25_WEIGHTS, 3), strict=True):
         assert np.array_equal(rows, asked(sources(run, weight=weight)["hybrid"], 3).rows)
 
-    def fitted(good: list[float]) -> Any:
+    def fitted(good):
         """What is fitted where an answer is found at these weights alone."""
         hits = {weight: np.full((len(dev), 5), weight in good) for weight in BM25_WEIGHTS}
         drawn = (row for weight in BM25_WEIGHTS for row in hits[weight])
@@ -296,7 +283,7 @@ def test_the_weight_is_the_one_that_finds_most_answers(tiny_run: Path, tmp_path:
     assert fitted([0.5])["weight_fit"] == {"n": len(dev), "recall": 1.0, "recall_even": 0.0}
 
 
-def test_the_fitted_weight_is_searched_with_unless_the_recipe_states_one(tmp_path: Path, write_tiny: Any) -> None:
+def test_the_fitted_weight_is_searched_with_unless_the_recipe_states_one(tmp_path, write_tiny):
     from realm.progress import Progress
     from realm.runs.run import run_recipe
 

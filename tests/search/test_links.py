@@ -1,8 +1,6 @@
 """Following links: the fast path against a plain loop, what the reader gets, and the path that is shown."""
 
 import json
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -23,31 +21,17 @@ from realm.recipe import build_recipe
 from realm.search.blocks import BlockInputs
 from realm.search.candidates import DenseCandidates, HybridCandidates, Searching, make_source
 from realm.search.links import LINK_SOURCES, Reached, merged
-from realm.search.publishing.generation import Generation
 from realm.search.publishing.refresher import refresh_index
 from realm.storage.paths import RunPaths
 from realm.training.context import retrieval_facts
 
 LANDS = [
-    "Arvad",
-    "Belmor",
-    "Carsin",
-    "Dulwen",
-    "Estrag",
-    "Faldor",
-    "Gorlan",
-    "Hestia",
-    "Ixtor",
-    "Jorvik",
-    "Kelmar",
-    "Lundy",
-    "Morav",
-    "Nestor",
-]
+    "Arvad", "Belmor", "Carsin", "Dulwen", "Estrag", "Faldor", "Gorlan", "Hestia", "Ixtor", "Jorvik", "Kelmar", "Lundy", "Morav", "Nestor",
+]  # fmt: skip
 QUESTIONS = ["Which money pays in the land of Lake Arvadine?", "What lies near Hestia?", "zzz"]
 
 
-def rows() -> list[dict[str, str]]:
+def rows():
     """Lakes lead to lands, and lands to their neighbours; two paragraphs of each land."""
     made = []
     for number, land in enumerate(LANDS):
@@ -63,7 +47,7 @@ def rows() -> list[dict[str, str]]:
 
 
 @pytest.fixture(scope="module")
-def paths(tmp_path_factory: pytest.TempPathFactory) -> RunPaths:
+def paths(tmp_path_factory):
     root = tmp_path_factory.mktemp("linked")
     (root / "docs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows()), "utf-8")
     build_corpus([root / "docs.jsonl"], root / "corpus", vocab_size=300, block_length=64)
@@ -71,14 +55,14 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> RunPaths:
 
 
 @pytest.fixture(scope="module")
-def inputs(paths: RunPaths) -> BlockInputs:
+def inputs(paths):
     store = BlockStore.open(paths.corpus)
     special = store.tokenizer.special
     return BlockInputs(store, Featurizer(cls=special.cls, sep=special.sep, mask=special.mask, pad=special.pad))
 
 
 @pytest.fixture(scope="module")
-def model(inputs: BlockInputs) -> RealmModel:
+def model(inputs):
     torch.manual_seed(0)
     sizes = {"vocab_size": inputs.store.tokenizer.vocab_size, "hidden": 16, "layers": 1, "heads": 2, "intermediate": 32}
     body = bert_spec(max_length=352, dropout=0.1, attention_dropout=0.0, **sizes)
@@ -86,28 +70,28 @@ def model(inputs: BlockInputs) -> RealmModel:
 
 
 @pytest.fixture(scope="module")
-def generation(paths: RunPaths, inputs: BlockInputs, model: RealmModel) -> Generation:
+def generation(paths, inputs, model):
     return refresh_index(model, inputs, paths, step=0)
 
 
 @pytest.fixture
-def source(paths: RunPaths, inputs: BlockInputs, model: RealmModel, generation: Generation, request: Any) -> DenseCandidates:
+def source(paths, inputs, model, generation, request):
     kind = getattr(request, "param", "hybrid")
     parts = model.embedder, generation.snapshot, generation.index, inputs, paths.index
     return make_source(*parts, Searching(kind, hops=1)).eval()
 
 
-def asked(source: DenseCandidates, k: int, questions: list[str] = QUESTIONS) -> Any:
+def asked(source, k, questions=QUESTIONS):
     with torch.inference_mode():
         return source(questions, source.inputs.store.tokenizer.encode(questions), k)
 
 
-def slowly(source: DenseCandidates, question: str) -> dict[int, tuple[float, int]]:
+def slowly(source, question):
     """The best path to every block that links lead to, one pair of blocks at a time: its score and its first block."""
     store, tokens = source.inputs.store, source.inputs.store.tokenizer.encode([question])[0]
     with torch.inference_mode():
         first = source.direct([question], [tokens], LINK_SOURCES)
-    best: dict[int, tuple[float, int]] = {}
+    best = {}
     for z1, score in zip(first.rows[0].tolist(), first.scores[0].tolist(), strict=True):
         if z1 < 0:
             continue
@@ -127,7 +111,7 @@ def slowly(source: DenseCandidates, question: str) -> dict[int, tuple[float, int
 
 
 @pytest.mark.parametrize("source", ["hybrid", "dense"], indirect=True)
-def test_paths_are_those_of_a_plain_loop(source: DenseCandidates) -> None:
+def test_paths_are_those_of_a_plain_loop(source):
     first = source.direct(QUESTIONS, source.inputs.store.tokenizer.encode(QUESTIONS), LINK_SOURCES)
     pages, tokens = source._pages(), source.inputs.store.tokenizer.encode(QUESTIONS)
     with torch.inference_mode():
@@ -139,11 +123,10 @@ def test_paths_are_those_of_a_plain_loop(source: DenseCandidates) -> None:
         for row, via, score in zip(found.rows.tolist(), found.via.tolist(), found.scores.tolist(), strict=True):
             assert score == pytest.approx(expected[row][0], rel=1e-4, abs=1e-4)
             assert row in Neighbours(source.inputs.store).of_row(via).tolist()
-        best = max(expected, key=lambda row: expected[row][0])
-        assert found.scores[0] == pytest.approx(expected[best][0], rel=1e-4)
+        assert found.scores[0] == pytest.approx(expected[max(expected, key=lambda row: expected[row][0])][0], rel=1e-4)
 
 
-def test_candidates_are_found_and_led_to_by_turns(source: DenseCandidates) -> None:
+def test_candidates_are_found_and_led_to_by_turns(source):
     found, direct = asked(source, 8), source.direct(QUESTIONS, source.inputs.store.tokenizer.encode(QUESTIONS), LINK_SOURCES)
     assert isinstance(source, HybridCandidates) and found.via is not None and found.rows.shape == (3, 8)
     for i in range(3):
@@ -157,7 +140,7 @@ def test_candidates_are_found_and_led_to_by_turns(source: DenseCandidates) -> No
     assert asked(source, 1).via.tolist() == [[-1]] * 3
 
 
-def test_nothing_changes_without_hops_or_in_training(source: DenseCandidates) -> None:
+def test_nothing_changes_without_hops_or_in_training(source):
     tokens = source.inputs.store.tokenizer.encode(QUESTIONS)
     direct = source.direct(QUESTIONS, tokens, 6)
     source.hops = 0
@@ -167,7 +150,7 @@ def test_nothing_changes_without_hops_or_in_training(source: DenseCandidates) ->
     assert source(QUESTIONS, tokens, 6).via is None
 
 
-def test_merging_takes_each_block_once_and_ends_where_there_is_no_more() -> None:
+def test_merging_takes_each_block_once_and_ends_where_there_is_no_more():
     reached = Reached(np.array([5, 2, 9]), np.array([1, 1, 2]), np.array([6.0, 4.0, 2.0], np.float32))
     rows, scores, via = merged(np.array([1, 2, 5, -1]), np.array([3.0, 2.5, 1.0, 0.0]), reached, 6)
     assert rows.tolist() == [1, 5, 2, 9, -1, -1]
@@ -176,7 +159,7 @@ def test_merging_takes_each_block_once_and_ends_where_there_is_no_more() -> None
     assert merged(np.array([1, 2]), np.array([1.0, 0.5]), none, 2)[0].tolist() == [1, 2]
 
 
-def test_blocks_left_out_and_removed_are_not_reached(source: DenseCandidates, paths: RunPaths, tmp_path: Path) -> None:
+def test_blocks_left_out_and_removed_are_not_reached(source, paths, tmp_path):
     store = source.inputs.store
     everything = {row for found in asked(source, len(store)).rows for row in found.tolist()}
     gone = store.live_rows_of_document("land-0")
@@ -194,12 +177,11 @@ def test_blocks_left_out_and_removed_are_not_reached(source: DenseCandidates, pa
     assert before - {store.doc_id(one) for one in later.of_row(row).tolist()} == {"land-0"}
 
 
-def test_the_path_is_shown_as_evidence(source: DenseCandidates, model: RealmModel, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_path_is_shown_as_evidence(source, model, capsys):
     assert model.reader is not None
     answerer = Answerer(source.inputs, source, model.reader, versions={"params": 1, "index": 1, "corpus": 1})
     (answer,) = answerer.answer(QUESTIONS[:1], k=4)
-    titles = {row["title"] for row in rows()}
-    own, led = answer.evidence[::2], answer.evidence[1::2]
+    titles, own, led = {row["title"] for row in rows()}, answer.evidence[::2], answer.evidence[1::2]
     assert all(evidence.path == () for evidence in own)
     assert all(len(evidence.path) == 2 and evidence.path[1] == evidence.title and set(evidence.path) <= titles for evidence in led)
     show.answer(json.loads(json.dumps(answer.to_dict())), most=4)
@@ -217,7 +199,7 @@ def test_the_path_is_shown_as_evidence(source: DenseCandidates, model: RealmMode
     assert all(evidence.path == () for evidence in answerer.answer(QUESTIONS[:1], k=4)[0].evidence)
 
 
-def test_the_key_of_the_recipe() -> None:
+def test_the_key_of_the_recipe():
     assert build_recipe({}).retrieval.hops == 0 and retrieval_facts(build_recipe({})) == []
     assert retrieval_facts(build_recipe({"retrieval": {"hops": 1}})) == ["hops 1"]
     with pytest.raises(ConfigError, match="hops"):

@@ -3,11 +3,9 @@
 import json
 import shutil
 import threading
-from collections.abc import Iterator
-from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
-from starlette.testclient import TestClient
 
 from realm.answering.opening import open_run
 from realm.documents.change import compaction
@@ -26,18 +24,18 @@ NOVARIA = document("Novaria/0", "The currency of Novaria is the Belmor crown. No
 
 
 @pytest.fixture
-def living(run_copy: Path) -> Iterator[TestClient]:
+def living(run_copy):
     with served(run_copy) as client:
         yield client
 
 
-def found(client: TestClient, text: str = "Novaria", k: int = 12) -> set[str]:
+def found(client, text="Novaria", k=12):
     answer = client.post("/v1/search", json={"texts": [text], "k": k})
     assert answer.status_code == 200, answer.text
     return {hit["doc_id"] for hit in answer.json()["results"][0]}
 
 
-def test_a_document_lives(living: TestClient, run_copy: Path) -> None:
+def test_a_document_lives(living, run_copy):
     added = living.post("/v1/documents", json={"documents": [NOVARIA]})
     assert added.json() == {"documents": [{"id": "Novaria/0", "blocks": 1}], "versions": {**added.json()["versions"], "corpus": 2}}
     assert "Novaria/0" in found(living, k=13)
@@ -51,8 +49,7 @@ def test_a_document_lives(living: TestClient, run_copy: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [".", "..", "a/../b", "%2e%2e", "a?b#c&d=e", " a  b "])
-def test_any_id_can_be_named(living: TestClient, name: str) -> None:
-    """In the query; a path loses dots on its way here."""
+def test_any_id_can_be_named(living, name):
     added = living.post("/v1/documents", json={"documents": [{**NOVARIA, "id": name}]}).json()["documents"]
     shown = living.get("/v1/documents", params={"id": name})
     assert shown.json()["id"] == added[0]["id"] and "Belmor crown" in shown.json()["blocks"][0]["text"]
@@ -60,29 +57,25 @@ def test_any_id_can_be_named(living: TestClient, name: str) -> None:
     assert living.get("/v1/documents", params={"id": name}).status_code == 404
 
 
-def test_the_reader_stays_while_documents_change(living: TestClient, run_copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reader_stays_while_documents_change(living, run_copy, monkeypatch):
     """It was loaded with its networks. What lies in the stage later may be another's, so nothing of it is read."""
-
-    def load(*_: object, **__: object) -> None:
-        raise AssertionError("the reader is loaded once more")
-
-    monkeypatch.setattr("realm.answering.opening.load_reader", load)
-    before = living.serving.current  # type: ignore[attr-defined]
+    monkeypatch.setattr("realm.answering.opening.load_reader", Mock(side_effect=AssertionError("the reader is loaded once more")))
+    before = living.serving.current
     assert living.post("/v1/documents", json={"documents": [NOVARIA]}).is_success
     (run_copy / "stages" / "finetune" / "stage.json").rename(run_copy / "away.json")
     assert living.delete("/v1/documents/Novaria/0").is_success
-    after = living.serving.current  # type: ignore[attr-defined]
+    after = living.serving.current
     assert after is not before and after.answerer.reader is before.answerer.reader
     assert after.answerer.confidence == before.answerer.confidence is not None
     assert living.post("/v1/answer", json={"questions": ["Who?"], "k": 2}).status_code == 200
 
 
-def test_single_changes_do_not_pile_up(living: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_single_changes_do_not_pile_up(living, monkeypatch):
     """Segments are merged while questions are asked; nothing that was removed comes back, and an open state goes on."""
     monkeypatch.setattr(tails, "MAX_SMALL_FILES", 4)
     monkeypatch.setattr(compaction, "LEAST_REMOVED", 3)
-    living.serving._stopped.set()  # type: ignore[attr-defined]
-    living.serving._watcher.join()  # type: ignore[attr-defined]
+    living.serving._stopped.set()
+    living.serving._watcher.join()
     most, tidied = 0, 0
     for number in range(12):
         name = f"new/{number}"
@@ -90,8 +83,8 @@ def test_single_changes_do_not_pile_up(living: TestClient, monkeypatch: pytest.M
         assert living.post("/v1/documents", json={"documents": [row]}).is_success
         if number % 2:
             assert living.delete(f"/v1/documents/{name}").is_success
-        tidied += living.serving.tidy()  # type: ignore[attr-defined]
-        current = living.serving.current  # type: ignore[attr-defined]
+        tidied += living.serving.tidy()
+        current = living.serving.current
         most = max(most, len(current.inputs.store.segments))
         wanted = {f"new/{n}" for n in range(number + 1) if n % 2 == 0}
         assert {name for name in found(living, "Novaria crown", 12 + len(wanted)) if name.startswith("new/")} == wanted
@@ -99,7 +92,7 @@ def test_single_changes_do_not_pile_up(living: TestClient, monkeypatch: pytest.M
     assert tidied >= 2 and most <= 5 and current.inputs.store.manifest.removed <= 5
 
 
-def test_an_added_vector_is_a_rebuilt_one(living: TestClient, run_copy: Path) -> None:
+def test_an_added_vector_is_a_rebuilt_one(living, run_copy):
     """The frozen document embedder, and no other, embeds what comes later."""
     living.post("/v1/documents", json={"documents": [NOVARIA]})
     opened = open_run(run_copy)
@@ -108,7 +101,7 @@ def test_an_added_vector_is_a_rebuilt_one(living: TestClient, run_copy: Path) ->
     assert opened.generation.snapshot.vectors[-1].tolist() == pytest.approx(vector, abs=1e-5)
 
 
-def test_all_or_nothing(living: TestClient, run_copy: Path) -> None:
+def test_all_or_nothing(living, run_copy):
     known = document("Arvad/0", "Other words for Arvad.")
     for body, status, code in (
         ([NOVARIA, known], 409, "exists"),
@@ -126,16 +119,13 @@ def test_all_or_nothing(living: TestClient, run_copy: Path) -> None:
     assert open_run(run_copy).versions["corpus"] == 1 and found(living) == set(everything)
 
 
-def test_questions_go_on_while_documents_come_and_go(living: TestClient) -> None:
+def test_questions_go_on_while_documents_come_and_go(living):
     """No request fails, and nothing that was removed before a search began is found by it."""
-    removed: set[str] = set()
-    failures: list[str] = []
-    stop = threading.Event()
+    removed, failures, stop = set(), [], threading.Event()
 
-    def search() -> None:
+    def search():
         while not stop.is_set():
-            gone = set(removed)
-            hits = found(living, "What is the currency of Novaria?", 10)
+            gone, hits = set(removed), found(living, "What is the currency of Novaria?", 10)
             if hits & gone:
                 failures.append(f"{hits & gone} came back")
 
@@ -156,15 +146,15 @@ def test_questions_go_on_while_documents_come_and_go(living: TestClient) -> None
     assert not failures
 
 
-def test_what_others_do_is_followed(living: TestClient, run_copy: Path, tiny_run: Path) -> None:
+def test_what_others_do_is_followed(living, run_copy, tiny_run):
     add_documents(run_copy / "corpus", [tiny_run.parent / "more.jsonl"])
     remove_documents(run_copy / "corpus", ["Arvad/0"])
     assert "Arvad/0" not in found(living, k=11)  # at once
-    living.serving.follow()  # type: ignore[attr-defined]
+    living.serving.follow()
     assert "Novaria/0" in found(living, k=12)
 
 
-def test_an_index_that_somebody_else_builds(living: TestClient, run_copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_that_somebody_else_builds(living, run_copy, monkeypatch):
     """An addition says that it is made and not found yet; it is found when the index is free. Removals do not wait."""
     monkeypatch.setattr("realm.storage.locks.WAIT_SECONDS", 0.2)
     with publishing(run_copy / "index"):
@@ -172,19 +162,18 @@ def test_an_index_that_somebody_else_builds(living: TestClient, run_copy: Path, 
         assert (refused.status_code, refused.json()["error"]["code"]) == (503, "later") and "retry-after" in refused.headers
         assert living.get("/v1/documents/Novaria/0").status_code == 200 and "Novaria/0" not in found(living)
         assert living.post("/v1/answer", json={"questions": ["Who?"], "k": 2}).status_code == 200
-    living.serving.follow()  # type: ignore[attr-defined]
+    living.serving.follow()
     assert "Novaria/0" in found(living, k=13)
     with publishing(run_copy / "index"):
         assert living.delete("/v1/documents/Novaria/0").status_code == 200 and "Novaria/0" not in found(living)
 
 
 @pytest.mark.parametrize("swaps", [3, pytest.param(100, marks=pytest.mark.slow)])
-def test_a_new_generation_and_checkpoint_are_taken_up(living: TestClient, run_copy: Path, swaps: int) -> None:
+def test_a_new_generation_and_checkpoint_are_taken_up(living, run_copy, swaps):
     """Questions are asked all the time; each is answered, by the old generation and then by the new one."""
-    generations: list[int] = []
-    stop = threading.Event()
+    generations, stop = [], threading.Event()
 
-    def ask() -> None:
+    def ask():
         while not stop.is_set():
             answer = living.post("/v1/answer", json={"questions": ["What is the currency of Arvad?"], "k": 3})
             generations.append(answer.json()["versions"]["index"] if answer.status_code == 200 else -1)
@@ -200,26 +189,26 @@ def test_a_new_generation_and_checkpoint_are_taken_up(living: TestClient, run_co
         facts = {**stage_facts(paths, "finetune"), "generation": fresh.number}
         write_json(paths.stage("finetune") / "stage.json", facts)
         seal(paths.stage("finetune"))
-        living.serving.follow()  # type: ignore[attr-defined]
+        living.serving.follow()
         assert living.post("/v1/search", json={"texts": ["Arvad"], "k": 1}).json()["versions"]["index"] == fresh.number
     stop.set()
     asker.join()
     assert generations == sorted(generations) and set(generations) <= set(numbers) and len(generations) > swaps
 
 
-def test_a_broken_change_on_disk_leaves_the_old_state(living: TestClient, run_copy: Path) -> None:
+def test_a_broken_change_on_disk_leaves_the_old_state(living, run_copy):
     kept = (run_copy / "stages" / "finetune" / "stage.json").read_text()
     shutil.move(run_copy / "stages" / "finetune", run_copy / "away")
-    living.serving._watcher.join(1.5)  # type: ignore[attr-defined]
+    living.serving._watcher.join(1.5)
     assert living.post("/v1/answer", json={"questions": ["Who?"], "k": 2}).status_code == 200
     shutil.move(run_copy / "away", run_copy / "stages" / "finetune")
     (run_copy / "stages" / "finetune" / "stage.json").write_text(json.dumps({**json.loads(kept), "generation": 999}))
-    living.serving._watcher.join(1.5)  # type: ignore[attr-defined]
+    living.serving._watcher.join(1.5)
     assert living.post("/v1/answer", json={"questions": ["Who?"], "k": 2}).status_code == 200
     assert living.get("/readyz").status_code == 200
 
 
-def test_a_run_without_a_reader_searches(run_copy: Path) -> None:
+def test_a_run_without_a_reader_searches(run_copy):
     shutil.rmtree(run_copy / "stages" / "finetune")
     with served(run_copy) as client:
         refused = client.post("/v1/answer", json={"questions": ["Who?"]})

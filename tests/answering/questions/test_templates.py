@@ -147,35 +147,30 @@ def test_brackets_hold_nothing_that_is_asked():
     assert asked("en", "The tower (see the list of towers) was opened in [1889] [5].") == {"When was the tower opened?"}
 
 
-def rng(seed: int = 0) -> np.random.Generator:
+def rng(seed=0):
     return np.random.default_rng(seed)
 
 
-@pytest.mark.parametrize(
-    ("rule", "question", "forms"),
-    [
-        (without_mark, "When was it built ?", {"When was it built"}),
-        (without_mark, "谁建的？", {"谁建的"}),
-        (owned, "Who is the dental insurer?", {"Who is our dental insurer?", "Who is my dental insurer?"}),
-        (owned, "Who founded the United Nations?", {"Who founded the United Nations?"}),
-        (owned, "What is it?", {"What is it?"}),
-        (keywords, "Who is the founder of the company in Oslo?", {"Who founder company Oslo"}),
-        (keywords, "Who is it?", {"Who is it?"}),
-        (mistyped, "How big?", {"How big?"}),
-        (mistyped, "boiler", {"bioler", "bolier", "boielr", "boilre", "boler", "boier", "boilr", "boile"}),
-    ],
-)
-def test_forms(rule: object, question: str, forms: set[str]) -> None:
-    assert {rule(question, rng(seed)) for seed in range(40)} <= forms, question  # type: ignore[operator]
+@pytest.mark.parametrize(("rule", "question", "forms"), [
+    (without_mark, "When was it built ?", {"When was it built"}), (without_mark, "谁建的？", {"谁建的"}),
+    (owned, "Who is the dental insurer?", {"Who is our dental insurer?", "Who is my dental insurer?"}),
+    (owned, "Who founded the United Nations?", {"Who founded the United Nations?"}),
+    (owned, "What is it?", {"What is it?"}),
+    (keywords, "Who is the founder of the company in Oslo?", {"Who founder company Oslo"}),
+    (keywords, "Who is it?", {"Who is it?"}), (mistyped, "How big?", {"How big?"}),
+    (mistyped, "boiler", {"bioler", "bolier", "boielr", "boilre", "boler", "boier", "boilr", "boile"}),
+])  # fmt: skip
+def test_forms(rule, question, forms):
+    assert {rule(question, rng(seed)) for seed in range(40)} <= forms, question
 
 
 @given(st.text(max_size=60), st.integers(0, 2**32 - 1))
-def test_any_text_has_a_form(text: str, seed: int) -> None:
+def test_any_text_has_a_form(text, seed):
     said = everyday(text, rng(seed))
     assert isinstance(said, str) and (said or not text.strip(" ?？") or not text)
 
 
-def test_most_questions_stay_as_they_are() -> None:
+def test_most_questions_stay_as_they_are():
     drawn = [everyday("Who is the dental insurer of the company?", rng(seed)) for seed in range(2000)]
     changed = sum(form != "Who is the dental insurer of the company?" for form in drawn) / len(drawn)
     assert 0.8 * EVERYDAY_SHARE < changed <= 1.1 * EVERYDAY_SHARE

@@ -2,13 +2,10 @@
 
 import copy
 import math
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from realm.errors import ConfigError
 from realm.models import losses
@@ -23,14 +20,11 @@ from realm.models.spec import BodySpec, one_body
 from realm.models.types import Sequence
 
 
-def test_a_body_builds_and_runs(any_spec, ragged):
+def test_a_body_runs_and_padding_reaches_no_real_wordpiece(any_spec, ragged):
     body, inputs = build_body(any_spec, pooler=True).eval(), pad_batch(ragged(5), 0)
     states = body(inputs)
     assert states.shape == (*inputs.ids.shape, 16) and body.pooled(inputs).shape == (5, 16)
     assert torch.isfinite(states).all()
-
-
-def test_padding_does_not_reach_the_real_wordpieces(any_spec, ragged):
     body, sequences = build_body(any_spec, pooler=True).eval(), ragged(6)
     together, pooled = body(pad_batch(sequences, 0)), body.pooled(pad_batch(sequences, 0))
     for i, sequence in enumerate(sequences):
@@ -119,13 +113,10 @@ def test_a_source_that_is_no_body_is_named(tmp_path):
         assert "\n" not in str(caught.value) and source in str(caught.value)
 
 
-def test_a_pooler_where_there_is_none_is_named(specs):
+def test_poolers_and_segments_where_there_are_none_are_named(specs):
     spec = specs["modernbert"]
     with pytest.raises(ConfigError, match="pool"):
         build_body(BodySpec(spec.config, pooling="pooler", segments=False), pooler=True)
-
-
-def test_segments_where_there_are_none_are_named(specs):
     for name in ("modernbert", "xlm-roberta"):
         with pytest.raises(ConfigError, match="segment"):
             build_body(BodySpec(specs[name].config, pooling="cls", segments=True), pooler=False)
@@ -315,11 +306,7 @@ def test_a_step_of_fine_tuning(spec, make_model, ragged):
     assert_same_gradients(model.reader, reader)
 
 
-Ragged = Callable[..., list[Sequence]]
-
-
-def enumerated(query: Tensor, key: Tensor, value: Tensor, keep: Tensor) -> Tensor:
-    """One row, head and query at a time."""
+def enumerated(query, key, value, keep):
     found = torch.zeros_like(query)
     for b, h, q in torch.cartesian_prod(*(torch.arange(n) for n in query.shape[:3])).tolist():
         seen = keep[b, 0, 0].nonzero().flatten()
@@ -329,14 +316,14 @@ def enumerated(query: Tensor, key: Tensor, value: Tensor, keep: Tensor) -> Tenso
     return found
 
 
-def heads(dtype: torch.dtype, seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def heads(dtype, seed=0):
     torch.manual_seed(seed)
     query = torch.randn(3, 2, 4, 8, dtype=dtype)
     key, value = torch.randn(2, 3, 2, 6, 8, dtype=dtype)
     return query, key, value, (torch.arange(6) < torch.tensor([[6], [3], [1]]))[:, None, None]
 
 
-def test_products_are_the_explicit_sum_with_its_gradients() -> None:
+def test_products_are_the_explicit_sum_with_its_gradients():
     *inputs, keep = heads(torch.float64)
     leaves = [tensor.requires_grad_() for tensor in inputs]
     weights = torch.randn(3, 2, 4, 8, dtype=torch.float64)
@@ -347,7 +334,7 @@ def test_products_are_the_explicit_sum_with_its_gradients() -> None:
 
 
 @pytest.mark.parametrize("masked", [True, False])
-def test_bfloat16_on_a_cpu_is_as_near_to_float32_as_the_fused_way(masked: bool) -> None:
+def test_bfloat16_on_a_cpu_is_as_near_to_float32_as_the_fused_way(masked):
     *inputs, keep = heads(torch.float32)
     mask = keep if masked else None
     exact = F.scaled_dot_product_attention(*inputs, attn_mask=mask)
@@ -358,11 +345,10 @@ def test_bfloat16_on_a_cpu_is_as_near_to_float32_as_the_fused_way(masked: bool) 
     assert error <= 2 * allowed + 1e-3
 
 
-def test_which_way_is_taken(monkeypatch: pytest.MonkeyPatch, bert: BodySpec, ragged: Ragged) -> None:
-    taken: list[torch.dtype] = []
-    products = bodies.by_products
+def test_which_way_is_taken(monkeypatch, bert, ragged):
+    taken, products = [], bodies.by_products
 
-    def watched(query: Tensor, *rest: Any) -> Tensor:
+    def watched(query, *rest):
         taken.append(query.dtype)
         return products(query, *rest)
 
@@ -372,11 +358,10 @@ def test_which_way_is_taken(monkeypatch: pytest.MonkeyPatch, bert: BodySpec, rag
     assert not taken, "in float32 torch's own way is the faster one"
     with torch.autocast("cpu", dtype=torch.bfloat16):
         body(inputs), body.states_at(inputs, torch.zeros(3, 1, dtype=torch.long))
-    layers = int(bert.config["num_hidden_layers"])
-    assert taken == [torch.bfloat16] * (2 * layers), "in all layers, the short last one too"
+    assert taken == [torch.bfloat16] * (2 * int(bert.config["num_hidden_layers"])), "in all layers, the short last one too"
 
 
-def test_probabilities_are_dropped_by_the_seed() -> None:
+def test_probabilities_are_dropped_by_the_seed():
     *inputs, keep = heads(torch.bfloat16)
     drawn = []
     for seed in (1, 1, 2):
@@ -387,7 +372,7 @@ def test_probabilities_are_dropped_by_the_seed() -> None:
     torch.testing.assert_close(many, bodies.by_products(*(t.float() for t in inputs), keep), atol=0.08, rtol=0.0)
 
 
-def test_the_name_is_not_saved(bert: BodySpec) -> None:
+def test_the_name_is_not_saved(bert):
     model = build_body(bert, pooler=False).model
     assert model.config._attn_implementation == bodies.ATTENTION_NAME and bodies.ATTENTION_NAME not in str(model.config.to_dict())
 

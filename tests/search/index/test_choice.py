@@ -171,11 +171,16 @@ def test_a_query_alone_gets_what_it_gets_in_a_batch(kind):
     check(index, together, brute_force(vectors, queries.numpy(), "ip"), ids)
 
 
-def test_info(kind):
+def test_info_and_bad_names(kind):
     vectors, ids = np.random.default_rng(0).standard_normal((800, 32)).astype(np.float32), np.arange(800, dtype=np.int64)
     facts = make_index(vectors, ids, ids % 4 > 0, kind=kind, metric="l2").info()
     assert facts.pop("bytes") > 800
     assert {"kind": kind, "rows": 800, "removed": 200, "dim": 32, "metric": "l2"}.items() <= facts.items()
+    vectors, ids = np.ones((3, 8), np.float32), np.arange(3, dtype=np.int64)
+    with pytest.raises(ValueError, match="metric must be ip or l2, not cosine"):
+        make_index(vectors, ids, kind=kind, metric="cosine")
+    with pytest.raises(ValueError, match="no index kind 'hnsw'; there are: auto, exact"):
+        make_index(vectors, ids, kind="hnsw")
 
 
 def test_values_of_any_plain_type(kind):
@@ -219,14 +224,6 @@ def test_empty_index_empty_batch_and_k_zero(kind):
 def test_bad_input_is_refused_at_build(kind, vectors, ids, live, match):
     with pytest.raises(SnapshotError, match=match):
         make_index(vectors, np.array(ids, np.int64), None if live is None else np.array(live), kind=kind)
-
-
-def test_bad_names_are_refused(kind):
-    vectors, ids = np.ones((3, 8), np.float32), np.arange(3, dtype=np.int64)
-    with pytest.raises(ValueError, match="metric must be ip or l2, not cosine"):
-        make_index(vectors, ids, kind=kind, metric="cosine")
-    with pytest.raises(ValueError, match="no index kind 'hnsw'; there are: auto, exact"):
-        make_index(vectors, ids, kind="hnsw")
 
 
 def test_bad_queries_are_refused(kind):

@@ -10,41 +10,37 @@ from realm.errors import SnapshotError
 from realm.search.index import clustered
 from realm.search.index.clustered import RECALL_DEPTH, ClusteredIndex
 from realm.search.index.exact import ExactIndex
-from realm.search.index.mips import Hits, Metric
 
 pytest.importorskip("faiss")
 N, D = 3000, 24
 
 
 @pytest.fixture(autouse=True)
-def small_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_is_enough(monkeypatch):
     monkeypatch.setattr(clustered, "MIN_ROWS", 500)
 
 
-def clustered_rows(n: int = N, d: int = D, seed: int = 0) -> np.ndarray:
+def clustered_rows(n=N, d=D, seed=0):
     rng = np.random.default_rng(seed)
-    centres = rng.standard_normal((40, d))
-    return (centres[rng.integers(0, 40, n)] + 0.2 * rng.standard_normal((n, d))).astype(np.float32)
+    return (rng.standard_normal((40, d))[rng.integers(0, 40, n)] + 0.2 * rng.standard_normal((n, d))).astype(np.float32)
 
 
-def queries_of(rows: np.ndarray, count: int = 20) -> torch.Tensor:
+def queries_of(rows, count=20):
     rng = np.random.default_rng(1)
     return torch.from_numpy(
         (rows[rng.integers(0, len(rows), count)] + 0.1 * rng.standard_normal((count, rows.shape[1]))).astype(np.float32)
     )
 
 
-def recall(found: Hits, truth: Hits) -> float:
-    pairs = zip(found.ids, truth.ids, strict=True)
-    return float(np.mean([len(set(a) & set(b)) / len(b) for a, b in pairs]))
+def recall(found, truth):
+    return float(np.mean([len(set(a) & set(b)) / len(b) for a, b in zip(found.ids, truth.ids, strict=True)]))
 
 
 @pytest.mark.parametrize("metric", ["ip", "l2"])
-def test_finds_what_exact_search_finds(metric: Metric) -> None:
+def test_finds_what_exact_search_finds(metric):
     rows, ids = clustered_rows(), np.arange(N) * 3
     index, exact = ClusteredIndex(rows, ids, metric=metric, values=ids % 7), ExactIndex(rows, ids, metric=metric, values=ids % 7)
-    queries = queries_of(rows)
-    info = index.info()
+    queries, info = queries_of(rows), index.info()
     assert index.approximate and info["recall"] >= info["floor"] == clustered.RECALL_FLOOR and info["seen"] < N / 2
     for k in (1, RECALL_DEPTH, 50):
         found, truth = index.search(queries, k), exact.search(queries, k)
@@ -57,7 +53,7 @@ def test_finds_what_exact_search_finds(metric: Metric) -> None:
             assert [score[one] for one in found.ids[i]] == found.scores[i].tolist()
 
 
-def test_seeing_every_row_is_exact_search(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seeing_every_row_is_exact_search(monkeypatch):
     rows = clustered_rows()
     index, exact = ClusteredIndex(rows, np.arange(N)), ExactIndex(rows, np.arange(N))
     monkeypatch.setattr(clustered, "MIN_SCANNED_PER_RESULT", N)
@@ -66,7 +62,7 @@ def test_seeing_every_row_is_exact_search(monkeypatch: pytest.MonkeyPatch) -> No
     assert (found.ids == truth.ids).all() and (found.scores == truth.scores).all()
 
 
-def test_a_missed_floor_means_exact_search(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missed_floor_means_exact_search(caplog):
     rows = np.random.default_rng(0).standard_normal((2000, 64)).astype(np.float32)  # nothing to cluster
     with caplog.at_level(logging.WARNING, "realm.search.index.clustered"):
         index = ClusteredIndex(rows, np.arange(2000), floor=1.0)
@@ -77,7 +73,7 @@ def test_a_missed_floor_means_exact_search(caplog: pytest.LogCaptureFixture) -> 
     assert (found.ids == truth.ids).all() and (found.scores == truth.scores).all()
 
 
-def test_measures_with_the_queries_it_is_given() -> None:
+def test_measures_with_the_queries_it_is_given():
     rows = clustered_rows()
     unlike = torch.from_numpy(np.random.default_rng(3).standard_normal((40, D)).astype(np.float32)) * 100
     assert (
@@ -86,13 +82,11 @@ def test_measures_with_the_queries_it_is_given() -> None:
     )
 
 
-def test_nothing_hidden_is_found_and_nothing_is_missing() -> None:
+def test_nothing_hidden_is_found_and_nothing_is_missing():
     rows, rng = clustered_rows(), np.random.default_rng(2)
     live = rng.random(N) < 0.5
-    index = ClusteredIndex(rows, np.arange(N), live)
-    queries = queries_of(rows, 6)
-    best = index.search(queries, 300).ids
-    excluded = [np.concatenate([row[row >= 0], [N + 5, -7]]) for row in best]
+    index, queries = ClusteredIndex(rows, np.arange(N), live), queries_of(rows, 6)
+    excluded = [np.concatenate([row[row >= 0], [N + 5, -7]]) for row in index.search(queries, 300).ids]
     found = index.search(queries, RECALL_DEPTH, excluded)
     assert found.valid.all() and live[found.ids].all()
     assert all(len(set(row)) == RECALL_DEPTH and not set(row) & set(hidden) for row, hidden in zip(found.ids, excluded, strict=True))
@@ -100,13 +94,11 @@ def test_nothing_hidden_is_found_and_nothing_is_missing() -> None:
     assert not live[index.search(queries, 300).ids].all()
 
 
-def test_as_many_as_there_are() -> None:
+def test_as_many_as_there_are():
     rows = clustered_rows()
-    index = ClusteredIndex(rows, np.arange(N))
-    queries = queries_of(rows, 3)
+    index, queries = ClusteredIndex(rows, np.arange(N)), queries_of(rows, 3)
     left = np.array([5, 1700, 2999])
-    rest = np.setdiff1d(np.arange(N), left)
-    hits = index.search(queries, 8, [rest, np.arange(N), np.zeros(0, np.int64)])
+    hits = index.search(queries, 8, [np.setdiff1d(np.arange(N), left), np.arange(N), np.zeros(0, np.int64)])
     assert set(hits.ids[0][hits.valid[0]]) == set(left) and not hits.valid[1].any() and hits.valid[2].all()
     live = np.zeros(N, bool)
     live[left] = True
@@ -119,14 +111,14 @@ def test_as_many_as_there_are() -> None:
 
 
 @pytest.mark.parametrize("n", [0, 1, 5])
-def test_few_rows_are_searched_exactly(n: int) -> None:
+def test_few_rows_are_searched_exactly(n):
     index = ClusteredIndex(np.eye(n, 8, dtype=np.float32), np.arange(n))
     assert not index.approximate and index.info()["recall"] is None
     assert index.search(torch.ones(2, 8), 3).valid.sum(axis=1).tolist() == [min(n, 3)] * 2
 
 
 @pytest.mark.parametrize("what", ["all equal", "zeros", "one huge row", "overflow"])
-def test_hostile_rows(what: str) -> None:
+def test_hostile_rows(what):
     rows = clustered_rows(1000)
     if what in ("all equal", "zeros"):
         rows[:] = rows[0] * (what != "zeros")
@@ -141,7 +133,7 @@ def test_hostile_rows(what: str) -> None:
     assert all(len(set(row)) == 5 for row in hits.ids)
 
 
-def test_refuses() -> None:
+def test_refuses():
     rows, ids = clustered_rows(), np.arange(N)
     with pytest.raises(ValueError, match="floor of the recall"):
         ClusteredIndex(rows, ids, floor=1.5)

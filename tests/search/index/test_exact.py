@@ -1,8 +1,5 @@
 """The exact index: its results depend on nothing but vectors and queries. What all kinds promise is in test_choice.py."""
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -12,8 +9,6 @@ from realm.errors import SnapshotError
 from realm.search.index import base, exact, listing
 from realm.search.index.exact import CompressedIndex, ExactIndex
 from realm.search.index.listing import CodeScan
-from realm.search.index.mips import Hits
-from realm.search.index.native.kernel import Kernel
 
 
 def near_ties(n, d, rng):
@@ -71,10 +66,9 @@ def test_read_only_vectors_are_kept_without_a_copy():
 SCANS = ["scalar", "avx2", "avx512-vnni"]
 METRICS = ["ip", "l2"]
 NAMES = ["gaussian", "sorted", "all equal", "near ties", "duplicates", "one huge row", "overflow", "denormals", "zeros", "huge component"]
-Open = Callable[..., CompressedIndex]
 
 
-def hostile(name: str, n: int, d: int, rng: np.random.Generator) -> np.ndarray:
+def hostile(name, n, d, rng):
     gaussian = rng.standard_normal((n, d)).astype(np.float32)
     if name == "sorted":
         return gaussian[np.argsort(gaussian[:, 0])]
@@ -97,8 +91,7 @@ def hostile(name: str, n: int, d: int, rng: np.random.Generator) -> np.ndarray:
     return gaussian
 
 
-def queries_of(b: int, d: int, rng: np.random.Generator) -> torch.Tensor:
-    """Random queries; the first is zero, the last long."""
+def queries_of(b, d, rng):
     queries = rng.standard_normal((b, d)).astype(np.float32)
     if b > 2:
         queries[0] = 0
@@ -106,17 +99,17 @@ def queries_of(b: int, d: int, rng: np.random.Generator) -> torch.Tensor:
     return torch.from_numpy(queries)
 
 
-def assert_equal(found: Hits, wanted: Hits) -> None:
+def assert_equal(found, wanted):
     assert (found.ids == wanted.ids).all()
     assert (found.scores.view(np.int32) == wanted.scores.view(np.int32)).all()
     assert (found.valid == wanted.valid).all()
 
 
 @pytest.fixture
-def open_by(kernel: Callable[..., Kernel]) -> Callable[[str], Open]:
+def open_by(kernel):
     """Name of SCANS -> CompressedIndex that uses it."""
 
-    def opener(scan: str) -> Open:
+    def opener(scan):
         at_level = kernel(scan)
         return lambda *args, **kwargs: CompressedIndex(*args, kernel=at_level, **kwargs)
 
@@ -126,7 +119,7 @@ def open_by(kernel: Callable[..., Kernel]) -> Callable[[str], Open]:
 @pytest.mark.parametrize("scan", SCANS)
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("name", NAMES)
-def test_equals_exact_search(open_by: Callable[[str], Open], scan: str, metric: str, name: str) -> None:
+def test_equals_exact_search(open_by, scan, metric, name):
     rng = np.random.default_rng(NAMES.index(name))
     n, d, b = 701, 13, 6
     vectors, ids = hostile(name, n, d, rng), np.sort(rng.choice(10**12, n, replace=False)).astype(np.int64)
@@ -142,7 +135,7 @@ def test_equals_exact_search(open_by: Callable[[str], Open], scan: str, metric: 
 
 @pytest.mark.parametrize("scan", SCANS)
 @pytest.mark.parametrize(("n", "d", "b"), [(1, 8, 1), (64, 9, 4), (65, 31, 5), (129, 2048, 2), (3000, 128, 3), (130, 50, 300)])
-def test_all_shapes(open_by: Callable[[str], Open], scan: str, n: int, d: int, b: int) -> None:
+def test_all_shapes(open_by, scan, n, d, b):
     rng = np.random.default_rng(n)
     vectors, ids, queries = hostile("gaussian", n, d, rng), np.arange(n) * 3, queries_of(b, d, rng)
     exact, index = ExactIndex(vectors, ids), open_by(scan)(vectors, ids)
@@ -152,8 +145,7 @@ def test_all_shapes(open_by: Callable[[str], Open], scan: str, n: int, d: int, b
 
 @settings(max_examples=60)
 @given(data=st.data())
-def test_random_cases_of_few_different_numbers(kernel: Callable[..., Kernel], data: st.DataObject) -> None:
-    """Small integers tie often, exactly and by bounds."""
+def test_random_cases_of_few_different_numbers(kernel, data):
     n, d, b = data.draw(st.integers(1, 300)), data.draw(st.integers(1, 20)), data.draw(st.integers(1, 6))
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     vectors = rng.integers(-2, 3, (n, d)).astype(np.float32) * 10.0 ** data.draw(st.integers(-30, 30))
@@ -162,14 +154,11 @@ def test_random_cases_of_few_different_numbers(kernel: Callable[..., Kernel], da
     exclude = [rng.choice(ids, data.draw(st.integers(0, n)), replace=False) for _ in range(b)]
     metric, k = data.draw(st.sampled_from(METRICS)), data.draw(st.integers(1, n + 3))
     wanted = ExactIndex(vectors, ids, live, metric=metric).search(queries, k, exclude)
-    index = CompressedIndex(vectors, ids, live, metric=metric, kernel=kernel("scalar"))
-    assert_equal(index.search(queries, k, exclude), wanted)
+    assert_equal(CompressedIndex(vectors, ids, live, metric=metric, kernel=kernel("scalar")).search(queries, k, exclude), wanted)
 
 
 @pytest.mark.parametrize("scan", SCANS)
-def test_few_rows_are_listed_where_rows_differ_and_all_are_scanned_where_they_tie(
-    open_by: Callable[[str], Open], scan: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_few_rows_are_listed_where_rows_differ_and_all_are_scanned_where_they_tie(open_by, scan, monkeypatch):
     rng = np.random.default_rng(1)
     vectors, ids, queries = hostile("gaussian", 20_000, 32, rng), np.arange(20_000), queries_of(7, 32, rng)[1:]
     index = open_by(scan)(vectors, ids)
@@ -185,7 +174,7 @@ def test_few_rows_are_listed_where_rows_differ_and_all_are_scanned_where_they_ti
 
 
 @pytest.mark.parametrize("scan", SCANS)
-def test_tombstones_come_and_go(open_by: Callable[[str], Open], scan: str) -> None:
+def test_tombstones_come_and_go(open_by, scan):
     rng = np.random.default_rng(4)
     vectors, ids, queries = hostile("gaussian", 500, 16, rng), np.arange(500), queries_of(3, 16, rng)
     index = open_by(scan)(vectors, ids)
@@ -195,7 +184,7 @@ def test_tombstones_come_and_go(open_by: Callable[[str], Open], scan: str) -> No
 
 
 @pytest.mark.parametrize("scan", SCANS)
-def test_vectors_that_are_not_finite_are_refused(open_by: Callable[[str], Open], scan: str) -> None:
+def test_vectors_that_are_not_finite_are_refused(open_by, scan):
     vectors = np.ones((100, 8), np.float32)
     vectors[70, 1] = np.inf
     with pytest.raises(SnapshotError, match="vector 70 has a component that is not finite"):
@@ -203,7 +192,7 @@ def test_vectors_that_are_not_finite_are_refused(open_by: Callable[[str], Open],
 
 
 @pytest.mark.parametrize("scan", SCANS)
-def test_bad_requests_and_empty_indexes(open_by: Callable[[str], Open], scan: str) -> None:
+def test_bad_requests_and_empty_indexes(open_by, scan):
     index = open_by(scan)(np.zeros((0, 8), np.float32), np.zeros(0, np.int64))
     assert not index.search(torch.zeros(2, 8), 3).valid.any()
     with pytest.raises(ValueError):
@@ -212,17 +201,14 @@ def test_bad_requests_and_empty_indexes(open_by: Callable[[str], Open], scan: st
         index.search(torch.zeros(1, 9), 3)
 
 
-def test_info_says_what_is_searched(kernel: Callable[..., Kernel]) -> None:
+def test_info_says_what_is_searched(kernel):
     vectors = np.random.default_rng(0).standard_normal((6400, 128)).astype(np.float32)
-    index = CompressedIndex(vectors, np.arange(6400), kernel=kernel("scalar"))
-    facts = index.info()
+    facts = CompressedIndex(vectors, np.arange(6400), kernel=kernel("scalar")).info()
     assert facts["kind"] == "compressed" and facts["scan"] == "scalar" and facts["bytes"] < vectors.nbytes / 4 * 1.1
 
 
 @pytest.mark.parametrize("scan", SCANS)
-def test_more_rows_than_usual_are_listed_by_a_second_look(
-    open_by: Callable[[str], Open], scan: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_rows_than_usual_are_listed_by_a_second_look(open_by, scan, monkeypatch):
     """600 equal rows: more than 5 k, fewer than 6 k and one in 64 of all."""
     monkeypatch.setattr(listing, "USUAL_LISTED", 0)
     rng = np.random.default_rng(6)
@@ -236,9 +222,7 @@ def test_more_rows_than_usual_are_listed_by_a_second_look(
 
 @pytest.mark.parametrize("metric", METRICS)
 @pytest.mark.parametrize("scan", SCANS)
-def test_a_sample_of_the_groups_says_what_is_listed(
-    open_by: Callable[[str], Open], scan: str, metric: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_sample_of_the_groups_says_what_is_listed(open_by, scan, metric, monkeypatch):
     """As in an index of many groups; sorted rows are where a sample misleads."""
     monkeypatch.setattr(listing, "MIN_SAMPLE_GROUPS", 8)
     rng = np.random.default_rng(7)
@@ -252,14 +236,12 @@ def test_a_sample_of_the_groups_says_what_is_listed(
 
 
 @pytest.mark.parametrize("guess", [-1e9, 0.0, 20.0, 30.0, 1e9])
-def test_a_wrong_guess_of_the_kernel_costs_time_but_no_rows(
-    kernel: Callable[..., Kernel], guess: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_guess_of_the_kernel_costs_time_but_no_rows(kernel, guess, monkeypatch):
     rng = np.random.default_rng(8)
     vectors, ids, queries = hostile("gaussian", 3000, 16, rng), np.arange(3000), queries_of(6, 16, rng)
     right = CodeScan.thresholds
 
-    def wrong(scan: CodeScan, prepared: Any, bounds: np.ndarray, stride: int, rank: int, sure: bool) -> np.ndarray:
+    def wrong(scan, prepared, bounds, stride, rank, sure):
         found = right(scan, prepared, bounds, stride, rank, sure)
         return found if sure else np.where(np.arange(len(bounds)) % 2, found, np.float32(guess))
 

@@ -1,7 +1,6 @@
 """The native kernel: its codes and bounds against numpy, level against level, and under the sanitizers."""
 
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,22 +11,20 @@ from realm.errors import SnapshotError
 from realm.search.index.native import build as native_build
 from realm.search.index.native.build import SOURCES, build, find_compiler, library_path
 from realm.search.index.native.kernel import GROUP, LEVELS, LISTED, Kernel
-from realm.search.index.quantised import MAX_LANE_SUM, QuantisedRows, code_queries, quantise
-
-Kernels = Callable[..., Kernel]
+from realm.search.index.quantised import MAX_LANE_SUM, code_queries, quantise
 
 
-def decoded(rows: QuantisedRows) -> np.ndarray:
+def decoded(rows):
     """The vectors that the codes stand for, float64 [n,d]."""
     codes = rows.codes.transpose(0, 1, 3, 2, 4).reshape(rows.groups * GROUP, -1).astype(np.float64) - 128
     return (codes * rows.scale[:, None])[: rows.rows, : rows.dim]
 
 
-def group_max(values: np.ndarray) -> np.ndarray:
+def group_max(values):
     return np.array([values[start : start + GROUP].max() for start in range(0, len(values), GROUP)])
 
 
-def awkward(n: int, d: int, seed: int) -> np.ndarray:
+def awkward(n, d, seed):
     """Rows of very different lengths, some zero, some tiny, some with one large component."""
     rng = np.random.default_rng(seed)
     vectors = rng.standard_normal((n, d)) * 10.0 ** rng.integers(-3, 4, (n, 1))
@@ -39,7 +36,7 @@ def awkward(n: int, d: int, seed: int) -> np.ndarray:
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize(("n", "d"), [(1, 8), (64, 1), (200, 13), (130, 128), (65, 2048)])
-def test_codes_and_their_bounds(kernel: Kernels, level: str, n: int, d: int) -> None:
+def test_codes_and_their_bounds(kernel, level, n, d):
     vectors = awkward(n, d, n + d)
     bias = np.random.default_rng(0).standard_normal(n).astype(np.float32)
     rows = quantise(kernel(level), vectors, bias)
@@ -55,7 +52,7 @@ def test_codes_and_their_bounds(kernel: Kernels, level: str, n: int, d: int) -> 
 @pytest.mark.parametrize("short_sums", [True, False])
 @pytest.mark.parametrize("planes", [1, 2])
 @pytest.mark.parametrize("d", [1, 5, 16, 50, 128, 2048])
-def test_query_codes_never_overflow_16_bits(planes: int, d: int, short_sums: bool) -> None:
+def test_query_codes_never_overflow_16_bits(planes, d, short_sums):
     rng = np.random.default_rng(d)
     queries = np.concatenate([rng.standard_normal((3, d)), np.ones((1, d)), -np.ones((1, d)), np.eye(1, d) * 1e30, np.zeros((1, d))])
     coded = code_queries(torch.from_numpy(queries.astype(np.float32)), planes, short_sums)
@@ -77,13 +74,12 @@ def test_query_codes_never_overflow_16_bits(planes: int, d: int, short_sums: boo
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("b", [1, 2, 3, 4, 5, 9])
 @pytest.mark.parametrize(("n", "d"), [(3, 8), (321, 30), (640, 128), (70, 2047)])
-def test_bounds_hold_and_are_tight(kernel: Kernels, level: str, b: int, n: int, d: int) -> None:
+def test_bounds_hold_and_are_tight(kernel, level, b, n, d):
     rng = np.random.default_rng(n)
     vectors = rng.standard_normal((n, d)).astype(np.float32)
     bias = -np.square(vectors.astype(np.float64)).sum(axis=1).astype(np.float32) / 2
     queries = rng.standard_normal((b, d)).astype(np.float32)
-    true = queries.astype(np.float64) @ vectors.T.astype(np.float64) + bias
-    used = kernel(level)
+    true, used = queries.astype(np.float64) @ vectors.T.astype(np.float64) + bias, kernel(level)
     rows = quantise(used, vectors, bias)
     removed = rng.random(n) < 0.3
     removed[:GROUP] = True
@@ -107,7 +103,7 @@ def test_bounds_hold_and_are_tight(kernel: Kernels, level: str, b: int, n: int, 
         assert np.isneginf(upper[:, 0]).all()
 
 
-def listing_of(rows: list[np.ndarray], upper: list[np.ndarray], room: float) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+def listing_of(rows, upper, room):
     """Addresses of LISTED rows of each query, where they begin, and the arrays to be kept."""
     lists = []
     for some, bounds in zip(rows, upper, strict=True):
@@ -118,17 +114,15 @@ def listing_of(rows: list[np.ndarray], upper: list[np.ndarray], room: float) -> 
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("distance", [False, True])
-def test_the_best_of_listed_rows(kernel: Kernels, level: str, distance: bool) -> None:
-    rng = np.random.default_rng(2)
-    used = kernel(level)
+def test_the_best_of_listed_rows(kernel, level, distance):
+    rng, used = np.random.default_rng(2), kernel(level)
     for d in (1, 7, 64, 128, 129, 300, 2048):
         vectors, queries = (
             rng.standard_normal((400, d)).astype(np.float32),
             rng.standard_normal((4, d)).astype(np.float32).astype(np.float64),
         )
         vectors[3], vectors[7] = 0, vectors[8]
-        rows = [rng.permutation(400)[:count] for count in (400, 300, 5, 0)]
-        score = []
+        rows, score = [rng.permutation(400)[:count] for count in (400, 300, 5, 0)], []
         for some, q in zip(rows, queries, strict=True):
             x = vectors[some].astype(np.float64)
             score.append(0.0 - np.square(x - q).sum(axis=1) if distance else (x * q).sum(axis=1) + 0.0)
@@ -150,7 +144,7 @@ def test_the_best_of_listed_rows(kernel: Kernels, level: str, distance: bool) ->
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_the_kth_lower_bound(kernel_library: Path, threads: int) -> None:
+def test_the_kth_lower_bound(kernel_library, threads):
     rng = np.random.default_rng(3)
     upper = [rng.integers(0, 50, count).astype(np.float32) for count in (0, 3, 500)]
     address, start, lists = listing_of([np.arange(len(bounds)) for bounds in upper], upper, 2)
@@ -161,8 +155,7 @@ def test_the_kth_lower_bound(kernel_library: Path, threads: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["few values", "near each other", "one far away", "all equal", "signs"])
-def test_scored_rows_come_in_order(kernel: Kernels, name: str) -> None:
-    """Of 3,000 rows of one component, whose scores are what it is."""
+def test_scored_rows_come_in_order(kernel, name):
     rng = np.random.default_rng(0)
     values = {
         "few values": rng.integers(-3, 3, 3000).astype(np.float32),
@@ -180,9 +173,8 @@ def test_scored_rows_come_in_order(kernel: Kernels, name: str) -> None:
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize(("b", "n"), [(1, 5000), (3, 50), (7, 900), (150, 400)])
-def test_lists_hold_the_rows_that_reach_the_floor(kernel: Kernels, level: str, b: int, n: int) -> None:
-    rng = np.random.default_rng(b)
-    used = kernel(level)
+def test_lists_hold_the_rows_that_reach_the_floor(kernel, level, b, n):
+    rng, used = np.random.default_rng(b), kernel(level)
     rows = quantise(used, rng.standard_normal((n, 20)).astype(np.float32)).hidden(rng.random(n) < 0.2)
     queries = torch.from_numpy(rng.standard_normal((b, 20)).astype(np.float32))
     fine, coarse = (code_queries(queries, planes, used.short_sums) for planes in (2, 1))
@@ -213,9 +205,8 @@ def test_lists_hold_the_rows_that_reach_the_floor(kernel: Kernels, level: str, b
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize(("b", "n", "stride"), [(1, 5000, 7), (3, 50, 1), (7, 900, 4), (150, 4000, 32)])
 @pytest.mark.parametrize("planes", [1, 2])
-def test_a_sweep_lists_what_a_scan_and_a_list_do(kernel: Kernels, level: str, b: int, n: int, stride: int, planes: int) -> None:
-    rng = np.random.default_rng(b)
-    used = kernel(level)
+def test_a_sweep_lists_what_a_scan_and_a_list_do(kernel, level, b, n, stride, planes):
+    rng, used = np.random.default_rng(b), kernel(level)
     rows = quantise(used, rng.standard_normal((n, 20)).astype(np.float32)).hidden(rng.random(n) < 0.2)
     queries = torch.from_numpy(rng.standard_normal((b, 20)).astype(np.float32))
     fine = code_queries(queries, 2, used.short_sums)
@@ -241,16 +232,14 @@ def test_a_sweep_lists_what_a_scan_and_a_list_do(kernel: Kernels, level: str, b:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_sampled_bounds_are_refined_where_they_reach(kernel: Kernels, level: str) -> None:
-    rng = np.random.default_rng(5)
-    used = kernel(level)
+def test_sampled_bounds_are_refined_where_they_reach(kernel, level):
+    rng, used = np.random.default_rng(5), kernel(level)
     rows = quantise(used, rng.standard_normal((3000, 20)).astype(np.float32))
     queries = torch.from_numpy(rng.standard_normal((6, 20)).astype(np.float32))
     coarse, fine = np.empty((6, 10), np.float32), np.empty((6, 10), np.float32)
     used.scan(rows.struct(), code_queries(queries, 1, used.short_sums).struct(), coarse, 5)
     used.scan(rows.struct(), (codes := code_queries(queries, 2, used.short_sums)).struct(), fine, 5)
-    floor = np.median(coarse, axis=1)
-    refined = coarse.copy()
+    floor, refined = np.median(coarse, axis=1), coarse.copy()
     used.refine(rows.struct(), codes.struct(), refined, 5, floor)
     reaches = coarse >= floor[:, None]
     assert np.isneginf(refined[~reaches]).all()
@@ -258,9 +247,8 @@ def test_sampled_bounds_are_refined_where_they_reach(kernel: Kernels, level: str
 
 
 @pytest.mark.parametrize("stride", [1, 5, 13])
-def test_thresholds_are_ranked_bounds_less_their_room(kernel: Kernels, stride: int) -> None:
-    rng = np.random.default_rng(stride)
-    used = kernel("scalar")
+def test_thresholds_are_ranked_bounds_less_their_room(kernel, stride):
+    rng, used = np.random.default_rng(stride), kernel("scalar")
     rows = quantise(used, rng.standard_normal((64 * 13, 8)).astype(np.float32), rng.standard_normal(64 * 13).astype(np.float32))
     upper = rng.integers(-9, 9, (4, -(-13 // stride))).astype(np.float32)  # many are equal
     upper[1, 1:] = -np.inf
@@ -274,27 +262,27 @@ def test_thresholds_are_ranked_bounds_less_their_room(kernel: Kernels, stride: i
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("level", LEVELS)
-def test_components_that_are_not_finite_are_refused(kernel: Kernels, level: str, value: float) -> None:
+def test_components_that_are_not_finite_are_refused(kernel, level, value):
     vectors = np.ones((300, 9), np.float32)
     vectors[217, 8] = value
     with pytest.raises(SnapshotError, match="vector 217 has a component that is not finite"):
         quantise(kernel(level), vectors)
 
 
-def test_unknown_levels_and_thread_counts_are_refused(kernel_library: Path) -> None:
+def test_unknown_levels_and_thread_counts_are_refused(kernel_library):
     with pytest.raises(ValueError):
         Kernel(kernel_library, "mmx")
     with pytest.raises(ValueError, match="threads must be at least 1"):
         Kernel(kernel_library, "scalar", 0)
 
 
-def test_without_a_compiler_nothing_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_compiler_nothing_is_built(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("CC", "no-such-compiler")
     assert build(tmp_path) is None and list(tmp_path.iterdir()) == []
 
 
-def test_a_failing_compiler_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_compiler_is_quoted(tmp_path, monkeypatch):
     compiler = tmp_path / "broken-cc"
     compiler.write_text("#!/bin/sh\necho cannot compile today >&2\nexit 1\n")
     compiler.chmod(0o755)
@@ -304,7 +292,7 @@ def test_a_failing_compiler_is_quoted(tmp_path: Path, monkeypatch: pytest.Monkey
     assert native_build.main() == 1
 
 
-def test_a_build_replaces_libraries_of_other_sources(tmp_path: Path) -> None:
+def test_a_build_replaces_libraries_of_other_sources(tmp_path):
     if find_compiler() is None:
         pytest.skip("no C compiler")
     old = tmp_path / "kernel-0123456789abcdef.so"
@@ -313,7 +301,7 @@ def test_a_build_replaces_libraries_of_other_sources(tmp_path: Path) -> None:
     assert built == library_path(tmp_path) and list(tmp_path.iterdir()) == [built]
 
 
-def test_the_sanitizers_find_nothing(tmp_path: Path) -> None:
+def test_the_sanitizers_find_nothing(tmp_path):
     compiler = find_compiler()
     if compiler is None:
         pytest.skip("no C compiler")

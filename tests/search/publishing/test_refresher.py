@@ -2,9 +2,7 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -32,11 +30,10 @@ class Killed(BaseException):
     """Stands for a process that dies here."""
 
 
-def publish(index: Path, kill_at: int | None = None, step: int = 1, dtype: str = "float32") -> list[int]:
-    """Generation 1 in parts of three rows. Returns where it began."""
-    starts: list[int] = []
+def publish(index, kill_at=None, step=1, dtype="float32"):
+    starts = []
 
-    def parts(start: int) -> Iterator[np.ndarray]:
+    def parts(start):
         starts.append(start)
         for at in range(start, 10, 3):
             if at == kill_at:
@@ -49,7 +46,7 @@ def publish(index: Path, kill_at: int | None = None, step: int = 1, dtype: str =
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_taken_up_after_the_last_whole_part(tmp_path: Path, dtype: str) -> None:
+def test_taken_up_after_the_last_whole_part(tmp_path, dtype):
     with pytest.raises(Killed):
         publish(tmp_path / "killed", kill_at=6, dtype=dtype)
     assert not (tmp_path / "killed" / "CURRENT").exists()
@@ -64,7 +61,7 @@ def test_taken_up_after_the_last_whole_part(tmp_path: Path, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("harm", ["another step", "flipped", "truncated", "no note", "note cut short"])
-def test_what_cannot_be_taken_up_is_begun_again(tmp_path: Path, harm: str) -> None:
+def test_what_cannot_be_taken_up_is_begun_again(tmp_path, harm):
     with pytest.raises(Killed):
         publish(tmp_path, kill_at=6)
     root = tmp_path / "000001.building"
@@ -81,7 +78,7 @@ def test_what_cannot_be_taken_up_is_begun_again(tmp_path: Path, harm: str) -> No
     np.testing.assert_array_equal(Snapshot.open(tmp_path, **OWNER).vectors, ROWS)
 
 
-def test_too_many_or_too_few_rows(tmp_path: Path) -> None:
+def test_too_many_or_too_few_rows(tmp_path):
     build = Building.take_up(tmp_path / "b", {}, 4, "float32")
     build.append(ROWS[:3])
     for bad in (ROWS[:2], ROWS[:1, :2], ROWS[0]):
@@ -94,31 +91,30 @@ def test_too_many_or_too_few_rows(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def run(tiny_copy: Path) -> RunPaths:
+def run(tiny_copy):
     return RunPaths(tiny_copy)
 
 
 @pytest.fixture
-def tiny_copy(tiny_run: Path, tmp_path: Path) -> Path:
+def tiny_copy(tiny_run, tmp_path):
     import shutil
 
     return Path(shutil.copytree(tiny_run, tmp_path / "run"))
 
 
-def opened(run: RunPaths) -> tuple[object, object]:
+def opened(run):
     from realm.models.model import RealmModel
     from realm.search.blocks import open_inputs
 
     return open_inputs(run.corpus, 32), RealmModel.from_pretrained(run.stage("pretrain"))
 
 
-def test_an_inline_refresh_is_taken_up(run: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_inline_refresh_is_taken_up(run, monkeypatch):
     inputs, model = opened(run)
     monkeypatch.setattr(embedding, "PART_ROWS", 5)
-    whole = refresh_index(model, inputs, run, step=3)
-    done: list[int] = []
+    whole, done = refresh_index(model, inputs, run, step=3), []
 
-    def killed(now: int, total: int) -> None:
+    def killed(now, total):
         done.append(now)
         if now > 5:
             raise Killed
@@ -133,7 +129,7 @@ def test_an_inline_refresh_is_taken_up(run: RunPaths, monkeypatch: pytest.Monkey
     assert sum(rows for _, rows in again.snapshot.manifest.segments) == len(inputs.store)
 
 
-def test_several_processes_make_the_same_index(run: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_processes_make_the_same_index(run, monkeypatch):
     inputs, model = opened(run)
     monkeypatch.setattr(embedding, "PART_ROWS", 2)
     alone = refresh_index(model, inputs, run, step=3)
@@ -142,7 +138,7 @@ def test_several_processes_make_the_same_index(run: RunPaths, monkeypatch: pytes
     assert several.number == alone.number + 1
 
 
-def test_a_changed_document_is_embedded_and_its_old_blocks_hidden(run: RunPaths, tmp_path: Path) -> None:
+def test_a_changed_document_is_embedded_and_its_old_blocks_hidden(run, tmp_path):
     inputs, model = opened(run)
     generation = refresh_index(model, inputs, run, step=1)
     change = {"id": "Arvad/0", "title": "Arvad", "text": "People in Arvad now pay with the Zorin. The Zorin is new."}
@@ -158,7 +154,7 @@ def test_a_changed_document_is_embedded_and_its_old_blocks_hidden(run: RunPaths,
     assert set(hits.ids[hits.valid].tolist()) == live and len(live) == 11
 
 
-def test_a_killed_difference_is_taken_up(run: RunPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_difference_is_taken_up(run, tmp_path, monkeypatch):
     """Added blocks go to disk part by part; the second call embeds only what the first had not written."""
     inputs, model = opened(run)
     generation = refresh_index(model, inputs, run, step=1)
@@ -167,9 +163,9 @@ def test_a_killed_difference_is_taken_up(run: RunPaths, tmp_path: Path, monkeypa
     add_documents(run.corpus, [tmp_path / "added.jsonl"])
     now, _ = opened(run)
     monkeypatch.setattr(embedding, "PART_ROWS", 2)
-    done: list[int] = []
+    done = []
 
-    def killed(at: int, total: int) -> None:
+    def killed(at, total):
         done.append(at)
         if at > 4:
             raise Killed
@@ -180,34 +176,30 @@ def test_a_killed_difference_is_taken_up(run: RunPaths, tmp_path: Path, monkeypa
     done.clear()
     extended, embedded = add_difference(open_generation(run, now), run, now, lambda at, total: done.append(at))
     assert embedded == 6 and min(done) > 4 and extended.snapshot.manifest.revision == 1
-    whole = refresh_index(model, now, run, step=1)
-    np.testing.assert_allclose(extended.snapshot.vectors, whole.snapshot.vectors, atol=1e-6)
+    np.testing.assert_allclose(extended.snapshot.vectors, refresh_index(model, now, run, step=1).snapshot.vectors, atol=1e-6)
     assert extended.number == generation.number and not list(run.index.glob("*.building"))
 
 
-def test_the_refresher_answers_the_newest_request_only(run: RunPaths) -> None:
+def test_the_refresher_answers_the_newest_request_only(run):
     inputs, model = opened(run)
-    first = request_index(model, run, 10)
-    second = request_index(model, run, 20)
+    first, second = request_index(model, run, 10), request_index(model, run, 20)
     assert not (run.params / f"{first:06d}").exists(), "skipped, not queued"
-    ticks: list[int | None] = []
-    refresher = Refresher(run, inputs, EmbedOptions())
-    refresher.serve(lambda: len(ticks) > 1, sleep=lambda _: ticks.append(requested(run)))
+    ticks = []
+    Refresher(run, inputs, EmbedOptions()).serve(lambda: len(ticks) > 1, sleep=lambda _: ticks.append(requested(run)))
     found = open_generation(run, inputs)
     assert found.number == second and found.step == 20 and ticks == [None, None]
     status = read_status(run.index)
     assert status is not None and status.beat > 0
 
 
-def test_a_request_that_is_taken_back_while_it_is_answered_leaves_nothing(run: RunPaths) -> None:
+def test_a_request_that_is_taken_back_while_it_is_answered_leaves_nothing(run):
     inputs, model = opened(run)
-    before = refresh_index(model, inputs, run, step=1).number
-    asked = request_index(model, run, 10)
+    before, asked = refresh_index(model, inputs, run, step=1).number, request_index(model, run, 10)
 
-    def embedded_too_late(*args: Any) -> Callable[[int], Iterator[np.ndarray]]:
+    def embedded_too_late(*args):
         parts = embedding.embed_parts(*args)
 
-        def until_taken_back(start: int) -> Iterator[np.ndarray]:
+        def until_taken_back(start):
             yield from parts(start)
             forget_requests(run, above=before)  # a trainer that was killed starts again
 
@@ -220,13 +212,12 @@ def test_a_request_that_is_taken_back_while_it_is_answered_leaves_nothing(run: R
     assert not list(run.index.glob("*.building"))
 
 
-def test_a_request_cannot_be_taken_back_while_its_answer_becomes_visible(run: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_cannot_be_taken_back_while_its_answer_becomes_visible(run, monkeypatch):
     inputs, model = opened(run)
-    before = refresh_index(model, inputs, run, step=1).number
-    asked = request_index(model, run, 10)
+    before, asked = refresh_index(model, inputs, run, step=1).number, request_index(model, run, 10)
     trainer = threading.Thread(target=forget_requests, args=(run, before))
 
-    def start_the_trainer(point: str, path: Path) -> None:
+    def start_the_trainer(point, path):
         if point == "generation: published" and path.name == f"{asked:06d}":
             trainer.start()
             trainer.join(0.3)
@@ -239,12 +230,11 @@ def test_a_request_cannot_be_taken_back_while_its_answer_becomes_visible(run: Ru
     assert open_generation(run, inputs, asked).step == 10, "the answer has its parameters"
 
 
-def test_a_generation_that_current_never_reached_does_not_count_later(run: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_generation_that_current_never_reached_does_not_count_later(run, monkeypatch):
     inputs, model = opened(run)
-    before = refresh_index(model, inputs, run, step=1).number
-    asked = request_index(model, run, 10)
+    before, asked = refresh_index(model, inputs, run, step=1).number, request_index(model, run, 10)
 
-    def die(point: str, path: Path) -> None:
+    def die(point, path):
         if point == "generation: published":
             raise Killed
 
@@ -258,7 +248,7 @@ def test_a_generation_that_current_never_reached_does_not_count_later(run: RunPa
     assert not any(read_through(run, inputs, number)[1] for number in published_generations(run.index))
 
 
-def test_a_second_refresher_is_refused(run: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_refresher_is_refused(run, monkeypatch):
     from realm.storage import locks as locking
 
     inputs, model = opened(run)
@@ -267,7 +257,7 @@ def test_a_second_refresher_is_refused(run: RunPaths, monkeypatch: pytest.Monkey
         refresh_index(model, inputs, run, step=1)
 
 
-def test_parameters_that_are_damaged_are_not_searched_with(run: RunPaths) -> None:
+def test_parameters_that_are_damaged_are_not_searched_with(run):
     inputs, model = opened(run)
     older = refresh_index(model, inputs, run, step=1).number
     newer = refresh_index(model, inputs, run, step=2).number

@@ -60,8 +60,7 @@ def test_large_vectors_are_mapped(tmp_path, monkeypatch):
 def test_many_additions_hold_no_descriptors(tmp_path):
     """A server that takes in single documents all day has a shard for each."""
     publish(tmp_path / "index", n=6)
-    before = len(list(Path("/proc/self/fd").iterdir()))
-    opened = []
+    before, opened = len(list(Path("/proc/self/fd").iterdir())), []
     for number in range(20, 40):
         ids = np.array([number])
         append_delta(tmp_path / "index", 1, rows(1, ids), ids, corpus_version=number)
@@ -206,7 +205,6 @@ def test_another_format_is_refused_and_left_alone(tmp_path, monkeypatch):
 
 
 def rewritten(path, change):
-    """Another manifest, with a checksum of its own."""
     value = json.loads(path.read_text())
     del value["manifest_sha256"]
     change(value)
@@ -250,8 +248,7 @@ def test_prune_keeps_the_newest_and_the_protected(tmp_path):
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_delta_extends_the_same_generation(dtype, tmp_path):
     publish(tmp_path, dtype=dtype)
-    before = open_snapshot(tmp_path)
-    added = np.array([30, 50], np.int64)
+    before, added = open_snapshot(tmp_path), np.array([30, 50], np.int64)
     manifest = append_delta(tmp_path, 1, rows(1, added), added, corpus_version=2, segments=[("seg-1", 2)])
     assert (manifest.generation, manifest.revision, manifest.count, manifest.corpus_version) == (1, 1, 8, 2)
     snapshot = open_snapshot(tmp_path)

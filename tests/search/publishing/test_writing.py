@@ -1,8 +1,5 @@
 """Shards of single additions become few; readers, killed writers and damage."""
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 import pytest
 
@@ -16,8 +13,7 @@ from .test_snapshot import open_snapshot, publish, rows
 
 
 @pytest.fixture(params=["float32", "float16", "bfloat16", "int8"])
-def index(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Nine blocks, and six that came one by one."""
+def index(tmp_path, request, monkeypatch):
     monkeypatch.setattr(tails, "MAX_SMALL_FILES", 4)
     publish(tmp_path / "index", n=9, dtype=request.param)
     for number in range(20, 26):
@@ -25,20 +21,19 @@ def index(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.Mo
     return tmp_path / "index"
 
 
-def add(index: Path, block_id: int) -> None:
+def add(index, block_id):
     ids = np.array([block_id])
     append_delta(index, 1, rows(1, ids), ids, corpus_version=block_id)
 
 
-def content(index: Path) -> tuple[Any, Any]:
+def content(index):
     found = open_snapshot(index)
     return found.vectors.tolist(), found.block_ids.tolist()
 
 
-def test_small_shards_become_one(index: Path) -> None:
+def test_small_shards_become_one(index):
     """Bit for bit the same rows; files go with the next who holds the index; additions go on under new names."""
-    before, opened = content(index), open_snapshot(index)
-    manifest = merge_shards(index, 1)
+    before, opened, manifest = content(index), open_snapshot(index), merge_shards(index, 1)
     assert (manifest.revision, manifest.count, len(manifest.shards)) == (7, 15, 2) and content(index) == before
     assert merge_shards(index, 1) == manifest  # nothing to do
     sweep(index)
@@ -57,7 +52,7 @@ def test_small_shards_become_one(index: Path) -> None:
 
 
 @pytest.mark.parametrize("index", ["float32"], indirect=True)
-def test_a_killed_merge(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_merge(index, monkeypatch):
     """At every point where something on disk has changed: the old revision or the new one, and the next call brings it to an end."""
     before, survive = content(index), 0
 
@@ -67,7 +62,7 @@ def test_a_killed_merge(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     while True:
         left = survive
 
-        def listener(point: str, path: Path) -> None:
+        def listener(point, path):
             nonlocal left
             left -= 1
             if left < 0:
@@ -88,11 +83,11 @@ def test_a_killed_merge(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("index", ["float32"], indirect=True)
-def test_a_reader_that_comes_too_late(index: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_that_comes_too_late(index, monkeypatch):
     """It has read the manifest, and the shards go: it reads the next one, and puts nothing aside as damaged."""
     before, real = content(index), snapshots.read_shard
 
-    def slow(*arguments: Any) -> Any:
+    def slow(*arguments):
         monkeypatch.setattr(snapshots, "read_shard", real)
         merge_shards(index, 1)
         sweep(index)
@@ -103,7 +98,7 @@ def test_a_reader_that_comes_too_late(index: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("index", ["float32"], indirect=True)
-def test_damage_is_not_copied(index: Path) -> None:
+def test_damage_is_not_copied(index):
     shard = read_manifest(index / "000001", 1).shards[-1]
     data = bytearray((index / "000001" / shard.file).read_bytes())
     data[-1] ^= 1
