@@ -1,4 +1,4 @@
-"""Which column of a table is the id, which the title, which the text; and one row as a record."""
+"""The columns of id, title and text in a table, and one row as a record."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ ROLES_OF_TRIPLES = {
     "relation": ("relation", "predicate", "property"),
     "object": ("object", "value", "tail"),
 }
-"""What a triple consists of, and how each column may be called, in any letter case."""
+"""Names of the columns of a triple, in any letter case."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What kind a file is: by the end of its name, else by its first bytes."""
+"""Format of a file: by the end of its name, else by its first bytes."""
 
 import json
 from pathlib import Path
@@ -44,7 +44,7 @@ def format_by_content(path: Path) -> str | None:
 
 
 def holds_triples(path: Path, file_format: str) -> bool:
-    """Whether a file of this format has columns for subject, relation and object, and none for a text."""
+    """Return whether a file of this format has columns for subject, relation and object, and none for a text."""
     if file_format not in TRIPLES_IN:
         return False
     try:
@@ -74,7 +74,7 @@ def _cells(line: str, delimiter: str) -> list[str]:
 
 
 def advice_for(path: Path) -> str:
-    """What to do about a file of no known format."""
+    """Cure for a file of no known format."""
     start = b""
     if path.is_file():
         start = streams.read_head(path, 8)

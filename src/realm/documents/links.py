@@ -1,4 +1,4 @@
-"""What links between documents are made of: keys of names, references of pages to files, bounds, redirects.
+"""Parts of links between documents: keys of names, references of pages to files, bounds, redirects.
 
 A link names its target by a key: 64 bits of a document's id, or of its title. The document is looked up when the link is followed
 (neighbours.py), so that a link survives every change of the corpus and never points at what is gone.

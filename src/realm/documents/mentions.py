@@ -63,7 +63,7 @@ def _names(text: str, words: list[regex.Match[str]], at: int) -> list[Mention]:
 
 
 def _ends(text: str, end: int) -> list[int]:
-    """Where a name may end whose last word does: there, or behind the bracket or stop that follows."""
+    """Possible ends of a name: at its last word, or behind the bracket or stop that follows."""
     return [end, end + 1] if text[end : end + 1] in (")", ".", "!", "?") else [end]
 
 

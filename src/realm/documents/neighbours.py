@@ -1,4 +1,4 @@
-"""Which blocks a block leads to: those of the documents that it links to, else of those whose titles occur in its text.
+"""Neighbours of a block: blocks of the documents that it links to, else of those whose titles occur in its text.
 
 Nothing of this is stored: links name their targets by key, which are looked up among the documents that are live now. Memory: 16 bytes a
 document, made when the first title is asked for.

@@ -1,4 +1,4 @@
-"""What a user may say about sources instead of letting the readers look."""
+"""Options of sources, for what readers otherwise look for."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,7 +11,7 @@ DOCUMENT_BYTES, DOCUMENT_SECONDS = 2**24, 20.0
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """How to read the sources of one build; None lets the reader look.
+    """Options of the sources of one build; None lets the reader look.
 
     Args:
         format: one of ``FORMATS``, for every source. Of a folder, only the files that look like this format are read.
@@ -43,7 +43,7 @@ class SourceOptions:
         return cls(format or None, id_column or None, title_column or None, text_column or None, templates or None, **limits)
 
     def said(self) -> dict[str, str]:
-        """What a reader must know to find a record again, and is not left to look for."""
+        """Options that a reader needs to find a record again."""
         return {name: value for name, value in asdict(self).items() if isinstance(value, str)}
 
 

@@ -1,4 +1,4 @@
-"""What a reader yields: documents as their source has them, redirects, and records that cannot be used, with the reason."""
+"""Records that a reader yields: documents as their source has them, redirects, and records that cannot be used, with the reason."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""What a reader that points is to find: where a hidden span occurs in a block, and how likely it is if no block holds it."""
+"""Targets of a reader that points: places of a hidden span in a block, and its likelihood where no block holds it."""
 
 import math
 import string
@@ -51,7 +51,7 @@ class SpanPlaces:
         return "".join(words[telling[0] : telling[-1] + 1]) if telling else ""
 
     def places(self, row: int, wordpieces: SequenceOf[int]) -> list[tuple[int, int]]:
-        """Where a span stands in the body of a row: (start, end) in whole words, without punctuation around; they may overlap."""
+        """Places of a span in the body of a row: (start, end) in whole words, without punctuation around; they may overlap."""
         key = self.key(wordpieces)
         if not key:
             return []

@@ -54,7 +54,7 @@ def encoding_of(start: bytes) -> str | None:
 
 @dataclass
 class Cursor:
-    """How far a reader has come that can go to a line at once: behind line ``line``, at byte ``offset``. It begins there, and moves it."""
+    """Position of a reader that can go to a line at once: behind line ``line``, at byte ``offset``. It begins there, and moves it."""
 
     line: int = 0
     offset: int = 0
@@ -197,7 +197,7 @@ def decoded(data: bytes, path: str) -> str | Rejected:
 
 
 def is_utf8(text: str) -> bool:
-    """Whether text that was decoded with "surrogateescape" had no bad byte."""
+    """Return whether text that was decoded with "surrogateescape" had no bad byte."""
     return text.isascii() or _ESCAPED.search(text) is None
 
 
@@ -242,7 +242,7 @@ def refuse_passing(error: BaseException, path: Path) -> None:
 
 
 def _damage(path: Path) -> str:
-    """Why reading stopped: the compressed data, or the file itself."""
+    """Reason why reading stopped: the compressed data, or the file itself."""
     try:
         with open(path, "rb") as file:
             return DAMAGED if compression_of(file.read(8)) else UNREADABLE

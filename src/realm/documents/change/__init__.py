@@ -1,1 +1,1 @@
-"""How a corpus goes from one version to the next: documents added, updated, removed; segments merged and compacted."""
+"""The way of a corpus from one version to the next: documents added, updated, removed; segments merged and compacted."""

@@ -187,7 +187,7 @@ LEAST_REMOVED = 1024
 
 
 def needs_tidying(store: BlockStore) -> bool:
-    """Whether ``tidy_corpus`` has something to do. Looks at counts alone."""
+    """Return whether ``tidy_corpus`` has something to do. Looks at counts alone."""
     return _too_many_removed(store.manifest) or _small(store.manifest) > 0
 
 
@@ -215,7 +215,7 @@ def _too_many_removed(manifest: CorpusManifest) -> bool:
 
 
 def _small(manifest: CorpusManifest) -> int:
-    """How many of the last segments should become one."""
+    """Number of the last segments that should become one."""
     return trailing([info.rows for info in manifest.segments], layout.SEGMENT_ROWS)
 
 

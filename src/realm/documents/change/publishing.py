@@ -1,4 +1,4 @@
-"""How a corpus goes from one version to the next: staged files, fresh names, manifest, ``CURRENT``; and what may be deleted then.
+"""The way of a corpus from one version to the next: staged files, fresh names, manifest, ``CURRENT``; and what may be deleted then.
 
 No published file is ever rewritten. A process killed at any point leaves the old version in force, or the new one; files that neither
 names are deleted by the next writer.

@@ -206,7 +206,7 @@ def _changed_documents(store: BlockStore, found: Spool, spool: Spool, rejected: 
 
 
 def _holds(store: BlockStore, rows: np.ndarray, document: Document) -> bool:
-    """Whether the blocks at ``rows`` are all of ``document``: only white space lies before, between and after them."""
+    """Return whether the blocks at ``rows`` are all of ``document``: only white space lies before, between and after them."""
     position = 0
     for block in map(store.block, rows.tolist()):
         end = block.char_start + len(block.text)

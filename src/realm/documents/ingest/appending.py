@@ -60,7 +60,7 @@ class Packing:
 
     @property
     def ended(self) -> bool:
-        """Whether every batch is through."""
+        """Return whether every batch is through."""
         return self.done == len(self._tasks)
 
 

@@ -191,7 +191,7 @@ def _learned_tagger(plan: TaggerPlan, spool: Spool, casing: CasingCounts | None)
 
 
 def _training_texts(spool: Spool) -> Iterator[str]:
-    """What a vocabulary is trained on, titles and texts: of a large corpus every n-th document, so that all of it has a say."""
+    """Titles and texts that a vocabulary is trained on: of a large corpus every n-th document, so that all of it has a say."""
     every = 1 + spool.text_bytes // MAX_TRAINING_CHARS
     for document in islice(chain.from_iterable(batch.documents() for batch in spool.tasks()), 0, None, every):
         yield document.title
@@ -298,7 +298,7 @@ def _texts(records: Iterable[bytes], origin: Path) -> Iterator[str]:
 
 
 def _first_sentences(records: Iterable[bytes], origin: Path) -> Iterator[str]:
-    """What the tagger learns from."""
+    """Sentences that the tagger learns from."""
     for text in islice(_texts(records, origin), TAGGER_RECORDS):
         yield from (text[start:end] for start, end in split_sentences(text))
 

@@ -100,7 +100,7 @@ class RejectedList:
 
 
 class SourcePosition(NamedTuple):
-    """Where a walk is: so many records of one source are done.
+    """Position of a walk: so many records of one source are done.
 
     Attributes:
         source: number of the source, from 0.
@@ -168,7 +168,7 @@ class _Chunk(NamedTuple):
 
 @dataclass(frozen=True)
 class _TakenIn:
-    """What became of one chunk of records.
+    """Result of one chunk of records.
 
     Attributes:
         documents: of ``spool.SCHEMA``: cheap to hand from process to process.

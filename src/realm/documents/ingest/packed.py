@@ -96,7 +96,7 @@ class BlockRows:
         return pa.RecordBatch.from_arrays([columns[entry.name].cast(entry.type) for entry in schema], schema=schema)
 
     def _document_columns(self, dtype: np.dtype[np.unsignedinteger]) -> dict[str, pa.Array]:
-        """What all blocks of a document have in common."""
+        """Columns that all blocks of a document share."""
         rows = pa.array(self.documents, pa.int32())
         flat = np.fromiter(chain.from_iterable(self._title_ids), dtype)
         strings = ("doc_id", "title", "source", MEDIA, MEDIA_SUM)

@@ -63,7 +63,7 @@ class Pieces:
 
 @dataclass
 class PackingCounts:
-    """What packing did to spans and sentences."""
+    """Counts of spans and sentences that packing cut or dropped."""
 
     spans_unaligned: int = 0
     spans_cut: int = 0
@@ -175,7 +175,7 @@ def _cut(text: str, offset: int, encoding: Encoding, spans: Sequence[Span], room
 
 
 def _cut_position(words: Sequence[int | None], offsets: Offsets, token: int, room: int, total: int) -> int:
-    """Where the piece that starts at ``token`` stops: at most ``room`` further, before a word if one starts there.
+    """End of the piece that starts at ``token``: at most ``room`` further, before a word if one starts there.
 
     Tokens of one character (bytes of a rare symbol) share their offsets and are kept together if the room allows it.
     """

@@ -55,7 +55,7 @@ class Document:
 
 @dataclass(frozen=True)
 class SpoolBatch:
-    """Where a batch of documents lies: any process can read it."""
+    """Place of a batch of documents: any process can read it."""
 
     path: Path
     number: int
@@ -184,7 +184,7 @@ class Spool:
         self._in_part = 0
 
     def finished_parts(self) -> Iterator[tuple[list[str], dict[str, int]]]:
-        """What ``end_part`` was given, part by part."""
+        """Values of ``end_part``, part by part."""
         for part in range(1, self._parts + 1):
             facts = json_value(self._facts_path(part).read_text("utf-8"))
             yield facts["rejected"], facts["forms"]

@@ -1,4 +1,4 @@
-"""What a build keeps beside its target until it is published, and when an interrupted build is continued.
+"""Files of a build beside its target until it is published, and the continuation of an interrupted one.
 
 ``OUT.staging/``: ``build.json`` (what is being built, of what), ``documents/`` (the spool), ``corpus/`` (what becomes OUT) and
 ``segments.json`` (how much of the spool is in finished segments). A build with other sources or options discards it.
@@ -45,7 +45,7 @@ class Staging:
         files.write_json(self.segments, {"batches": batches, "manifest": asdict(manifest)})
 
     def load_segments(self) -> tuple[CorpusManifest, int] | None:
-        """What ``save_segments`` noted last; None if it was not called yet."""
+        """Last note of ``save_segments``; None if it was not called yet."""
         if not self.segments.exists():
             return None
         value = json_value(self.segments.read_text("utf-8"))

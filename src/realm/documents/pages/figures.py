@@ -12,7 +12,7 @@ MOST_PICTURES = 200
 LEAST_SIDE = 33
 """Pixels: what a page shows smaller is an icon."""
 CAPTION = regex.compile(r"(?i)(fig(ure|\.)|table|chart|plate|photo(graph)?|abb(ildung|\.)|tabelle|图|圖|表|그림|표)\s*\d")
-"""How a paragraph begins that is the caption of a picture beside it."""
+"""Beginning of a paragraph that is the caption of a picture beside it."""
 _PARAGRAPHS = regex.compile(
     "address|article|aside|blockquote|body|center|dd|div|dl|dt|figcaption|figure|footer|h[1-6]|header|hr|li|main|nav|ol|p|pre|section|"
     "table|td|th|tr|ul"
@@ -124,7 +124,7 @@ def _may_be_read(reference: str) -> bool:
 
 
 def around(paragraphs: Sequence[str], at: int) -> str:
-    """What is said around a picture in paragraph ``at``: that paragraph, else the next one if it is a caption, else the one before that is
+    """Text around a picture in paragraph ``at``: that paragraph, else the next one if it is a caption, else the one before that is
     none, else the next one."""
     own = paragraphs[at] if at < len(paragraphs) else ""
     before = next((text for text in reversed(paragraphs[:at]) if text and not CAPTION.match(text)), "")

@@ -48,7 +48,7 @@ class Beyond:
 
 
 def read_limited(kind: str, data: bytes, seconds: float) -> Any:
-    """What the reader of a kind makes of a document: JSON values, or ``Beyond``.
+    """Result of the reader of a kind for a document: JSON values, or ``Beyond``.
 
     Args:
         kind: one of ``_READERS``.

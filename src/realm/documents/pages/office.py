@@ -80,7 +80,7 @@ def _page_pictures(
 
 
 def _read(kind: str, data: bytes, options: SourceOptions) -> Any:
-    """What the reader of a kind gives, or why it gives nothing."""
+    """Result of the reader of a kind, or the reason why there is none."""
     try:
         found = read_limited(kind, data, options.document_seconds)
     except ValueError:
@@ -145,7 +145,7 @@ def pdf_pictures(data: bytes) -> list[str]:
 
 
 def _placements(page: Any) -> dict[str, tuple[int, ...]]:
-    """How each picture of a page must be turned and mirrored (``PIL.Image.Transpose``) to look as it does there, by its name on the page.
+    """Turn and mirroring of each picture of a page (``PIL.Image.Transpose``) to look as it does there, by its name on the page.
 
     Its matrix (a, b, c, d) takes the right edge to (a, b) and the upper one to (c, d); the page may be turned as well.
     """

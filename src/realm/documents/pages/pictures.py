@@ -33,7 +33,7 @@ _CAMERA = frozenset(("img", "image", "dsc", "dscn", "dscf", "pict", "picture", "
 
 @dataclass(frozen=True)
 class Told:
-    """What is known of a picture before it is looked at.
+    """Facts of a picture before it is read.
 
     Attributes:
         doc_id, title, path, line: of its document.
@@ -141,7 +141,7 @@ def words_of(name: str) -> str:
 
 
 def caption_beside(path: Path) -> str:
-    """What a file beside a picture says of it; empty where there is none."""
+    """Caption in a file beside a picture; empty where there is none."""
     for beside in (*captions_of(path), path.with_suffix(".caption")):
         try:
             if beside.is_file() and beside.stat().st_size <= CAPTION_BYTES:
@@ -157,7 +157,7 @@ def captions_of(path: Path) -> tuple[Path, ...]:
 
 
 def is_caption(path: Path) -> bool:
-    """Whether a text file is the caption of a picture, and no document of its own: ``chart.png.txt`` beside ``chart.png``."""
+    """Return whether a text file is the caption of a picture, and no document of its own: ``chart.png.txt`` beside ``chart.png``."""
     picture = path.with_suffix("")
     return path.suffix == ".txt" and picture.suffix.lower() in PICTURE_ENDINGS and picture.is_file()
 

@@ -39,17 +39,17 @@ PARTED = 0.9
 
 
 def recognition_directory() -> Path:
-    """Where the words of pictures are kept."""
+    """Directory in which the words of pictures are kept."""
     return user_cache_path("realm") / "recognised"
 
 
 def recognises() -> bool:
-    """Whether the extra is installed."""
+    """Return whether the extra is installed."""
     return find_spec("rapidocr") is not None
 
 
 def recognition_state() -> str:
-    """What tells words that were recognised from those that another version, or none, would recognise; empty: none is installed."""
+    """Version of the recognition, to tell its words from those of another; empty: none is installed."""
     return f"rapidocr {version('rapidocr')}/{_LAYOUT}" if recognises() else ""
 
 
@@ -84,7 +84,7 @@ def recognised(data: bytes, seconds: float) -> str | Beyond:
 
 
 def picture_text(data: bytes) -> list[tuple[str, float, float, float, float]] | str:
-    """What is recognised in a picture: of each piece its words, and left, top, right and bottom in pixels; or ``TOO_MANY_PIXELS``.
+    """Pieces recognised in a picture: of each its words, and left, top, right and bottom in pixels; or ``TOO_MANY_PIXELS``.
 
     An animated picture is its first one. Without the engine the picture is only decoded.
 
@@ -176,7 +176,7 @@ class Piece(NamedTuple):
 
 
 def lines_of(pieces: Sequence[Piece]) -> str:
-    """What was recognised as text: rows from above, cells of a row with a bar between them, lines of prose joined; then names of bars with
+    """Text of what was recognised: rows from above, cells of a row with a bar between them, lines of prose joined; then names of bars with
     their values, what is written upwards, and numbers that stand alone.
 
     Example: a bar chart whose bars "Rye" and "Corn" carry 45 and 120 says "Rye | 45" and "Corn | 120".
@@ -254,7 +254,7 @@ def _named_values(pieces: Sequence[Piece]) -> list[tuple[Piece, Piece]]:
 
 
 def _ascend(row: Sequence[Piece]) -> bool:
-    """Whether a row is three whole numbers or more, each larger than the one before."""
+    """Return whether a row is three whole numbers or more, each larger than the one before."""
     if len(row) < 3 or not all(piece.text.isdecimal() for piece in row):
         return False
     return all(int(before.text) < int(after.text) for before, after in itertools.pairwise(row))

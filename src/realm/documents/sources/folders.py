@@ -93,6 +93,6 @@ def _walk(folder: Path) -> Iterator[Path | Rejected]:
 
 
 def is_ours(directory: str) -> bool:
-    """Whether a corpus lies here, or what is to become one: its files are no documents. It may lie below the folder it is made of."""
+    """Return whether a corpus, or one in the making, lies here: its files are no documents. It may lie below the folder it is made of."""
     is_corpus = os.path.isfile(os.path.join(directory, "CURRENT")) and os.path.isdir(os.path.join(directory, "segments"))
     return is_corpus or directory.endswith(STAGING_SUFFIX)

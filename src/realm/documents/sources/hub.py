@@ -16,12 +16,12 @@ _MARKS = ("dataset_dict.json", "state.json")
 
 
 def is_hub_name(source: Path) -> bool:
-    """Whether a source is ``hf:owner/name``, not a path."""
+    """Return whether a source is ``hf:owner/name``, not a path."""
     return str(source).startswith(HUB_PREFIX)
 
 
 def is_saved_dataset(folder: Path) -> bool:
-    """Whether ``save_to_disk`` wrote this folder."""
+    """Return whether ``save_to_disk`` wrote this folder."""
     return any((folder / mark).is_file() for mark in _MARKS)
 
 

@@ -81,7 +81,7 @@ def _columns(path: Path, options: SourceOptions) -> Columns:
 
 
 def _is_spread(head: bytes) -> bool:
-    """Whether objects take several lines, or stand in a list, rather than one object a line."""
+    """Return whether objects take several lines, or stand in a list, rather than one object a line."""
     return _SPREAD.match(head) is not None
 
 

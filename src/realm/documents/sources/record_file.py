@@ -36,7 +36,7 @@ _OPENING: tuple[Any, ...] = (
     *("numpy dtype", "'O8'", "NEWFALSE", "NEWTRUE", "TUPLE3", "REDUCE", "MARK", 3, "'|'", "NONE", "NONE", "NONE", -1, -1, 63),
     *("TUPLE", "BUILD", "NEWFALSE", "EMPTY_LIST"),
 )
-"""What numpy writes before the first record, memo and framing left out."""
+"""Opcodes that numpy writes before the first record, memo and framing left out."""
 
 
 class _Bounded:

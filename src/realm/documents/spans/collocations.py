@@ -187,7 +187,7 @@ def _kind_of(term: str) -> str:
 
 
 def mostly_caseless(text: str) -> bool:
-    """Whether more than half of the letters belong to scripts without case."""
+    """Return whether more than half of the letters belong to scripts without case."""
     if text.isascii():
         return False
     caseless = len(_CASELESS.findall(text))

@@ -41,7 +41,7 @@ _WORD_BEFORE = re.compile(r"(?:^|[\s\"“‘'(\[—–])([^\s\"“‘'(\[—–]
 
 
 def is_label(text: str, start: int, end: int) -> bool:
-    """Whether the plain number ``text[start:end]`` names something: a chapter, a product, a list item, a reference."""
+    """Return whether the plain number ``text[start:end]`` names something: a chapter, a product, a list item, a reference."""
     following = text[end : end + 1]
     if start == 0 and following in (".", ")") and end < len(text) - 1:
         return True
@@ -63,7 +63,7 @@ def is_label(text: str, start: int, end: int) -> bool:
 
 
 def is_never_year(text: str, start: int) -> bool:
-    """Whether the word before ``start`` says that a number from 1000 to 2099 there is no year: "PO Box 1234"."""
+    """Return whether the word before ``start`` says that a number from 1000 to 2099 there is no year: "PO Box 1234"."""
     word = text[text.rfind(" ", 0, max(0, start - 1)) + 1 : start]
     return word[-1:] == " " and word[:-1].rstrip(".").lower() in _NEVER_YEARS
 
@@ -138,7 +138,7 @@ def _span_at(text: str, reached: int, digit: int) -> TaggedSpan | None:
 
 
 def _rises(years: str) -> bool:
-    """Whether the second year of "1914-18" comes after the first."""
+    """Return whether the second year of "1914-18" comes after the first."""
     first, second = regex.split(r"[–/-]", years)
     return int(second) > int(first[-len(second) :])
 

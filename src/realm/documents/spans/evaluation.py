@@ -1,4 +1,4 @@
-"""How well a tagger finds the spans that people marked, in BIO JSONL or CoNLL columns."""
+"""Scores of a tagger on spans that people marked, in BIO JSONL or CoNLL columns."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

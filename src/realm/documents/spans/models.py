@@ -38,7 +38,7 @@ class _Words:
             last_word = word
 
     def spans(self, text: str) -> list[TaggedSpan]:
-        """What the labels write."""
+        """Spans that the labels write."""
         spans = []
         for first, stop, kind in spans_of(self.labels):
             start, end = self.starts[first], self.ends[stop - 1]

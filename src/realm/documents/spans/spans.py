@@ -1,4 +1,4 @@
-"""What a salient-span tagger is, how overlapping proposals are settled, and several taggers as one; labels of tokens to spans."""
+"""Salient-span taggers: their protocol, overlapping proposals, several taggers as one; labels of tokens to spans."""
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, pairwise
@@ -20,7 +20,7 @@ class SpanTagger(Protocol):
         """Spans of the sentence ``text``, in order, without overlaps."""
 
     def state(self) -> dict[str, Any]:
-        """What ``saved.load_tagger`` needs to rebuild this tagger: JSON values, with a "type"."""
+        """State from which ``saved.load_tagger`` rebuilds this tagger: JSON values, with a "type"."""
 
 
 def tag_all(tagger: SpanTagger, texts: Sequence[str]) -> list[list[TaggedSpan]]:

@@ -1,4 +1,4 @@
-"""Which taggers a corpus is built with, from the words a user writes: "default", "spacy:en_core_web_sm+dates", "hf:./models/ner" ...
+"""Taggers of a corpus, from the words a user writes: "default", "spacy:en_core_web_sm+dates", "hf:./models/ner" ...
 
     none            no spans at all
     default         dates + collocations + truecase
@@ -156,7 +156,7 @@ def write_state(path: Path, state: dict[str, Any]) -> None:
 
 
 def read_state(path: Path) -> dict[str, Any]:
-    """What ``write_state`` was given. Raises OSError, ValueError: no such file, or no JSON; CorpusError: changed since it was published."""
+    """Values of ``write_state``. Raises OSError, ValueError: no such file, or no JSON; CorpusError: changed since it was published."""
     return unsealed(json_value(path.read_text(encoding="utf-8")), _DAMAGED, path)
 
 

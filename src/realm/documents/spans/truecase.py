@@ -115,14 +115,14 @@ class TruecaseTagger:
         return start, end
 
     def _opens_a_name(self, word: str, alone: bool) -> bool:
-        """Whether the first word of a sentence belongs to a name."""
+        """Return whether the first word of a sentence belongs to a name."""
         small, capital = self._table.get(word.lower(), (0, 0))
         if small + capital == 0:
             return not alone or (len(word) > 1 and word.isupper())
         return capital > small
 
     def _is_name_word(self, word: str) -> bool:
-        """Whether a capitalised word is one that names are made of."""
+        """Return whether a capitalised word is one that names are made of."""
         if len(word) > 1 and word.isupper():
             return True
         if len(word) == 1 or word[0].islower():

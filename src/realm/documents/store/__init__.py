@@ -1,1 +1,1 @@
-"""What is published of a corpus: segments, look-up files and manifests, and how they are read."""
+"""Published files of a corpus: segments, look-up files and manifests, and how they are read."""

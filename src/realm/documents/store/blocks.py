@@ -259,7 +259,7 @@ class BlockStore:
         return np.concatenate(hashes), np.concatenate(rows)
 
     def changed(self) -> bool:
-        """Whether another version was published since this one was opened. Reads one small file."""
+        """Return whether another version was published since this one was opened. Reads one small file."""
         return manifests.current_version(self.path) != self.version
 
     def _find(self, wanted: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""What a corpus holds, and whether its salient spans can teach a retriever anything; and one document of it, as it is shown."""
+"""Facts of a corpus, among them whether its salient spans can teach a retriever; and one document of it, as it is shown."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ LARGEST_SINGLE_BLOCK_SHARE = 0.9
 
 
 def span_repetition(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[int, int]:
-    """How spans repeat across blocks.
+    """Repetition of spans across blocks.
 
     Args:
         parts: (hashes uint64 [t], blocks int64 [t]) of span occurrences.

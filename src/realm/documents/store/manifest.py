@@ -69,7 +69,7 @@ class SegmentInfo:
 
 @dataclass(frozen=True)
 class SpanStatistics:
-    """How salient spans repeat.
+    """Repetition of salient spans.
 
     Attributes:
         distinct: different normalised texts.
@@ -86,7 +86,7 @@ class SpanStatistics:
 
 @dataclass(frozen=True)
 class Reading:
-    """What the user said of the sources (format, columns) of the blocks from ``first_id`` on; empty where the readers looked."""
+    """Options of the sources (format, columns) of the blocks from ``first_id`` on; empty where the readers looked."""
 
     first_id: int
     options: dict[str, str]
@@ -94,7 +94,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class CorpusManifest:
-    """What one version of a corpus holds.
+    """Content of one version of a corpus.
 
     Attributes:
         format: layout of the directory.
@@ -142,7 +142,7 @@ class CorpusManifest:
         return sum(segment.tokens for segment in self.segments) - self.removed_tokens
 
     def said_of_source(self, block_id: int) -> dict[str, str]:
-        """What the user said of the source of a block: fields of ``SourceOptions``."""
+        """Options of the source of a block: fields of ``SourceOptions``."""
         return next((entry.options for entry in reversed(self.readings) if entry.first_id <= block_id), {})
 
     def with_reading(self, said: dict[str, str]) -> "CorpusManifest":
@@ -157,7 +157,7 @@ CORPUS_CURE = "Build the corpus again; before that, see what realm repair CORPUS
 
 
 def damage(what: str) -> Errors:
-    """What is raised for a file of a corpus that is damaged or cannot be read.
+    """Errors for files of a corpus.
 
     Args:
         what: it is.
@@ -167,7 +167,7 @@ def damage(what: str) -> Errors:
 
 
 def manifest_path(corpus: Path, version: int) -> Path:
-    """Where the manifest of ``version`` lies."""
+    """Path of the manifest of ``version``."""
     return corpus / f"manifest-{version:06d}.json"
 
 

@@ -107,7 +107,7 @@ def segment_sums(whole: pa.Buffer, batches: Sequence[pa.RecordBatch], documents:
 
 
 def _extent(batch: pa.RecordBatch, base: int, position: int) -> tuple[int, int]:
-    """Where the columns of a batch begin and end in the file; an empty batch has them at ``position``."""
+    """Byte ranges of the columns of a batch in the file; an empty batch has them at ``position``."""
     buffers = [buffer for column in batch.columns for buffer in column.buffers() if buffer is not None and buffer.size]
     if not buffers:
         return position, position

@@ -83,7 +83,7 @@ class BatchView:
         return flat_view(self.column("block_id"))
 
     def is_whole(self) -> bool:
-        """Whether every column holds what was published."""
+        """Return whether every column holds what was published."""
         try:
             for name in self._batch.schema.names:
                 self.column(name)
@@ -189,7 +189,7 @@ class Segment:
 
     @property
     def _gaps(self) -> bool:
-        """Whether compaction left gaps between the ids; without, a row is a difference of ids. Ids ascend."""
+        """Return whether compaction left gaps between the ids; without, a row is a difference of ids. Ids ascend."""
         return self.info.last_id - self.first_id + 1 != self.rows
 
     @cached_property
@@ -227,7 +227,7 @@ class Segment:
         return self.view(number), row - self._starts[number]
 
     def has_elements(self, name: str, first: int, last: int) -> bool:
-        """Whether a list of the rows from ``first`` to before ``last`` has an element."""
+        """Return whether a list of the rows from ``first`` to before ``last`` has an element."""
         for view, start in zip(self.batches, self._starts, strict=False):
             begin, end = max(first - start, 0), min(last - start, view.rows)
             if begin < end and view.lists(name).offsets[end] > view.lists(name).offsets[begin]:

@@ -42,7 +42,7 @@ class WikiPage:
 
 @dataclass
 class SiteInfo:
-    """What the dump says of its wiki: ``dbname`` such as "simplewiki", empty if it is not said."""
+    """Facts of the wiki in its dump: ``dbname`` such as "simplewiki", empty if it is not said."""
 
     dbname: str = ""
     namespaces: dict[int, str] = field(default_factory=dict)
@@ -222,7 +222,7 @@ def read_pieces(path: Path, workers: int) -> Iterator[bytes]:
 
 
 def _pieces(file: IO[bytes]) -> Iterator[bytes]:
-    """What one read of the layer below gives, so that nothing decoded before damage is lost."""
+    """Pieces of one read of the layer below, so that nothing decoded before damage is lost."""
     try:
         with file:
             while piece := cast(io.BufferedReader, file).read1(PIECE):

@@ -28,7 +28,7 @@ _LITERAL = str.maketrans({mark: f"&#{ord(mark)};" for mark in "[]{}|'<>*#:;=&_-~
 
 
 class _Ends:
-    """Where the elements' closing tags, and for references the next opener, are: each found once."""
+    """Places of the elements' closing tags, and for references of the next opener: each found once."""
 
     def __init__(self, text: str):
         self._text = text

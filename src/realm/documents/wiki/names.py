@@ -1,4 +1,4 @@
-"""What MediaWikis call things in their languages: namespaces, redirects, disambiguation, lists, and closing sections (``names.toml``)."""
+"""Names that MediaWikis use in their languages: namespaces, redirects, disambiguation, lists, and closing sections (``names.toml``)."""
 
 import re
 import tomllib
@@ -55,7 +55,7 @@ class Namespaces:
         self._titles = _ENGLISH | self._numbers
 
     def drops(self, target: str) -> bool:
-        """Whether a link to this target leaves no text: a file, a category, or the same page in another language."""
+        """Return whether a link to this target leaves no text: a file, a category, or the same page in another language."""
         if ":" not in target or target.startswith(":"):
             return False
         prefix = target.partition(":")[0].strip().replace("_", " ")
@@ -71,7 +71,7 @@ class Namespaces:
 
 
 def is_redirect(text: str) -> bool:
-    """Whether a page's text begins as a redirect does."""
+    """Return whether a page's text begins as a redirect does."""
     return REDIRECT.match(text, 0) is not None
 
 
@@ -101,5 +101,5 @@ def is_disambiguation(title: str, text: str, namespaces: Namespaces) -> bool:
 
 
 def is_list(title: str) -> bool:
-    """Whether the title says that the article is a list, an index or an outline."""
+    """Return whether the title says that the article is a list, an index or an outline."""
     return _LIST_TITLE.match(title) is not None

@@ -128,7 +128,7 @@ _NO_COUNTRIES = frozenset(["TOC", "CLR", "KIA", "WIA", "MIA", "POW", "NPO", "FAC
 
 
 def template_writer(name: str) -> Callable[[str], str] | None:
-    """What writes the template of this name, given its rendered content; None where it is to be dropped."""
+    """Writer of the template of this name from its rendered content; None where it is to be dropped."""
     title = name.replace("_", " ")
     name = title.lower()
     writer = _WRITERS.get(name)

@@ -139,7 +139,7 @@ class BracketWriter:
         return "".join(pieces)
 
     def _ends_late(self, span: Span) -> bool:
-        """Whether of "]]]" the first bracket closed an external link in the caption of a file."""
+        """Return whether of "]]]" the first bracket closed an external link in the caption of a file."""
         if span.kind != LINK or self._text[span.close : span.close + 1] != "]":
             return False
         return self._text.rfind("[", span.start, span.stop) > self._text.rfind("]", span.start, span.stop)
@@ -247,7 +247,7 @@ def _link_chooser(namespaces: Namespaces, links: list[tuple[str, str]] | None) -
 
 
 def _label(content: str) -> str:
-    """What ``[[content]]`` shows: its label, or the target; ``[[Bar (tool)|]]`` shows "Bar"."""
+    """Text that ``[[content]]`` shows: its label, or the target; ``[[Bar (tool)|]]`` shows "Bar"."""
     target, bar, label = content.partition("|")
     if not bar:
         return content.strip().removeprefix(":")
@@ -280,7 +280,7 @@ def without_quotes(line: str) -> str:
 
 
 def _apostrophe(parts: list[str]) -> int:
-    """Where a run of three is an apostrophe and italics: after one letter (l'''amour''), else after a word; 0 for nowhere."""
+    """Place at which a run of three is an apostrophe and italics: after one letter (l'''amour''), else after a word; 0 for nowhere."""
     bolds = [at for at in range(1, len(parts), 2) if len(parts[at]) == 3]
     single = [at for at in bolds if parts[at - 1][-2:-1] in ("", " ") and parts[at - 1][-1:].strip()]
     words = [at for at in bolds if parts[at - 1][-1:].strip()]
