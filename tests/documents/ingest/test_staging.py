@@ -198,7 +198,7 @@ def test_a_full_disk_ends_in_one_line(source, tmp_path, monkeypatch, capsys, fil
     assert error.startswith("error: ")
     assert "the disk is full. Make room and run the same command again" in error
     assert not (tmp_path / "c").exists()
-    assert build_corpus([source], tmp_path / "c", vocab_size=400).documents == 24
+    assert build_corpus([source], tmp_path / "c", vocab_size=400).documents == 25
 
 
 class _Full:
@@ -274,7 +274,7 @@ def test_workers_below_one_and_two_builds_at_once(source, tmp_path):
         with pytest.raises(CorpusError, match="another process"):
             build_corpus([source], tmp_path / "c", **SMALL)
 
-    assert build_corpus([source], tmp_path / "c", progress=again, **SMALL).documents == 24
+    assert build_corpus([source], tmp_path / "c", progress=again, **SMALL).documents == 25
 
 
 def test_without_spans(source, tmp_path, write_jsonl):
