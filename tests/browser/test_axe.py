@@ -16,11 +16,9 @@ from .test_page import QUESTION, VIEWS
 
 pytestmark = pytest.mark.browser
 LOOKS = {
-    "light": {"scheme": "light"},
-    "dark": {"scheme": "dark"},
-    "phone": {"width": 390, "height": 844},
+    "light": {"scheme": "light"}, "dark": {"scheme": "dark"}, "phone": {"width": 390, "height": 844},
     "dark-phone": {"width": 390, "height": 844, "scheme": "dark"},
-}
+}  # fmt: skip
 PLACED = Path(sys.prefix) / "axe" / "node_modules" / "axe-core" / "axe.min.js"
 
 each_look = pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)

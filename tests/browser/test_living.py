@@ -121,11 +121,9 @@ def test_hostile_documents_are_text(browser, server):
     """Wherever a title, an id or a text is shown, it is shown as it is, and nothing in it runs."""
     server.call("POST", "/v1/documents", {"documents": [{"id": HOSTILE_ID, "title": HOSTILE, "text": f"Hostile {HOSTILE} text."}]})
     links = [
-        ("documents", {"find": "Hostile"}),
-        ("documents", {"id": HOSTILE_ID, "from": 8, "to": 16}),
-        ("ask", {"q": HOSTILE, "k": 13}),
-        ("explain", {"x": "Hostile [MASK]", "y": "Tirel", "k": 13}),
-    ]
+        ("documents", {"find": "Hostile"}), ("documents", {"id": HOSTILE_ID, "from": 8, "to": 16}),
+        ("ask", {"q": HOSTILE, "k": 13}), ("explain", {"x": "Hostile [MASK]", "y": "Tirel", "k": 13}),
+    ]  # fmt: skip
     for place in ["#documents", *(f"#{view}?{urlencode(parameters)}" for view, parameters in links)]:
         browser.open(f"{server.url}/{place}")
         assert HOSTILE in browser.text("main") and "script" in browser.text("main"), place

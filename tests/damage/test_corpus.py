@@ -63,8 +63,7 @@ def test_a_flipped_bit_in_any_column_is_seen(corpus, column):
 
 def test_a_high_bit_in_an_offset_is_one_line(corpus):
     segment = BlockStore.open(corpus).segments[0]
-    offsets = segment.view(0).column("text").buffers()[1]
-    path = corpus / "segments" / segment.info.name
+    offsets, path = segment.view(0).column("text").buffers()[1], corpus / "segments" / segment.info.name
     flip(path, 8 * (offsets.address - segment._whole.address + 7) + 7)
     with pytest.raises(CorpusError, match="damaged segment"):
         BlockStore.open(corpus).block(0)
@@ -133,8 +132,7 @@ def test_no_id_is_taken_twice(corpus, tmp_path):
 
 
 def test_compaction_does_not_republish_damage(corpus):
-    before = sorted(path.name for path in corpus.rglob("*"))
-    segment = next(corpus.glob("segments/*.arrow"))
+    before, segment = sorted(path.name for path in corpus.rglob("*")), next(corpus.glob("segments/*.arrow"))
     flip(segment, 8 * segment.read_bytes().find(b"yen"))
     with pytest.raises(CorpusError, match=r"damaged segment.*differs"):
         compact_corpus(corpus)

@@ -128,12 +128,10 @@ def test_titles_that_are_ordinary_words_are_no_names(text, found):
 def test_the_longest_title_counts_and_several_documents_may_have_it(tmp_path):
     rows = [
         {"id": "a", "title": "Notes", "text": "They left Guatemala City early. Then they saw Oslo, and later oslo again."},
-        {"id": "b", "title": "Guatemala", "text": "A country."},
-        {"id": "c", "title": "Guatemala City", "text": "A city."},
-        {"id": "d", "title": "Oslo", "text": "One paragraph."},
-        {"id": "e", "title": "Oslo", "text": "Another paragraph."},
+        {"id": "b", "title": "Guatemala", "text": "A country."}, {"id": "c", "title": "Guatemala City", "text": "A city."},
+        {"id": "d", "title": "Oslo", "text": "One paragraph."}, {"id": "e", "title": "Oslo", "text": "Another paragraph."},
         {"id": "f", "title": "later", "text": "No name."},
-    ]
+    ]  # fmt: skip
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     assert led_to(build(tmp_path / "corpus", path), "a") == ["c", "d", "e"]

@@ -36,8 +36,7 @@ def dump(path):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    root = tmp_path_factory.mktemp("linked-recipe")
-    values = tomllib.loads(RECIPE.read_text("utf-8"))
+    root, values = tmp_path_factory.mktemp("linked-recipe"), tomllib.loads(RECIPE.read_text("utf-8"))
     assert values["model"].pop("body") == "realm-minilm-en" and values["retrieval"] == {"kind": "hybrid", "hops": 1}
     values["run"] |= {"threads": 1}
     values["model"] |= {"layers": 1, "hidden": 32, "intermediate": 64, "heads": 2, "projection": 16}

@@ -71,16 +71,14 @@ def test_answers_from_a_body_of_each_family(family, tmp_path):
     (tmp_path / "docs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     asked = [{"id": answer, "question": question, "answers": [answer]} for question, answer in QUESTIONS]
     (tmp_path / "qa.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked), "utf-8")
-    recipe = build_recipe(
-        {
-            "run": {"threads": 1, "device": "cpu", "checkpoint_every": 0},
-            "corpus": {"sources": [str(tmp_path / "docs.jsonl")], "block_length": 64},
-            "model": {"body": str(body), "pooling": "mean", "segments": False, "query_length": 32, "max_span": 12},
-            "pretrain": {"refresh": "inline"},
-            "finetune": {"train": str(tmp_path / "qa.jsonl"), "steps": 2, "batch": 3, "warmup": 0, "read": 2},
-            "eval": {"qa": str(tmp_path / "qa.jsonl"), "k": [1, 2]},
-        }
-    )
+    recipe = build_recipe( {
+        "run": {"threads": 1, "device": "cpu", "checkpoint_every": 0},
+        "corpus": {"sources": [str(tmp_path / "docs.jsonl")], "block_length": 64},
+        "model": {"body": str(body), "pooling": "mean", "segments": False, "query_length": 32, "max_span": 12},
+        "pretrain": {"refresh": "inline"},
+        "finetune": {"train": str(tmp_path / "qa.jsonl"), "steps": 2, "batch": 3, "warmup": 0, "read": 2},
+        "eval": {"qa": str(tmp_path / "qa.jsonl"), "k": [1, 2]},
+    })  # fmt: skip
     run_recipe(recipe, tmp_path / "run", stages=None, progress=Progress(quiet=True))
     found = json.loads((tmp_path / "run" / "results" / "finetune.json").read_text("utf-8"))
     assert found["n"] == 3 and found["recall"]["2"] == 1.0

@@ -40,14 +40,12 @@ def documents(directory):
 
 def recipe(source, **sections):
     values = {
-        "corpus": {"sources": [str(source)], "vocab_size": 300},
-        "run": {"threads": 1, "device": "cpu"},
+        "corpus": {"sources": [str(source)], "vocab_size": 300}, "run": {"threads": 1, "device": "cpu"},
         "model": {"hidden": 32, "layers": 2, "heads": 2, "intermediate": 64, "projection": 16, "span_hidden": 32},
-        "warm": {"steps": 2, "batch": 4},
-        "ict": {"steps": 4, "batch": 8},
+        "warm": {"steps": 2, "batch": 4}, "ict": {"steps": 4, "batch": 8},
         "pretrain": {"fill": "pointer", "steps": 6, "batch": 4, "candidates": 4, "refresh": "inline", "refresh_every": 3, "held_out": 4},
         "finetune": {"steps": 0},
-    }
+    }  # fmt: skip
     return build_recipe({name: {**own, **sections.get(name, {})} for name, own in values.items()} | {
         name: own for name, own in sections.items() if name not in values
     })  # fmt: skip
@@ -74,8 +72,7 @@ def test_the_pointer_against_a_loop_over_the_spans(run):
     rows = np.array([[NULL_ROW, *holding, int(store.live_rows_of_document("Lima")[0]), NO_ROW]])
     with torch.no_grad():
         pointed = point_at(reader, inputs, [query], [target], rows)
-        pi = math.exp(inputs.span_places.log_prior(target))
-        found = pointed.log_probs[0].exp().tolist()
+        pi, found = math.exp(inputs.span_places.log_prior(target)), pointed.log_probs[0].exp().tolist()
         for j, row in enumerate(rows[0].tolist()):
             if row < 0:
                 assert found[j] == pytest.approx(pi, rel=1e-5)
@@ -219,11 +216,9 @@ def test_a_run_says_what_it_answers_to_questions_of_its_own(tmp_path, capsys):
     assert asked and all(q.text.endswith("?") and q.answers[0] not in q.text for q in asked)
     kept = [task.queries.salient.query(item, np.random.default_rng(0)) for item in task.queries._salient_training]
     origins = {(query.origin, query.sentence) for query in kept}
-    held_out = hold_out(task.queries.salient.keys, 10**6)[0]
-    assert not origins & {tuple(task.queries.salient.keys[item].tolist()) for item in held_out}
+    assert not origins & {tuple(task.queries.salient.keys[item].tolist()) for item in hold_out(task.queries.salient.keys, 10**6)[0]}
     rows = [json.loads(line) for line in paths.metrics.read_text("utf-8").splitlines()]
-    measured = [row["own_em"] for row in rows if "own_em" in row]
-    own = open_run(tmp_path / "run").own_em
+    measured, own = [row["own_em"] for row in rows if "own_em" in row], open_run(tmp_path / "run").own_em
     assert measured and own == pytest.approx(measured[-1], abs=1e-4) and own < 0.4
     assert [row["alarm"] for row in rows if "alarm" in row][-1:] == ["own_em"]
     assert main(["ask", str(tmp_path / "run"), "Which river flows through Oslo?"]) == 0

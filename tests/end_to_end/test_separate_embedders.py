@@ -110,8 +110,6 @@ def test_titles_and_the_null_document_reach_the_document_side(context):
     assert context.inputs.block(0).ids[1 : 1 + len(store.title_ids(0))] == store.title_ids(0).tolist()
     assert not torch.allclose(titled, bare)
     assert context.inputs.block(NULL_ROW).ids == [features.cls, features.sep, features.sep] and context.inputs.block(NULL_ROW).segments == [
-        0,
-        0,
-        1,
-    ]
+        0, 0, 1,
+    ]  # fmt: skip
     assert torch.isfinite(null).all() and not torch.allclose(null, titled)

@@ -16,11 +16,9 @@ from realm.runs.run import run_recipe
 
 RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "triples.toml"
 LANDS = [
-    ("Guatemala", "quetzal", "Antigua"),
-    ("Hungary", "forint", "Budapest"),
-    ("Finland", "euro", "Espoo"),
+    ("Guatemala", "quetzal", "Antigua"), ("Hungary", "forint", "Budapest"), ("Finland", "euro", "Espoo"),
     ("Ethiopia", "birr", "Harar"),
-]
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -34,11 +32,9 @@ def run(tmp_path_factory):
     values["run"] |= {"threads": 1}
     values["model"] |= {"layers": 1, "hidden": 32, "intermediate": 64, "heads": 2, "projection": 16}
     values["corpus"] |= {
-        "sources": [str(root / "facts.csv")],
-        "templates": str(root / "relations.toml"),
-        "block_length": 64,
+        "sources": [str(root / "facts.csv")], "templates": str(root / "relations.toml"), "block_length": 64,
         "vocab_size": 300,
-    }
+    }  # fmt: skip
     values |= {"warm": {"steps": 1, "batch": 2}, "ict": {"steps": 1, "batch": 4}}
     values["pretrain"] = {"steps": 1, "batch": 2, "candidates": 3, "refresh": "inline", "force": True, "fill": "pointer", "held_out": 0}
     asked = [{"id": land, "question": f"What do people pay with in {land}?", "answers": [money]} for land, money, _ in LANDS]

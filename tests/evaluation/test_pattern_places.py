@@ -138,8 +138,7 @@ def test_ranges_beginnings_and_spans_as_a_mapping():
     assert spans.get(5, []) == spans.get(1_000_000, []) == [] and 7 in spans and 8 not in spans
     with pytest.raises(KeyError):
         spans[4]
-    both = Spans.union([spans.table, np.array([(3, *NO_SPAN), (3, 2, 4), (8, 0, 1)], np.int32)])
-    assert both == {**spans, 3: [(2, 4)], 8: [(0, 1)]}
+    assert Spans.union([spans.table, np.array([(3, *NO_SPAN), (3, 2, 4), (8, 0, 1)], np.int32)]) == {**spans, 3: [(2, 4)], 8: [(0, 1)]}
     assert not Spans.union([]) and Spans.union([]).rows.tolist() == []
 
 

@@ -26,13 +26,11 @@ def pointing(tmp_path_factory, small_atlas):
     root = tmp_path_factory.mktemp("pointing")
     small_atlas(root / "atlas", domains=("countries",))
     values = {
-        "run": {"threads": 1, "device": "cpu"},
-        "corpus": {"sources": ["atlas/documents.jsonl"], "vocab_size": 900},
+        "run": {"threads": 1, "device": "cpu"}, "corpus": {"sources": ["atlas/documents.jsonl"], "vocab_size": 900},
         "model": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32, "projection": 16, "span_hidden": 16},
-        "warm": {"steps": 2, "batch": 4},
-        "ict": {"steps": 2, "batch": 4},
+        "warm": {"steps": 2, "batch": 4}, "ict": {"steps": 2, "batch": 4},
         "pretrain": {"fill": "pointer", "steps": 4, "batch": 4, "candidates": 4, "refresh": "inline", "refresh_every": 2},
-    }
+    }  # fmt: skip
     recipe = build_recipe(values, path=root / "recipe.toml")
     run_recipe(recipe, root / "run", stages=("corpus", "warm", "ict", "pretrain"), progress=QUIET)
     return root / "run" / "stages" / "pretrain"

@@ -461,12 +461,10 @@ def examples(corpus: Path, run: Path) -> dict[str, Example]:
         lambda root: (current_generation(root), (root / CURRENT).read_text()),
     )
     indexes: dict[str, tuple[Callable[[Path], object], Callable[[Path], object]]] = {
-        "first": (lambda root: None, next_generation_of),
-        "next": (next_generation_of, next_generation_of),
-        "delta": (next_generation_of, _delta),
-        "merge": (_small_deltas, _merge),
+        "first": (lambda root: None, next_generation_of), "next": (next_generation_of, next_generation_of),
+        "delta": (next_generation_of, _delta), "merge": (_small_deltas, _merge),
         "damaged": (_two_generations_one_damaged, lambda root: Snapshot.open(root / "index", **OWNER)),
-    }
+    }  # fmt: skip
     read = {"damaged": lambda root: Snapshot.open(root / "index", **OWNER).manifest.generation}
     found |= {f"index {name}": Example(*two, read.get(name, _read_index), follow=next_generation_of) for name, two in indexes.items()}
     found["index prune"] = Example(

@@ -105,8 +105,7 @@ class PowerCuts:
 
     def _look(self, number: int, path: Path, changes: Changes) -> None:
         """Read a directory and all below; put the names that differ from before into ``changes``."""
-        directory = self._nodes[number]
-        now = {name: self._node(path / name) for name in os.listdir(path)}
+        directory, now = self._nodes[number], {name: self._node(path / name) for name in os.listdir(path)}
         changes.update({(number, name): found for name, found in now.items() if directory.names.get(name) != found})
         changes.update({(number, name): None for name in directory.names if name not in now})
         directory.names = now

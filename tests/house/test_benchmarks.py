@@ -22,8 +22,7 @@ PAGES = [path for path in (BENCHMARKS / "results").glob("*.md") if path.name != 
 @pytest.mark.parametrize("script", [path for path in SCRIPTS if path.stem != "step_peer"], ids=lambda path: path.stem)
 def test_a_benchmark_finds_what_it_calls(script, monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT))
-    module = importlib.import_module(".".join(script.with_suffix("").parts))
-    assert hasattr(module, "main") or not script.stem.startswith("bench_")
+    assert hasattr(importlib.import_module(".".join(script.with_suffix("").parts)), "main") or not script.stem.startswith("bench_")
 
 
 def test_benchmarks_stay_few_and_pages_name_those_that_are_there_or_gone():
@@ -107,8 +106,7 @@ def test_what_a_step_needs_is_counted_by_hand(monkeypatch):
     from benchmarks.training.step_work import body_flops
     from realm.models.spec import BodySpec
 
-    spec = BodySpec({"hidden_size": 4, "num_hidden_layers": 1, "intermediate_size": 8})
-    length, read = 5, 2
+    spec, length, read = BodySpec({"hidden_size": 4, "num_hidden_layers": 1, "intermediate_size": 8}), 5, 2
     keys_and_values, queries_and_output = 2 * (2 * length * 4 * 4), 2 * (2 * read * 4 * 4)
     attention, feed_forward = 2 * (2 * read * length * 4), 2 * (2 * read * 4 * 8)
     assert body_flops(spec, length, read) == keys_and_values + queries_and_output + attention + feed_forward

@@ -46,8 +46,7 @@ def test_every_dependency_is_pinned_exactly_and_justified(pins):
     wanted = PROJECT["dependencies"] + PROJECT["optional-dependencies"]["dev"] + PROJECT["optional-dependencies"]["bm25"]
     assert {canonical(requirement) for requirement in wanted} <= pins.keys()
     assert all(re.fullmatch(r"[A-Za-z0-9._-]+==[0-9][A-Za-z0-9.]*", pin) for pin in pins.values())  # and no local version such as +cpu
-    text = (ROOT / "docs" / "dependencies.md").read_text("utf-8")
-    rows = {canonical(name) for name in re.findall(r"^\| `([^`]+)`", text, re.M)}
+    rows = {canonical(name) for name in re.findall(r"^\| `([^`]+)`", (ROOT / "docs" / "dependencies.md").read_text("utf-8"), re.M)}
     extras = [requirement for extra in PROJECT["optional-dependencies"].values() for requirement in extra]
     assert rows == {canonical(requirement) for requirement in PROJECT["dependencies"] + extras}
 

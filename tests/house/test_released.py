@@ -83,8 +83,7 @@ def given(tmp_path_factory, data_dir):
 
 def test_the_next_reader_learns_nothing_that_it_is_tested_on(given, data_dir):
     """All of SQuAD dev, its 2.0 form, its shifts, TyDi dev, NQ's gold passages and covidqa are tests; dev shares no article with train."""
-    prepare = script("prepare_reader")
-    keep = QuestionOptions(id_column="no column", unanswerable=True)
+    prepare, keep = script("prepare_reader"), QuestionOptions(id_column="no column", unanswerable=True)
     tested = [question for name in prepare.TESTED for question in load_questions(data_dir / name, keep)]
     forbidden = {mark for question in tested for mark in in_a_row(question.text)} | {
         m for text in asked_of_the_demo() for m in in_a_row(text)

@@ -77,8 +77,7 @@ def test_batch_scoring_is_its_definition(kind, built, networks, source_of):
         window = windows.window(number)
         states = network.read([window], log_probs=True)
         for place, (query, wanted) in enumerate(zip(states.keys.double().numpy(), window.targets.tolist(), strict=True)):
-            model = float(states.log_probs[place, wanted].exp())
-            scores = -np.square(keys - query).sum(1)
+            model, scores = float(states.log_probs[place, wanted].exp()), -np.square(keys - query).sum(1)
             nearest = np.argsort(-scores, kind="stable")[:4]
             share = np.exp((scores[nearest] - scores.max()) / 3.0)
             p_knn = share[datastore.tokens[nearest] == wanted].sum() / share.sum()

@@ -4,8 +4,7 @@ import torch
 
 
 def test_encoder_scores_are_a_gather_of_its_distributions(any_spec, make_model, ragged, buckets):
-    encoder = make_model(any_spec).encoder
-    sequences, rng = ragged(9, 12), torch.Generator().manual_seed(3)
+    encoder, sequences, rng = make_model(any_spec).encoder, ragged(9, 12), torch.Generator().manual_seed(3)
     positions, targets = torch.randint(0, 12, (9, 4), generator=rng), torch.randint(0, 60, (9, 4), generator=rng)
     log_probs, scores = encoder.log_probs(sequences, positions), encoder(sequences, positions, targets)
     assert log_probs.shape == (9, 4, 60) and log_probs.dtype == scores.dtype == torch.float32
@@ -30,8 +29,7 @@ def test_slots_without_a_target_score_nothing(bert, make_model, ragged):
     sequences, positions, targets = ragged(6, 12), torch.randint(0, 12, (6, 4)), torch.randint(0, 60, (6, 4))
     slots = torch.rand(6, 4) < 0.6
     slots[2] = False
-    every = encoder(sequences, positions, targets)
-    found = encoder(sequences, positions, targets, slots)
+    every, found = encoder(sequences, positions, targets), encoder(sequences, positions, targets, slots)
     torch.testing.assert_close(found[slots], every[slots])
     assert (found[~slots] == 0).all() and found.dtype == torch.float32
     found.sum().backward()

@@ -138,8 +138,7 @@ def test_slots_are_shifted_by_the_first_token(rows):
 
 def test_block_inputs_read_the_store_and_its_lengths(inputs, store, featurizer):
     for row in range(len(store)):
-        block = store.block(row)
-        title, body = store.title_ids(row).tolist(), store.token_ids(row).tolist()
+        block, title, body = store.block(row), store.title_ids(row).tolist(), store.token_ids(row).tolist()
         assert inputs.block(row) == featurizer.block(title, body) and inputs.joint([9], row) == featurizer.joint([9], body)
         assert store.tokenizer.decode(title).lower() == block.title.lower()
     null = featurizer.block([], [])

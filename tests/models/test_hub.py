@@ -52,8 +52,7 @@ class Index:
         for number, requirement in enumerate(requirements):
             if self.spoil == f"lost {number}":
                 continue
-            name = requirement.partition("==")[0].replace("-", "_")
-            version = requirement.partition("==")[2]
+            name, version = requirement.partition("==")[0].replace("-", "_"), requirement.partition("==")[2]
             if len(requirements) == 1:
                 members = {f"{name}/model/{path}": content for path, content in self.files.items()}
             else:

@@ -364,8 +364,7 @@ def test_a_pointers_gradient_passes_the_numerical_check(where):
 
 
 def test_a_pointer_stays_finite_in_float32():
-    f = torch.tensor([[[1e4, -1e4, 0.0]]], requires_grad=True)
-    n = torch.tensor([[0.0]], requires_grad=True)
+    f, n = torch.tensor([[[1e4, -1e4, 0.0]]], requires_grad=True), torch.tensor([[0.0]], requires_grad=True)
     valid, equal = torch.ones(1, 1, 3, dtype=torch.bool), torch.tensor([[[False, True, False]]])
     p = losses.pointer_log_probs(f, n, equal, valid, torch.tensor([-9.0]))
     p.sum().backward()

@@ -264,8 +264,7 @@ def test_a_sentence_embedder_gives_its_own_vectors_and_scores_at_its_temperature
 def test_a_unit_head_without_its_scale_would_say_nothing(bert, sentence_embedder, ragged):
     """Entropy of p(z|x) over 8 candidates: nearly log 8 for inner products of unit vectors, far below it with the learned scale."""
     model = start(bert, sentence_embedder).eval()
-    blocks, queries = model.embedder(ragged(8, 9)), ragged(8, 5)
-    valid = torch.ones(8, 8, dtype=torch.bool)
+    blocks, queries, valid = model.embedder(ragged(8, 9)), ragged(8, 5), torch.ones(8, 8, dtype=torch.bool)
 
     def certainty(query_emb):
         log_p = losses.candidate_log_probs(losses.inner_products(query_emb, blocks), valid).detach()
@@ -291,8 +290,7 @@ def test_bert_keeps_its_head_for_masks(bert, published, ragged):
 
 @pytest.mark.parametrize("rate", [0.0, 0.3])
 def test_the_recipes_dropout_reaches_published_bodies(bert, published, ragged, rate):
-    model = start(bert, published, dropout=rate, attention_dropout=0.0).train()
-    sequences = ragged(3, 6)
+    model, sequences = start(bert, published, dropout=rate, attention_dropout=0.0).train(), ragged(3, 6)
     torch.manual_seed(0)
     assert torch.equal(model.embedder(sequences), model.embedder(sequences)) == (rate == 0.0)
     assert model.encoder.spec.body.config["hidden_dropout_prob"] == rate

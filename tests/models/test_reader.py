@@ -16,8 +16,7 @@ def naive_spans(reader, sequence, start):
     """(first, last) body wordpieces -> score, by one loop over all spans of one input."""
     from realm.models.featurize import pad_batch
 
-    projected = reader.dense(reader.body(pad_batch([sequence], 0))[0])
-    width = max(1, reader.span_hidden)
+    projected, width = reader.dense(reader.body(pad_batch([sequence], 0))[0]), max(1, reader.span_hidden)
     begin, finish = projected[:, :width], projected[:, width:]
     body, scores = range(start, len(sequence) - 1), {}
     for first in body:

@@ -60,11 +60,9 @@ BLOCKS = (
 )
 """Title and text of each block; one is shorter than any span width."""
 QUESTIONS = (
-    ("What is the currency of Dulwen?", ("marop",)),
-    ("What do people pay with in Arvad?", ("tirel",)),
-    ("Where do the rivers of Arvad run?", ("sea", "sea of Carsin", "Carsin")),
-    ("Who lives in Novaria?", ("nobody",)),
-)
+    ("What is the currency of Dulwen?", ("marop",)), ("What do people pay with in Arvad?", ("tirel",)),
+    ("Where do the rivers of Arvad run?", ("sea", "sea of Carsin", "Carsin")), ("Who lives in Novaria?", ("nobody",)),
+)  # fmt: skip
 """The last one has no answer in any block: its loss is zero. No answer has an article, so that words and wordpieces find the same."""
 
 

@@ -106,8 +106,7 @@ def run_encoder(model: RealmModel, inputs: Tensors, dtype: torch.dtype, weights:
     positions = positions[:, : slots.shape[1]].masked_fill(~slots, 0)
     targets = inputs["labels"].gather(1, positions)
     filled = encoder(joint, positions.repeat_interleave(k, 0), targets.repeat_interleave(k, 0)).view(b, k, -1)
-    log_p_z = losses.candidate_log_probs(relevance, torch.ones(b, k, dtype=torch.bool))
-    nll, _ = losses.marginal_nll_per_token(filled, log_p_z, slots)
+    nll, _ = losses.marginal_nll_per_token(filled, losses.candidate_log_probs(relevance, torch.ones(b, k, dtype=torch.bool)), slots)
     loss = nll.sum() / slots.sum()
     loss.backward()
     return {"loss": loss, "logits": logits}, {"relevance": relevance}

@@ -108,8 +108,7 @@ class EncoderCase:
         mlm_mask = torch.zeros(shape.batch, shape.length, dtype=torch.long)
         mlm_mask[0, 1:3] = 1
         mlm_mask[1, 2] = 1
-        relevance = torch.randn(shape.batch, shape.candidates, generator=rng)
-        return {**inputs, "labels": labels, "mlm_mask": mlm_mask, "relevance": relevance}
+        return {**inputs, "labels": labels, "mlm_mask": mlm_mask, "relevance": torch.randn(shape.batch, shape.candidates, generator=rng)}
 
     def run(self, model, inputs: Tensors, dtype: torch.dtype) -> tuple[Tensors, Tensor]:
         b, k = inputs["relevance"].shape

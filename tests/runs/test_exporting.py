@@ -49,8 +49,7 @@ def test_a_sentence_embedder(sentence_model, family, pooling):
     found = load_published(directory)
     embedder = RealmModel.from_published(found).embedder
     reference = AutoModel.from_pretrained(directory).eval()
-    ids = found.tokenizer.encode(["the pound", "who is alan turing ?"])
-    special = found.tokenizer.special
+    ids, special = found.tokenizer.encode(["the pound", "who is alan turing ?"]), found.tokenizer.special
     sequences = [Featurizer(special.cls, special.sep, special.mask, special.pad).query(one) for one in ids]
     with torch.inference_mode():
         ours = embedder(sequences)

@@ -33,11 +33,9 @@ def test_it_builds_without_memory(paper):
     assert all(parameter.device.type == "meta" for parameter in model.parameters())
     pooler = 768 * 768 + 768
     assert part_sizes(model) == {
-        "embedder": 109_580_929,
-        "document_embedder": 109_580_929,
-        "encoder": 110_104_890 - pooler,
+        "embedder": 109_580_929, "document_embedder": 109_580_929, "encoder": 110_104_890 - pooler,
         "reader": 109_876_737 - pooler,
-    }
+    }  # fmt: skip
 
 
 def test_the_largest_step_decides():

@@ -76,8 +76,7 @@ def test_the_encoder(checkpoint):
 
 def test_the_scorer(checkpoint):
     model = read_published(checkpoint("realm-cc-news-pretrained-scorer"))
-    scores = losses.relevance_scores(model.embedder(plain(SIX)), model.documents(plain(SIX, TWELVE)).unsqueeze(0))
-    close(scores, [[0.7410, 0.7170]])
+    close(losses.relevance_scores(model.embedder(plain(SIX)), model.documents(plain(SIX, TWELVE)).unsqueeze(0)), [[0.7410, 0.7170]])
 
 
 def test_the_reader(checkpoint):
@@ -92,8 +91,7 @@ def test_the_reader(checkpoint):
 @pytest.mark.timeout(0)
 def test_the_open_qa_model(checkpoint, tmp_path):
     import_published([checkpoint("realm-orqa-nq-openqa")], tmp_path / "run")
-    answer = Realm.open(tmp_path / "run").ask("Who is the pioneer in modern computer science?")
-    assert answer.answer.lower() == "alan mathison turing"
+    assert Realm.open(tmp_path / "run").ask("Who is the pioneer in modern computer science?").answer.lower() == "alan mathison turing"
 
 
 @pytest.mark.parametrize("kind", ARCHITECTURES)

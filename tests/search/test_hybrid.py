@@ -205,11 +205,9 @@ def test_the_excluded_share_is_that_of_the_search_in_use(tiny_run, tmp_path):
     start, end = store.sentences(row).tokens[0].tolist()
     ids = store.token_ids(row)[start:end].tolist()
     query = MaskedQuery([*ids[:1], run.inputs.featurizer.mask, *ids[2:]], [1], ids[1:2], int(store.block_ids[row]), 0, store.block_ids[:1])
-    context = open_context(run.paths, run.recipe, lambda *_: None)
-    search = sources(run)["sparse"].search
+    context, search = open_context(run.paths, run.recipe, lambda *_: None), sources(run)["sparse"].search
     view = PretrainView(context, run.pretrained, run.generation, store, search)
-    words = masked_text(store, query)[0].replace("[MASK]", " ")
-    candidates = view.section.candidates - 1
+    words, candidates = masked_text(store, query)[0].replace("[MASK]", " "), view.section.candidates - 1
     expected = search.search(run.generation.queries.embed_queries([run.inputs.featurizer.query(query.ids)]), [words], candidates)
     found = expected.block_ids[expected.block_ids >= 0]
     share = excluded_share(view, [query])["excluded_share"]
@@ -299,8 +297,7 @@ def test_the_fitted_weight_is_searched_with_unless_the_recipe_states_one(tmp_pat
     assert isinstance(source, HybridCandidates) and source.weight == source.search.weight == 2.0
     run_recipe(recipe, root, stages=("eval",), progress=Progress(quiet=True))
     assert json.loads((root / "results" / "finetune.json").read_text("utf-8"))["retrieval"] == {"kind": "hybrid", "weight": 2.0}
-    config = (root / "config.toml").read_text("utf-8")
-    (root / "config.toml").write_text(config.replace('weight = "auto"', "weight = 0.5"), "utf-8")
+    (root / "config.toml").write_text((root / "config.toml").read_text("utf-8").replace('weight = "auto"', "weight = 0.5"), "utf-8")
     stated = open_run(root).source
     assert isinstance(stated, HybridCandidates) and stated.weight == 0.5
     with pytest.raises(ConfigError, match=r"'retrieval\.weight' is -1"):

@@ -110,8 +110,7 @@ def _the_client(client):
 
 
 def _sent(port, body, *headers):
-    lines = [HEAD[:-2], *headers, b"Content-Length: %d" % len(body), b"Connection: close"]
-    return raw(port, b"\r\n".join(lines) + b"\r\n\r\n" + body)
+    return raw(port, b"\r\n".join([HEAD[:-2], *headers, b"Content-Length: %d" % len(body), b"Connection: close"]) + b"\r\n\r\n" + body)
 
 
 def _floods(port):

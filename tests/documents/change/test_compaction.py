@@ -102,6 +102,5 @@ def test_columns_that_are_no_longer_written_go_when_segments_merge():
         batch = pa.RecordBatch.from_pydict({**more, "block_id": [first, first + 1]})
         return SimpleNamespace(batches=[SimpleNamespace(rows=2, select=lambda keep: batch.filter(pa.array(keep)))])
 
-    parts = [(segment(0, link_names=[7, 8]), np.array([True, True])), (segment(2), np.array([False, True]))]
-    (merged,) = _batches(parts, ["block_id"])
+    (merged,) = _batches([(segment(0, link_names=[7, 8]), np.array([True, True])), (segment(2), np.array([False, True]))], ["block_id"])
     assert merged.to_pydict() == {"block_id": [0, 1, 3]}

@@ -36,11 +36,9 @@ CHANGES = {
     "add": lambda corpus: add_documents(corpus, [corpus.parent / "c.jsonl"]),
     "update": lambda corpus: update_documents(corpus, [corpus.parent / "u.jsonl"]),
     "sync": lambda corpus: sync_documents(corpus, [corpus.parent / "a.jsonl", corpus.parent / "c.jsonl"]),
-    "remove": lambda corpus: remove_documents(corpus, ["doc-0", "doc-6"]),
-    "compact": lambda corpus: compact_corpus(corpus),
-    "purge": lambda corpus: compact_corpus(corpus, purge=True),
-    "tidy": lambda corpus: tidy_corpus(corpus),
-}
+    "remove": lambda corpus: remove_documents(corpus, ["doc-0", "doc-6"]), "compact": lambda corpus: compact_corpus(corpus),
+    "purge": lambda corpus: compact_corpus(corpus, purge=True), "tidy": lambda corpus: tidy_corpus(corpus),
+}  # fmt: skip
 
 
 HOLDER = """

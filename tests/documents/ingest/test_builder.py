@@ -199,8 +199,7 @@ def test_info_says_whether_the_spans_teach(write_jsonl, city_rows, tmp_path):
     occurrences = [(row["text"][a:b].lower(), row["block_id"]) for row in rows for a, b in row["span_chars"]]
     for text, block in occurrences:
         blocks_of.setdefault(text, set()).add(block)
-    single = sum(len(blocks_of[text]) == 1 for text, _ in occurrences)
-    assert info["single_block_span_share"] == pytest.approx(single / len(occurrences))
+    assert info["single_block_span_share"] == pytest.approx(sum(len(blocks_of[text]) == 1 for text, _ in occurrences) / len(occurrences))
     assert info["tokens"] == sum(len(row["token_ids"]) for row in rows)
     plain = [{"id": str(i), "text": f"nothing to see here {'at all ' * i}"} for i in range(5)]
     build_corpus([write_jsonl("p.jsonl", plain)], tmp_path / "plain", **SMALL)

@@ -113,8 +113,7 @@ def test_read_back_of_real_articles(data_dir, tmp_path):
     tokenizer = TextTokenizer.load(tmp_path / "corpus" / "tokenizer")
     sources, seen = {row["id"]: row for row in map(json.loads, articles)}, 0
     for row in read_rows(tmp_path / "corpus"):
-        text = canonical_text(sources[row["doc_id"]]["text"])
-        assert text[row["char_start"] : row["char_start"] + len(row["text"])] == row["text"]
+        assert canonical_text(sources[row["doc_id"]]["text"])[row["char_start"] : row["char_start"] + len(row["text"])] == row["text"]
         assert json.loads(articles[row["line"] - 1])["id"] == row["doc_id"]
         assert SPECIAL_TOKENS + len(row["title_ids"]) + len(row["token_ids"]) <= 288
         seen += check_spans(row, tokenizer)

@@ -53,11 +53,9 @@ def test_every_carrier_is_told_by_its_columns(tmp_path, name):
     objects = [{"Subject": s, "predicate": r, "value": o} for s, r, o in rows]
     texts = {
         "facts.tsv": "\n".join("\t".join(row) for row in [["Head", "Property", "Tail"], *rows]) + "\n",
-        "facts.jsonl": "".join(json.dumps(row) + "\n" for row in objects),
-        "list.json": json.dumps(objects, indent=1),
-        "facts.dat": ROWS,
-        "folder": ROWS,
-    }
+        "facts.jsonl": "".join(json.dumps(row) + "\n" for row in objects), "list.json": json.dumps(objects, indent=1),
+        "facts.dat": ROWS, "folder": ROWS,
+    }  # fmt: skip
     if name == "folder":
         (tmp_path / name).mkdir()
         write(tmp_path / name / "facts.csv", ROWS)

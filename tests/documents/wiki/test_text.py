@@ -84,8 +84,7 @@ def test_markup(wikitext, prose):
 
 
 def test_names_and_numbers_are_those_of_the_wiki():
-    namespaces = Namespaces({6: "Resym", 14: "Trubo", 4: "Bk"})
-    assert clean_wikitext("[[Resym:a.jpg|x]]a [[Trubo:b]] [[Bk:about|c]]", namespaces) == "a c"
+    assert clean_wikitext("[[Resym:a.jpg|x]]a [[Trubo:b]] [[Bk:about|c]]", Namespaces({6: "Resym", 14: "Trubo", 4: "Bk"})) == "a c"
     assert clean_wikitext("{{formatnum:1234567}}") == "1,234,567"
     assert clean_wikitext("{{formatnum:1234567}}", Namespaces({14: "Catégorie"})) == "1234567"
     assert clean_wikitext("'''{{PAGENAME}}''' is a city.", title="Dong Hoi") == "Dong Hoi is a city."

@@ -14,8 +14,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
 
 @pytest.fixture(scope="module", params=SEEDS)
 def claims(request, tmp_path_factory):
-    directory = tmp_path_factory.mktemp(f"demo-{request.param}")
-    changes = {"run": {"seed": request.param}}
+    directory, changes = tmp_path_factory.mktemp(f"demo-{request.param}"), {"run": {"seed": request.param}}
     found = run_demo(directory / "run", progress=Progress(quiet=True), show=lambda claim: None, changes=changes)["claims"]
     with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
         print(f"\nseed {request.param}: {json.dumps(found)}")

@@ -39,8 +39,7 @@ def test_two_steps_with_real_shapes(tmp_path):
         for number in range(10):
             sentences = [f"The {' '.join(rng.choice(words, 30))} of {names[(number + n) % 4]} in {names[n % 4]} today." for n in range(8)]
             file.write(json.dumps({"id": str(number), "title": names[number % 4], "text": " ".join(sentences)}) + "\n")
-    question = {"id": "q", "question": f"Who is of {names[0]}?", "answers": [names[1]]}
-    (tmp_path / "qa.jsonl").write_text(json.dumps(question) + "\n")
+    (tmp_path / "qa.jsonl").write_text(json.dumps({"id": "q", "question": f"Who is of {names[0]}?", "answers": [names[1]]}) + "\n")
     small = {
         "run": {"device": "cpu", "bf16": False, "threads": 1, "checkpoint_every": 0},
         "corpus": {"sources": [str(tmp_path / "docs.jsonl")], "tokenizer": str(tmp_path / "bert" / "tokenizer.json")},

@@ -37,8 +37,7 @@ def rank_of(pid):
 
 def test_killed_under_torchrun_and_started_again(unwarmed):
     config = unwarmed / "config.toml"
-    settings = {"warm": {"steps": 60, "least_steps": 60}, "run": {"checkpoint_every": 10}}
-    config.write_text(dump_recipe(load_recipe(config, settings)))
+    config.write_text(dump_recipe(load_recipe(config, {"warm": {"steps": 60, "least_steps": 60}, "run": {"checkpoint_every": 10}})))
     command = [*TORCHRUN, "run", str(unwarmed), "--stages", "warm", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ) as process:
         checkpoints, deadline = unwarmed / "checkpoints/warm", time.monotonic() + 200

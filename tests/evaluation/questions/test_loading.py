@@ -32,22 +32,18 @@ NATURAL = [
     natural(9, []),
 ]
 SIMPLE = {
-    "document_text": "<P> Written by <B> Rene </B> in 1969 </P>",
-    "question_text": "who",
-    "example_id": 3,
+    "document_text": "<P> Written by <B> Rene </B> in 1969 </P>", "question_text": "who", "example_id": 3,
     "annotations": [{"short_answers": [{"start_token": 3, "end_token": 6}]}],
-}
+}  # fmt: skip
 TOKENS = [{"token": word, "html_token": word.startswith("<")} for word in SIMPLE["document_text"].split(" ")]
 WEB = [
     {"url": "u", "targetValue": '(list (description "Jazmyn Bieber") (description Jaxon))', "utterance": "what is his brother?"},
     {"url": "u", "targetValue": '(list (description "A \\"B\\" (C)"))', "utterance": "who?"},
 ]
 TRIVIA_ANSWER = {
-    "Aliases": ["Sinclair Lewis", "Lewis", ""],
-    "NormalizedAliases": ["x"],
-    "Type": "WikipediaEntity",
+    "Aliases": ["Sinclair Lewis", "Lewis", ""], "NormalizedAliases": ["x"], "Type": "WikipediaEntity",
     "Value": "Sinclair Lewis",
-}
+}  # fmt: skip
 TRIVIA = {"Data": [{"Answer": TRIVIA_ANSWER, "EntityPages": [], "Question": "Which American?", "QuestionId": "tc_1"}], "Version": 1.0}
 SQUAD_QAS = [
     {"id": "s1", "question": "What?", "answers": [{"text": "gold", "answer_start": 0}, {"text": "gold", "answer_start": 9}]},
@@ -173,13 +169,11 @@ BROKEN = [
     ("q.csv", 'question,answers\n"a\nb",A\nWho?,A,B\n', 4, "3 columns where 2 are expected"),
     ("q.csv", 'question,answers\n"Who?"x,A\n', 2, "not a row of a table"),
     ("q.csv", "question,answers\nWho?,[A\n", 2, "the answers begin with [ and are not a list"),
-    ("q.csv", "question,answers\nWho?,[1]\n", 2, "no answers"),
-    ("q.csv", "question,answers\nWho?,\n", 2, "no answers"),
+    ("q.csv", "question,answers\nWho?,[1]\n", 2, "no answers"), ("q.csv", "question,answers\nWho?,\n", 2, "no answers"),
     ("q.csv", "question,answers\n ,A\n", 2, "no question"),
     ("q.csv", "id,question,answers\n1,Who?,A\n1,Who?,A\n", 3, "the id '1' occurs twice"),
     ("q.txt", "just some words\n", 1, "not a known format of questions"),
-    ("q.json", "[\n" + json.dumps(OWN) + ",\n{\n", 3, "not JSON"),
-    ("q.json", "[1]", 1, "no question"),
+    ("q.json", "[\n" + json.dumps(OWN) + ",\n{\n", 3, "not JSON"), ("q.json", "[1]", 1, "no question"),
     ("w.json", json.dumps([*WEB, {"utterance": "who?", "targetValue": "(list)"}], indent=0), 12, "no answers"),
     ("t.json", json.dumps({"Data": [{"Question": "Q?", "QuestionId": "x"}]}), 1, "no answers"),
     ("s.json", json.dumps({"data": [{"paragraphs": [{"context": ""}]}]}), 1, "no question"),
@@ -187,7 +181,7 @@ BROKEN = [
     ("n.jsonl", lines({"question_text": "who", "annotations": 3}), 1, "not a row of Natural Questions"),
     ("d.tsv", "who\t['A']\nwho\n", 2, "1 columns where 2 are expected"),
     ("c.tsv", "1\tfactoid\twho\ta\n2\tfactoid\twho\n", 2, "3 columns where 4 are expected"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "text", "line", "problem"), BROKEN)
@@ -238,8 +232,7 @@ def test_the_split_of_webquestions_is_the_papers(data_dir, tmp_path):
 
 
 def test_the_split_hashes_the_text_as_it_stands(tmp_path):
-    farmhash = pytest.importorskip("farmhash")
-    texts = [f" Wer war der {n}. König? " for n in range(200)]
+    farmhash, texts = pytest.importorskip("farmhash"), [f" Wer war der {n}. König? " for n in range(200)]
     path = write(tmp_path / "q.jsonl", lines(*({"id": t, "question": t, "answers": ["A"]} for t in texts)))
     convert_questions([path], tmp_path / "train.jsonl", dev=tmp_path / "dev.jsonl")
     chosen = {q.id for q in load_questions(tmp_path / "dev.jsonl")}

@@ -163,8 +163,7 @@ def test_the_atlas_is_its_seed_s(tmp_path, atlas):
         "documents.jsonl", "gazetteer.txt", "qa_train.jsonl", "qa_dev.jsonl", "qa_test.jsonl", "invented.jsonl",
         "invented_qa.jsonl",
     }  # fmt: skip
-    lines = (tmp_path / "a" / "documents.jsonl").read_text(encoding="utf-8").splitlines()
-    assert set(json.loads(lines[0])) == {"id", "title", "text"}
+    assert set(json.loads((tmp_path / "a" / "documents.jsonl").read_text(encoding="utf-8").splitlines()[0])) == {"id", "title", "text"}
     countries = next(domain for domain in load_domains() if domain.name == "countries")
     texts = {document["text"] for document in atlas.documents}
     assert not {article.text for article in write_domain(countries, Ledger(1))} <= texts

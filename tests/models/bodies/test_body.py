@@ -35,8 +35,7 @@ def test_a_body_runs_and_padding_reaches_no_real_wordpiece(any_spec, ragged):
 
 @pytest.mark.parametrize("pooling", ["pooler", "cls", "mean"])
 def test_pooling_is_what_it_says(bert, ragged, pooling):
-    body = build_body(BodySpec(bert.config, pooling=pooling), pooler=True).eval()
-    sequences = ragged(4)
+    body, sequences = build_body(BodySpec(bert.config, pooling=pooling), pooler=True).eval(), ragged(4)
     pooled, states = body.pooled(pad_batch(sequences, 0)), body(pad_batch(sequences, 0))
     for i, sequence in enumerate(sequences):
         expected = states[i, 0] if pooling != "mean" else states[i, : len(sequence)].mean(0)
@@ -215,8 +214,7 @@ def plain_embeddings(embedder, sequences):
 
 def plain_log_probs(encoder, sequences, places, targets):
     states, _ = padded_states(encoder.body, sequences)
-    at = states[torch.arange(len(places)).unsqueeze(1), places]
-    logits = encoder.head(at, encoder.body.model.get_input_embeddings().weight)
+    logits = encoder.head(states[torch.arange(len(places)).unsqueeze(1), places], encoder.body.model.get_input_embeddings().weight)
     return logits.log_softmax(-1).gather(-1, targets.unsqueeze(-1)).squeeze(-1)
 
 
@@ -253,8 +251,7 @@ def test_a_step_of_pre_training(spec, make_model, ragged):
     """-log sum over z of p(z|x) p(y|z,x), with the gradient to embedder and encoder."""
     model = make_model(spec).double()
     queries, blocks = ragged(QUERIES, SHORTEST, 20), ragged(QUERIES * CANDIDATES, SHORTEST, 40, seed=1)
-    joint = ragged(QUERIES * CANDIDATES, SHORTEST, 50, seed=2)
-    rng = torch.Generator().manual_seed(0)
+    joint, rng = ragged(QUERIES * CANDIDATES, SHORTEST, 50, seed=2), torch.Generator().manual_seed(0)
     places, targets = (torch.randint(low, high, (len(joint), MASKS), generator=rng) for low, high in ((1, SHORTEST), (5, 60)))
     every = torch.ones(QUERIES, CANDIDATES, dtype=torch.bool)
 
@@ -291,8 +288,7 @@ def test_a_step_of_fine_tuning(spec, make_model, ragged):
     gold[:, 1, 2, 1] = gold[:, 3, 0, 0] = True
     valid = spans.valid.view_as(gold)
     reading, _ = losses.span_marginal(logits.flatten(1), gold.flatten(1), valid.flatten(1))
-    ours = (retrieval + reading).sum()
-    embedder, reader = plainly(model.embedder), plainly(model.reader)
+    ours, embedder, reader = (retrieval + reading).sum(), plainly(model.embedder), plainly(model.reader)
     assert isinstance(embedder, Embedder) and isinstance(reader, Reader)
     relevance = (plain_embeddings(embedder, questions).unsqueeze(1) * frozen).sum(-1)
     expected = plain_spans(reader, joint).view_as(logits) + relevance[..., None, None]

@@ -59,8 +59,7 @@ def test_the_hub_is_asked_last_and_for_the_revision_of_the_table(tmp_path, monke
         asked.append((name, revision))
         return tmp_path
 
-    known = replace(MINILM, package=("", ""), repository="nobody/has-this", sha256="")
-    monkeypatch.setattr(known_bodies, "_BY_NAME", {"minilm": known})
+    monkeypatch.setattr(known_bodies, "_BY_NAME", {"minilm": replace(MINILM, package=("", ""), repository="nobody/has-this", sha256="")})
     assert body_directory("minilm", fetch=fetch) == tmp_path and asked == [("nobody/has-this", MINILM.revision)]
     assert body_directory(str(tmp_path), fetch=nowhere) == tmp_path
 

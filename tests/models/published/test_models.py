@@ -58,13 +58,11 @@ def published(kind):
     reader = body() | mlm_head() | span | norm("qa_outputs.layer_normalization", 8)
     prefixed = lambda prefix, names: {prefix + n: s for n, s in names.items()}  # noqa: E731
     return {
-        "embedder": embedder,
-        "scorer": prefixed("embedder.", embedder) | prefixed("query_embedder.", embedder),
-        "encoder": body() | mlm_head(),
-        "reader": reader,
+        "embedder": embedder, "scorer": prefixed("embedder.", embedder) | prefixed("query_embedder.", embedder),
+        "encoder": body() | mlm_head(), "reader": reader,
         "openqa": {"block_emb": (5, 16)} | prefixed("embedder.", embedder) | prefixed("reader.", reader),
         "bert": body("bert.") | mlm_head() | linear("cls.seq_relationship", 2, 32),
-    }[kind]
+    }[kind]  # fmt: skip
 
 
 def values(names, seed=0):
@@ -197,8 +195,7 @@ def test_tied_tensors_that_differ_are_refused():
 @pytest.mark.parametrize("damage", [float("nan"), float("inf"), None])
 def test_tensors_that_hold_no_finite_numbers_are_refused(damage):
     tensors = values(published("embedder"))
-    plan = plan_import("embedder", spec_of("embedder"), shapes_of(tensors))
-    name = "cls.dense.weight"
+    plan, name = plan_import("embedder", spec_of("embedder"), shapes_of(tensors)), "cls.dense.weight"
     tensors[name] = tensors[name].long() if damage is None else tensors[name].index_fill(0, torch.tensor([2]), damage)
     with pytest.raises(DataError, match=f"{name} holds no finite numbers"):
         import_tensors(plan, tensors.__getitem__)

@@ -24,12 +24,10 @@ OFFSET = {"max_position_embeddings": 70, "layer_norm_eps": 1e-5, "pad_token_id":
 ROBERTA = {"model_type": "xlm-roberta", "type_vocab_size": 1, **OFFSET}
 MPNET = {"model_type": "mpnet", "relative_attention_num_buckets": 32, **OFFSET}
 BODIES = {
-    "bert": BodySpec(BERT, "mean"),
-    "bert, pooler": BodySpec(BERT, "pooler"),
+    "bert": BodySpec(BERT, "mean"), "bert, pooler": BodySpec(BERT, "pooler"),
     "bert, cls, no segments": BodySpec(BERT, "cls", segments=False),
-    "xlm-roberta": BodySpec(ROBERTA, "mean", segments=False),
-    "mpnet": BodySpec(MPNET, "mean", segments=False),
-}
+    "xlm-roberta": BodySpec(ROBERTA, "mean", segments=False), "mpnet": BodySpec(MPNET, "mean", segments=False),
+}  # fmt: skip
 HEADS = {
     "projection": {"head": "projection", "projection": 8},
     "none": {"head": "none", "projection": 32},

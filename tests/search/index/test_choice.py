@@ -107,8 +107,7 @@ def test_friendly_and_hostile_vectors(kind, metric, name, device):
     live = rng.random(n) < 0.8
     exclude = [rng.choice(ids, size, replace=False) for size in (0, 1, 50, 300, 5, 890, 0, n)]
     exclude[1] = np.concatenate([exclude[1], exclude[1], [-1, 5, 2**62]])  # repeated and unknown ids
-    values = rng.integers(0, 30000, n).astype(np.uint16)
-    scores = brute_force(vectors, queries, metric)
+    values, scores = rng.integers(0, 30000, n).astype(np.uint16), brute_force(vectors, queries, metric)
     index = make_index(torch.from_numpy(vectors).to(device), ids, live, kind=kind, metric=metric, values=values)
     for k in (1, 5, 8, 600, 2000):
         hits = index.search(torch.from_numpy(queries), k, exclude)

@@ -246,5 +246,4 @@ def test_a_wrong_guess_of_the_kernel_costs_time_but_no_rows(kernel, guess, monke
         return found if sure else np.where(np.arange(len(bounds)) % 2, found, np.float32(guess))
 
     monkeypatch.setattr(CodeScan, "thresholds", wrong)
-    index = CompressedIndex(vectors, ids, kernel=kernel("scalar"))
-    assert_equal(index.search(queries, 9), ExactIndex(vectors, ids).search(queries, 9))
+    assert_equal(CompressedIndex(vectors, ids, kernel=kernel("scalar")).search(queries, 9), ExactIndex(vectors, ids).search(queries, 9))

@@ -37,8 +37,7 @@ def awkward(n, d, seed):
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize(("n", "d"), [(1, 8), (64, 1), (200, 13), (130, 128), (65, 2048)])
 def test_codes_and_their_bounds(kernel, level, n, d):
-    vectors = awkward(n, d, n + d)
-    bias = np.random.default_rng(0).standard_normal(n).astype(np.float32)
+    vectors, bias = awkward(n, d, n + d), np.random.default_rng(0).standard_normal(n).astype(np.float32)
     rows = quantise(kernel(level), vectors, bias)
     back = decoded(rows)
     lost = np.linalg.norm(vectors.astype(np.float64) - back, axis=1)
@@ -62,8 +61,7 @@ def test_query_codes_never_overflow_16_bits(planes, d, short_sums):
     for sign in (1, -1) if short_sums else ():
         assert np.maximum(sign * padded, 0).sum(axis=(2, 4)).max() <= MAX_LANE_SUM
     assert 255 * MAX_LANE_SUM <= 32767 and np.abs(codes).max() <= 127
-    planes_of = (codes[:, :d] * coded.step[:, None].astype(np.float64))[: planes * len(queries)].reshape(len(queries), planes, d)
-    back = planes_of.sum(axis=1)
+    back = (codes[:, :d] * coded.step[:, None].astype(np.float64))[: planes * len(queries)].reshape(len(queries), planes, d).sum(axis=1)
     assert (np.linalg.norm(queries.astype(np.float32) - back, axis=1) <= coded.by_norm).all()
     assert (coded.shift == 128 * codes.sum(axis=1)).all()
     if not short_sums:

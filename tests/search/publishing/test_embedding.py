@@ -12,8 +12,7 @@ from realm.search.publishing.embedding import embed_blocks
 @given(st.lists(st.integers(0, 50), max_size=60), st.integers(1, 200), st.integers(0, 2**32 - 1))
 def test_rows_keep_their_order_and_batches_their_bound(lengths, budget, seed):
     sizes = np.array(lengths, np.int64)
-    rows, batches = np.random.default_rng(seed).permutation(len(sizes))[: len(sizes) // 2 + 1], []
-    seen = []
+    rows, batches, seen = np.random.default_rng(seed).permutation(len(sizes))[: len(sizes) // 2 + 1], [], []
 
     def embed(batch):
         batches.append(batch)

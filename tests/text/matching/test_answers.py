@@ -110,8 +110,7 @@ def test_patterns_that_never_end_are_given_up():
     assert not regex_match(HOSTILE_TEXT, [CATASTROPHIC], timeout_s=0.1)
     assert regex_match(HOSTILE_TEXT, [CATASTROPHIC, "a+b"], timeout_s=0.1)  # the next pattern has its own time
     assert time.perf_counter() - started < 10
-    endless, texts = "(a|a|aa)+$", ["a" * 200 + "b"] * 500
-    search = PatternSearch(timeout_s=0.05, strikes=2)
+    endless, texts, search = "(a|a|aa)+$", ["a" * 200 + "b"] * 500, PatternSearch(timeout_s=0.05, strikes=2)
     found = [search.found(text, [endless, "a+b"]) for text in texts]
     assert all(found) and search.too_slow == [endless]
     assert not search.found("aaa", [endless]), "given up, so what it could match is not found either"

@@ -62,8 +62,7 @@ def test_pairs_of_any_spans(store):
 def test_excluded_rows_are_never_partners(store, featurizer):
     partners, left = Partners(store), 0
     for query in queries(store, featurizer):
-        everywhere = partners.rows(query.targets, query.others, set())
-        excluded = own_rows(store, query)
+        everywhere, excluded = partners.rows(query.targets, query.others, set()), own_rows(store, query)
         if query.others:
             assert int(store.rows_of(np.array([query.origin]))[0]) in everywhere, "a block holds the spans of its own sentence"
         assert partners.rows(query.targets, query.others, excluded) == [row for row in everywhere if row not in excluded]

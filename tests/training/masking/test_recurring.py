@@ -188,8 +188,7 @@ def agree(sentences, blocks):
     for item in range(len(masked)):
         for draw in range(3):
             query = masked.query(item, generator(item, draw))
-            row = int(sentences.rows_of(np.array([query.origin]))[0])
-            rows = kind.evidence.rows(query)
+            row, rows = int(sentences.rows_of(np.array([query.origin]))[0]), kind.evidence.rows(query)
             assert rows == sorted(evidence[row, query.sentence, query.positions[0], query.positions[-1] + 1]) and rows
             assert not np.isin(blocks.block_ids[rows], query.excluded).any()
     return found
@@ -261,8 +260,7 @@ def test_whole_documents_are_excluded(tmp_path):
         rows = store.rows_of(blocks.blocks(sentence.row, sentence.hash))
         names = {store.doc_id(int(row)) for row in rows}
         expected = [block for row, block in enumerate(store.block_ids.tolist()) if store.doc_id(row) in names]
-        found = documents.blocks(sentence.row, sentence.hash)
-        assert found.tolist() == expected and set(store.block_ids[rows].tolist()) < set(expected)
+        assert documents.blocks(sentence.row, sentence.hash).tolist() == expected and set(store.block_ids[rows].tolist()) < set(expected)
         several += len(names) > 1
     assert several
     news = built(tmp_path, {"d3": "Nobody said so. It rained.", "other": "Nobody said this."}, "news", like=store.path)

@@ -148,8 +148,7 @@ def test_inverse_cloze_takes_the_sentence_out_at_its_rate(store):
     multiple = [row for row in range(len(store)) if len(store.sentences(row).tokens) > 1]
     assert len(cloze) == len(multiple) == len(store) - 1
     for item, row in enumerate(multiple):
-        body, spans = store.token_ids(row).tolist(), store.sentences(row).tokens.tolist()
-        drawn = set()
+        body, spans, drawn = store.token_ids(row).tolist(), store.sentences(row).tokens.tolist(), set()
         for n in range(30):
             example = cloze.example(item, generator(n))
             start, end = next((s, e) for s, e in spans if body[s:e] == example.query)
