@@ -1,4 +1,4 @@
-"""Fine-tuning against its definition: ORQA's loss written as loops, batches divided by questions, the document side, the best weights."""
+"""Fine-tuning against its definition: ORQA's loss written as loops, batches divided by questions, the best weights."""
 
 import dataclasses
 import json
@@ -22,10 +22,8 @@ from realm.models.types import Question
 from realm.progress import Progress
 from realm.recipe import Recipe, build_recipe, load_recipe
 from realm.runs.run import run_recipe
-from realm.search.publishing.embedding import embed_corpus
 from realm.storage.paths import RunPaths
 from realm.training.context import StageContext, load_stage, open_context, stage_facts
-from realm.training.finetune.document_side import fresh_columns
 from realm.training.finetune.located import locate_answers
 from realm.training.finetune.stage import run_finetune
 from realm.training.finetune.task import ReadingTask, training_questions
@@ -203,53 +201,15 @@ def test_answers_are_located_once(fresh: Path, monkeypatch: pytest.MonkeyPatch) 
     assert len(list((fresh / "answers").glob("*.npy"))) == 2, "other questions, another file"
 
 
-def test_fresh_columns() -> None:
-    rows = np.array([[7, 3, 9, 4, 8, -1]])
-    correct = np.array([[False, True, True, False, True, False]])
-    assert fresh_columns(rows, correct, 1).tolist() == [[True, True, False, False, False, False]]
-    assert fresh_columns(rows, correct, 2).tolist() == [[True, True, True, False, True, False]]
-    assert fresh_columns(rows, correct, 6).tolist() == [[True] * 5 + [False]]
-
-
-def test_documents_learn_too(fresh: Path) -> None:
-    """Both sides move, the index follows and is the one of the published document side, and pre-training's index stays."""
-    context = context_of(fresh, documents="trained", refresh_every=2, publish="best", eval_every=2)
-    before = RealmModel.from_pretrained(fresh / "stages" / "pretrain")
-    run_finetune(context)
-    facts, old = stage_facts(context.paths, "finetune"), stage_facts(context.paths, "pretrain")["generation"]
-    assert facts["generation"] > old and (fresh / "index" / f"{old:06d}").is_dir()
-    opened = open_run(fresh)  # compares the document embedder's hash with the index's
-    assert opened.tuned is not None
-    for side in (opened.tuned.documents, opened.tuned.embedder):
-        assert state_sha256(side) != state_sha256(before.documents)
-    rows = np.flatnonzero(context.store.live)
-    fresh_vectors = embed_corpus(opened.tuned.documents, context.inputs, rows)
-    np.testing.assert_allclose(np.asarray(opened.generation.snapshot.vectors, np.float32), fresh_vectors, atol=1e-5)
-    assert opened.answerer.answer(["What is the currency of Arvad?"], k=3)[0].answer
-
-
-@pytest.mark.parametrize("documents", ["frozen", "trained"])
-def test_the_retriever_may_stay_as_pretraining_made_it(fresh: Path, documents: str) -> None:
+def test_the_retriever_may_stay_as_pretraining_made_it(fresh: Path) -> None:
     """At a rate of 0 neither of its sides changes by a bit, while the reader learns."""
     before = RealmModel.from_pretrained(fresh / "stages" / "pretrain")
     untrained = before.with_reader(0, span_hidden=16, max_span=10).reader
-    run_finetune(context_of(fresh, documents=documents, retriever_rate=0.0))
+    run_finetune(context_of(fresh, retriever_rate=0.0))
     after = RealmModel.from_pretrained(fresh / "stages" / "finetune")
     for side in (after.embedder, after.documents):
         assert state_sha256(side) == state_sha256(before.documents)
     assert state_sha256(after.reader) != state_sha256(untrained)
-
-
-def test_documents_interrupted_and_resumed(fresh: Path, tmp_path: Path, interrupt_each: Any) -> None:
-    other = shutil.copytree(fresh, tmp_path / "other")
-    choices = {"documents": "trained", "refresh_every": 2}
-    run_finetune(context_of(other, **choices))
-    interrupt_each({"finetune"})
-    with pytest.raises(KeyboardInterrupt):
-        run_finetune(context_of(fresh, **choices))
-    run_finetune(context_of(fresh, **choices))
-    hashes = [state_sha256(RealmModel.from_pretrained(run / "stages" / "finetune")) for run in (fresh, other)]
-    assert hashes[0] == hashes[1]
 
 
 def test_recall_on_dev_is_what_an_exhaustive_search_finds(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -352,7 +312,7 @@ def test_the_few_shot_preset() -> None:
         recipe_with(preset="none")
     with pytest.raises(ConfigError, match="there is no dev to watch"):
         recipe_with(train="qa.jsonl", patience=2)
-    for key, value in (("objective", "soft"), ("documents", "none"), ("publish", "first")):
+    for key, value in (("objective", "soft"), ("evidence", "none"), ("publish", "first")):
         with pytest.raises(ConfigError, match=f"'finetune.{key}' cannot be '{value}'"):
             recipe_with(**{key: value})
 
@@ -379,7 +339,7 @@ def test_a_beam_wider_than_the_corpus(tiny_run: Path) -> None:
 
 
 def test_the_pipeline_takes_the_options(tmp_path: Path, write_tiny: Any) -> None:
-    """From documents to answers with the document side trained: one command."""
-    recipe = load_recipe(write_tiny(tmp_path), {"finetune": {"documents": "trained", "refresh_every": 3, "objective": "hard-em"}})
+    """From documents to answers with the likeliest span alone: one command."""
+    recipe = load_recipe(write_tiny(tmp_path), {"finetune": {"objective": "hard-em"}})
     done = run_recipe(recipe, tmp_path / "run", stages=None, progress=Progress(quiet=True))
     assert 0 <= done["stages"]["finetune"]["em"] <= 1

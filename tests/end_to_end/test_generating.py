@@ -12,7 +12,7 @@ from realm.answering.generative import FusionAnswerer
 from realm.answering.opening import open_run
 from realm.errors import ConfigError
 from realm.models.fusion import FusionReader
-from realm.recipe import build_recipe, load_recipe
+from realm.recipe import load_recipe
 from realm.runs.evaluation import evaluate_stage
 from realm.runs.plan import STEPS, plan
 from realm.storage.paths import RunPaths
@@ -125,5 +125,3 @@ def test_what_is_refused(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ConfigError, match="no sequence-to-sequence model can be loaded"):
         FusionReader.load(tmp_path)
-    with pytest.raises(ConfigError, match="frozen documents only"):
-        build_recipe({"finetune": {"seq2seq": "x", "documents": "trained"}})

@@ -47,8 +47,8 @@ def test_the_largest_step_decides():
     assert step_bytes(recipe, model) == parts["embedder"] * STATE + 3 * (16 + 32) * per_token
     more = build_recipe({**values, "pretrain": {"batch": 2, "candidates": 4}, "finetune": {"steps": 0}})
     assert step_bytes(more, model) == (parts["embedder"] + parts["encoder"]) * STATE + (2 * 16 + 8 * (32 + 47)) * per_token
-    learning = build_recipe({**values, "pretrain": {"steps": 0}, "finetune": {"batch": 3, "read": 2, "documents": "trained"}})
-    held = (2 * parts["embedder"] + parts["reader"]) * STATE + (3 * 16 + 12 * 32 + 6 * 47) * per_token
+    learning = build_recipe({**values, "pretrain": {"steps": 0}, "finetune": {"batch": 3, "read": 2}})
+    held = (parts["embedder"] + parts["reader"]) * STATE + (3 * 16 + 6 * 47) * per_token
     assert step_bytes(learning, model) == held
     half = dataclasses.replace(learning, run=dataclasses.replace(learning.run, bf16=True))
     nothing = build_recipe({stage: {"steps": 0} for stage in ("warm", "ict", "pretrain", "finetune")})

@@ -202,10 +202,6 @@ class FinetuneConfig:
     presence: Share = 0.0
     """Weight of a second loss, 0 to 1, that teaches whether a block holds an answer at all, so that p is low if no document answers. Above
     0, a new reader is a pointer; a reader without "not here" cannot learn this."""
-    documents: Literal["frozen", "trained"] = "frozen"
-    """Training of the document side: frozen (ORQA, REALM) or trained, with the index refreshed while the stage runs."""
-    refresh_every: Positive = 100
-    """Steps between refreshes of the index where documents are trained; the trainer embeds the whole corpus each time."""
     publish: Published = "last"
     """Weights that the stage publishes: last; best: those with the highest exact match on dev (without dev: on a quarter of train); or
     better: the last ones, except that each network that got worse on dev is reset to its start (the retriever by recall, then the reader
@@ -246,11 +242,9 @@ def check_finetune(section: FinetuneConfig) -> None:
     if section.patience and not named(section.dev) and section.publish == "last":
         cure = 'Name questions in finetune.dev, or set finetune.publish = "best", which holds some of train out.'
         raise ConfigError("'finetune.patience' is given, and there is no dev to watch", cure=cure)
-    if section.passages == "given" and (section.seq2seq or section.documents == "trained"):
-        cure = 'Leave out finetune.seq2seq and set finetune.documents = "frozen", or finetune.passages = "retrieved".'
+    if section.passages == "given" and section.seq2seq:
+        cure = 'Leave out finetune.seq2seq, or set finetune.passages = "retrieved".'
         raise ConfigError("'finetune.passages' is 'given', which teaches the span reader alone", cure=cure)
-    if section.seq2seq and section.documents == "trained":
-        raise ConfigError("a generative reader learns with frozen documents only", cure='Set finetune.documents = "frozen".')
 
 
 def check_steps(name: str, stage: IctConfig | WarmConfig | PretrainConfig | FinetuneConfig, accumulate: int) -> None:

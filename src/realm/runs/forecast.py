@@ -51,13 +51,11 @@ def step_bytes(recipe: Recipe, model: RealmModel) -> int:
     per_token = int(body.config["num_hidden_layers"]) * body.hidden * ACTIVATION_NUMBERS * number
     pretrain, finetune = recipe.pretrain, recipe.finetune
     candidates, read = pretrain.batch * pretrain.candidates, finetune.batch * finetune.read
-    # A document side that learns embeds the blocks that are read and as many others that hold an answer.
-    sides = 2 if finetune.documents == "trained" else 1
     stages = [
         (recipe.warm.steps * pretrain.from_warm, (0, 0, recipe.warm.batch), sizes["encoder"]),
         (recipe.ict.steps * pretrain.from_ict, (recipe.ict.batch, recipe.ict.batch, 0), sizes["embedder"]),
         (pretrain.steps, (pretrain.batch, candidates, candidates), sizes["embedder"] + sizes["encoder"]),
-        (finetune.steps, (finetune.batch, 2 * read * (sides - 1), read), sides * sizes["embedder"] + sizes["reader"]),
+        (finetune.steps, (finetune.batch, 0, read), sizes["embedder"] + sizes["reader"]),
     ]
     lengths = (query, block, query + block - 1)
     tokens = [sum(n * length for n, length in zip(work, lengths, strict=True)) for _, work, _ in stages]
@@ -86,9 +84,3 @@ def pretraining_refreshes(recipe: Recipe) -> int:
         return 1
     learning = sum(map(section.retriever_learns, range(section.steps)))
     return 1 + (min(1, learning) if section.refresh == "frozen" else -(-learning // section.refresh_every))
-
-
-def finetuning_refreshes(recipe: Recipe) -> int:
-    """How often fine-tuning does: between steps, and once more under the document side as it is in the end; never if that is frozen."""
-    section = recipe.finetune
-    return 1 + max(0, section.steps - 1) // section.refresh_every if section.documents == "trained" else 0

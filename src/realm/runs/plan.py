@@ -24,7 +24,7 @@ from realm.progress import Progress
 from realm.recipe import Recipe, load_recipe
 from realm.runs.checks import check_corpus, check_questions, machine_memory
 from realm.runs.directory import build_run_corpus, claim_run
-from realm.runs.forecast import FLOAT, finetuning_refreshes, meta_model, pretraining_refreshes, rates_by_part, step_bytes
+from realm.runs.forecast import FLOAT, meta_model, pretraining_refreshes, rates_by_part, step_bytes
 from realm.runs.run import tell_corpus
 from realm.search.index.choice import make_index
 from realm.search.publishing.embedding import EmbedOptions, embed_corpus
@@ -45,7 +45,6 @@ from realm.training.baselines.closed_book import (
     written,
 )
 from realm.training.context import StageContext, open_context, source_over
-from realm.training.finetune.document_side import BothSidesTask
 from realm.training.finetune.generating import GeneratingTask
 from realm.training.finetune.task import DEV_QUESTIONS, ReadingTask, training_questions
 from realm.training.ict import IctTask
@@ -185,13 +184,15 @@ class _Probe:
             task = PretrainTask(context, with_what_fills(context, model))
             task.generation = self.generation
             rows["pretrain"] = self._time_phases(task, recipe.pretrain.steps)
-            _add_refreshes(rows["pretrain"], pretraining_refreshes(recipe), refresh)
+            refreshes = pretraining_refreshes(recipe)
+            rows["pretrain"] |= {"refreshes": refreshes, "seconds_per_refresh": round(refresh, 3)}
+            rows["pretrain"]["seconds"] += refreshes * refresh
             if task.queries.held_out:
                 self._add_evaluations(rows["pretrain"], task)
         else:
             rows["pretrain"] = {"steps": 0, "seconds": refresh}
         if recipe.train_files:
-            rows |= self._with_questions(refresh)
+            rows |= self._with_questions()
         return rows
 
     def _add_evaluations(self, row: dict[str, Any], task: PretrainTask) -> None:
@@ -204,12 +205,8 @@ class _Probe:
         row |= {"evaluations": evaluations, "seconds_per_evaluation": round(each, 3)}
         row["seconds"] += evaluations * each
 
-    def _with_questions(self, refresh: float) -> dict[str, dict[str, Any]]:
-        """Fine-tuning with its looks at the dev questions, the evaluation at its end, the baselines, which train and are scored too.
-
-        Args:
-            refresh: seconds in which the corpus is embedded, which is done again and again where the document side learns.
-        """
+    def _with_questions(self) -> dict[str, dict[str, Any]]:
+        """Fine-tuning with its looks at the dev questions, the evaluation at its end, the baselines, which train and are scored too."""
         recipe, (questions, dev) = self.context.recipe, training_questions(self.context)
         started = self.clock()
         task = self._reading_task(questions)
@@ -221,8 +218,6 @@ class _Probe:
         learning = rows["finetune"]["seconds"]  # a baseline's reader takes as long, and finds the answers located
         rows["finetune"] |= {"seconds_located": round(located, 3)}
         rows["finetune"]["seconds"] += located
-        if refreshes := finetuning_refreshes(recipe):
-            _add_refreshes(rows["finetune"], refreshes, refresh)
         if recipe.eval_files:
             scored = len(pooled(load_datasets(recipe.eval_files)))
             rows["eval"] = {"seconds": scored * answering}
@@ -288,14 +283,12 @@ class _Probe:
         return Generation(snapshot, embedder, lambda of: make_index(of.vectors, of.block_ids, kind=kind))
 
     def _reading_task(self, questions: list[Question]) -> ReadingTask:
-        """The task that the recipe's reader and document side ask for."""
+        """The task that the recipe's reader asks for."""
         context, section = self.context, self.context.recipe.finetune
         model = with_new_reader(context, self.model.fork_document_embedder(), seed=0).to(context.device)
         source = source_over(context, model.embedder, self.generation)
         if section.seq2seq:
             return GeneratingTask(context, source, FusionReader.load(Path(section.seq2seq)).to(context.device), questions, [])
-        if section.documents == "trained":
-            return BothSidesTask(context, model, source, self.generation, questions, [])
         return ReadingTask("finetune", context, source, model.reader, questions, [])
 
     def _refresh_seconds(self) -> float:
@@ -306,11 +299,6 @@ class _Probe:
         options = EmbedOptions(bf16=self.context.recipe.run.bf16).lasting(self.model.documents)
         embed_corpus(self.model.documents, self.context.inputs, sample, bf16=options.bf16)
         return (self.clock() - started) * len(rows) / len(sample)
-
-
-def _add_refreshes(row: dict[str, Any], refreshes: int, seconds: float) -> None:
-    row |= {"refreshes": refreshes, "seconds_per_refresh": round(seconds, 3)}
-    row["seconds"] += refreshes * seconds
 
 
 def _disk(context: StageContext, parameters: dict[str, int], dim: int) -> int:

@@ -1,4 +1,4 @@
-"""The stage "finetune": retriever loss over a wide beam, reader loss over the best few (ORQA, section 4); documents frozen or not."""
+"""The stage "finetune": retriever loss over a wide beam, reader loss over the best few (ORQA, section 4); documents stay frozen."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +10,6 @@ from realm.models.model import RealmModel
 from realm.search.candidates import DenseCandidates
 from realm.search.publishing.generation import Generation, open_generation
 from realm.training.context import StageContext, fingerprint, is_published, load_stage, publish_stage, source_over, stage_facts
-from realm.training.finetune.document_side import BothSidesTask
 from realm.training.finetune.generating import GeneratingTask
 from realm.training.finetune.given import finetune_given
 from realm.training.finetune.task import ReadingTask, training_questions
@@ -34,18 +33,9 @@ def run_finetune(context: StageContext) -> None:
     points = context.recipe.finetune.presence > 0
     model = with_new_reader(context, load_stage(context, "pretrain").fork_document_embedder(), pointer=points).to(context.device)
     source, generation = _source(context, model)
-    number = generation.number
-    questions, dev = training_questions(context)
-    if context.recipe.finetune.documents == "trained":
-        both = BothSidesTask(context, model, source, generation, questions, dev)
-        facts = train_reader(context, both, mark)
-        model.documents.requires_grad_(False)
-        task: ReadingTask = both
-        number = both.number
-    else:
-        task = ReadingTask("finetune", context, source, model.reader, questions, dev)
-        facts = train_reader(context, task, mark)
-    _publish(context, model, mark, {**facts, **task.calibration(), "generation": number})
+    task = ReadingTask("finetune", context, source, model.reader, *training_questions(context))
+    facts = train_reader(context, task, mark)
+    _publish(context, model, mark, {**facts, **task.calibration(), "generation": generation.number})
 
 
 def _publish(context: StageContext, model: RealmModel, mark: str, facts: dict[str, Any]) -> None:

@@ -1,10 +1,8 @@
 """The task of open-domain QA fine-tuning (ORQA, section 4; REALM reuses it): retriever loss over a wide beam, reader loss over the best.
 
-The document side is frozen unless the recipe trains it (``document_side.py``); the question embedder and the reader learn. Each term
-counts only where something correct was found.
+The document side is frozen; the question embedder and the reader learn. Each term counts only where something correct was found.
 """
 
-from collections.abc import Mapping
 from functools import cached_property
 from itertools import zip_longest
 from typing import Any
@@ -43,8 +41,6 @@ DEV_ENOUGH = 100
 HELD_OUT = 4
 """Every fourth question is dev where the best weights are wanted and no dev is named."""
 PATTERN_CURE = "Correct the patterns: realm data check counts the invalid ones."
-RETRIEVER = ("source", "documents")
-"""Parts of a task's model that find blocks: the question side, and the document side where it learns, too."""
 SPAN_LOSSES = {"marginal": losses.span_marginal, "hard-em": losses.span_hard_em}
 
 
@@ -76,7 +72,7 @@ class ReadingTask(Task):
         self.fitting = self._own(dev)[:DEV_QUESTIONS]
         self.tokens = context.store.tokenizer.encode([q.text for q in self.questions])
         self.order = EpochOrder(len(self.questions), name, context.seed)
-        self.rates = dict.fromkeys(RETRIEVER, self.section.retriever_rate)
+        self.rates = {"source": self.section.retriever_rate}
         self.best_by = "dev_em" if self.section.publish == "best" else ""
         self._highest, self._evaluated_since = -1.0, 0
         self.recall_before = 0.0
@@ -210,17 +206,8 @@ class ReadingTask(Task):
 
     @property
     def retriever_learns(self) -> bool:
-        """Whether the stage changes what finds blocks."""
+        """Tell whether the stage changes what finds blocks."""
         return bool(self.section.retriever_rate) and any(parameter.requires_grad for parameter in self.source.parameters())
-
-    def restore_retriever(self, start: Mapping[str, Tensor]) -> None:
-        """Go back to what found blocks at the stage's beginning; ``start``: ``state_dict`` of the task's networks then."""
-        retriever = {name: value for name, value in start.items() if name.split(".")[0] in RETRIEVER}
-        self.model.load_state_dict({**self.model.state_dict(), **retriever})
-
-    def finalize(self, step: int) -> None:
-        """Make ready to be published as the networks are after ``step`` steps."""
-        return
 
     def finished(self, step: int) -> bool:
         return bool(self.section.patience) and self._evaluated_since >= self.section.patience

@@ -26,9 +26,8 @@ def train_reader(context: StageContext, task: ReadingTask, mark: str) -> dict[st
     facts["skipped_patterns"] = {why: len(patterns) for why, patterns in task.skipped.items()}
     facts |= take_best(context, task)
     if share:
-        blend(task.reader, reader_of(start), share)
+        blend(task.reader, part_of(start, "reader"), share)
         facts["start_share"] = share
-    task.finalize(facts.get("published_step", steps))
     if judged:
         facts["gate"] = keep_better(task, start)
     return facts
@@ -57,14 +56,14 @@ def keep_better(task: ReadingTask, start: Mapping[str, Tensor]) -> dict[str, Any
     if task.retriever_learns:
         verdict = Verdict(RECALL, task.recall_before, task.dev_recall())
         if not verdict.improved:
-            task.restore_retriever(start)
+            task.source.load_state_dict(part_of(start, "source"))
         facts["retriever"] = verdict.facts()
-    return facts | {"reader": better_of(task.reader, reader_of(start), EXACT_MATCH, task.dev_em).facts()}
+    return facts | {"reader": better_of(task.reader, part_of(start, "reader"), EXACT_MATCH, task.dev_em).facts()}
 
 
-def reader_of(start: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The reader's part of ``state_dict`` of a task's networks."""
-    return {name.removeprefix("reader."): value for name, value in start.items() if name.startswith("reader.")}
+def part_of(start: Mapping[str, Tensor], part: str) -> dict[str, Tensor]:
+    """Return the weights of one part of a task's networks."""
+    return {name.removeprefix(f"{part}."): value for name, value in start.items() if name.startswith(f"{part}.")}
 
 
 def start_share(context: StageContext, questions: int) -> float:
