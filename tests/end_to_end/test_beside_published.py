@@ -54,7 +54,7 @@ def over_body(root: Path, towns: Callable[..., Recipe], make_body: Callable[[Pat
             "pretrain": {"fill": "pointer", "steps": 6, "reader_first": 4, "batch": 4, "held_out": 2, "eval_every": 6, **pretrain},
             "ict": {"batch": 4},
             "finetune": {"train": train, "steps": 2, "batch": 2, "read": 2, "start_questions": 0},
-            "eval": {"qa": test, "k": [1, 5], "baselines": False},
+            "eval": {"qa": test, "k": [1, 5]},
         }
     )
 

@@ -213,7 +213,7 @@ def test_starting_without_a_stage(tmp_path: Path, write_tiny: Write, trained: Pa
     done = run_recipe(fresh, tmp_path / "run", stages=("corpus", "warm", "ict", "pretrain"), progress=QUIET)
     assert done["stages"]["pretrain"]["marginal_utility"] is None  # there was no null document to compare with
     run_closed_book(chosen(tmp_path / "run"))
-    assert (tmp_path / "run/results/closed_book.json").exists() and (tmp_path / "run/report.html").exists()
+    assert (tmp_path / "run/stages/closed_book").exists() and (tmp_path / "run/report.html").exists()
     assert [line.split(":")[0] for line in done["skipped"]] == ["warm", "ict"]
     assert not (tmp_path / "run/stages/warm").exists() and not (tmp_path / "run/stages/ict").exists()
     assert (tmp_path / "run/stages/pretrain").exists()

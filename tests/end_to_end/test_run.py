@@ -295,28 +295,20 @@ def test_plan_counts_what_a_run_does_besides_steps(tiny_run: Path) -> None:
     assert "evaluations" not in unevaluated["pretrain"]
 
 
-def test_plan_counts_the_baselines(tiny_run: Path) -> None:
-    recipe = load_recipe(tiny_run.parent / "recipe.toml", {"eval": {"baselines": True}, "finetune": {"steps": 1000}})
-    stages = plan(recipe, tiny_run)["stages"]
-    # A reader as long as REALM's, and the closed book beside it.
-    assert stages["baselines"]["seconds"] > stages["finetune"]["seconds"] > 900 * stages["finetune"]["seconds_per_step"]
-    assert 0 < stages["eval"]["seconds"] < stages["finetune"]["seconds"]
-
-
 def test_the_recipe_from_nothing_runs(
     tmp_path: Path, small_atlas: Callable[..., None], from_nothing: Callable[[Path, dict[str, dict[str, Any]]], Recipe]
 ) -> None:
-    """Whole, with its baselines, on a part of the atlas; again it trains nothing."""
+    """Whole, on a part of the atlas; again it trains nothing."""
     small_atlas(tmp_path / "runs" / "atlas")
     few = {"steps": 2, "batch": 4}
     model = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32, "projection": 16, "span_hidden": 16}
     stages = {"warm": few | {"least_steps": 0}, "ict": few, "pretrain": few | {"force": True}, "finetune": few}
-    changes = {"run": {"threads": 1}, "corpus": {"vocab_size": 800}, "model": model, "eval": {"closed_book_epochs": 1}, **stages}
+    changes = {"run": {"threads": 1}, "corpus": {"vocab_size": 800}, "model": model, **stages}
     recipe = from_nothing(tmp_path, changes)
     done = run_recipe(recipe, tmp_path / "run", stages=None, progress=QUIET)
-    assert list(done["stages"]) == ["corpus", "warm", "ict", "pretrain", "finetune", "eval", "baselines"] and not done["skipped"]
-    rows = {name: json.loads((tmp_path / "run" / "results" / f"{name}.json").read_text()) for name in ("finetune", "closed_book", "bm25")}
-    assert all(0 <= row["em"] <= 1 for row in rows.values()) and "1" in rows["finetune"]["recall"] and "train_em" in rows["closed_book"]
+    assert list(done["stages"]) == ["corpus", "warm", "ict", "pretrain", "finetune", "eval"] and not done["skipped"]
+    row = json.loads((tmp_path / "run" / "results" / "finetune.json").read_text())
+    assert 0 <= row["em"] <= 1 and "1" in row["recall"]
     trained = weights(tmp_path / "run")
     run_recipe(recipe, tmp_path / "run", stages=None, progress=QUIET)
     assert weights(tmp_path / "run") == trained

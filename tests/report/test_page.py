@@ -107,8 +107,6 @@ def results(root: Path) -> None:
     write(root / "results/pretrain.json", {"name": "pretrain", "n": 400, "recall": more, "recall_gold": more, "seconds": 130})
     tuned = {"n": 400, "em": 0.871, "em_interval": [0.838, 0.902], "f1": 0.89, "recall": more, "recall_gold": {**more, "1": 0.91}}
     write(root / "results/finetune.json", {"name": "finetune", **tuned, "seconds": 3725})
-    write(root / "results/closed_book.json", {"name": "closed_book", "em": 0.05, "em_interval": [0.03, 0.07], "f1": 0.08, "train_em": 0.96})
-    write(root / "results/bm25.json", {"name": "bm25", "em": 0.74, "f1": 0.8, "recall": recall, "recall_gold": None})
 
 
 def examples(root: Path) -> None:
@@ -201,8 +199,6 @@ def test_everything_there_is_shown(tmp_path: Path) -> None:
         "atlas",
         "87.1 %",
         "83.8 to 90.2 %",
-        "BM25 + reader",
-        "96.0",
         "1 h 2 min",
         "Marginal utility",
         "pound sterling",

@@ -91,7 +91,7 @@ def ablation_recipe(recipe: Recipe, ablation: Ablation, seed: int) -> Recipe:
         "run": {"seed": seed},
         "pretrain": {"refresh": "inline", "refresh_every": interval * ablation.stale},
         "refresher": {"staleness_limit": 0},
-        "eval": {"baselines": False, "k": sorted({*recipe.eval.k, *DEPTHS})},
+        "eval": {"k": sorted({*recipe.eval.k, *DEPTHS})},
     }
     for section, values in ablation.changes.items():
         common[section] = {**common.get(section, {}), **values}

@@ -63,7 +63,6 @@ def compare(
         for number in range(seeds):
             seed = recipe.run.seed + number
             own = dataclasses.replace(recipe, run=dataclasses.replace(recipe.run, seed=seed))
-            own = dataclasses.replace(own, eval=dataclasses.replace(recipe.eval, baselines=False))
             paths = RunPaths(out / f"seed-{seed}")
             _share(RunPaths(out / f"seed-{recipe.run.seed}"), paths)
             run_recipe(own, paths.root, stages=LEARNT, progress=progress)
@@ -102,7 +101,7 @@ def _check(recipe: Recipe, chosen: Sequence[Contender], seeds: int) -> None:
         cure = "Name question files in [finetune] train and in [eval] qa."
         raise ConfigError("a comparison needs training questions and evaluation questions", cure=cure)
     if any(c.name == "closed_book" for c in chosen):
-        check_closed_book(recipe, "Leave it out with --rows")
+        check_closed_book(recipe)
     if world() > 1:
         raise ConfigError("a comparison runs in one process", cure="Start it without torchrun; train its runs with torchrun first.")
     if {"tfidf", "bm25", "fused"} & {c.name for c in chosen} and importlib.util.find_spec("bm25s") is None:

@@ -153,8 +153,6 @@ class EvalConfig:
     """Depths at which recall is measured."""
     read: Count = 0
     """Blocks to read for an answer; 0: as many as in fine-tuning. More are slower and often better."""
-    baselines: bool = False
-    """Also fine-tune closed book and BM25 + reader, under the same steps and seed."""
     closed_book_epochs: Count = 30
     """Passes of the closed-book baseline over the training questions; its exact match on these shows whether they suffice."""
     closed_book_read: Literal["wordpieces", "sentences"] = "wordpieces"

@@ -19,7 +19,7 @@ def write_report(paths: RunPaths) -> Path:
     """Write ``report.html`` of a run from what its directory holds, finished or not, and return its path.
 
     Reads metrics.jsonl, examples.jsonl, ``stages/*/stage.json``, config.toml, the corpus manifest and ``results/*.json`` ({"name",
-    "recall", "recall_gold", "em", "em_interval", "f1", "train_em", "seconds"}; ``answers.json``: a list of Answer.to_dict();
+    "recall", "recall_gold", "em", "em_interval", "f1", "seconds"}; ``answers.json``: a list of Answer.to_dict();
     ``explanation.json``: Explanation.to_dict()). Missing or damaged files only make the page shorter.
 
     Raises:
@@ -52,13 +52,11 @@ def render(run: RunRecord) -> str:
 
 def _tiles(run: RunRecord) -> Html | None:
     """The few numbers that people come for."""
-    tuned, closed = run.result("finetune"), run.result("closed_book")
+    tuned = run.result("finetune")
     tiles: list[tuple[str, str, str]] = []
     if (em := number(tuned.get("em"))) is not None:
         interval = _interval(tuned.get("em_interval"))
         tiles.append(("Exact match", percent(em), f"95 % interval {interval} %" if interval else "share of questions answered exactly"))
-    if (closed_em := number(closed.get("em"))) is not None:
-        tiles.append(("Closed book", percent(closed_em), "exact match of the encoder alone, without documents"))
     before, after = (_recall(run.result(name), "recall_gold", "5") for name in ("ict", "pretrain"))
     if after is not None:
         note = (
@@ -94,7 +92,7 @@ def _facts(run: RunRecord) -> Html:
 
 
 def _results(run: RunRecord) -> Html | None:
-    """One row per stage or baseline; empty columns are left out."""
+    """One row per stage; empty columns are left out."""
     if not run.results:
         return None
     depths = sorted({d for r in run.results for key in ("recall", "recall_gold") for d in _depths(r.get(key))}, key=int)
@@ -102,7 +100,7 @@ def _results(run: RunRecord) -> Html | None:
         ("Gold recall@", [(d, [_hundredths(_recall(r, "recall_gold", d)) for r in run.results]) for d in depths]),
         ("Recall by answer@", [(d, [_hundredths(_recall(r, "recall", d)) for r in run.results]) for d in depths]),
     ]
-    answer = [(label, [_score(r, key) for r in run.results]) for label, key in (("EM", "em"), ("F1", "f1"), ("Train EM", "train_em"))]
+    answer = [(label, [_score(r, key) for r in run.results]) for label, key in (("EM", "em"), ("F1", "f1"))]
     answer.append(("Questions", [short(number(r.get("n"))) for r in run.results]))
     answer.append(("Time", [duration(number(r.get("seconds"))) for r in run.results]))
     groups.append(("Answers", answer))
@@ -116,7 +114,7 @@ def _results(run: RunRecord) -> Html | None:
     return tag(
         "section",
         tag("h2", "Results"),
-        table(head, rows, "Every stage and baseline; rates in percent", above=above),
+        table(head, rows, "Every stage; rates in percent", above=above),
         tag("p", WORDS["about"]["results"], class_="note"),
         class_="results",
     )
@@ -224,23 +222,17 @@ def _entry(heading: str, badge: str | None, problem: Any, cure: Any, *, seen: bo
     return tag("li", *shown, class_="seen" if seen else None)
 
 
-NAMES = {"finetune": "REALM", "bm25": "BM25 + reader"}
 SHOWN = (0.25, 0.5, 0.75, 1.0)
 
 
 def confidence_section(run: RunRecord) -> Html | None:
-    """The risk-coverage curves of the run's own answers and of its baseline's; None before answers were measured."""
-    curves = {name: points for name in NAMES if (points := _points(run.result(name)))}
-    if not curves:
+    """Risk-coverage curve of the run's answers; None before answers were measured."""
+    points = _points(run.result("finetune"))
+    if not points:
         return None
-    series = [Series(NAMES[name], [(coverage, risk) for coverage, risk, _ in points]) for name, points in curves.items()]
+    series = [Series("REALM", [(coverage, risk) for coverage, risk, _ in points])]
     chart = line_chart("Wrong answers among the most confident", series, unit=True, across="coverage")
-    rows = [
-        [f"{NAMES[name]}, {100 * coverage:.0f} % answered", f"{100 * risk:.1f} %", short(threshold)]
-        for name, points in curves.items()
-        for coverage, risk, threshold in points
-        if coverage in SHOWN
-    ]
+    rows = [[f"{100 * at:.0f} % answered", f"{100 * risk:.1f} %", short(threshold)] for at, risk, threshold in points if at in SHOWN]
     error = number(run.result("finetune").get("calibration_error"))
     note = WORDS["about"]["confidence"]
     if error is not None:

@@ -22,7 +22,7 @@ from realm.storage.stages import DAMAGED
 from realm.timing import KINDS
 
 logger = logging.getLogger(__name__)
-_ORDER = ("ict", "warm", "pretrain", "finetune", "closed_book", "bm25")
+_ORDER = ("ict", "warm", "pretrain", "finetune")
 """Order of stages and of result rows; others follow by name."""
 
 

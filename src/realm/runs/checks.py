@@ -1,13 +1,12 @@
 """Checks before anything is trained: what would fail hours later fails in the first second, naming the file and the cure."""
 
-import importlib.util
 import os
 from pathlib import Path
 
 import torch
 
 from realm.documents.store.blocks import BlockStore
-from realm.errors import ConfigError, CorpusError, DataError, MissingExtra
+from realm.errors import ConfigError, CorpusError, DataError
 from realm.evaluation.check import require_readable
 from realm.evaluation.questions.loading import dataset_names, load_datasets, load_questions, pooled, shared
 from realm.recipe import Recipe
@@ -39,28 +38,12 @@ def machine_memory() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def check_questions(recipe: Recipe, *, baselines: bool = True) -> None:
-    """Every question file of the recipe can be read.
-
-    Args:
-        recipe: the recipe.
-        baselines: whether the baselines will run, if the recipe wants them.
-
-    Raises:
-        ConfigError: a file is named twice for one purpose.
-        DataError: naming file and line; or the closed-book baseline has nothing to learn from.
-        MissingExtra: the baselines need one.
-    """
+def check_questions(recipe: Recipe) -> None:
+    """Refuse question files that cannot be read. Raises ConfigError: one is named twice; DataError: naming file and line."""
     for files in (recipe.train_files, recipe.dev_files, recipe.eval_files):
         dataset_names([Path(file) for file in files])
     for path in question_files(recipe):
         load_questions(path)
-    if not (baselines and recipe.eval.baselines):
-        return
-    if recipe.train_files:
-        check_closed_book(recipe, "Set eval.baselines = false")
-    if importlib.util.find_spec("bm25s") is None:
-        raise MissingExtra("the BM25 baseline", "bm25")
 
 
 def shared_questions(recipe: Recipe) -> str:
@@ -78,20 +61,12 @@ def shared_questions(recipe: Recipe) -> str:
     )
 
 
-def check_closed_book(recipe: Recipe, without: str) -> None:
-    """The closed-book baseline has answers to write.
-
-    Args:
-        without: how to do without it.
-
-    Raises:
-        DataError: all answers are patterns.
-    """
+def check_closed_book(recipe: Recipe) -> None:
+    """Refuse a closed book that has nothing to write. Raises DataError: all answers are patterns."""
     if not any(written(load_questions(Path(name))) for name in recipe.train_files):
-        cure = f"{without}, or name questions with answers as strings, too."
-        raise DataError(
-            "the closed-book baseline writes answers and cannot learn from patterns alone", path=recipe.train_files[0], cure=cure
-        )
+        cure = "Leave it out with --rows, or name questions with answers as strings, too."
+        problem = "the closed-book baseline writes answers and cannot learn from patterns alone"
+        raise DataError(problem, path=recipe.train_files[0], cure=cure)
 
 
 def question_files(recipe: Recipe) -> list[Path]:

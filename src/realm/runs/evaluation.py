@@ -1,4 +1,4 @@
-"""Evaluations of a run, each written to ``results/NAME.json`` once: recall after a stage, answers after fine-tuning, baselines."""
+"""Evaluations of a run, each written to ``results/NAME.json`` once: recall after a stage, answers after fine-tuning."""
 
 import hashlib
 import json
@@ -19,8 +19,6 @@ from realm.search.publishing.generation import open_generation
 from realm.storage.files import files_sha256
 from realm.storage.manifests import read_note, write_note
 from realm.storage.paths import RunPaths
-from realm.training.baselines.closed_book import run_closed_book
-from realm.training.baselines.scaled import run_bm25
 from realm.training.context import StageContext, load_stage, publish_index, retrieval_facts, source_over, stage_facts
 
 SHOWN = 8
@@ -106,9 +104,3 @@ def _after_finetune(context: StageContext, questions: list[Question]) -> dict[st
     generation = open_generation(context.paths, context.inputs, facts["generation"], document_embedder_sha256=sha, device=context.device)
     source = source_over(context, model.embedder, generation, facts=facts)
     return _recall(context, source, questions) | _answered(context, "finetune", model, source, questions)
-
-
-def evaluate_baselines(context: StageContext) -> None:
-    """Closed book and BM25 + reader: each trains, evaluates and writes its own row, unless that is done."""
-    run_closed_book(context)
-    run_bm25(context)

@@ -35,15 +35,6 @@ from realm.search.publishing.snapshot import Snapshot
 from realm.search.publishing.writing import publish_snapshot
 from realm.storage.files import make_directory
 from realm.storage.paths import RunPaths
-from realm.training.baselines.closed_book import (
-    BATCH,
-    QuestionsTask,
-    SentencesTask,
-    question_steps,
-    sentence_steps,
-    wordpieces_a_step,
-    written,
-)
 from realm.training.context import StageContext, open_context, source_over
 from realm.training.finetune.generating import GeneratingTask
 from realm.training.finetune.task import DEV_QUESTIONS, ReadingTask, training_questions
@@ -206,7 +197,7 @@ class _Probe:
         row["seconds"] += evaluations * each
 
     def _with_questions(self) -> dict[str, dict[str, Any]]:
-        """Fine-tuning with its looks at the dev questions, the evaluation at its end, the baselines, which train and are scored too."""
+        """Fine-tuning with its looks at the dev questions, the evaluation at its end."""
         recipe, (questions, dev) = self.context.recipe, training_questions(self.context)
         started = self.clock()
         task = self._reading_task(questions)
@@ -215,32 +206,11 @@ class _Probe:
         answering = self._seconds_per_answer(task, questions)
         looks = -(-recipe.finetune.steps // recipe.finetune.eval_every)
         rows["finetune"]["seconds"] += looks * min(len(dev), DEV_QUESTIONS) * answering
-        learning = rows["finetune"]["seconds"]  # a baseline's reader takes as long, and finds the answers located
         rows["finetune"] |= {"seconds_located": round(located, 3)}
         rows["finetune"]["seconds"] += located
         if recipe.eval_files:
-            scored = len(pooled(load_datasets(recipe.eval_files)))
-            rows["eval"] = {"seconds": scored * answering}
-            if recipe.eval.baselines:
-                rows["baselines"] = {"seconds": self._closed_book_seconds(questions) + learning + scored * answering}
+            rows["eval"] = {"seconds": len(pooled(load_datasets(recipe.eval_files))) * answering}
         return rows
-
-    def _closed_book_seconds(self, questions: list[Question]) -> float:
-        recipe, context, model = self.context.recipe, self.context, self.model.with_parts(embedder=None)
-        task = SentencesTask(context, model)
-        rows = [self._time(task, self._closed_book_steps(task))]
-        rows.append(self._time(QuestionsTask(context, model, questions), question_steps(recipe, len(written(questions)))))
-        return sum(row["seconds"] for row in rows)
-
-    def _closed_book_steps(self, task: SentencesTask) -> int:
-        """Steps over masked sentences. How many wordpieces REALM's encoder reads is not known yet: as if all blocks were of mean length."""
-        recipe = self.context.recipe
-        warm = recipe.warm.steps if recipe.pretrain.from_warm else 0
-        if recipe.eval.closed_book_read == "sentences":
-            return sentence_steps(recipe, warm, recipe.pretrain.steps)
-        joints = warm * recipe.warm.batch + recipe.pretrain.steps * recipe.pretrain.batch * recipe.pretrain.candidates
-        each = wordpieces_a_step(task) / BATCH + float(self.context.store.lengths.mean())
-        return max(1, round(joints * each / wordpieces_a_step(task)))
 
     def _seconds_per_answer(self, task: ReadingTask, questions: list[Question]) -> float:
         texts = [question.text for question in questions[:ANSWERED]]
@@ -310,6 +280,5 @@ def _disk(context: StageContext, parameters: dict[str, int], dim: int) -> int:
     embedder, encoder = parameters["embedder"], parameters.get("encoder") or parameters["reader"]
     both = embedder + encoder
     stages = encoder + embedder + both + (2 * embedder + encoder if context.recipe.train_files else 0)
-    stages += 2 * encoder if context.recipe.eval.baselines else 0
     vectors = int(context.store.live.sum()) * dim
     return corpus + FLOAT * (stages + 2 * 3 * both + KEEP_GENERATIONS * (vectors + embedder))

@@ -17,7 +17,7 @@ from realm.report import write_report
 from realm.report.diagnoses import Diagnosis, attainable_share, diagnoses
 from realm.runs.checks import check_corpus, check_memory, check_questions, shared_questions
 from realm.runs.directory import alone, build_run_corpus, claim_run, read_profile, read_seconds, timed
-from realm.runs.evaluation import evaluate_baselines, evaluate_stage
+from realm.runs.evaluation import evaluate_stage
 from realm.runs.needed_index import whole_index
 from realm.storage.metrics import MetricsLog, rounded
 from realm.storage.paths import RunPaths
@@ -133,7 +133,7 @@ def run_recipe(
         paths = RunPaths(Path(out))
         if set(wanted) - {"corpus"}:
             check_memory(loaded)
-            check_questions(loaded, baselines="eval" in wanted)
+            check_questions(loaded)
             on_first(lambda: warn_of(shared_questions(loaded), progress))
         with alone(paths.root, "Wait until it has ended; realm report shows how far it is."):
             on_first(lambda: claim_run(paths, loaded))
@@ -164,7 +164,7 @@ def _run(loaded: Recipe, paths: RunPaths, wanted: tuple[str, ...], progress: Pro
     for reason in skipped:
         progress.say(reason)
     seconds, profile = read_seconds(paths), read_profile(paths)
-    ran = [name for name in (*STAGES, "baselines") if name in seconds]
+    ran = [name for name in STAGES if name in seconds]
     shown = {name: {"seconds": seconds[name], "profile": profile.get(name, {}), **results.get(name, {})} for name in ran}
     done = {"run": str(paths.root), "seconds": sum(seconds.values()), "corpus": corpus_info(paths.corpus)}
     return {**done, "stages": shown, "skipped": skipped}
@@ -230,7 +230,4 @@ def _train(context: StageContext, wanted: tuple[str, ...], clock: Clock) -> tupl
         elif stage == "eval":
             with clock("eval"):
                 results["finetune"] = on_first(partial(evaluate_stage, context, "finetune"))
-            if recipe.eval.baselines:
-                with clock("baselines"):
-                    evaluate_baselines(context)
     return results, skipped

@@ -52,7 +52,7 @@ function tiles({ corpus, index, versions, realm }) {
   );
 }
 
-/** One row per stage or baseline; empty columns are left out. */
+/** One row per stage; empty columns are left out. */
 function results(rows) {
   const depths = [...new Set(rows.flatMap((row) => Object.keys(row.recall_gold ?? row.recall ?? {})))].sort(
     (a, b) => a - b,
@@ -83,7 +83,7 @@ function results(rows) {
   );
   return [
     el("h2", {}, "Results"),
-    el("p", { class: "note" }, "Every stage and baseline; rates in percent, with 95 % intervals."),
+    el("p", { class: "note" }, "Every stage; rates in percent, with 95 % intervals."),
     el(
       "div",
       { class: "scroll", tabindex: "0", role: "region", "aria-label": "Results" },

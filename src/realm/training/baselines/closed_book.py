@@ -9,24 +9,20 @@ references' spelling or in the tokenizer's, the only one in which it can write: 
 """
 
 import dataclasses
-import time
 
 import torch
 from torch import Tensor
 
 from realm.errors import DataError
-from realm.evaluation.measures import bootstrap_interval, is_correct
-from realm.evaluation.questions.loading import load_datasets, pooled
+from realm.evaluation.measures import is_correct
 from realm.models.featurize import mask_slots
 from realm.models.model import RealmModel
 from realm.models.types import Question, Sequence, TokenIds
 from realm.recipe import Recipe
 from realm.recipe.seeds import generator
-from realm.storage.manifests import write_note
 from realm.text.tokenizer import TextTokenizer
 from realm.timing import charged
-from realm.training.baselines.scaled import is_measured
-from realm.training.context import StageContext, fingerprint, is_published, load_stage, publish_stage, stage_facts, train
+from realm.training.context import StageContext, fingerprint, is_published, publish_stage, stage_facts, train
 from realm.training.finetune.task import files_of, training_questions
 from realm.training.loop.checkpoint import CheckpointDirectory
 from realm.training.loop.distributed import on_first
@@ -216,45 +212,33 @@ def question_steps(recipe: Recipe, questions: int) -> int:
 
 
 def run_closed_book(context: StageContext) -> None:
-    """Train the closed-book baseline and write its EM on the evaluation and training questions to ``results/closed_book.json``, unless that
-    is done."""
-    if is_measured(context, "closed_book"):
-        return
+    """Train the closed-book baseline, unless that is done."""
     mark = fingerprint(context, "closed_book", "pretrain")
-    started = time.perf_counter()
-    questions = training_questions(context)[0]
-    if not is_published(context, "closed_book", mark):
-        model = new_model(context, embeds=False).to(context.device)
-        recipe = context.recipe
-        sentences = SentencesTask(context, model)
-        lr, steps = recipe.finetune.lr, reading_steps(context, sentences)
-        train(context, sentences, dataclasses.replace(recipe.warm, lr=lr, steps=steps, batch=BATCH), mark)
-        encoded = round(steps * wordpieces_a_step(sentences))
-        task = QuestionsTask(context, model, questions)
-        if patterns := task.skipped["patterns"]:
-            why = f"{patterns} with patterns, which cannot be written, and {task.skipped['too_long']} with answers of more than"
-            why += f" {LONGEST_ANSWER} wordpieces"
-            context.say(f"closed book: learns from {len(task.items)} questions; skipped are {why}")
-        section = dataclasses.replace(recipe.warm, lr=lr, steps=question_steps(recipe, len(written(questions))), batch=BATCH)
-        steps = train(context, task, section, mark)
-        facts = {"steps": steps, "encoded": encoded, "questions": len(task.items), "skipped": task.skipped}
-        publish_stage(context, "closed_book", model, mark, facts)
-        on_first(CheckpointDirectory(context.paths.checkpoints("closed_book_pretrain"), fingerprint=mark).discard)
-    on_first(lambda: _evaluate(context, questions, started))
+    if is_published(context, "closed_book", mark):
+        return
+    model, questions = new_model(context, embeds=False).to(context.device), training_questions(context)[0]
+    recipe = context.recipe
+    sentences = SentencesTask(context, model)
+    lr, steps = recipe.finetune.lr, reading_steps(context, sentences)
+    train(context, sentences, dataclasses.replace(recipe.warm, lr=lr, steps=steps, batch=BATCH), mark)
+    encoded = round(steps * wordpieces_a_step(sentences))
+    task = QuestionsTask(context, model, questions)
+    if patterns := task.skipped["patterns"]:
+        why = f"{patterns} with patterns, which cannot be written, and {task.skipped['too_long']} with answers of more than"
+        why += f" {LONGEST_ANSWER} wordpieces"
+        context.say(f"closed book: learns from {len(task.items)} questions; skipped are {why}")
+    section = dataclasses.replace(recipe.warm, lr=lr, steps=question_steps(recipe, len(written(questions))), batch=BATCH)
+    steps = train(context, task, section, mark)
+    facts = {"steps": steps, "encoded": encoded, "questions": len(task.items), "skipped": task.skipped}
+    publish_stage(context, "closed_book", model, mark, facts)
+    on_first(CheckpointDirectory(context.paths.checkpoints("closed_book_pretrain"), fingerprint=mark).discard)
 
 
-def _evaluate(context: StageContext, questions: list[Question], started: float) -> None:
-    """Write EM on the evaluation questions and on those learnt from."""
-    model = load_stage(context, "closed_book")
-    test = pooled(load_datasets(context.recipe.eval_files))
-    hits = share_correct(context, model, test)
-    sample = written(questions)[:TRAIN_SAMPLE]
-    learnt = share_correct(context, model, sample)
-    remembered, writable = sum(learnt) / max(1, len(learnt)), reachable(context, sample)
-    row = {"name": "closed_book", "n": len(test), "em": sum(hits) / len(hits), "em_interval": list(bootstrap_interval(hits))}
-    row |= {"train_em": remembered, "train_reachable": writable, "reachable": reachable(context, test)}
-    row |= {"seconds": time.perf_counter() - started}
-    if remembered < LEARNT * writable:
-        share = f"{remembered:.0%} of its training questions, and could write {writable:.0%}"
-        context.say(f"closed book: it remembers {share}: its row says little. Raise eval.closed_book_epochs.")
-    write_note(context.paths.results / "closed_book.json", row)
+def remembered(context: StageContext, model: RealmModel) -> float:
+    """Exact match on the training questions; with too little of them the row says little, and a line says so."""
+    sample = written(training_questions(context)[0])[:TRAIN_SAMPLE]
+    share, writable = sum(share_correct(context, model, sample)) / max(1, len(sample)), reachable(context, sample)
+    if share < LEARNT * writable:
+        shown = f"{share:.0%} of its training questions, and could write {writable:.0%}"
+        context.say(f"closed book: it remembers {shown}: its row says little. Raise eval.closed_book_epochs.")
+    return share

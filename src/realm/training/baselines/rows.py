@@ -27,7 +27,7 @@ from realm.search.publishing.generation import Generation, open_generation
 from realm.storage.files import files_sha256
 from realm.storage.manifests import read_note, write_note
 from realm.storage.paths import RunPaths
-from realm.training.baselines.closed_book import SentencesTask, reading_steps, run_closed_book, share_correct, wordpieces_a_step
+from realm.training.baselines.closed_book import SentencesTask, reading_steps, remembered, run_closed_book, share_correct, wordpieces_a_step
 from realm.training.baselines.continued import CONTINUED, run_continued
 from realm.training.baselines.published import CLOZE, reading_wordpieces, row_paths, run_published, run_twin
 from realm.training.baselines.retrievers import FusedCandidates, ScaledSource, SentenceEmbedder, TfIdfCandidates, sentence_candidates
@@ -243,9 +243,8 @@ def _measure_closed_book(context: StageContext, datasets: Datasets) -> Row:
     started = time.perf_counter()
     hits = share_correct(context, model, questions)
     seconds = time.perf_counter() - started
-    train_em = (read_note(context.paths.results / "closed_book.json") or {}).get("train_em")
     return answer_facts(hits) | {
-        "recall": None, "recall_gold": None, "f1": None, "train_em": train_em,
+        "recall": None, "recall_gold": None, "f1": None, "train_em": remembered(context, model),
         "datasets": {name: answer_facts(hits[part]) for name, part in parts(datasets).items()},
         "encoded": _closed_book_wordpieces(context, model),
         "parameters": count_parameters([model]),

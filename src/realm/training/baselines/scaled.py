@@ -1,22 +1,15 @@
 """Readers on retrievers that do not learn: the same reader, initial weights, steps and seed as REALM's, on their own candidates."""
 
-import time
-
 import numpy as np
 import torch
 from torch import nn
 
 from realm.answering.answerer import Answerer, Confidence
-from realm.evaluation.evaluate import evaluate_answers, evaluate_retrieval
-from realm.evaluation.measures import Relevance
-from realm.evaluation.questions.loading import load_datasets, pooled
 from realm.models import losses
-from realm.storage.manifests import read_note, write_note
 from realm.training.baselines.retrievers import Bm25Candidates, ScaledSource
-from realm.training.context import StageContext, fingerprint, is_published, load_stage, publish_stage, stage_facts
+from realm.training.context import StageContext, is_published, load_stage, publish_stage, stage_facts
 from realm.training.finetune.task import ReadingTask, training_questions
 from realm.training.finetune.training import train_reader
-from realm.training.loop.distributed import on_first
 from realm.training.starting import with_new_reader
 
 SCALES = 2.0 ** (np.arange(-16, 17) / 2)
@@ -66,34 +59,6 @@ def scaled_answerer(context: StageContext, name: str, source: ScaledSource) -> A
     return Answerer(context.inputs, source, model.reader, versions={}, confidence=Confidence.stated(facts), bf16=bf16)
 
 
-def is_measured(context: StageContext, name: str) -> bool:
-    """Whether a baseline is trained for this recipe and its row is written: ``results/NAME.json``."""
-
-    def looked_up() -> bool:
-        published = is_published(context, name, fingerprint(context, name, "pretrain"))
-        return published and read_note(context.paths.results / f"{name}.json") is not None
-
-    return on_first(looked_up)
-
-
 def bm25_candidates(context: StageContext) -> Bm25Candidates:
     """BM25 over the run's live blocks."""
     return Bm25Candidates(context.inputs, np.flatnonzero(context.store.live))
-
-
-def run_bm25(context: StageContext) -> None:
-    """Fine-tune a reader on BM25's candidates and write recall and EM to ``results/bm25.json``, unless that is done."""
-    if is_measured(context, "bm25"):
-        return
-    started = time.perf_counter()
-    source = bm25_candidates(context)
-    train_scaled(context, "bm25", source, fingerprint(context, "bm25", "pretrain"))
-
-    def evaluate() -> None:
-        answerer = scaled_answerer(context, "bm25", source)
-        relevance, test = Relevance(context.store), pooled(load_datasets(context.recipe.eval_files))
-        row = evaluate_retrieval(source, relevance, test, context.recipe.eval.k, context.count)
-        row |= evaluate_answers(answerer, relevance, test, context.recipe.read, context.count)
-        write_note(context.paths.results / "bm25.json", {"name": "bm25", **row, "seconds": time.perf_counter() - started})
-
-    on_first(evaluate)
