@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from realm.report.chart import bar_chart, short
+from realm.report.chart import short
 from realm.report.markup import tag
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -73,6 +73,38 @@ def bars(found: dict[str, Any]) -> list[tuple[str, float, Sequence[float]]]:
         else (one["label"], one["value"], one["interval"])
         for one in found["bars"]
     ]
+
+
+BAR_WIDTH, BAR, BAR_LABELS, BAR_TOP = 560, 26, 190, 30
+BAR_STYLE = (
+    "text{font:12px sans-serif;fill:#222}rect{fill:#4477aa}.whisker{stroke:#222;stroke-width:1.5}.axis{stroke:#999}"
+    "@media(prefers-color-scheme:dark){text{fill:#eee}.whisker{stroke:#eee}}"
+)
+
+
+def bar_chart(title: str, bars: Sequence[tuple[str, float, Sequence[float]]]) -> str:
+    """The chart as text, in percent; the longest bar or whisker fills the width.
+
+    Args:
+        bars: label, a rate 0..1, and the two ends of its interval.
+    """
+    most = max([0.01, *(max(value, ends[1]) for _, value, ends in bars)])
+    scale = (BAR_WIDTH - BAR_LABELS - RIGHT) / most
+    rows = []
+    for i, (label, value, ends) in enumerate(bars):
+        y = BAR_TOP + i * BAR
+        low, high = (BAR_LABELS + end * scale for end in ends)
+        rows += [
+            tag("text", label, x=BAR_LABELS - 8, y=y + 17, text_anchor="end"),
+            tag("rect", x=BAR_LABELS, y=y + 4, width=f"{value * scale:.1f}", height=BAR - 8),
+            tag("line", class_="whisker", x1=f"{low:.1f}", x2=f"{high:.1f}", y1=y + BAR / 2, y2=y + BAR / 2),
+            tag("text", short(100 * value), x=f"{max(high, BAR_LABELS + value * scale) + 6:.1f}", y=y + 17),
+        ]
+    height = BAR_TOP + len(bars) * BAR + 10
+    axis = tag("line", class_="axis", x1=BAR_LABELS, x2=BAR_LABELS, y1=BAR_TOP, y2=height - 8)
+    name = tag("text", title, x=8, y=18)
+    size = {"viewBox": f"0 0 {BAR_WIDTH} {height}", "width": BAR_WIDTH, "height": height, "xmlns": "http://www.w3.org/2000/svg"}
+    return tag("svg", tag("title", title), tag("style", BAR_STYLE), name, axis, *rows, role="img", **size) + "\n"
 
 
 def main() -> None:

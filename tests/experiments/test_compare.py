@@ -1,9 +1,7 @@
-"""``realm compare`` in small: every row, two seeds, nothing done twice, the table in every form, and what is refused."""
+"""``realm compare`` in small: every row, two seeds, nothing done twice, the table, and what is refused."""
 
-import csv
 import json
 import shutil
-from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -16,7 +14,7 @@ from realm.evaluation.questions.loading import load_datasets, pooled
 from realm.experiments.compare import chosen_rows, compare
 from realm.progress import Progress
 from realm.recipe import load_recipe
-from realm.report.comparison import as_csv, as_latex, as_text, comparison, interval
+from realm.report.comparison import as_text, comparison, interval
 from realm.storage import locks as locking
 from realm.storage.files import sha256_file
 from realm.storage.manifests import read_note
@@ -99,9 +97,7 @@ def test_datasets_are_pooled_and_told_apart(compared):
     for at, gap in enumerate(found["differences"]):
         parts = [found["datasets"][name]["differences"][at]["em"] for name in ("qa", "patterns")]
         assert gap["em"] == pytest.approx((6 * parts[0] + 3 * parts[1]) / 9)
-    assert "\nqa, 6 questions\n" in (root / "compare.txt").read_text() and "{patterns}" in (root / "compare.tex").read_text()
-    rows = list(csv.DictReader((root / "compare.csv").read_text().splitlines()))
-    assert [row["dataset"] for row in rows] == [name for name in ("", "qa", "patterns") for _ in NAMES]
+    assert "\nqa, 6 questions\n" in (root / "compare.txt").read_text()
 
 
 def test_rows_are_what_their_networks_answer(compared):
@@ -179,21 +175,15 @@ def test_means_and_paired_differences():
     assert interval(np.ones(7)) == (1.0, 1.0)
 
 
-def test_the_table_in_every_form(compared):
+def test_the_table(compared):
     root, _ = compared
     found = comparison({"orqa": [fake("orqa", 0, [1, 0])], "finetune": [fake("finetune", 0, [1, 1], recall=None)]})
     assert found["datasets"] == {}
     text = as_text(found)
     assert "recall@1  recall@5" in text and "1,200,000" in text and "gold@" not in text
     assert "finetune & co minus orqa & co: +50.0 EM, 95 % interval +0.0 to +100.0" in text
-    rows = list(csv.DictReader(as_csv(found).splitlines()))
-    assert [row["em"] for row in rows] == ["0.5", "1.0"] and [row["recall@5"] for row in rows] == ["1.0", ""]
-    latex = as_latex(found)
-    assert r"orqa \& co & 50.0" in latex and latex.count(r"\\") == 3 and r"\begin{tabular}{lr" in latex
     real = json.loads((root / "compare.json").read_text())
     assert [row["name"] for row in real["rows"]] == NAMES and (root / "compare.txt").read_text() == as_text(real)
-    assert (root / "compare.csv").read_text() == as_csv(real) and (root / "compare.tex").read_text() == as_latex(real)
-    assert len(ElementTree.parse(root / "compare.svg").getroot().findall("{http://www.w3.org/2000/svg}rect")) == len(NAMES)
 
 
 def test_what_is_refused(tmp_path, write_tiny, capsys):
@@ -208,7 +198,6 @@ def test_what_is_refused(tmp_path, write_tiny, capsys):
         (["--seeds", "0"], "no seed to train with"),
         (["--rows", "all"], "no row 'all'"),
         (["--set", "ict.stepz=3"], "unknown key in [ict] 'stepz'"),
-        (["--retriever", str(tmp_path)], "weights"),
     ):
         assert main(["compare", str(recipe), "--out", str(tmp_path / "out"), *arguments]) == 2
         assert problem in capsys.readouterr().err

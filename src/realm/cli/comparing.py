@@ -3,21 +3,20 @@
 from pathlib import Path
 
 from realm.cli import show
-from realm.cli.arguments import Json, Paths, Place, Recipe, Settings, overrides
+from realm.cli.arguments import Json, Place, Recipe, Settings, overrides
 from realm.progress import Progress
 from realm.storage.processes import place
 
 
 def compare(
-    recipe: Recipe, /, *, out: Place = None, rows: str = "", retriever: Paths = (), seeds: int = 1, set: Settings = (), json: Json = False
+    recipe: Recipe, /, *, out: Place = None, rows: str = "", seeds: int = 1, set: Settings = (), json: Json = False
 ) -> None:
     """Train and measure baselines beside REALM in one table, like the paper's Table 1. If interrupted, run it again to continue.
 
     Args:
         recipe: a recipe file (TOML) with questions to learn from and to evaluate on.
         out: where everything is kept; runs/NAME-compare by default, after the recipe's file.
-        rows: only these rows, separated by commas: tfidf, bm25, orqa, realm, fused, closed_book; all if not given.
-        retriever: a sentence-transformers directory to retrieve with, as a row of its own; may be repeated.
+        rows: only these rows, separated by commas: tfidf, bm25, published, orqa, realm, closed_book; all if not given.
         seeds: how many, counted up from the recipe's own."""
     from realm.recipe import load_recipe
 
@@ -26,10 +25,10 @@ def compare(
     with Progress() as progress:
         from realm.experiments.compare import compare as compare_rows
 
-        found = compare_rows(loaded, root, rows=names, retrievers=retriever, seeds=seeds, progress=progress)
+        found = compare_rows(loaded, root, rows=names, seeds=seeds, progress=progress)
     from realm.report.comparison import as_text
 
-    files = f"\nalso in {root}: compare.txt, compare.json, compare.csv, compare.tex, compare.svg"
+    files = f"\nalso in {root}: compare.txt, compare.json"
     show.result(found, json, lambda table: print(as_text(table) + files))
 
 
@@ -56,5 +55,5 @@ def ablate(recipe: Recipe, /, *, rows: str = "table2", seeds: int = 3, out: Plac
         return
     from realm.report.ablation import ablation_text
 
-    files = f"\nalso in {root}: ablation.txt, ablation.json, ablation.csv, ablation.html"
+    files = f"\nalso in {root}: ablation.txt, ablation.json"
     show.result(found, json, lambda summary: print(ablation_text(summary) + files))

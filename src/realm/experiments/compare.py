@@ -3,7 +3,6 @@
 import dataclasses
 import os
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from realm.storage.decoding import json_value
 from realm.storage.files import make_directory, write_json
 from realm.storage.manifests import read_note
 from realm.storage.paths import RunPaths
-from realm.training.baselines.rows import CONTENDERS, Contender, run_contender, sentence_contender
+from realm.training.baselines.rows import CONTENDERS, Contender, run_contender
 from realm.training.context import open_context
 from realm.training.loop.distributed import world
 
@@ -33,16 +32,13 @@ LACKING = {
 }
 
 
-def compare(
-    recipe: Recipe, out: Path, *, rows: Sequence[str] = (), retrievers: Sequence[Path] = (), seeds: int = 1, progress: Progress
-) -> dict[str, Any]:
+def compare(recipe: Recipe, out: Path, *, rows: Sequence[str] = (), seeds: int = 1, progress: Progress) -> dict[str, Any]:
     """Train and measure the rows; what is published or measured is not done again.
 
     Args:
         recipe: names questions to learn from and to evaluate on.
         out: a directory with a run ``seed-N`` for each seed, and the tables.
         rows: names of ``CONTENDERS``; empty for all that suit the recipe.
-        retrievers: sentence-transformers directories, a row each.
         seeds: how many, from the recipe's own upwards.
         progress: where to show how it goes.
 
@@ -57,7 +53,6 @@ def compare(
     """
     chosen = chosen_rows(rows, recipe)
     _check(recipe, chosen, seeds)
-    chosen += [sentence_contender(path, partial(progress.count, "compare: blocks")) for path in retrievers]
     found: dict[str, list[dict[str, Any]]] = {contender.name: [] for contender in chosen}
     with alone(out, "Wait until it has ended; compare.txt there says what is finished."):
         for number in range(seeds):
@@ -104,7 +99,7 @@ def _check(recipe: Recipe, chosen: Sequence[Contender], seeds: int) -> None:
         check_closed_book(recipe)
     if world() > 1:
         raise ConfigError("a comparison runs in one process", cure="Start it without torchrun; train its runs with torchrun first.")
-    if {"tfidf", "bm25", "fused"} & {c.name for c in chosen} and importlib.util.find_spec("bm25s") is None:
+    if {"tfidf", "bm25"} & {c.name for c in chosen} and importlib.util.find_spec("bm25s") is None:
         raise MissingExtra("a row of this comparison", "bm25")
 
 

@@ -1,4 +1,4 @@
-"""The table of a comparison: JSON, text, CSV, LaTeX and a plot, from the measured rows of every seed."""
+"""The table of a comparison as JSON and text, from the measured rows of every seed."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from realm.recipe.seeds import generator
-from realm.report.chart import bar_chart
-from realm.report.markup import WORDS, aligned, csv_text
+from realm.report.markup import WORDS, aligned
 from realm.storage.files import write_atomic
 
 BOOTSTRAPS = 2000
@@ -18,7 +17,6 @@ REALM, BASELINES = "finetune", ("published", "orqa", "closed_book")
 HEADS = WORDS["comparison"]
 
 Rows = Mapping[str, Sequence[Mapping[str, Any]]]
-SPECIAL = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}", "\\": r"\textbackslash{}"}
 
 
 def comparison(rows: Rows) -> dict[str, Any]:
@@ -83,13 +81,9 @@ def interval(values: np.ndarray, seed: int = 0) -> tuple[float, float]:
 
 
 def write_comparison(out: Path, found: Mapping[str, Any]) -> None:
-    """Publish compare.json, .txt, .csv, .tex and .svg in a directory."""
+    """Publish compare.json and compare.txt in a directory."""
     write_atomic(out / "compare.json", json.dumps(found, ensure_ascii=False, indent=1, allow_nan=False) + "\n")
     write_atomic(out / "compare.txt", as_text(found))
-    write_atomic(out / "compare.csv", as_csv(found))
-    write_atomic(out / "compare.tex", as_latex(found))
-    bars = [(row["title"], row["em"], row["em_interval"]) for row in found["rows"]]
-    write_atomic(out / "compare.svg", bar_chart(f"Exact match on {found['n']} questions, with 95 % intervals", bars))
 
 
 def columns(found: Mapping[str, Any]) -> list[tuple[str, str | None]]:
@@ -145,30 +139,3 @@ def _table_text(found: Mapping[str, Any]) -> str:
         between = f"{titles[gap['of']]} minus {titles[gap['minus']]}"
         text.append(f"{between}: {100 * gap['em']:+.1f} EM, 95 % interval {100 * low:+.1f} to {100 * high:+.1f} (paired bootstrap)")
     return "\n".join(text) + "\n"
-
-
-def as_csv(found: Mapping[str, Any]) -> str:
-    """One line a row, values as they are; ``dataset`` is empty for all questions together."""
-    shown = columns(found)
-    lines: list[list[Any]] = [["dataset", "name", *(f"{key}@{depth}" if depth else key for key, depth in shown)]]
-    for dataset, table in {"": found, **found["datasets"]}.items():
-        for row in table["rows"]:
-            values = [row.get(key) if depth is None else (row[key] or {}).get(depth) for key, depth in shown]
-            lines.append([dataset, row["name"], *(" ".join(map(str, v)) if isinstance(v, list) else v for v in values)])
-    return csv_text(lines)
-
-
-def as_latex(found: Mapping[str, Any]) -> str:
-    """A ``tabular`` for booktabs."""
-
-    def escaped(text: str) -> str:
-        return "".join(SPECIAL.get(character, character) for character in text.replace("–", "--"))
-
-    shown = columns(found)
-    lines = [r"\begin{tabular}{l" + "r" * (len(shown) - 1) + "}", r"\toprule"]
-    lines += [" & ".join(escaped(head(*column)) for column in shown) + r" \\", r"\midrule"]
-    lines += [" & ".join(escaped(cell(row, *column)) for column in shown) + r" \\" for row in found["rows"]]
-    for name, apart in found["datasets"].items():
-        lines += [r"\midrule", rf"\multicolumn{{{len(shown)}}}{{l}}{{{escaped(name)}}} \\"]
-        lines += [" & ".join(escaped(cell(row, *column)) for column in shown) + r" \\" for row in apart["rows"]]
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"

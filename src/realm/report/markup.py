@@ -1,9 +1,7 @@
-"""HTML and SVG elements. Text is escaped by construction: only what :func:`tag` made passes as markup. Tables as plain text and CSV."""
+"""HTML and SVG elements. Text is escaped by construction: only what :func:`tag` made passes as markup. Tables as plain text."""
 
-import csv
-import io
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
 from typing import Any
@@ -69,10 +67,3 @@ def aligned(lines: Sequence[Sequence[str]]) -> list[str]:
         "  ".join([line[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))])
         for line in lines
     ]
-
-
-def csv_text(rows: Iterable[Sequence[Any]]) -> str:
-    """Rows as CSV, None as an empty cell."""
-    out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows(rows)
-    return out.getvalue()

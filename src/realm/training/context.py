@@ -152,7 +152,7 @@ STAGE_SECTIONS = {
     "warm": ("warm",),
     "pretrain": ("pretrain",),
     "finetune": ("finetune",),
-    **dict.fromkeys(("bm25", "tfidf", "fused", "orqa", "published", "sentence"), ("finetune",)),
+    **dict.fromkeys(("bm25", "tfidf", "orqa", "published"), ("finetune",)),
     "closed_book": ("warm", "finetune"),
 }
 

@@ -8,7 +8,6 @@ import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,7 +29,7 @@ from realm.storage.paths import RunPaths
 from realm.training.baselines.closed_book import SentencesTask, reading_steps, remembered, run_closed_book, share_correct, wordpieces_a_step
 from realm.training.baselines.continued import CONTINUED, run_continued
 from realm.training.baselines.published import CLOZE, reading_wordpieces, row_paths, run_published, run_twin
-from realm.training.baselines.retrievers import FusedCandidates, ScaledSource, SentenceEmbedder, TfIdfCandidates, sentence_candidates
+from realm.training.baselines.retrievers import ScaledSource, TfIdfCandidates
 from realm.training.baselines.scaled import bm25_candidates, scaled_answerer, train_scaled
 from realm.training.context import (
     StageContext,
@@ -213,13 +212,11 @@ def _measure_orqa(context: StageContext, datasets: Datasets) -> Row:
     return row | {"encoded": int(stage_facts(context.paths, CONTINUED)["encoded"])}
 
 
-def _scaled(name: str, title: str, make: Callable[[StageContext], ScaledSource], parent: str = "pretrain", key: str = "") -> Contender:
-    """A row of a retriever that does not learn. ``parent`` is the stage that its candidates depend on, ``key`` what else they do."""
+def _scaled(name: str, title: str, make: Callable[[StageContext], ScaledSource]) -> Contender:
+    """A row whose retriever does not learn."""
 
     def prepare(context: StageContext) -> None:
-        parents = dict.fromkeys(("pretrain", parent))
-        more = {"retriever": key} if key else {}
-        mark = fingerprint(context, name if not key else "sentence", *parents, **more)
+        mark = fingerprint(context, name, "pretrain")
         if not is_published(context, name, mark):
             train_scaled(context, name, make(context), mark)
 
@@ -229,12 +226,6 @@ def _scaled(name: str, title: str, make: Callable[[StageContext], ScaledSource],
         return measured(context, answerer, datasets, index_bytes=source.index_bytes(), networks=[source, answerer.reader])
 
     return Contender(name, title, prepare, measure)
-
-
-def _fused(context: StageContext) -> FusedCandidates:
-    generation, model = _realm_generation(context), load_stage(context, "finetune")
-    dense = DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs)
-    return FusedCandidates(dense, bm25_candidates(context))
 
 
 def _measure_closed_book(context: StageContext, datasets: Datasets) -> Row:
@@ -268,22 +259,5 @@ CONTENDERS = (
     Contender("published", "Published embedder", run_published, _measure_published, over_published),
     Contender("orqa", "ORQA (ICT only)", run_orqa, _measure_orqa, lambda recipe: from_stages(recipe) or over_published(recipe)),
     Contender("finetune", "REALM", run_finetune, _measure_realm),
-    _scaled("fused", "REALM + BM25, fused", _fused, parent="finetune"),
     Contender("closed_book", "Closed book", run_closed_book, _measure_closed_book),
 )
-
-
-def sentence_contender(directory: Path, progress: Callable[[int, int], None] | None = None) -> Contender:
-    """A row for a sentence-transformers directory as the retriever.
-
-    Raises:
-        DataError, ConfigError: it is none; see :class:`realm.training.baselines.retrievers.SentenceEmbedder`.
-    """
-    key = SentenceEmbedder(directory).key()
-    name = f"sentence-{key[:8]}"
-
-    def make(context: StageContext) -> ScaledSource:
-        vectors = context.paths.root / "compare" / f"{key}-{context.store.version}.npy"
-        return sentence_candidates(context.inputs, directory, vectors, progress)
-
-    return _scaled(name, f"{Path(directory).name} + reader", make, key=key)
