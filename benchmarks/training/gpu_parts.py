@@ -167,7 +167,6 @@ def write_recipe(path: Path, size: Size, documents: Path, steps: int, **pretrain
         "warm": early,
         "ict": early,
         "pretrain": {"steps": steps, "batch": 2 if toy else 64, "probe_queries": 8 if toy else 500, "force": True, **pretrain},
-        "refresher": {"staleness_limit": 10 * steps},
     }
     lines = [f"[{name}]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in body.items()) for name, body in sections.items()]
     path.write_text("\n".join(lines), "utf-8")

@@ -25,7 +25,6 @@ from realm.storage.paths import RunPaths
 SETTINGS: dict[str, dict[str, Any]] = {
     "run": {"checkpoint_every": 3},
     "pretrain": {"steps": 40, "refresh_every": 5},
-    "refresher": {"staleness_limit": 6},
 }
 SIDES = {"pretrain": ("run", "--stages", "pretrain"), "refresh": ("refresh",)}
 HALF_WRITTEN = (".staging", ".building", ".removed", ".quarantined")

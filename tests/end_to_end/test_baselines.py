@@ -142,21 +142,17 @@ def test_it_reads_as_many_wordpieces_as_realm(trained: StageContext, tiny_run: P
     assert of_closed_book == pytest.approx(of_realm, rel=0.15) and facts["encoded"] == pytest.approx(of_closed_book, rel=0.1)
 
 
-def test_rate_and_reading_are_the_recipes(trained: StageContext, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rate_is_the_recipes(trained: StageContext, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     monkeypatch.setattr(closed_book, "train", lambda context, task, section, mark: seen.append((task.name, section.lr, section.steps)) or 1)
     monkeypatch.setattr(closed_book, "publish_stage", lambda *_: None)
     monkeypatch.setattr(closed_book, "is_published", lambda *_: False)
     marks = {fingerprint(trained, "closed_book", "pretrain")}
     quiet = dataclasses.replace(trained.recipe.finetune, lr=2e-4)
-    brief = dataclasses.replace(trained.recipe.eval, closed_book_read="sentences")
-    for changed in ({"finetune": quiet}, {"eval": brief}):
-        context = dataclasses.replace(trained, recipe=dataclasses.replace(trained.recipe, **changed))
-        run_closed_book(context)
-        marks.add(fingerprint(context, "closed_book", "pretrain"))
-    (first, lr, wordpieces), (_, other, _), (_, once, sentences), _ = seen
-    assert first == "closed_book_pretrain" and lr == other == 2e-4 and once == trained.recipe.finetune.lr and len(marks) == 3
-    assert sentences == 5 < wordpieces, "as many sentences are read in far fewer steps: there are no documents"
+    context = dataclasses.replace(trained, recipe=dataclasses.replace(trained.recipe, finetune=quiet))
+    run_closed_book(context)
+    marks.add(fingerprint(context, "closed_book", "pretrain"))
+    assert [(name, lr) for name, lr, _ in seen] == [("closed_book_pretrain", 2e-4), ("closed_book", 2e-4)] and len(marks) == 2
 
 
 def test_bm25_results(trained: StageContext) -> None:

@@ -1,5 +1,6 @@
 """Real training runs, killed and ended by signals on either side: the same result in the end, nothing left behind, no orphans."""
 
+import json
 import os
 import re
 import signal
@@ -113,9 +114,11 @@ def endless(ready: RunPaths, tmp_path: Path) -> Iterator[Callable[..., tuple[Run
     """Starts a trainer, and a refresher if it is external, that do not end by themselves."""
     pids: dict[str, int] = {}
 
-    def start(mode: str, workers: int = 1) -> tuple[RunPaths, dict[str, int]]:
+    def start(mode: str, *devices: str) -> tuple[RunPaths, dict[str, int]]:
         run = copy_of(ready, tmp_path / "run", mode)
-        run.config.write_text(run.config.read_text().replace("steps = 40", LONG).replace("workers = 1", f"workers = {workers}"))
+        run.config.write_text(
+            run.config.read_text().replace("steps = 40", LONG).replace("devices = []", f"devices = {json.dumps(devices)}")
+        )
         names = ("pretrain", "refresh") if mode == "external" else ("pretrain",)
         pids.update({name: started(*SIDES[name], str(run.root), says=tmp_path / name) for name in names})
         return run, pids
@@ -167,7 +170,7 @@ def test_a_refresher_with_workers_leaves_none(
     endless: Callable[..., tuple[RunPaths, dict[str, int]]], monkeypatch: pytest.MonkeyPatch, how: signal.Signals
 ) -> None:
     monkeypatch.setattr("realm.search.publishing.embedding.PART_ROWS", 2)  # enough parts for several processes
-    run, pids = endless("external", workers=2)
+    run, pids = endless("external", "cpu", "cpu")
     children = until(lambda: descendants(pids["refresh"]))
     assert end(pids["refresh"], how) == CODES[how]
     until(lambda: not any(runs(child) for child in children), 10.0)

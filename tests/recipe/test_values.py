@@ -38,7 +38,6 @@ def test_choices_are_those_that_the_code_knows(section, key, known):
     ("[pretrain]\nbatch = 0", "'pretrain.batch' is 0. It is at least 1."),
     ("[corpus]\ndocument_seconds = 0", "'corpus.document_seconds' is 0. It is above 0 and at most 86400."),
     ("[model]\ndropout = 1.01", "'model.dropout' is 1.01. It is between 0 and 1."),
-    ("[run]\nrank_timeout = 0.5", "'run.rank_timeout' is 0.5. It is at least 1."),
     ("[corpus]\nsources = 1979-05-27", "'corpus.sources' cannot be datetime.date(1979, 5, 27). It is a list."),
 ])  # fmt: skip
 def test_what_does_not_fit_has_its_cure(text, message):

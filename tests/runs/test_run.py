@@ -106,5 +106,4 @@ def test_limits_are_those_of_the_recipe(tmp_path):
         return bool(run.rung)
 
     assert rings({"pretrain": {"refresh_every": 10}}, 50) and not rings({"pretrain": {"refresh_every": 10}}, 49)
-    assert rings({"refresher": {"staleness_limit": 7}}, 7)
     assert not rings({"pretrain": {"refresh_every": 10, "refresh": "frozen"}}, 1000)  # never refreshed: on purpose

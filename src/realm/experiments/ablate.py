@@ -62,7 +62,7 @@ def ablate(recipe: Recipe, root: Path, ablations: Sequence[Ablation], seeds: int
         TrainingError: some rows could not be trained; all others are finished.
     """
     recipes = _recipes(recipe, ablations, seeds)
-    with joined(timeout=recipe.run.rank_timeout, cuda=on_cuda(recipe)):
+    with joined(cuda=on_cuda(recipe)):
         check_questions(recipe)
         on_first(lambda: warn_of(shared_questions(recipe), progress))
         with alone(root, "Wait until it has ended; ablation.txt there shows what is finished."):

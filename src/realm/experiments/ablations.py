@@ -90,7 +90,6 @@ def ablation_recipe(recipe: Recipe, ablation: Ablation, seed: int) -> Recipe:
     common: dict[str, dict[str, Any]] = {
         "run": {"seed": seed},
         "pretrain": {"refresh": "inline", "refresh_every": interval * ablation.stale},
-        "refresher": {"staleness_limit": 0},
         "eval": {"k": sorted({*recipe.eval.k, *DEPTHS})},
     }
     for section, values in ablation.changes.items():

@@ -33,12 +33,8 @@ class RunConfig:
     embeddings are computed twice."""
     checkpoint_every: Count = 50
     """Steps between checkpoints: an interrupted stage loses at most so many. 0 writes none."""
-    rank_timeout: Annotated[float, Ge(1)] = 600.0
-    """Seconds after which a rank (torchrun) that does not answer ends the job."""
     tensorboard: bool | Literal["auto"] = "auto"
     """Mirror the metrics for TensorBoard: true, false, or auto: where it is installed."""
-    wandb: str = ""
-    """Mirror the metrics to this Weights & Biases project; empty: nothing is contacted."""
 
 
 @dataclass(frozen=True)
@@ -155,9 +151,6 @@ class EvalConfig:
     """Blocks to read for an answer; 0: as many as in fine-tuning. More are slower and often better."""
     closed_book_epochs: Count = 30
     """Passes of the closed-book baseline over the training questions; its exact match on these shows whether they suffice."""
-    closed_book_read: Literal["wordpieces", "sentences"] = "wordpieces"
-    """Reading of the closed-book baseline before it learns questions: as many wordpieces as REALM's encoder, documents included, or as many
-    masked sentences, which takes a fraction of the time."""
 
 
 @dataclass(frozen=True)

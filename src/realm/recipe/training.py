@@ -141,15 +141,11 @@ class RefresherConfig:
 
     threads: Positive = 1
     """CPU threads of each process that embeds."""
-    workers: Positive = 1
-    """Processes that embed."""
     devices: tuple[str, ...] = ()
-    """Devices of these processes, in turn, such as cuda:1; empty: the trainer's."""
+    """One process on each of these devices, such as cuda:1, or cpu twice for two processes; empty: one where the trainer computes."""
     int8: bool = False
     """Embed what is indexed without training in 8-bit integers, by ONNX Runtime (extra onnx): 2.4 times float32's speed on a processor with
     VNNI, 1.2 times bfloat16's, and recall at 20 within .002."""
-    staleness_limit: Count = 0
-    """Steps without a fresher index after which the trainer waits for one; 0: five times pretrain.refresh_every."""
 
 
 def check_pretrain(section: PretrainConfig) -> None:

@@ -26,7 +26,7 @@ from realm.training.context import STAGE_SECTIONS
 from realm.training.loop.distributed import is_first, on_first
 from realm.training.pretrain.sentences import given_corpus
 
-FREE = ("device", "threads", "accumulate", "checkpoint_every", "gradient_checkpointing", "rank_timeout", "tensorboard", "wandb")
+FREE = ("device", "threads", "accumulate", "checkpoint_every", "gradient_checkpointing", "tensorboard")
 """Keys of [run] that may change at any time: where and how fast it runs and who sees it, not what is learnt (but for last bits)."""
 FILES = (
     ("corpus", "sources"),

@@ -1,6 +1,5 @@
 """``realm run``: corpus, warm, ict, pretrain, finetune, eval. Each stage is resumable, and skipped when its result is published."""
 
-import dataclasses
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
@@ -28,6 +27,7 @@ from realm.training.loop.distributed import is_first, joined, on_first
 from realm.training.loop.loop import Metrics, Report
 from realm.training.loop.mirrors import open_sinks
 from realm.training.pretrain.stage import run_pretrain
+from realm.training.refresh.index_source import STALE_REFRESHES
 from realm.training.warm import run_warm
 
 Clock = Callable[[str], AbstractContextManager[None]]
@@ -37,7 +37,7 @@ Clock = Callable[[str], AbstractContextManager[None]]
 def alarms_of(recipe: Recipe, blocks: int) -> tuple[Diagnosis, ...]:
     """What rings in runs of a recipe on a corpus of so many blocks. An index that is meant to stay never is too old."""
     section = recipe.pretrain
-    limit = 0 if section.refresh in ("frozen", "inline") else recipe.refresher.staleness_limit or 5 * section.refresh_every
+    limit = 0 if section.refresh in ("frozen", "inline") else STALE_REFRESHES * section.refresh_every
     return diagnoses(attainable=attainable_share(blocks, section.batch, section.candidates), staleness_limit=limit)
 
 
@@ -129,7 +129,7 @@ def run_recipe(
     wanted = check_stages(stages)
     loaded = recipe if isinstance(recipe, Recipe) else load_recipe(Path(recipe))
     progress = progress or Progress()
-    with joined(timeout=loaded.run.rank_timeout, cuda=on_cuda(loaded)):
+    with joined(cuda=on_cuda(loaded)):
         paths = RunPaths(Path(out))
         if set(wanted) - {"corpus"}:
             check_memory(loaded)
@@ -197,8 +197,7 @@ def tell_corpus(facts: dict[str, Any], progress: Progress) -> None:
 def open_run_context(paths: RunPaths, recipe: Recipe, progress: Progress) -> StageContext:
     """What the stages of a run directory share, with alarms, the log and who mirrors it."""
     blocks = corpus_info(paths.corpus)["blocks"]
-    settings = dataclasses.asdict(recipe)
-    sinks = open_sinks(paths.root, tensorboard=recipe.run.tensorboard, wandb=recipe.run.wandb, config=settings) if is_first() else ()
+    sinks = open_sinks(paths.root, tensorboard=recipe.run.tensorboard) if is_first() else ()
     log = MetricsLog(paths.metrics, sinks)
     return open_context(
         paths, recipe, Alarms(progress.report, progress.say, log, alarms_of(recipe, blocks)), progress.say, progress.count_long, log

@@ -172,7 +172,7 @@ def fingerprint(context: StageContext, stage: str, *parents: str, **more: str) -
     if stage in ("pretrain", "finetune"):
         known["retrieval"] = retrieval_facts(recipe)
     if stage == "closed_book":
-        known["closed_book"] = [recipe.eval.closed_book_epochs, recipe.eval.closed_book_read]
+        known["closed_book"] = recipe.eval.closed_book_epochs
     if "finetune" in STAGE_SECTIONS.get(stage, ()):  # a question file that was edited is other data under the same name
         known["questions"] = [_contents(files) for files in (recipe.train_files, recipe.dev_files)]
     text = json.dumps([stage, known, sections, [stage_facts(context.paths, p)["fingerprint"] for p in parents]], sort_keys=True)

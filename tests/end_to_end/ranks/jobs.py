@@ -5,7 +5,6 @@ output.
 """
 
 import contextlib
-import dataclasses
 import json
 import os
 import signal
@@ -109,7 +108,7 @@ def stages(job: Job) -> None:
 
     realm.training.loop.loop._one_step = one_step
     recipe = recipe_of(job)
-    recipe = dataclasses.replace(recipe, run=dataclasses.replace(recipe.run, rank_timeout=job.get("timeout", 60)))
+    realm.training.loop.distributed.SILENT_SECONDS = job.get("timeout", 60)
     run_recipe(recipe, Path(job["run"]), stages=tuple(job["stages"]), progress=Progress(quiet=True))
 
 

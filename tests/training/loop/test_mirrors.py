@@ -1,22 +1,16 @@
 """Mirrors of metrics.jsonl: every row arrives, a rewind hides what is written again, nothing unasked is loaded or contacted."""
 
 import importlib.util
-import json
-import sys
 import time
-import types
-from unittest.mock import Mock
 
 import pytest
 
-from realm.errors import ConfigError, MissingExtra, RunError
+from realm.errors import ConfigError, MissingExtra
 from realm.recipe import build_recipe
 from realm.runs.directory import claim_run
 from realm.storage.metrics import MetricsLog
 from realm.storage.paths import RunPaths
-from realm.training.loop.mirrors import TensorBoard, WeightsAndBiases, open_sinks
-
-CONFIG = {"run": {"seed": 3}}
+from realm.training.loop.mirrors import TensorBoard, open_sinks
 
 
 def write(log, *steps, **values):
@@ -49,73 +43,16 @@ def test_tensorboard_shows_the_rows_and_not_what_was_taken_back(tmp_path):
     assert curve(tmp_path / "tensorboard" / "pretrain", "loss") == [(10, 0.1)]
 
 
-class FakeRun:
-    """What is used of a W&B run."""
-
-    def __init__(self):
-        self.logged = []
-        self.defined = []
-        self.alerts = []
-
-    def log(self, values):
-        self.logged.append(values)
-
-    def define_metric(self, name, step_metric):
-        self.defined.append((name, step_metric))
-
-    def alert(self, title, text):
-        self.alerts.append(f"{title}: {text}")
-
-
-@pytest.fixture
-def wandb(monkeypatch):
-    module = types.ModuleType("wandb")
-    module.Error = type("Error", (Exception,), {})
-    module.run = FakeRun()
-    module.asked = []
-
-    def init(**options):
-        module.asked.append(options)
-        return module.run
-
-    module.init = init
-    monkeypatch.setitem(sys.modules, "wandb", module)
-    return module
-
-
-def test_wandb_gets_the_rows_of_one_run(tmp_path, wandb):
-    log = MetricsLog(tmp_path / "metrics.jsonl", (WeightsAndBiases(tmp_path, "realm", CONFIG),))
-    log.rewind("pretrain", 0)
-    assert wandb.asked == []  # nothing is contacted before the first row
-    write(log, 20, 40)
-    log.write("pretrain", 40, alarm="utility", problem="p", cure="c")
-    asked = wandb.asked[0]
-    assert asked["project"] == "realm" and asked["name"] == tmp_path.name and asked["config"] == CONFIG and asked["resume"] == "allow"
-    assert asked["id"] == json.loads((tmp_path / "wandb.json").read_text())["id"]
-    assert wandb.run.logged[:2] == [{"pretrain/step": 20, "pretrain/loss": 0.05}, {"pretrain/step": 40, "pretrain/loss": 0.025}]
-    assert wandb.run.defined == [("pretrain/*", "pretrain/step")] and wandb.run.alerts == ["pretrain: utility: step 40: p. c"]
-    write(MetricsLog(tmp_path / "metrics.jsonl", (WeightsAndBiases(tmp_path, "realm", CONFIG),)), 60)
-    assert [options["id"] for options in wandb.asked] == [asked["id"]] * 2
-
-
-def test_a_refusal_is_one_line(tmp_path, wandb, monkeypatch):
-    monkeypatch.setattr(wandb, "init", Mock(side_effect=wandb.Error("no key")))
-    with pytest.raises(RunError, match=r"W&B refuses the project 'realm': no key.*WANDB_MODE=offline"):
-        write(MetricsLog(tmp_path / "metrics.jsonl", (WeightsAndBiases(tmp_path, "realm", CONFIG),)), 1)
-
-
 def test_only_what_is_asked_for_and_installed(tmp_path, monkeypatch):
-    def sinks(tensorboard, wandb=""):
-        return [type(s).__name__ for s in open_sinks(tmp_path, tensorboard=tensorboard, wandb=wandb, config=CONFIG)]
+    def sinks(tensorboard):
+        return [type(s).__name__ for s in open_sinks(tmp_path, tensorboard=tensorboard)]
 
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert sinks("auto") == sinks(False) == []
     with pytest.raises(MissingExtra, match=r"run.tensorboard = true needs .*realm-qa\[tensorboard\]"):
         sinks(True)
-    with pytest.raises(MissingExtra, match=r"run.wandb = 'mine' needs .*realm-qa\[wandb\]"):
-        sinks(False, "mine")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
-    assert sinks(False) == [] and sinks("auto") == sinks(True) == ["TensorBoard"] and sinks(False, "mine") == ["WeightsAndBiases"]
+    assert sinks(False) == [] and sinks("auto") == sinks(True) == ["TensorBoard"]
     assert list(tmp_path.iterdir()) == []
 
 
@@ -128,4 +65,4 @@ def test_the_recipe_says_which(tmp_path):
     paths = RunPaths(tmp_path)
     claim_run(paths, build_recipe({}))
     paths.stage("ict").mkdir(parents=True)
-    claim_run(paths, build_recipe({"run": {"tensorboard": False, "wandb": "mine"}}))  # who is shown it may change at any time
+    claim_run(paths, build_recipe({"run": {"tensorboard": False}}))  # who is shown it may change at any time

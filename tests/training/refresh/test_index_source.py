@@ -209,11 +209,12 @@ def test_the_child_answers_is_started_again_and_ends(run, inputs, model, child):
 
 
 def settings(**pretrain):
-    return {"pretrain": {"steps": 40, "refresh_every": 5, "refresh": "process", **pretrain}, "refresher": {"staleness_limit": 6}}
+    return {"pretrain": {"steps": 40, "refresh_every": 5, "refresh": "process", **pretrain}}
 
 
-def test_a_run_beside_a_refresher(tmp_path, write_tiny):
+def test_a_run_beside_a_refresher(tmp_path, write_tiny, monkeypatch):
     """It goes over to several indexes, some of parameters that are older than the step, says what each changed, and leaves no orphan."""
+    monkeypatch.setattr("realm.training.pretrain.retrieve.STALE_REFRESHES", 1)
     run_recipe(load_recipe(write_tiny(tmp_path), settings()), tmp_path / "run", stages=STAGES, progress=QUIET)
     rows = [row for row in MetricsLog(tmp_path / "run" / "metrics.jsonl").rows() if row["stage"] == "pretrain"]
     assert sum("probe_recall" in row for row in rows) >= 4 and max(row.get("staleness_highest", 0) for row in rows) >= 5

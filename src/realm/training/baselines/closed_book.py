@@ -1,7 +1,7 @@
 """Closed book: the encoder alone answers, from what its weights remember and from no document.
 
 It is pre-trained on the same masked sentences, without any document, until it has read as many wordpieces as REALM's encoder did in warm
-stage and pre-training (or, by ``eval.closed_book_read``, as many sentences), and fine-tuned on the same questions: "[CLS] question [MASK]
+stage and pre-training, and fine-tuned on the same questions: "[CLS] question [MASK]
 ... [SEP] [SEP]", always with six masks, the answer's wordpieces in the first of them and [PAD] in the rest. The length is the one with the
 best mean log-probability over the six: masks in the number of the answer's wordpieces would give its length away in training, and a wrong
 number of them could not be told from the right one. Its training-set EM shows whether it can learn at all. An answer counts as right in the
@@ -185,18 +185,11 @@ def fits(answer: TokenIds) -> bool:
     return 0 < len(answer) <= LONGEST_ANSWER
 
 
-def sentence_steps(recipe: Recipe, warm_steps: int, pretrain_steps: int) -> int:
-    """Steps over masked sentences, in which it sees as many as REALM's encoder did."""
-    return max(1, (warm_steps * recipe.warm.batch + pretrain_steps * recipe.pretrain.batch) // BATCH)
-
-
 def reading_steps(context: StageContext, task: SentencesTask) -> int:
-    """Steps over masked sentences, in which it reads as much as REALM's encoder did, as ``eval.closed_book_read`` counts."""
-    recipe, pretrained = context.recipe, stage_facts(context.paths, "pretrain")
-    warm = stage_facts(context.paths, "warm")["steps"] if recipe.pretrain.from_warm else 0
-    if recipe.eval.closed_book_read == "sentences":
-        return sentence_steps(recipe, warm, pretrained["steps"])
-    read = pretrained["encoded"] + (warm * WarmTask(context, task.model).wordpieces_a_step() if warm else 0)
+    """Steps over masked sentences, in which it reads as many wordpieces as REALM's encoder did."""
+    warm = stage_facts(context.paths, "warm")["steps"] if context.recipe.pretrain.from_warm else 0
+    read = stage_facts(context.paths, "pretrain")["encoded"]
+    read += warm * WarmTask(context, task.model).wordpieces_a_step() if warm else 0
     return max(1, round(read / wordpieces_a_step(task)))
 
 

@@ -32,6 +32,8 @@ BUCKET = 2**24
 """Gradients summed in one message, in numbers: what a message takes in memory besides the gradients themselves."""
 LOST = 1
 """Exit code of a rank that ends because another gave no sign."""
+SILENT_SECONDS = 600.0
+"""A rank that gives no answer or no sign of life for so long ends the job."""
 PATIENT = timedelta(days=365)
 _CURE = "Start the same command again: the stage continues from its newest checkpoint."
 
@@ -54,11 +56,10 @@ class EndedElsewhere(SystemExit):
 
 
 @contextlib.contextmanager
-def joined(*, timeout: float, cuda: bool) -> Iterator[None]:
+def joined(*, cuda: bool) -> Iterator[None]:
     """Be one of the ranks that ``torchrun`` started, until the block ends; without it, or with one rank, nothing happens.
 
     Args:
-        timeout: seconds after which a rank that does not answer ends the job.
         cuda: whether the networks live on this machine's GPUs, one a rank.
 
     Raises:
@@ -72,9 +73,9 @@ def joined(*, timeout: float, cuda: bool) -> Iterator[None]:
     if cuda:
         torch.cuda.set_device(here.local)
     with _speaking():
-        dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=timedelta(seconds=timeout))
+        dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=timedelta(seconds=SILENT_SECONDS))
         _job = _Job(here.rank, here.world, dist.new_group(backend="gloo", timeout=PATIENT))
-    pulse = _Heartbeat(here.rank, here.world, timeout)
+    pulse = _Heartbeat(here.rank, here.world, SILENT_SECONDS)
     try:
         yield
         pulse.stop()

@@ -23,7 +23,7 @@ from realm.search.retriever import Retrieved, Retriever
 from realm.training.context import StageContext
 from realm.training.masking.evidence import Evidence
 from realm.training.refresh.async_refresh import AsyncRefresh
-from realm.training.refresh.index_source import IndexSource, Inline, RefreshContext, Schedule, for_all_ranks
+from realm.training.refresh.index_source import STALE_REFRESHES, IndexSource, Inline, RefreshContext, Schedule, for_all_ranks
 from realm.training.refresh.refresher_process import RefresherProcess
 
 
@@ -147,8 +147,7 @@ def index_source(context: StageContext, protect: Callable[[], frozenset[int]]) -
     """What the recipe's ``pretrain.refresh`` says; on several ranks, the first one's for all."""
     section, refresher = context.recipe.pretrain, context.recipe.refresher
     every = 0 if section.refresh == "frozen" else section.refresh_every
-    limit = refresher.staleness_limit or 5 * section.refresh_every
-    schedule = Schedule(section.steps, every, limit)
+    schedule = Schedule(section.steps, every, STALE_REFRESHES * section.refresh_every)
     options = EmbedOptions(bf16=context.recipe.run.bf16)
     refresh = RefreshContext(context.paths, context.inputs, context.device, schedule, protect, options, context.embedded)
     if section.refresh not in ("process", "external"):

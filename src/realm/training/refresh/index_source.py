@@ -21,6 +21,9 @@ from realm.search.publishing.refresher import refresh_index
 from realm.storage.paths import RunPaths
 from realm.training.loop.distributed import is_first, on_first, world
 
+STALE_REFRESHES = 5
+"""Refreshes that an index may miss before the trainer waits for a fresher one."""
+
 
 @dataclass(frozen=True)
 class Schedule:

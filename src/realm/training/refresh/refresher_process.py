@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 def embed_options(refresher: RefresherConfig, device: str, *, bf16: bool) -> EmbedOptions:
     """How a refresher of a run embeds: as its recipe says, by default where the trainer computes."""
-    return EmbedOptions(refresher.workers, refresher.devices or (() if device == "cpu" else (device,)), refresher.threads, bf16)
+    return EmbedOptions(1, refresher.devices or (() if device == "cpu" else (device,)), refresher.threads, bf16)
 
 
 class RefresherProcess:
