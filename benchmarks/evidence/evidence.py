@@ -36,7 +36,7 @@ from realm.evaluation.evaluate import answer_all, rank
 from realm.evaluation.judged import judged_values, load_judged
 from realm.evaluation.measures import Relevance
 from realm.evaluation.questions.loading import load_questions
-from realm.experiments.ablations import Ablation, chosen_ablations
+from realm.experiments.ablate import Ablation, chosen_ablations
 from realm.models.bodies.body import multiplying
 from realm.models.embedder import Embedder
 from realm.models.featurize import searched_ids
@@ -50,8 +50,7 @@ from realm.search.publishing.embedding import EmbedOptions
 from realm.search.publishing.generation import Generation, open_generation
 from realm.storage.metrics import MetricsLog
 from realm.storage.paths import RunPaths
-from realm.training.baselines.published import learnt_cloze, published_retriever, run_cloze
-from realm.training.better import Verdict
+from realm.training.baselines.orqa import learnt_cloze, published_retriever, run_cloze
 from realm.training.context import (
     StageContext,
     fingerprint,
@@ -65,7 +64,7 @@ from realm.training.context import (
 )
 from realm.training.finetune.task import ReadingTask, training_questions
 from realm.training.finetune.training import train_reader
-from realm.training.loop.checkpoint import CheckpointDirectory
+from realm.training.loop.checkpoint import CheckpointDirectory, Verdict
 from realm.training.pretrain.stage import RECALL
 from realm.training.pretrain.task import PretrainTask
 from realm.training.refresh.index_source import Inline, RefreshContext

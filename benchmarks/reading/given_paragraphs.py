@@ -33,8 +33,7 @@ from realm.models.types import Question
 from realm.text.files import json_lines
 from realm.text.matching.answers import exact_match, f1
 from realm.text.tokenizer import TextTokenizer
-from realm.training.finetune.given import GivenAnswer, read_given
-from realm.training.finetune.windows import GivenParagraphs
+from realm.training.finetune.given import GivenAnswer, GivenParagraphs, read_given
 
 FITTED = "squad2_dev"
 SETS = {

@@ -17,8 +17,8 @@ import realm
 from realm.answering.opening import open_run
 from realm.documents.change.updates import add_documents, remove_documents
 from realm.documents.ingest.builder import build_corpus
+from realm.knn.datastore import prune
 from realm.knn.masked import MaskedNetwork, build_from_run
-from realm.knn.pruning import prune
 from realm.runs.cached import open_cached
 from realm.runs.needed_index import whole_index
 from realm.storage.generations import current_generation, generation_path

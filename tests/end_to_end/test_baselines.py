@@ -34,9 +34,8 @@ from realm.training.baselines.closed_book import (
     run_closed_book,
     share_correct,
 )
-from realm.training.baselines.retrievers import Bm25Candidates
+from realm.training.baselines.retrievers import ENOUGH, SCALED_BY, SCALES, Bm25Candidates, bm25_candidates, starting_scale
 from realm.training.baselines.rows import CONTENDERS, run_contender
-from realm.training.baselines.scaled import ENOUGH, SCALED_BY, SCALES, bm25_candidates, starting_scale
 from realm.training.context import StageContext, fingerprint, load_stage, open_context, stage_facts
 from realm.training.finetune.task import ReadingTask
 from realm.training.starting import with_new_reader

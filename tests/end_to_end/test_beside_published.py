@@ -16,8 +16,7 @@ from realm.progress import Progress
 from realm.recipe import Recipe, build_recipe, dump_recipe
 from realm.storage.files import sha256_file
 from realm.storage.paths import RunPaths
-from realm.training.baselines import published
-from realm.training.baselines.published import ClozeTask, published_retriever, retrieving_wordpieces
+from realm.training.baselines.orqa import ClozeTask, finetune_with, learnt_cloze, published_retriever, retrieving_wordpieces
 from realm.training.context import StageContext, load_stage, open_context, stage_facts
 from realm.training.ict import IctTask
 
@@ -85,10 +84,10 @@ def test_only_the_retriever_differs(compared: tuple[Recipe, Path, dict[str, Any]
     recipe, out, _ = compared
     context = context_of(recipe, out)
     starts: dict[str, RealmModel] = {}
-    monkeypatch.setattr(published, "train_reader", lambda *_: {})
-    monkeypatch.setattr(published, "publish_stage", lambda _, stage, model, *rest: starts.update({stage: model}))
-    published.finetune_with(context, "published", published_retriever(context), "")
-    published.finetune_with(context, "orqa", published.learnt_cloze(context), "")
+    monkeypatch.setattr("realm.training.baselines.orqa.train_reader", lambda *_: {})
+    monkeypatch.setattr("realm.training.baselines.orqa.publish_stage", lambda _, stage, model, *rest: starts.update({stage: model}))
+    finetune_with(context, "published", published_retriever(context), "")
+    finetune_with(context, "orqa", learnt_cloze(context), "")
     starts["finetune"] = load_stage(context, "pretrain")
     assert len({state_sha256(starts[stage].reader) for stage in STAGES}) == 1
     assert len({state_sha256(starts[stage].documents) for stage in STAGES}) == 1

@@ -24,9 +24,9 @@ from realm.models.bodies.known import DIFFERENCE
 from realm.models.model import RealmModel, part_sizes
 from realm.progress import Progress
 from realm.recipe import build_recipe, dump_recipe, load_recipe
+from realm.runs.checks import meta_model
 from realm.runs.exporting import export_run
-from realm.runs.forecast import meta_model, rates_by_part
-from realm.runs.plan import plan
+from realm.runs.plan import plan, rates_by_part
 from realm.runs.run import run_recipe
 from realm.storage.files import sha256_file
 from realm.storage.paths import RunPaths

@@ -18,8 +18,7 @@ from realm.recipe import Recipe, build_recipe
 from realm.runs.run import run_recipe
 from realm.storage.paths import RunPaths
 from realm.training.context import StageContext, load_stage, open_context
-from realm.training.finetune.given import GivenTask, given_scores, gold_spans, posterior_nll, read_given
-from realm.training.finetune.windows import GivenParagraphs
+from realm.training.finetune.given import GivenParagraphs, GivenTask, given_scores, gold_spans, posterior_nll, read_given
 from realm.training.starting import with_new_reader
 
 TOWNS = ("Oslo", "Lima", "Cairo", "Quito", "Hanoi", "Accra", "Sofia", "Dakar", "Minsk", "Tunis", "Delhi", "Seoul")

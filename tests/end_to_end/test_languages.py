@@ -9,7 +9,7 @@ import pytest
 from realm.answering.opening import open_run
 from realm.progress import Progress
 from realm.recipe import build_recipe, dump_recipe
-from realm.runs.evaluate_run import Wanted, evaluate_run
+from realm.runs.evaluation import Wanted, evaluate_run
 from realm.runs.run import run_recipe
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"

@@ -24,9 +24,8 @@ from realm.storage.paths import RunPaths
 from realm.training.baselines.closed_book import QuestionsTask, run_closed_book
 from realm.training.context import StageContext, fingerprint, load_stage, open_context, stage_facts
 from realm.training.finetune import task as finetune_task
-from realm.training.finetune.generating import GeneratingTask
 from realm.training.finetune.stage import run_finetune
-from realm.training.finetune.task import ReadingTask, q_texts, training_questions
+from realm.training.finetune.task import GeneratingTask, ReadingTask, q_texts, training_questions
 from realm.training.starting import with_new_reader
 
 HOSTILE = "([\\w ]|\\w)+\\d{9}"

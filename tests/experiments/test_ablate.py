@@ -13,8 +13,7 @@ from realm.answering.opening import open_run
 from realm.cli import main
 from realm.errors import ConfigError, CorpusError, RunError, TrainingError
 from realm.experiments import ablate as module
-from realm.experiments.ablate import ablate, ablation_table
-from realm.experiments.ablations import BASELINE, GROUPS, OWN, REALM, TABLE2, ablation_recipe, chosen_ablations
+from realm.experiments.ablate import BASELINE, GROUPS, OWN, REALM, TABLE2, ablate, ablation_recipe, ablation_table, chosen_ablations
 from realm.progress import Progress
 from realm.recipe import Recipe, load_recipe
 

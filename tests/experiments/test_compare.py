@@ -14,7 +14,7 @@ from realm.evaluation.questions.loading import load_datasets, pooled
 from realm.experiments.compare import chosen_rows, compare
 from realm.progress import Progress
 from realm.recipe import load_recipe
-from realm.report.comparison import as_text, comparison, interval
+from realm.report.tables import as_text, comparison, interval
 from realm.storage import locks as locking
 from realm.storage.files import sha256_file
 from realm.storage.manifests import read_note

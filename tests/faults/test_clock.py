@@ -23,8 +23,7 @@ from realm.storage.generations import advance_current, published_generations
 from realm.storage.metrics import MetricsLog
 from realm.storage.paths import RunPaths
 from realm.training.loop.checkpoint import CheckpointDirectory
-from realm.training.refresh.async_refresh import AsyncRefresh
-from realm.training.refresh.index_source import RefreshContext
+from realm.training.refresh.index_source import AsyncRefresh, RefreshContext
 
 QUESTION = "What is the currency of Arvad?"
 DAY = 86_400

@@ -6,8 +6,7 @@ import torch
 from hypothesis import given, strategies as st
 
 from realm.errors import ConfigError, SnapshotError
-from realm.knn.datastore import Datastore, find_neighbours
-from realm.knn.pruning import merged, prune
+from realm.knn.datastore import Datastore, find_neighbours, merged, prune
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int8"])

@@ -26,7 +26,7 @@ def compare(
         from realm.experiments.compare import compare as compare_rows
 
         found = compare_rows(loaded, root, rows=names, seeds=seeds, progress=progress)
-    from realm.report.comparison import as_text
+    from realm.report.tables import as_text
 
     files = f"\nalso in {root}: compare.txt, compare.json"
     show.result(found, json, lambda table: print(as_text(table) + files))
@@ -47,13 +47,12 @@ def ablate(recipe: Recipe, /, *, rows: str = "table2", seeds: int = 3, out: Plac
         raise ConfigError(f"--seeds {seeds}: no seed to train with", cure="Give 1 or more.")
     loaded, root = load_recipe(recipe, overrides(set)), out or Path("runs") / f"{recipe.stem}-ablation"
     with Progress(quiet=not place().first) as progress:
-        from realm.experiments.ablate import ablate as ablate_recipe
-        from realm.experiments.ablations import chosen_ablations
+        from realm.experiments.ablate import ablate as ablate_recipe, chosen_ablations
 
         found = ablate_recipe(loaded, root, chosen_ablations(rows), seeds, progress)
     if not place().first:
         return
-    from realm.report.ablation import ablation_text
+    from realm.report.tables import ablation_text
 
     files = f"\nalso in {root}: ablation.txt, ablation.json"
     show.result(found, json, lambda summary: print(ablation_text(summary) + files))

@@ -206,8 +206,7 @@ def knn_prune(datastore: Datastore, /, *, out: Path, method: str = "merge", keep
         out: the smaller one's directory; must not exist.
         method: random; or merge (near keys of frequent tokens become their mean).
         keep: share of the keys to keep."""
-    from realm.knn.datastore import Datastore as Store
-    from realm.knn.pruning import prune
+    from realm.knn.datastore import Datastore as Store, prune
 
     made = prune(Store.open(datastore), out, method, keep)  # type: ignore[arg-type]
     show.result({"datastore": str(out), **asdict(made.facts)}, json)

@@ -90,7 +90,7 @@ def eval(
         abstain_below: count answers whose confidence (p, where none was calibrated) is below this as not given; between 0 and 1.
         predictions: a file for every answer, as JSON lines.
         trec: a directory for rankings and judgements in TREC's formats."""
-    from realm.runs.evaluate_run import Wanted, evaluate_run
+    from realm.runs.evaluation import Wanted, evaluate_run
 
     wanted = Wanted(qa, reading.options(), k, read, abstain_below, predictions, trec)
     with Progress() as progress:

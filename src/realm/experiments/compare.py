@@ -9,7 +9,7 @@ from typing import Any
 from realm.errors import ConfigError, MissingExtra
 from realm.progress import Progress
 from realm.recipe import Recipe
-from realm.report.comparison import comparison, write_comparison
+from realm.report.tables import comparison, write_comparison
 from realm.runs.checks import check_closed_book
 from realm.runs.directory import alone
 from realm.runs.run import STAGES, run_recipe
@@ -43,7 +43,7 @@ def compare(recipe: Recipe, out: Path, *, rows: Sequence[str] = (), seeds: int =
         progress: where to show how it goes.
 
     Returns:
-        See :func:`realm.report.comparison.comparison`.
+        See :func:`realm.report.tables.comparison`.
 
     Raises:
         ConfigError: no questions, no such row, or no seed.

@@ -1,15 +1,18 @@
-"""Which charts the numbers of a stage make: captions, lines that stand together, what the axis means. Report and web page draw the same.
+"""Charts that the numbers of a stage make, for the report and the web page, and a run's examples, curves and results as records.
 
-``columns.toml`` says it for every column, ``stages.toml`` what the stages are called.
+``columns.toml`` has the captions and lines of every column, ``stages.toml`` the names of the stages.
 """
 
 import tomllib
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.resources import files
 from typing import Any
 
-from realm.report.read import StageRecord
+from realm.answering.records import RunExample, RunStage
+from realm.report.chart import thinned
+from realm.report.read import StageRecord, read_run
 from realm.storage.metrics import SHARES
+from realm.storage.paths import RunPaths
 
 Table = dict[str, dict[str, Any]]
 
@@ -88,3 +91,39 @@ def ordered_columns(stage: StageRecord) -> list[str]:
     known = [name for name, column in COLUMNS.items() if "caption" in column]
     shown = [name for name in stage.columns if name not in NOT_DRAWN]
     return sorted(shown, key=lambda name: (known.index(name) if name in known else len(known), name))
+
+
+POINTS = 300
+"""Of one curve: more than a screen has room for is left out."""
+PRIVATE = ("format", "fingerprint")
+
+
+def run_summary(paths: RunPaths) -> dict[str, Any]:
+    """Return "run", "examples", "stages" and "results" of ``records.RunResponse``."""
+    record = read_run(paths)
+    return {
+        "run": record.name,
+        "examples": [_example(answer) for answer in record.answers if isinstance(answer.get("question"), str)],
+        "stages": [_stage(stage) for stage in record.stages],
+        "results": [{**result, "title": row_name(result["name"])} for result in record.results],
+    }
+
+
+def _example(answer: dict[str, Any]) -> RunExample:
+    """A question that this run has answered, as the page offers it."""
+    said = "" if answer.get("abstained") else str(answer.get("answer", ""))
+    correct = answer.get("correct")
+    return RunExample(answer["question"], said, correct if said and isinstance(correct, bool) else None)
+
+
+def _stage(stage: StageRecord) -> RunStage:
+    known = STAGE_TEXTS.get(stage.name, {"title": stage.name, "about": ""})
+    return RunStage(
+        stage.name,
+        known["title"],
+        known["about"],
+        stage.seconds,
+        facts={name: value for name, value in stage.facts.items() if name not in PRIVATE},
+        curves={name: thinned(points, POINTS - 1) for name, points in stage.columns.items()},
+        charts=[asdict(picture) for picture in pictures(stage)],
+    )

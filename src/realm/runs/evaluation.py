@@ -1,24 +1,47 @@
-"""Evaluations of a run, each written to ``results/NAME.json`` once: recall after a stage, answers after fine-tuning."""
+"""Evaluations: of each stage, written to ``results/NAME.json`` once, and ``realm eval`` of a run on files and judged collections."""
 
 import hashlib
 import json
+import re
 import shutil
-from dataclasses import replace
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sequence as SequenceOf
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
+
+import numpy as np
 
 from realm.answering.generative import load_reader
-from realm.evaluation.evaluate import answer_all, evaluate_retrieval, reading_summary
-from realm.evaluation.measures import Relevance
-from realm.evaluation.questions.loading import load_datasets, pooled
+from realm.answering.opening import OpenRun, open_run
+from realm.errors import ConfigError, require_share
+from realm.evaluation.check import require_readable
+from realm.evaluation.evaluate import (
+    JudgedAnswer,
+    Ranking,
+    answer_all,
+    evaluate_retrieval,
+    rank,
+    ranking_summary,
+    reading_summary,
+    selective_facts,
+)
+from realm.evaluation.judged import best_of_documents, evaluate_judged, falling, load_judged
+from realm.evaluation.measures import Relevance, gold_rows
+from realm.evaluation.questions.loading import QuestionFile, dataset_names, load_datasets, pooled, read_questions
+from realm.evaluation.questions.rows import QuestionOptions
 from realm.models.model import RealmModel, state_sha256
 from realm.models.types import Question
+from realm.progress import Progress
 from realm.recipe import Recipe
 from realm.runs.directory import read_seconds
 from realm.search.candidates import Source, search_weight
 from realm.search.publishing.generation import open_generation
-from realm.storage.files import files_sha256
+from realm.storage.files import files_sha256, publish_file
 from realm.storage.manifests import read_note, write_note
 from realm.storage.paths import RunPaths
+from realm.text.matching.patterns import compiled_pattern
 from realm.training.context import StageContext, load_stage, publish_index, retrieval_facts, source_over, stage_facts
 
 SHOWN = 8
@@ -104,3 +127,227 @@ def _after_finetune(context: StageContext, questions: list[Question]) -> dict[st
     generation = open_generation(context.paths, context.inputs, facts["generation"], document_embedder_sha256=sha, device=context.device)
     source = source_over(context, model.embedder, generation, facts=facts)
     return _recall(context, source, questions) | _answered(context, "finetune", model, source, questions)
+
+
+ANSWERS = ("em", "em_interval", "regex_em", "f1", "f1_interval", "reader_oracle", "coverage", "selective_em")
+SEARCHED = ("recall", "recall_interval", "recall_gold")
+"""Rates of one dataset; those of answers are None without a reader."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be evaluated, and what is to be left.
+
+    Attributes:
+        files: question files, and folders with judgements.
+        options: what to know of the files besides what they look like.
+        depths: of recall; empty: the recipe's.
+        read: blocks that are read for an answer; 0: the recipe's number.
+        abstain_below: answers with a lower confidence count as abstained, for coverage and selective exact match.
+        predictions: a file for every answer.
+        trec: a directory for rankings and judgements.
+    """
+
+    files: tuple[Path, ...]
+    options: QuestionOptions = field(default_factory=QuestionOptions)
+    depths: tuple[int, ...] = ()
+    read: int = 0
+    abstain_below: float = 0.0
+    predictions: Path | None = None
+    trec: Path | None = None
+
+
+@dataclass
+class _Found:
+    """One dataset's rankings and, where there is a reader, its answers."""
+
+    rankings: list[Ranking]
+    readings: list[JudgedAnswer]
+
+
+def evaluate_run(root: Path, wanted: Wanted, progress: Progress | None = None) -> dict[str, Any]:
+    """The ``eval --json`` object: rates over all questions, each dataset's under "datasets", each language's under "languages" where there
+    are several, each judged collection's under "judged".
+
+    Without a reader only recall is known; the rates of answers are None.
+
+    Raises:
+        RealmError: the run cannot be opened, a file cannot be read, or an option is out of range.
+    """
+    _check(wanted)
+    named = dict(zip(dataset_names(wanted.files), wanted.files, strict=True))
+    files = {name: read_questions(path, wanted.options) for name, path in named.items() if not path.is_dir()}
+    collections = {name: load_judged(path) for name, path in named.items() if path.is_dir()}
+    run = open_run(root)
+    if wanted.predictions is not None and files:
+        run.answerer  # noqa: B018  # says that there is no reader before hours of search
+    for file in files.values():
+        require_readable(file.path, run.inputs.store, file)
+    relevance = Relevance(run.inputs.store)
+    depths = wanted.depths or run.recipe.eval.k
+    counting = (progress or Progress(quiet=True)).count
+    found = {name: _evaluate(run, relevance, file.questions, depths, wanted, counting) for name, file in files.items()}
+    if wanted.predictions is not None:
+        write_predictions(wanted.predictions, {name: one.readings for name, one in found.items()})
+    if wanted.trec is not None:
+        for name, one in found.items():
+            write_trec(wanted.trec, name, one.rankings, relevance)
+    judged = {name: evaluate_judged(run.source, run.inputs.store, one, depths, counting=counting) for name, one in collections.items()}
+    languages = _by_language(relevance, found.values())
+    every = _Found([r for one in found.values() for r in one.rankings], [r for one in found.values() for r in one.readings])
+    return {
+        **_rates(every, depths),
+        "datasets": {name: _rates(one, depths) for name, one in found.items()},
+        "languages": {language: _rates(one, depths) for language, one in languages.items()},
+        "judged": judged,
+        "abstain_below": wanted.abstain_below,
+        **_remarks(run, list(files.values()), relevance),
+        "versions": run.versions,
+    }
+
+
+def _check(wanted: Wanted) -> None:
+    if not wanted.files:
+        raise ConfigError("nothing to evaluate on", cure="Name question files, or folders with judgements: --qa FILE...")
+    require_share("--abstain-below", wanted.abstain_below)
+    if wanted.depths and min(wanted.depths) < 1:
+        raise ConfigError(f"--k is {min(wanted.depths)}", cure="It names depths of at least 1.")
+
+
+def _evaluate(
+    run: OpenRun, relevance: Relevance, questions: list[Question], depths: SequenceOf[int], wanted: Wanted, counting: Any
+) -> _Found:
+    rankings = rank(run.source, relevance, questions, max(depths), counting=counting)
+    if not run.reads:
+        return _Found(rankings, [])
+    k = run.require_k(wanted.read or run.recipe.read)
+    readings = answer_all(run.answerer, relevance, questions, k, counting=counting)
+    return _Found(rankings, [replace(reading, answer=reading.answer.abstaining(wanted.abstain_below)) for reading in readings])
+
+
+def _by_language(relevance: Relevance, found: Iterable[_Found]) -> dict[str, _Found]:
+    """What was found for the questions of each language, in order of the alphabet; empty where all are of one language."""
+    parts: defaultdict[str, _Found] = defaultdict(lambda: _Found([], []))
+    languages: dict[int, str] = {}
+    for one in found:
+        for ranking in one.rankings:
+            languages[id(ranking.question)] = language = relevance.language(ranking.question)
+            parts[language].rankings.append(ranking)
+        for reading in one.readings:
+            parts[languages[id(reading.question)]].readings.append(reading)
+    return dict(sorted(parts.items())) if len(parts) > 1 else {}
+
+
+def _rates(found: _Found, depths: SequenceOf[int]) -> dict[str, Any]:
+    """Rates of some questions; None where nothing was measured."""
+    rates: dict[str, Any] = {"n": 0, **dict.fromkeys((*ANSWERS, *SEARCHED))}
+    if found.rankings:
+        rates |= ranking_summary(found.rankings, depths)
+    if found.readings:
+        rates |= reading_summary(found.readings) | selective_facts(found.readings)
+    return rates
+
+
+def _remarks(run: OpenRun, files: list[QuestionFile], relevance: Relevance) -> dict[str, Any]:
+    """What was cut, skipped, invalid or given up: it lowers the rates without being wrong."""
+    questions = [question for file in files for question in file.questions]
+    room = run.recipe.model.query_length - 2
+    skipped: Counter[str] = Counter()
+    for file in files:
+        skipped.update(file.skipped)
+    patterns = {answer for question in questions if question.answer_type == "regex" for answer in question.answers}
+    return {
+        "cut_questions": sum(len(ids) > room for ids in run.inputs.store.tokenizer.encode([q.text for q in questions])),
+        "skipped": dict(skipped),
+        "invalid_patterns": sum(compiled_pattern(pattern) is None for pattern in patterns),
+        "slow_patterns": len(relevance.patterns.too_slow),
+    }
+
+
+NOTHING = "none"
+"""Stands for a document in the judgements of a question that has none: tools average over the questions that they find there."""
+
+
+def write_predictions(path: Path, readings: Mapping[str, Sequence[JudgedAnswer]]) -> None:
+    """One object a question: dataset, id, question, prediction, p, confidence, abstained, answers, correct, f1, and what was read.
+
+    ``question`` and ``prediction`` are what the official evaluation reads. A prediction is spelled as its document spells it; in the
+    evidence ``start`` and ``end`` count from the beginning of the document.
+    """
+    rows = ({"dataset": dataset, **_prediction(reading)} for dataset, answered in readings.items() for reading in answered)
+    _write(path, (json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows))
+
+
+def _prediction(reading: JudgedAnswer) -> dict[str, Any]:
+    answer, question = reading.answer, reading.question
+    return {
+        "id": question.id,
+        "question": question.text,
+        "prediction": answer.answer,
+        "p": answer.p,
+        "confidence": answer.confidence,
+        "abstained": answer.abstained,
+        "answers": list(question.answers),
+        "answer_type": question.answer_type,
+        "correct": reading.correct,
+        "f1": reading.f1,
+        "evidence": [
+            {
+                "doc_id": e.doc_id,
+                "block_id": e.block_id,
+                "p_z": e.p_z,
+                "p_span": e.p_span,
+                "answer": e.answer,
+                "start": e.doc_start + e.start,
+                "end": e.doc_start + e.end,
+            }
+            for e in answer.evidence
+        ],
+    }
+
+
+def write_trec(directory: Path, name: str, rankings: Sequence[Ranking], relevance: Relevance) -> None:
+    """Rankings and judgements of one dataset in TREC's formats, so that outside tools can measure them.
+
+    NAME.run: blocks by block id. NAME.answer.qrels: those of them that hold an answer, so that success at k is recall by answer.
+    NAME.gold.qrels: every block of a gold document, so that success at k is gold recall. NAME.documents.run and NAME.documents.qrels: the
+    same by document id, at its best block. The gold files are written if any question names documents. White space and % in ids are
+    percent-encoded.
+    """
+    store = relevance.store
+    block_ids = store.block_ids
+    lists = [(r.question.id, [str(i) for i in block_ids[r.rows[r.rows >= 0]].tolist()], r.scores[r.rows >= 0].tolist()) for r in rankings]
+    _write(directory / f"{name}.run", (line for entry in lists for line in _run_lines(*entry)))
+    found = ((r.question.id, block_ids[r.rows[r.by_answer & (r.rows >= 0)]].tolist()) for r in rankings)
+    _write(directory / f"{name}.answer.qrels", (line for question, ids in found for line in _qrels_lines(question, ids)))
+    golden = [r for r in rankings if r.by_gold is not None]
+    if not golden:
+        return
+    blocks = ((r.question.id, block_ids[np.unique(gold_rows(relevance.store, r.question))].tolist()) for r in golden)
+    _write(directory / f"{name}.gold.qrels", (line for question, ids in blocks for line in _qrels_lines(question, ids)))
+    documents = ((r.question.id, *best_of_documents(store, r.rows, r.scores)) for r in rankings)
+    _write(directory / f"{name}.documents.run", (line for entry in documents for line in _run_lines(*entry)))
+    lines = (line for r in golden for line in _qrels_lines(r.question.id, list(dict.fromkeys(r.question.positive_ids))))
+    _write(directory / f"{name}.documents.qrels", lines)
+
+
+def _run_lines(question: str, ids: Sequence[str], scores: Sequence[float]) -> Iterator[str]:
+    for place, (name, score) in enumerate(zip(ids, falling(scores), strict=True), 1):
+        yield f"{_token(question)} Q0 {_token(name)} {place} {score!r} realm"
+
+
+def _qrels_lines(question: str, ids: Sequence[Any]) -> Iterator[str]:
+    """A relevant document a line; a question without any has one that is not relevant."""
+    yield from (f"{_token(question)} 0 {_token(str(name))} 1" for name in ids)
+    if not len(ids):
+        yield f"{_token(question)} 0 {NOTHING} 0"
+
+
+def _token(name: str) -> str:
+    return re.sub(r"[\s%]", lambda found: quote(found.group(), safe=""), name) or "%00"
+
+
+def _write(path: Path, lines: Iterator[str]) -> None:
+    with publish_file(path) as file:
+        for line in lines:
+            file.write((line + "\n").encode("utf-8", "replace"))

@@ -22,9 +22,8 @@ from realm.models.model import RealmModel, part_sizes
 from realm.models.types import Question
 from realm.progress import Progress
 from realm.recipe import Recipe, load_recipe
-from realm.runs.checks import check_corpus, check_questions, machine_memory
+from realm.runs.checks import FLOAT, check_corpus, check_questions, machine_memory, meta_model, step_bytes
 from realm.runs.directory import build_run_corpus, claim_run
-from realm.runs.forecast import FLOAT, meta_model, pretraining_refreshes, rates_by_part, step_bytes
 from realm.runs.run import tell_corpus
 from realm.search.index.choice import make_index
 from realm.search.publishing.embedding import EmbedOptions, embed_corpus
@@ -36,8 +35,7 @@ from realm.search.publishing.writing import publish_snapshot
 from realm.storage.files import make_directory
 from realm.storage.paths import RunPaths
 from realm.training.context import StageContext, open_context, source_over
-from realm.training.finetune.generating import GeneratingTask
-from realm.training.finetune.task import DEV_QUESTIONS, ReadingTask, training_questions
+from realm.training.finetune.task import DEV_QUESTIONS, GeneratingTask, ReadingTask, training_questions
 from realm.training.ict import IctTask
 from realm.training.loop.checkpoint import CheckpointDirectory
 from realm.training.loop.loop import LoopOptions, Metrics, StepResult, Task, fit
@@ -67,7 +65,7 @@ def plan(recipe: Recipe | Path, out: Path, *, progress: Progress | None = None) 
 
     Returns:
         {"not_measured": None or why, "retrieval": hybrid, dense or sparse, "rates": see
-        :func:`realm.runs.forecast.rates_by_part`, "parameters": {part: number}, "step_bytes": of the largest step, "corpus":
+        :func:`rates_by_part`, "parameters": {part: number}, "step_bytes": of the largest step, "corpus":
         corpus_info, "teaches", "advice", "stages": {name: {"steps", "seconds_per_step", "seconds"}}, "seconds", "memory_bytes",
         "disk_bytes"}; from "corpus" on only where something was measured. A stage also says what it does besides steps: refreshes,
         evaluations, seconds_located (finding the answers in the corpus). Memory is the peak of this process during the probe; warm may
@@ -282,3 +280,26 @@ def _disk(context: StageContext, parameters: dict[str, int], dim: int) -> int:
     stages = encoder + embedder + both + (2 * embedder + encoder if context.recipe.train_files else 0)
     vectors = int(context.store.live.sum()) * dim
     return corpus + FLOAT * (stages + 2 * 3 * both + KEEP_GENERATIONS * (vectors + embedder))
+
+
+def rates_by_part(recipe: Recipe) -> dict[str, dict[str, float]]:
+    """The highest learning rate of each network in each stage that trains; the word table's apart where it stays as it is."""
+    pretrain, finetune = recipe.pretrain, recipe.finetune
+    reads = "reader" if pretrain.fill == "pointer" else "encoder"
+    rates = {
+        "warm": (recipe.warm.steps * pretrain.from_warm, {"encoder": recipe.warm.lr}),
+        "ict": (recipe.ict.steps * pretrain.from_ict, {"retriever": recipe.ict.lr}),
+        "pretrain": (pretrain.steps, {"retriever": pretrain.lr * pretrain.retriever_rate, reads: pretrain.lr}),
+        "finetune": (finetune.steps, {"retriever": finetune.lr * finetune.retriever_rate, "reader": finetune.lr}),
+    }
+    words = {"words": 0.0} if recipe.model.freeze_words else {}
+    return {stage: {**parts, **words} for stage, (steps, parts) in rates.items() if steps}
+
+
+def pretraining_refreshes(recipe: Recipe) -> int:
+    """How often pre-training embeds the corpus, if it does as often as it may: once where the documents stay as they are."""
+    section = recipe.pretrain
+    if section.queries_alone:
+        return 1
+    learning = sum(map(section.retriever_learns, range(section.steps)))
+    return 1 + (min(1, learning) if section.refresh == "frozen" else -(-learning // section.refresh_every))

@@ -12,7 +12,7 @@ from fastapi.responses import PlainTextResponse
 from realm import __version__
 from realm.answering import records
 from realm.documents.pictures import SHOWN
-from realm.report.summary import run_summary
+from realm.report.pictures import run_summary
 from realm.serve import shapes
 from realm.serve.batching import Answers, Embed, Explain, Result, Search
 from realm.serve.documents import Documents

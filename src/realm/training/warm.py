@@ -23,7 +23,7 @@ from realm.timing import charged
 from realm.training.context import StageContext, fingerprint, is_published, publish_stage, stage_facts, train
 from realm.training.loop.distributed import on_first
 from realm.training.loop.loop import Metrics, StepResult, Task
-from realm.training.masking.partners import Partners
+from realm.training.masking.evidence import Partners
 from realm.training.masking.sentences import hide_more
 from realm.training.order import WHOLE, EpochOrder, Share, hold_out
 from realm.training.pretrain.sentences import warm_sentences

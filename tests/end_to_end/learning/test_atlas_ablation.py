@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from realm.experiments.ablate import ablate
-from realm.experiments.ablations import TABLE2
+from realm.experiments.ablate import TABLE2, ablate
 from realm.experiments.world.atlas import ASKED, DEMO_DOMAINS, write_atlas
 from realm.progress import Progress
-from realm.report.ablation import ablation_text
+from realm.report.tables import ablation_text
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
 

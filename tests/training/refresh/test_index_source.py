@@ -22,8 +22,7 @@ from realm.search.publishing.refresher import Refresher, read_status
 from realm.storage.generations import current_generation
 from realm.storage.metrics import MetricsLog
 from realm.training.refresh import refresher_process
-from realm.training.refresh.async_refresh import AsyncRefresh
-from realm.training.refresh.index_source import Inline, RefreshContext, Schedule
+from realm.training.refresh.index_source import AsyncRefresh, Inline, RefreshContext, Schedule
 from realm.training.refresh.refresher_process import RefresherProcess
 
 STAGES = ("corpus", "warm", "ict", "pretrain")
@@ -137,8 +136,8 @@ def test_an_answer_that_cannot_be_used_is_asked_for_again(run, inputs, model, mo
     answer(run, inputs)
     file = run.index / f"{current_generation(run.index):06d}" / "vectors-00000.npy"
     file.write_bytes(file.read_bytes()[:-4] + b"abcd")
-    monkeypatch.setattr("realm.training.refresh.async_refresh.WAIT_SECONDS", 0.0)
-    monkeypatch.setattr("realm.training.refresh.async_refresh.time.sleep", lambda _: answer(run, inputs))
+    monkeypatch.setattr("realm.training.refresh.index_source.WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("realm.training.refresh.index_source.time.sleep", lambda _: answer(run, inputs))
     found = source.between(late, model)
     assert found is not None and found.step == late
 

@@ -27,10 +27,8 @@ from realm.storage.files import files_sha256
 from realm.storage.manifests import read_note, write_note
 from realm.storage.paths import RunPaths
 from realm.training.baselines.closed_book import SentencesTask, reading_steps, remembered, run_closed_book, share_correct, wordpieces_a_step
-from realm.training.baselines.continued import CONTINUED, run_continued
-from realm.training.baselines.published import CLOZE, reading_wordpieces, row_paths, run_published, run_twin
-from realm.training.baselines.retrievers import ScaledSource, TfIdfCandidates
-from realm.training.baselines.scaled import bm25_candidates, scaled_answerer, train_scaled
+from realm.training.baselines.orqa import CLOZE, CONTINUED, reading_wordpieces, row_paths, run_continued, run_published, run_twin
+from realm.training.baselines.retrievers import ScaledSource, TfIdfCandidates, bm25_candidates, scaled_answerer, train_scaled
 from realm.training.context import (
     StageContext,
     fingerprint,
@@ -173,7 +171,7 @@ def over_published(recipe: Recipe) -> bool:
 
 def run_orqa(context: StageContext) -> None:
     """ORQA: the retriever of ICT alone, with the warm encoder continued without retrieval for as many wordpieces as REALM's read; over
-    published weights see :func:`realm.training.baselines.published.run_twin`."""
+    published weights see :func:`realm.training.baselines.orqa.run_twin`."""
     if not from_stages(context.recipe):
         run_twin(context)
         return

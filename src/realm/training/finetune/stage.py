@@ -10,9 +10,8 @@ from realm.models.model import RealmModel
 from realm.search.candidates import DenseCandidates
 from realm.search.publishing.generation import Generation, open_generation
 from realm.training.context import StageContext, fingerprint, is_published, load_stage, publish_stage, source_over, stage_facts
-from realm.training.finetune.generating import GeneratingTask
 from realm.training.finetune.given import finetune_given
-from realm.training.finetune.task import ReadingTask, training_questions
+from realm.training.finetune.task import GeneratingTask, ReadingTask, training_questions
 from realm.training.finetune.training import train_reader
 from realm.training.starting import with_new_reader
 

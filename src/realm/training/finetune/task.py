@@ -1,4 +1,4 @@
-"""The task of open-domain QA fine-tuning (ORQA, section 4; REALM reuses it): retriever loss over a wide beam, reader loss over the best.
+"""Tasks of open-domain QA fine-tuning (ORQA, section 4; REALM reuses it): retriever loss over a wide beam, reader loss over the best.
 
 The document side is frozen; the question embedder and the reader learn. Each term counts only where something correct was found.
 """
@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from realm.answering.answerer import Answerer
+from realm.answering.answerer import Answerer, ReadBlocks
+from realm.answering.generative import FusionAnswerer, passages_of
 from realm.answering.reading import read_candidates
 from realm.errors import DataError
 from realm.evaluation.calibration import calibrate, fit_weight
@@ -20,14 +21,14 @@ from realm.evaluation.measures import Relevance, exact_match_share, recall_at
 from realm.evaluation.places import Spans
 from realm.evaluation.questions.loading import Datasets, load_datasets, pooled, shared
 from realm.models import losses
+from realm.models.fusion import FusionReader
 from realm.models.reader import Reader, SpanScores
 from realm.models.types import Question, TokenIds
 from realm.recipe.seeds import generator
 from realm.search.candidates import Candidates, HybridCandidates, Source
 from realm.timing import charged
 from realm.training.context import StageContext
-from realm.training.finetune.located import locate_answers
-from realm.training.finetune.presence import Subjects, blocks_read, presence_scores
+from realm.training.finetune.located import Subjects, blocks_read, locate_answers, presence_scores
 from realm.training.finetune.renaming import Renaming
 from realm.training.loop.distributed import on_first
 from realm.training.loop.loop import Measured, Metrics, StepResult, Task
@@ -51,7 +52,7 @@ class ReadingTask(Task):
         name: stage name.
         context: the run.
         source: where candidates come from.
-        reader: the span reader, or one that writes (``generating.py``).
+        reader: the span reader, or one that writes.
         questions: to learn from; those that have patterns for answers and no valid one are left out.
         dev: watched every ``eval_every`` steps; may be empty.
     """
@@ -275,3 +276,44 @@ def training_questions(context: StageContext) -> tuple[list[Question], list[Ques
 def in_turn(datasets: Datasets) -> list[Question]:
     """The questions of several datasets by turns, so that the first few are of all of them."""
     return [question for drawn in zip_longest(*datasets.values()) for question in drawn if question is not None]
+
+
+class GeneratingTask(ReadingTask):
+    """As ``ReadingTask`` with a reader that writes. It learns from every question with strings, whether or not an answer occurs in a block,
+    and from one with patterns where a block that is read shows what to write.
+
+    Args:
+        (all): as for ``ReadingTask``.
+    """
+
+    def __init__(self, context: StageContext, source: Source, reader: FusionReader, questions: list[Question], dev: list[Question]):
+        super().__init__("finetune", context, source, reader, questions, dev)
+        self.fusion = reader
+
+    def reading(self, positions: list[int], items: list[int], tokens: list[TokenIds], read: Candidates) -> losses.Loss:
+        answers = [self._answer(item, position, rows) for item, position, rows in zip(items, positions, read.rows, strict=True)]
+        learnt = [i for i, answer in enumerate(answers) if answer]
+        loss = torch.zeros(len(items), device=read.scores.device)
+        if learnt:
+            texts, passages = [self.questions[items[i]].text for i in learnt], passages_of(self.context.inputs, read.rows[learnt])
+            kept = torch.tensor(learnt, device=loss.device)
+            loss = loss.index_put((kept,), self.fusion.loss(texts, passages, [answers[i] for i in learnt]))
+        return loss, torch.tensor([bool(answer) for answer in answers], device=loss.device)
+
+    def _answer(self, item: int, position: int, rows: np.ndarray) -> str:
+        """What is to be written: one of a question's answers, or of what its patterns match in the blocks that are read; "" for nothing."""
+        question = self.questions[item]
+        answers = question.answers if question.answer_type == "string" else self._matched(item, rows)
+        place = int(generator("answer", self.name, self.context.seed, position).integers(2**31))
+        return answers[place % len(answers)] if answers else ""
+
+    def _matched(self, item: int, rows: np.ndarray) -> tuple[str, ...]:
+        """The texts that a question's patterns match in some blocks, as these spell them, if they are short enough for an answer."""
+        read, longest = ReadBlocks(self.context.inputs), self.context.recipe.model.max_span
+        spans = [(row, start, end) for row in rows.tolist() for start, end in self.answers[item].get(row, []) if end - start <= longest]
+        texts = (read.block(row).text[slice(*read.characters(row, start, end))] for row, start, end in spans)
+        return tuple(dict.fromkeys(texts))
+
+    @property
+    def answerer(self) -> Answerer:
+        return FusionAnswerer(self.context.inputs, self.source, self.fusion, versions={})

@@ -6,10 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from realm.training.better import Verdict, better_of
 from realm.training.context import StageContext, train
 from realm.training.finetune.task import DEV_DEPTH, ReadingTask
-from realm.training.loop.checkpoint import load_weights, shared_best
+from realm.training.loop.checkpoint import Verdict, better_of, load_weights, shared_best
 from realm.training.loop.loop import Task
 
 RECALL = f"dev questions with an answer among the {DEV_DEPTH} best blocks"

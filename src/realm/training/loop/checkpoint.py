@@ -1,16 +1,16 @@
 """Checkpoints of one stage: directories of safetensors and JSON, staged, fsynced, renamed; the newest valid one wins.
 
-Beside them lie the best weights by one of the stage's numbers. A better one does not replace the best that a kept checkpoint knows: a run
-that continues from there must find it.
+Beside them lie the best weights by one of the stage's numbers, and those that kept checkpoints know as the best: a run that continues from
+one must find them. With ``publish = "better"`` a network that is worse after a stage than before it goes back to where it began.
 """
 
 import json
 import logging
 import math
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -222,3 +222,45 @@ def load_weights(weights: Path, module: nn.Module) -> None:
         module.load_state_dict(load_file(weights))
     except (OSError, ValueError, RuntimeError) as error:
         raise RunError(f"the best weights cannot be read: {error}", path=weights, cure='Set pretrain.publish = "last".') from error
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What one measure says of a network before a stage and after it; higher is better.
+
+    Args:
+        measure: what was measured, in words for the report.
+        before: of the weights that the stage began with.
+        after: of those that it learnt.
+    """
+
+    measure: str
+    before: float
+    after: float
+
+    @property
+    def improved(self) -> bool:
+        """Whether what was learnt is kept: it is, unless it is worse. If the measure is NaN, nothing is kept."""
+        return self.after >= self.before
+
+    def facts(self) -> dict[str, Any]:
+        """For ``stage.json`` and the report."""
+        return {**asdict(self), "kept": "after" if self.improved else "before"}
+
+
+def better_of(network: nn.Module, start: Mapping[str, Tensor], name: str, measure: Callable[[], float]) -> Verdict:
+    """Leave a network with the better of two weights.
+
+    Args:
+        network: as it was trained.
+        start: its ``state_dict`` at the stage's beginning.
+        name: of the measure, in words.
+        measure: of the network as it is when it is called; higher is better. Draws nothing.
+    """
+    learnt = {key: value.clone() for key, value in network.state_dict().items()}
+    after = measure()
+    network.load_state_dict(start)
+    verdict = Verdict(name, measure(), after)
+    if verdict.improved:
+        network.load_state_dict(learnt)
+    return verdict

@@ -1,17 +1,47 @@
-"""Which blocks help to fill a sentence: those of other documents that hold a run of its words, and another of its runs besides.
+"""Blocks that help to fill a sentence: they hold its hidden words, and another of its spans besides.
 
-The second run is what such a block can be found by. It stands apart from the first one, since the rest of a set phrase around the hidden
-words says nothing of whether a block speaks of the same thing; and both are so rare that they hardly meet by chance.
+Partners share salient spans. Evidence shares runs of words: the second run is what such a block can be found by. It stands apart from the
+first, since the rest of a set phrase says nothing of what a block is about, and both are so rare that they hardly meet by chance.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence as SequenceOf
 
 import numpy as np
 
 from realm.documents.store.blocks import BlockStore
 from realm.models.types import MaskedQuery
-from realm.training.masking.grams import CorpusWords, Grams
-from realm.training.masking.partners import TOO_COMMON
+from realm.training.masking.grams import TOO_COMMON, CorpusWords, Grams
+
+
+class Partners:
+    """An inverted list from the wordpieces of every salient span to the rows that hold it, which finds partners of a sentence.
+
+    A sentence and its own block teach an encoder to copy verbatim. Its partners state the fact in other words, and teach it to read.
+
+    Args:
+        store: the corpus; only live rows are listed.
+    """
+
+    def __init__(self, store: BlockStore):
+        found: dict[tuple[int, ...], set[int]] = {}
+        for row in np.flatnonzero(store.live).tolist():
+            body = store.token_ids(row).tolist()
+            for start, end in store.spans(row).tokens.tolist():
+                found.setdefault(tuple(body[start:end]), set()).add(row)
+        self._rows = found
+
+    def rows(self, hidden: SequenceOf[int], others: SequenceOf[SequenceOf[int]], excluded: set[int]) -> list[int]:
+        """Rows outside ``excluded`` that hold the hidden span and at least one of the other spans of its sentence, ascending."""
+        having = self._rows.get(tuple(hidden), set())
+        if not 0 < len(having) <= TOO_COMMON:
+            return []
+        beside: set[int] = set()
+        for span in others:
+            rows = self._rows.get(tuple(span), set())
+            if len(rows) <= TOO_COMMON and tuple(span) != tuple(hidden):
+                beside |= rows
+        return sorted((having & beside) - excluded)
+
 
 PAIRS = 4_000_000
 """Places of runs times blocks that hold them, looked at in one go: what bounds the memory."""

@@ -15,7 +15,9 @@ from realm.recipe.seeds import GOLDEN, mixed
 from realm.text.tokenizer import TextTokenizer
 from realm.text.wordpieces import FIRST_UNSPACED, bare_entry, word_table
 from realm.text.words import has_characters
-from realm.training.masking.partners import TOO_COMMON
+
+TOO_COMMON = 200
+"""A span in more blocks than this says nothing about what a block states."""
 
 
 @dataclass(frozen=True)

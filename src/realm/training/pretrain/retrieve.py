@@ -22,8 +22,7 @@ from realm.search.publishing.snapshot import Snapshot
 from realm.search.retriever import Retrieved, Retriever
 from realm.training.context import StageContext
 from realm.training.masking.evidence import Evidence
-from realm.training.refresh.async_refresh import AsyncRefresh
-from realm.training.refresh.index_source import STALE_REFRESHES, IndexSource, Inline, RefreshContext, Schedule, for_all_ranks
+from realm.training.refresh.index_source import STALE_REFRESHES, AsyncRefresh, IndexSource, Inline, RefreshContext, Schedule, for_all_ranks
 from realm.training.refresh.refresher_process import RefresherProcess
 
 

@@ -6,9 +6,8 @@ from typing import Any
 
 from realm.errors import ConfigError
 from realm.models.model import RealmModel
-from realm.training.better import Verdict, better_of
 from realm.training.context import StageContext, is_published, load_stage, publish_index, publish_stage, train
-from realm.training.loop.checkpoint import load_weights, shared_best
+from realm.training.loop.checkpoint import Verdict, better_of, load_weights, shared_best
 from realm.training.loop.distributed import on_first, world
 from realm.training.pretrain.monitor import held_out_recall
 from realm.training.pretrain.score import evaluate_held_out

@@ -9,7 +9,8 @@ import pytest
 from realm.cli import main
 from realm.models.model import part_sizes
 from realm.recipe import build_recipe, load_recipe
-from realm.runs.forecast import ACTIVATION_NUMBERS, STATE, meta_model, pretraining_refreshes, step_bytes
+from realm.runs.checks import ACTIVATION_NUMBERS, STATE, meta_model, step_bytes
+from realm.runs.plan import pretraining_refreshes
 
 RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "paper-base.toml"
 

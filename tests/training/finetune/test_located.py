@@ -8,7 +8,7 @@ import pytest
 from realm.documents.ingest.builder import build_corpus
 from realm.documents.store.blocks import BlockStore
 from realm.models.types import Question
-from realm.training.finetune.presence import Subjects, names_subject
+from realm.training.finetune.located import Subjects, names_subject
 
 
 @pytest.fixture(scope="module")

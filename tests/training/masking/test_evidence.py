@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-import realm.training.masking.partners
+import realm.training.masking.evidence
 from realm.documents.store.blocks import BlockStore
 from realm.recipe.seeds import generator
-from realm.training.masking.partners import Partners
+from realm.training.masking.evidence import Partners
 from realm.training.masking.sentences import MaskedSentences
 
 
@@ -39,7 +39,7 @@ def own_rows(store, query):
 
 @pytest.mark.parametrize("too_common", [1, 2, 200])
 def test_as_a_loop_over_everything(store, featurizer, too_common, monkeypatch):
-    monkeypatch.setattr(realm.training.masking.partners, "TOO_COMMON", too_common)
+    monkeypatch.setattr(realm.training.masking.evidence, "TOO_COMMON", too_common)
     partners, found = Partners(store), 0
     for query in queries(store, featurizer):
         for excluded in (set(), own_rows(store, query)):

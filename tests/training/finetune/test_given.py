@@ -12,7 +12,7 @@ from realm.evaluation.questions.rows import QuestionOptions
 from realm.models.featurize import Featurizer
 from realm.models.types import Question
 from realm.text.tokenizer import train_wordpiece
-from realm.training.finetune.windows import GivenParagraphs, answer_places
+from realm.training.finetune.given import GivenParagraphs, answer_places
 
 PARAGRAPH = "The boiler was replaced on 14 March 2024 by Hartmann Heating. Hartmann Heating also fitted a pump in 2024."
 ROWS = {

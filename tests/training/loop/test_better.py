@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from realm.training.better import Verdict, better_of
+from realm.training.loop.checkpoint import Verdict, better_of
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from realm.evaluation.judged import falling, rank_documents
 from realm.evaluation.matching import locate_answers
 from realm.evaluation.measures import Relevance, bootstrap_interval
 from realm.evaluation.questions.loading import load_questions
-from realm.runs.evaluate_run import Wanted, evaluate_run
+from realm.runs.evaluation import Wanted, evaluate_run
 from realm.text.matching.answers import exact_match
 
 COUNTRIES = ["Arvad", "Belmor", "Carsin", "Dulwen", "Estrag", "Faldor"]
