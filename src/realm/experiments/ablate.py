@@ -49,15 +49,11 @@ Changes = Mapping[str, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Ablation:
-    """One row.
+    """A row: its name, its title, its ``changes`` {section: {key: value}}.
 
-    Args:
-        name: on the command line and in files.
-        title: in tables.
-        changes: {section: {key: value}} over the recipe.
-        retriever: PRETRAINED, or BASELINE: the retriever of ICT alone.
-        encoder: PRETRAINED, or BASELINE: the warm encoder, trained on without retrieval until it has read as much as REALM's encoder did.
-        stale: by how much the index is older than REALM's: a multiple of the interval between refreshes.
+    ``retriever`` and ``encoder`` are PRETRAINED, or BASELINE: ICT's, and the warm encoder trained on without retrieval as long as REALM's;
+    ``stale``
+    multiplies the interval between refreshes.
     """
 
     name: str
@@ -69,7 +65,7 @@ class Ablation:
 
     @property
     def mixed(self) -> bool:
-        """Whether a part comes from a baseline."""
+        """Tell whether a part comes from a baseline."""
         return BASELINE in (self.retriever, self.encoder)
 
 
@@ -79,15 +75,11 @@ TABLE2, OWN = (
 )
 REALM = TABLE2[0]
 GROUPS = {"table2": TABLE2, "own": (REALM, *OWN), "all": (*TABLE2, *OWN)}
-"""What a list of rows may be called; REALM itself is what the others are compared with."""
+"""Names of lists of rows; the others are compared with REALM itself."""
 
 
 def chosen_ablations(names: str) -> tuple[Ablation, ...]:
-    """The rows that a comma-separated list of names and groups means, each once, in the order of the tables.
-
-    Raises:
-        ConfigError: an unknown name, or none at all.
-    """
+    """Rows of a comma-separated list of names and groups, each once, in table order. Raises ConfigError: an unknown name, or none."""
     known = {ablation.name: (ablation,) for ablation in GROUPS["all"]} | GROUPS
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     for name in wanted:
@@ -101,13 +93,9 @@ def chosen_ablations(names: str) -> tuple[Ablation, ...]:
 
 
 def ablation_recipe(recipe: Recipe, ablation: Ablation, seed: int) -> Recipe:
-    """The recipe of one row and seed.
+    """The recipe of one row and seed; the trainer itself refreshes the index, at least REFRESHES times by default.
 
-    What is compared must differ in what the row names, and not in how busy the machine was: the trainer itself refreshes the index, at
-    least REFRESHES times where the row does not say otherwise.
-
-    Raises:
-        ConfigError: the row's changes do not fit this recipe, or it has no questions to measure with.
+    Raises ConfigError: the row's changes do not fit this recipe, or it has no questions to measure with.
     """
     if not recipe.eval_files:
         raise ConfigError("no questions to compare the rows by: [eval] qa is empty", cure="Name a question file (JSONL) in the recipe.")
@@ -131,22 +119,13 @@ FINETUNE = Job("finetune", "finetune", lambda context: fingerprint(context, "fin
 
 
 def ablate(recipe: Recipe, root: Path, ablations: Sequence[Ablation], seeds: int, progress: Progress) -> dict[str, Any]:
-    """Train and measure every row for every seed; what is finished in ``root`` is not done again.
+    """Train and measure every row for every seed, from the recipe's own; what is finished in ``root`` is not repeated.
 
-    Args:
-        recipe: what the rows change; its seed is the first one.
-        root: where everything is kept; the table is written there after each row.
-        ablations: the rows.
-        seeds: how many.
-        progress: where to show how it goes.
+    Returns :func:`realm.report.tables.ablation_summary`; the table is written after each row.
 
-    Returns:
-        See :func:`realm.report.tables.ablation_summary`.
-
-    Raises:
-        ConfigError, CorpusError, DataError: what is wrong with the recipe, before anything is trained.
-        RunError: another process works here.
-        TrainingError: some rows could not be trained; all others are finished.
+    Raises ConfigError, CorpusError, DataError: before anything is trained; RunError: another process works here; TrainingError: some rows
+    failed,
+    all others are finished.
     """
     recipes = _recipes(recipe, ablations, seeds)
     with joined(cuda=on_cuda(recipe)):
@@ -167,11 +146,7 @@ def ablate(recipe: Recipe, root: Path, ablations: Sequence[Ablation], seeds: int
 
 
 def ablation_table(recipe: Recipe, root: Path, ablations: Sequence[Ablation], seeds: int) -> dict[str, Any]:
-    """Write the table of what is finished, and return it; nothing is trained.
-
-    Raises:
-        RunError: ``root`` does not exist.
-    """
+    """Write and return the table of what is finished; nothing is trained. Raises RunError: ``root`` does not exist."""
     if not root.is_dir():
         raise RunError("no ablation here", path=root, cure="Start one: realm ablate RECIPE --out DIR")
     recipes = _recipes(recipe, ablations, seeds)
@@ -267,16 +242,13 @@ def _recalls(prefix: str, result: Mapping[str, Any]) -> dict[str, float | None]:
 
 
 def _held_out(stage: SharedStage) -> dict[str, float | None]:
-    """Marginal utility on held-out sentences when pre-training ended, and how much more that is than before its first step.
-
-    None where nothing was pre-trained or held out.
-    """
+    """Held-out marginal utility when pre-training ended, and its gain since before the first step; None if not measured."""
     last, gain = utility_gain(stage.context.log.rows()) or (None, None)
     return {"held_out_utility": last, "held_out_gain": gain}
 
 
 def recipe_digest(recipe: Recipe) -> str:
-    """What tells whether a finished row is of this recipe: all of it, but for what may change at any time."""
+    """Hash of a finished row's recipe, without what may change at any time."""
     values = dataclasses.asdict(recipe)
     values["run"] = {key: value for key, value in values["run"].items() if key not in FREE}
     del values["refresher"], values["index"]

@@ -22,7 +22,7 @@ from realm.training.context import open_context
 from realm.training.loop.distributed import world
 
 SHARED = ("corpus", "sources.json", "sentences", "sentences.json")
-"""What runs of the same recipe and another seed have in common."""
+"""Files that runs of the same recipe and another seed share."""
 LEARNT = tuple(stage for stage in STAGES if stage != "eval")
 """The stages of each run; the row realm is the evaluation of its fine-tuning."""
 
@@ -33,23 +33,13 @@ LACKING = {
 
 
 def compare(recipe: Recipe, out: Path, *, rows: Sequence[str] = (), seeds: int = 1, progress: Progress) -> dict[str, Any]:
-    """Train and measure the rows; what is published or measured is not done again.
+    """Train and measure rows of ``CONTENDERS`` (default: all that suit) for ``seeds`` from the recipe's own, in runs ``out/seed-N``.
 
-    Args:
-        recipe: names questions to learn from and to evaluate on.
-        out: a directory with a run ``seed-N`` for each seed, and the tables.
-        rows: names of ``CONTENDERS``; empty for all that suit the recipe.
-        seeds: how many, from the recipe's own upwards.
-        progress: where to show how it goes.
+    What is published or measured is not repeated. Returns :func:`realm.report.tables.comparison`.
 
-    Returns:
-        See :func:`realm.report.tables.comparison`.
-
-    Raises:
-        ConfigError: no questions, no such row, or no seed.
-        MissingExtra: a row needs one.
-        RunError: another process compares here.
-        RealmError: what the user can cure; the same call continues.
+    Raises ConfigError: no questions, no such row, or no seed; MissingExtra: a row needs one; RunError: another process compares here;
+    RealmError: the
+    same call continues.
     """
     chosen = chosen_rows(rows, recipe)
     _check(recipe, chosen, seeds)
@@ -71,11 +61,7 @@ def compare(recipe: Recipe, out: Path, *, rows: Sequence[str] = (), seeds: int =
 
 
 def chosen_rows(names: Sequence[str], recipe: Recipe) -> list[Contender]:
-    """The rows of these names in the table's order; "realm" is "finetune". Without names all that suit the recipe.
-
-    Raises:
-        ConfigError: one that does not exist, or that the recipe has nothing for.
-    """
+    """Rows by name in table order, "realm" for "finetune"; none named: all that suit. Raises ConfigError: an unknown or unsuited one."""
     wanted = {"finetune" if name == "realm" else name for name in names}
     known = [contender.name for contender in CONTENDERS]
     for name in sorted(wanted - set(known)):

@@ -1,8 +1,8 @@
-"""``realm demo``: what REALM is for, claim by claim, on documents that the released model has never seen.
+"""``realm demo``: claims about REALM, each measured here and now on documents that the released model has never seen.
 
-Each claim is measured here and now and said in a sentence with its numbers: answers before any training, what pre-training on the
-documents alone adds, what few questions add, words that no template has, search by words alone, the documents taken away, a document
-added and changed, and a prediction explained. An interrupted demo continues.
+Answers before any training, after pre-training on documents, after few questions; words that no template has; search by words alone;
+documents
+taken away, added and changed; a prediction explained. An interrupted demo continues.
 """
 
 import json
@@ -50,15 +50,7 @@ CHANGED = ("silver florin", "copper crown")
 
 @dataclass(frozen=True)
 class Claim:
-    """One thing that the demo shows.
-
-    Args:
-        name: in ``demo.json``.
-        says: it in a sentence, with its numbers.
-        facts: the numbers.
-        answers: what was asked for it, each as ``realm ask --json`` gives it with "correct" and "accepted".
-        explanation: as ``realm explain --json`` gives it.
-    """
+    """A claim of the demo: its name and numbers in ``demo.json``, its sentence, and what was asked and explained for it, as JSON."""
 
     name: str
     says: str
@@ -82,21 +74,11 @@ def run_demo(
     long: bool = False,
     changes: dict[str, dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
-    """Show every claim, in the order in which a person would ask for them.
+    """Show every claim, as soon as it is measured, in the order in which a person would ask for them.
 
-    Args:
-        directory: the run directory; the atlas is written to ``atlas/`` in it.
-        long: the whole atlas, all of its training questions, and more steps.
-        changes: values of the recipe, by section: {"run": {"seed": 1}}.
-        progress: where to show how it goes.
-        show: gets each claim as soon as it is measured.
-
-    Returns:
-        The ``demo --json`` object: {"run", "seconds", "claims": {name: facts}}.
-
-    Raises:
-        ConfigError: the released model's base is not installed.
-        RealmError: what the user can cure.
+    ``long``: the whole atlas and more steps; ``changes``: values of the recipe, {"run": {"seed": 1}}. Returns the ``demo --json`` object:
+    {"run",
+    "seconds", "claims": {name: facts}}. Raises ConfigError: the released model's base is not installed; RealmError: the user can cure it.
     """
     started, directory = time.perf_counter(), Path(directory)
     recipe, paths = demo_recipe(directory, long=long, changes=changes), RunPaths(directory)
@@ -263,7 +245,7 @@ def _first_of_each(questions: Sequence[Question]) -> list[Question]:
 
 
 def _explained(run: OpenRun) -> dict[str, Any] | None:
-    """What fills the demo's masked sentence, document by document; None where the vocabulary cannot spell its target."""
+    """Documents that fill the demo's masked sentence; None if the vocabulary cannot spell its target."""
     try:
         found = run.explain(SENTENCE, targets=[TARGET])
     except DataError:  # a vocabulary that cannot spell the target; the demo's own can
@@ -283,7 +265,7 @@ def _scored(run: OpenRun, source: Source, answerer: Answerer, questions: Sequenc
 
 
 def _row(paths: RunPaths, stage: str) -> dict[str, Any]:
-    """What the evaluation of a stage found."""
+    """Result of a stage's evaluation."""
     found: dict[str, Any] = read_note(paths.results / f"{stage}.json")
     return _told(found)
 

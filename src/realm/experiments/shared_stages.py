@@ -1,7 +1,6 @@
-"""Stages that several runs share: each is trained once, in a run directory of its own that is named by what it depends on.
+"""Stages that several runs share, each trained once in a run directory named by its fingerprint.
 
-Such a directory is a run like any other: its corpus and the stages it starts from are links into the directories where those were made,
-so every command that takes a run takes it, and a killed stage continues from its checkpoint.
+Corpus and parent stages are links, so every command that takes a run takes such a directory, and a killed stage continues.
 """
 
 import os
@@ -22,13 +21,7 @@ from realm.training.loop.distributed import on_first
 
 @dataclass(frozen=True)
 class SharedStage:
-    """A published stage.
-
-    Attributes:
-        name: under which it is published: ``paths.stage(name)``.
-        context: the run directory in which it was trained, opened.
-        parents: the stages it starts from.
-    """
+    """A stage published under ``name`` in the run directory of its context, and the stages it starts from."""
 
     name: str
     context: StageContext
@@ -55,14 +48,9 @@ class SharedStage:
 
 @dataclass(frozen=True)
 class Job:
-    """How a stage is made.
+    """Recipe of a shared stage: the start of its directory's name, its name, fingerprint and training.
 
-    Args:
-        directory: starts the name of its directory.
-        stage: the name under which it publishes.
-        mark: its fingerprint, from a context in which its parents can be found.
-        train: trains and publishes it, or does nothing where it is published.
-        keeps_index: whether it searches the index of its parent "pretrain" instead of one of its own.
+    ``keeps_index``: it searches the index of its parent "pretrain" instead of one of its own.
     """
 
     directory: str
@@ -83,13 +71,7 @@ class _Lookup(RunPaths):
 
 
 class SharedStages:
-    """Trains stages under ``root/stages``, on the one corpus in ``root``.
-
-    Args:
-        root: the directory; it is made this recipe's.
-        recipe: says which corpus.
-        progress: where to show how it goes.
-    """
+    """Stages under ``root/stages`` on the one corpus in ``root``, which becomes this recipe's."""
 
     def __init__(self, root: Path, recipe: Recipe, progress: Progress):
         self.paths = RunPaths(root)
@@ -104,11 +86,7 @@ class SharedStages:
         progress.close()
 
     def publish(self, job: Job, recipe: Recipe, parents: Mapping[str, SharedStage]) -> SharedStage:
-        """The stage that a job makes under a recipe: found, or trained now.
-
-        Args:
-            parents: what it starts from, by the names under which it looks for them.
-        """
+        """The stage of a job under a recipe, found or trained now; ``parents`` by the names under which it looks for them."""
         found = {name: parent.published for name, parent in parents.items()}
         asking = open_context(self.paths, recipe, self.progress.report)
         mark = job.mark(replace(asking, paths=_Lookup(self.paths.root, found)))

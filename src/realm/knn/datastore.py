@@ -44,14 +44,9 @@ Progress = Callable[[int, int], None]
 class DatastoreFacts:
     """Identity of a datastore.
 
-    Attributes:
-        kind: causal, translation or masked.
-        model: its directory, hub name or run.
-        windows_sha256: of the text as the model read it.
-        text: JSON; sources and options of texts, or state of a run's corpus.
-        dtype: of the keys on disk.
-        seconds: of computing the keys.
-        pruned: how it was pruned, in order.
+    ``kind``: causal, translation or masked; ``model``: directory, hub name or run; ``windows_sha256`` of the text as read; ``text``:
+    sources and options,
+    or state of a run's corpus; ``seconds`` of computing the keys; ``pruned``: how, in order.
     """
 
     kind: str
@@ -124,10 +119,11 @@ class Neighbours:
 
 @dataclass(frozen=True)
 class Datastore:
-    """An open datastore.
+    """An open datastore; ``values`` int32 [n,2]: the wanted token of each key, and the number of pairs merged into it.
 
-    Attributes:
-        values: int32 [n,2], the wanted token of each key, and the number of pairs merged into it.
+    >>> datastore = Datastore.open(Path("runs/knn"))  # doctest: +SKIP
+    >>> find_neighbours(datastore.index(), keys, k=8).tokens.shape  # keys [m,d]  # doctest: +SKIP
+    (4, 8)
     """
 
     path: Path
@@ -164,10 +160,7 @@ class Datastore:
 
 
 def find_neighbours(index: RowIndex, keys: torch.Tensor, k: int) -> Neighbours:
-    """The k nearest of each key, floating point [m,d].
-
-    Raises DataError: a key is not finite. SnapshotError: keys of another dimension.
-    """
+    """The k nearest of each key, floating point [m,d]. Raises DataError: a key is not finite; SnapshotError: another dimension."""
     if keys.shape[1] != index.dim:
         raise SnapshotError(f"the datastore has keys of {index.dim} dimensions, the model's have {keys.shape[1]}", cure=REMAKE)
     if not bool(torch.isfinite(keys).all()):
@@ -179,10 +172,7 @@ def find_neighbours(index: RowIndex, keys: torch.Tensor, k: int) -> Neighbours:
 
 
 def forecast(windows: int, keys: int, dim: int, dtype: str) -> dict[str, int]:
-    """Size of a datastore: {"windows", "keys", "dim", "disk_bytes", "memory_bytes"}; memory is that of searching it.
-
-    Raises ConfigError: an unknown dtype, or a dimension that no index takes.
-    """
+    """{"windows", "keys", "dim", "disk_bytes", "memory_bytes" of searching}. Raises ConfigError: an unknown dtype, or too wide."""
     if dtype not in DTYPES:
         raise ConfigError(f"no dtype '{dtype}' for keys", cure=f"It is one of: {', '.join(DTYPES)}")
     if dim > MAX_DIM:
@@ -215,10 +205,9 @@ def build_datastore(
 ) -> Datastore:
     """Compute the keys of all windows and publish them. A killed build continues after its last part; a finished one is only opened.
 
-    Memory: the windows, the network, one batch of it and one part of keys. ``text``: see ``DatastoreFacts``.
-
-    Raises SnapshotError: the directory holds another datastore, or the disk refuses. DataError: a key that is not finite. ConfigError: see
-    ``forecast``.
+    Memory: windows, network, one batch and one part of keys. Raises SnapshotError: another datastore is here, or the disk refuses;
+    DataError: a key
+    that is not finite; ConfigError: see ``forecast``.
     """
     dtype, progress, announce = options.get("dtype", "float16"), options.get("progress"), options.get("announce")
     expected = forecast(len(windows), windows.count, network.dim, dtype)
@@ -256,9 +245,7 @@ def _keys_of_part(network: Network, windows: WindowSet, first: int, stop: int) -
 
 
 def publish_datastore(directory: Path, facts: DatastoreFacts, parts: Parts, ids: np.ndarray, values: np.ndarray) -> None:
-    """Publish keys as the generation of ``directory``, unless they are there, then their values, and ``datastore.json`` last.
-
-    ids: numbers of the keys' wanted tokens, int64 [n], ascending. values: see ``Datastore``.
+    """Publish keys, unless they are there, their ``ids`` int64 [n], ascending, and values, ``datastore.json`` last.
 
     Raises SnapshotError: keys of another dtype are there, or the disk refuses.
     """
@@ -291,13 +278,9 @@ ROUNDS = 4
 
 
 def prune(source: Datastore, directory: Path, method: Method, keep: float, seed: int = 0) -> Datastore:
-    """Publish a smaller datastore as ``directory``, which must not exist.
+    """Publish a smaller datastore, a share ``keep`` of the keys, as ``directory``, which must not exist.
 
-    Args:
-        keep: share of its keys, above 0 to 1.
-        seed: of "random", and of the first centres of "merge".
-
-    Raises ConfigError: an unknown method, or a share out of range. SnapshotError: the directory exists.
+    Raises ConfigError: an unknown method, or a share out of range; SnapshotError: the directory exists.
     """
     if method not in METHODS:
         raise ConfigError(f"no way to prune named '{method}'", cure=f"It is one of: {', '.join(METHODS)}")
@@ -325,14 +308,9 @@ def prune(source: Datastore, directory: Path, method: Method, keep: float, seed:
 
 
 def merged(keys: np.ndarray, values: np.ndarray, wanted: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Near keys of the same token merged into their mean, so that about ``wanted`` are left, one for each token at least.
+    """Near keys [n,d] of a token merged into their mean, about ``wanted`` left, one a token at least; ``values`` [n,2]: token, pairs.
 
-    Args:
-        keys: float [n,d].
-        values: integer [n,2]: token, and number of pairs that the key stands for already.
-
-    Returns:
-        rows [m], ascending: of each merged key the first row in it; keys float32 [m,d]; counts int32 [m], which add up to those given.
+    Returns rows [m], ascending, the first of each merged key; keys float32 [m,d]; counts int32 [m], with the same sum.
     """
     rng, tokens, weight = np.random.default_rng(seed), values[:, 0], values[:, 1].astype(np.int64)
     order = np.argsort(tokens, kind="stable")

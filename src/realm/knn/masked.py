@@ -1,7 +1,6 @@
 """kNN beside REALM's own encoder, as BERT-kNN does: keys are states at masks, values the wordpieces hidden there.
 
-The encoder reads a sentence with one salient span hidden and the null document; its distribution is mixed with the wordpieces under the
-masks of the nearest sentences of the corpus.
+The encoder reads a sentence with one salient span hidden and the null document.
 """
 
 from collections.abc import Iterator, Sequence
@@ -114,7 +113,7 @@ def check_nothing_removed(datastore: Datastore, network: MaskedNetwork) -> None:
 def evaluate_clozes(path: Path, files: Sequence[Path], mixing: Mixing, *, model: str = "", device: str = "cpu") -> dict[str, Any]:
     """Filling of hidden spans with and without neighbours: {"n", "accuracy", "knn_accuracy", "log_p", "knn_log_p"}.
 
-    A span is right when each of its masks gets its wordpiece; log_p is the mean log-probability of a span, None where one has none.
+    A span is right if all its wordpieces are; log_p is a span's mean log-probability, None where one has none.
     """
     facts = DatastoreFacts.read(path)
     network = MaskedNetwork.open(Path(model or facts.model), layer=facts.layer, device=device)
@@ -141,10 +140,7 @@ def fill(network: MaskedNetwork, index: RowIndex, window: Window, mixing: Mixing
 
 
 def cloze_windows(inputs: BlockInputs, file: Path) -> list[Window]:
-    """One window for each line of a JSONL file of sentences with one [MASK], which stands for the whole target.
-
-    Raises DataError: a row is malformed, or its target cannot be spelled; the message names file and line.
-    """
+    """Windows of a JSONL file of sentences with one [MASK] for the whole target. Raises DataError: a row is malformed or unspellable."""
     windows = []
     for number, row in json_lines(file, _CURE):
         if not {"text", "target"} <= set(row):

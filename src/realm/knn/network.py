@@ -1,7 +1,6 @@
 """Keys and log-probabilities of a language or translation model of transformers, where tokens are wanted.
 
-A key is the state at one module, found by name and tapped by a hook: by default the input of the decoder's last feed-forward block
-(Khandelwal et al. 2020), whatever the family calls it.
+A key is the state at one module, tapped by a hook: by default the input of the last feed-forward block (Khandelwal et al. 2020).
 """
 
 import hashlib
@@ -30,13 +29,9 @@ SHOWN = 12
 
 @dataclass(frozen=True)
 class Window:
-    """One input of a model: int32 arrays.
+    """One input of a model, int32: ``ids`` [t], ``places`` [r], ascending, of the keys, ``targets`` [r], the token wanted at each.
 
-    Attributes:
-        ids: [t], input of the (de)coder.
-        places: [r], ascending positions in ``ids`` whose states are keys.
-        targets: [r], the token wanted at each: the next one, or the hidden one.
-        source: [s], input of the encoder of an encoder-decoder model; empty for others.
+    ``source`` [s]: input of the encoder of an encoder-decoder model; empty for others.
     """
 
     ids: np.ndarray
@@ -54,15 +49,7 @@ class Layer:
 
 
 def find_layer(model: nn.Module, name: str = "", *, decoder: bool = False) -> Layer:
-    """The module whose state is the key.
-
-    Args:
-        name: a module's path. Empty: the last feed-forward block.
-        decoder: the model is an encoder-decoder one, whose decoder is meant.
-
-    Raises:
-        ConfigError: no such module; the message lists the feed-forward blocks.
-    """
+    """The module ``name`` whose state is the key; empty: the last feed-forward block, of the ``decoder``. Raises ConfigError: none."""
     modules = dict(model.named_modules())
     found = []
     for place, path in enumerate(modules):
@@ -96,10 +83,7 @@ class KeyTap:
         self.state = None
 
     def states(self, rows: int) -> Tensor:
-        """The newest state as [rows, t, h]; families that flatten batch and time are unfolded.
-
-        Raises ConfigError: the layer did not run, what it takes is no state of every token, or it ran on other rows.
-        """
+        """The newest state as [rows, t, h]. Raises ConfigError: it did not run, has no state of every token, or other rows."""
         state = self.state
         if state is None or state.ndim < 2 or not state.is_floating_point() or state.numel() % max(1, rows * state.shape[-1]):
             found = "it does not run" if state is None else f"it takes {state.dtype} {list(state.shape)}"
@@ -220,10 +204,7 @@ class HubNetwork(Network):
 
 
 def load_network(source: str | Path, *, layer: str = "", device: str = "cpu") -> HubNetwork:
-    """A model of transformers with its tokenizer, from a directory or the hub. Only safetensors are read, and no remote code runs.
-
-    Raises ConfigError: no model or no tokenizer there, or no such layer.
-    """
+    """A model of transformers with tokenizer, safetensors only, no remote code. Raises ConfigError: none there, or no such layer."""
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
     from transformers.utils.logging import disable_progress_bar
 

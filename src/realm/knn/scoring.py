@@ -1,6 +1,4 @@
-"""Model and neighbours together: scores of wanted tokens in batches, kept so that k, a and temperature can be tried without the model;
-and mixing in ``model.generate``, step by step, for greedy search, beams and sampling alike.
-"""
+"""Model and neighbours together: scores of wanted tokens, kept so that settings can be tried without the model; and generation."""
 
 import time
 from dataclasses import dataclass, replace
@@ -86,15 +84,12 @@ def score_windows(network: Network, windows: WindowSet, index: RowIndex, k: int,
 
 
 class KnnLogitsProcessor(KeyTap, LogitsProcessor):  # type: ignore[misc]
-    """Mixes p_kNN into the model's scores of the next token. Open it as a context manager around ``generate``:
+    """Mixes p_kNN into the model's scores of the next token, as a context manager around ``generate``:
 
         with KnnLogitsProcessor(network, datastore.index(), mixing) as knn:
             network.model.generate(**inputs, logits_processor=[knn])
 
-    With a = 0 the scores pass through untouched; else log-probabilities come out, which the warpers of sampling take as logits.
-
-    Args:
-        padding: token of rows that have ended; they are not searched any more. None: all rows are.
+    With a = 0 scores pass untouched, else log-probabilities come out. ``padding``: token of rows that have ended, not searched any more.
     """
 
     def __init__(self, network: Network, index: RowIndex, mixing: Mixing, padding: int | None = None):

@@ -108,8 +108,7 @@ def evaluate(
 def perplexities(scored: ScoredTokens, mixing: Mixing, words: int | None) -> dict[str, Any]:
     """{"tokens", "perplexity", "knn_perplexity", "word_perplexity", "knn_word_perplexity", "mean_a", "found"}.
 
-    The perplexity of a whitespace word is the total log-probability over the words (None without a number of words); "found" is the share
-    of predictions with the wanted token among the neighbours.
+    Per whitespace word: total log-probability over the words, None without their number; "found": share of wanted tokens among neighbours.
     """
     plain, mixed, near = torch.from_numpy(scored.log_probs), scored.mixed(mixing), scored.neighbours
     hit = ((near.tokens[:, : mixing.k] == scored.wanted[:, None]) & near.valid[:, : mixing.k]).any(1)
@@ -152,12 +151,7 @@ def translate(
     longest: int = 128,
     progress: Progress | None = None,
 ) -> Translations:
-    """Translate, with neighbours if an index and settings are given; batches depend on the lengths of the sources alone.
-
-    Args:
-        beams: 1 is greedy.
-        longest: most tokens of a translation, within the model's own limit. Sources are cut at that limit.
-    """
+    """Translate by ``beams``, with neighbours if given, at most ``longest`` tokens; batches depend on the lengths of sources alone."""
     longest = min(longest, network.longest or longest)
     ids = [network.tokenizer(text, verbose=False)["input_ids"][: network.longest] for text in sources]
     texts, done, tokens = [""] * len(ids), 0, 0
@@ -216,11 +210,9 @@ def tune(
 ) -> Tuned:
     """Search the grid for the lowest mean negative log-probability of the wanted tokens, without the model.
 
-    Args:
-        neighbours, shares, temperatures: the grid; empty: NEIGHBOURS that there are, SHARES, and TEMPERATURES times the mean distance
-            from the nearest neighbour to the last.
+    Empty: all NEIGHBOURS, SHARES, and TEMPERATURES times the mean distance from the nearest neighbour to the last.
 
-    Raises ConfigError: a value out of range. DataError: nothing was scored.
+    Raises ConfigError: a value out of range; DataError: nothing was scored.
     """
     if not len(scored) or not scored.neighbours.valid.any():
         raise DataError("nothing to tune on: no prediction has a neighbour", cure="Give more text, or a larger datastore.")
@@ -258,10 +250,7 @@ def with_gate(scored: ScoredTokens, mixing: Mixing, seed: int = 0) -> Mixing:
 
 @torch.inference_mode()
 def generate(session: Session, text: str, mixing: Mixing, tokens: int = 64) -> dict[str, Any]:
-    """Continue ``text``, or translate it, by greedy search: {"text", "generated", "settings"}.
-
-    Raises ConfigError: fewer tokens than 1, a text without tokens, or more of them than the model reads.
-    """
+    """Continue or translate ``text`` greedily: {"text", "generated", "settings"}. Raises ConfigError: no tokens, or too many."""
     if tokens < 1:
         raise ConfigError(f"tokens = {tokens} must be at least 1", cure="Raise it.")
     network = session.network

@@ -1,7 +1,8 @@
 """Mixing: p = a * p_kNN + (1 - a) * p_model (Khandelwal et al. 2020), for b predictions, k neighbours, v words of the vocabulary.
 
-A score is the negative squared distance; p_kNN(token) is the sum of softmax(score / temperature) over the neighbours
-that hold the token, each counted as often as pairs were merged into it. a is fixed, or a gate predicts it for each token.
+A score is the negative squared distance; p_kNN(token) sums softmax(score / temperature) over the neighbours that hold it, each counted as
+often as
+pairs were merged into it. a is fixed, or a gate predicts it.
 """
 
 from dataclasses import asdict, dataclass
@@ -26,11 +27,7 @@ SMALLEST_SPREAD = 1e-3
 def neighbour_weights(scores: Tensor, valid: Tensor, counts: Tensor, temperature: float) -> Tensor:
     """Share of each neighbour in p_kNN: float64 [b,k]; rows sum to 1, or to 0 where no neighbour is valid.
 
-    Args:
-        scores: [b,k].
-        valid: bool [b,k], False where there is no neighbour.
-        counts: [b,k], pairs merged into each neighbour.
-        temperature: above 0; the larger, the more even.
+    scores, valid, counts (pairs merged into each): [b,k]; the larger the temperature, the more even.
     """
     logits = scores.double() / temperature + counts.double().clamp_min(1).log()
     logits = logits.masked_fill(~valid, -torch.inf)
@@ -53,12 +50,9 @@ def share_of_neighbours(a: float | Tensor, weights: Tensor) -> Tensor:
 
 
 def mixed_log_probs(log_probs: Tensor, p_knn: Tensor, a: Tensor) -> Tensor:
-    """log(a * p_kNN + (1 - a) * p_model), of the shape and type of ``log_probs``.
+    """log(a * p_kNN + (1 - a) * p_model), of the shape and type of ``log_probs`` [..., b, v] or [b]; a: [b].
 
-    Args:
-        log_probs: the model's, [..., b, v] or [b].
-        p_knn: of the same shape.
-        a: [b]. Where it is 0 the model's value comes back bit for bit; where it is 1, log p_kNN.
+    Where a is 0 the model's value comes back bit for bit; where it is 1, log p_kNN.
     """
     share = a.view(-1, *[1] * (log_probs.ndim - 1))
     mixed = torch.logaddexp(log_probs.double() + torch.log1p(-share), p_knn.double().log() + share.log())
@@ -83,10 +77,7 @@ def gate_features(scores: Tensor, tokens: Tensor, valid: Tensor, weights: Tensor
 
 @dataclass(frozen=True)
 class Gate:
-    """A small network that predicts a from the distances; plain numbers, which stand in a JSON file.
-
-    mean, spread: of the features, [6]. inner [HIDDEN][6] and inner_bias, outer [HIDDEN] and outer_bias: its two layers.
-    """
+    """A network that predicts a: mean and spread [6] of the features, inner [HIDDEN][6] and outer [HIDDEN] layers with biases."""
 
     mean: tuple[float, ...]
     spread: tuple[float, ...]
@@ -117,10 +108,7 @@ def _floats(value: Any) -> Any:
 
 
 def train_gate(features: Tensor, log_p_model: Tensor, p_knn: Tensor, *, seed: int = 0) -> Gate:
-    """The gate that makes wanted tokens most probable; the same one for the same arguments and threads.
-
-    features: [n,6]. log_p_model, p_knn: of each wanted token, [n].
-    """
+    """The gate that makes wanted tokens most probable, from features [n,6], log_p_model and p_knn [n]; deterministic."""
     mean, spread = features.mean(0), features.std(0, correction=0).clamp_min(SMALLEST_SPREAD)
     x = (features - mean) / spread
     with torch.random.fork_rng():
@@ -142,13 +130,10 @@ def train_gate(features: Tensor, log_p_model: Tensor, p_knn: Tensor, *, seed: in
 
 @dataclass(frozen=True)
 class Mixing:
-    """Weight of the neighbours.
+    """Weight of the neighbours: k of them, a share a of p_kNN (unused with a gate), and a temperature over scores.
 
-    Args:
-        k: neighbours of each prediction.
-        a: share of p_kNN, 0 to 1; not used where there is a gate.
-        temperature: of the softmax over scores.
-        gate: predicts a for each token.
+    >>> Mixing(k=8, a=0.25).facts()
+    {'k': 8, 'a': 0.25, 'temperature': 10.0, 'gate': False}
 
     Raises ConfigError: a value out of range.
     """
@@ -168,7 +153,7 @@ class Mixing:
 
     @property
     def only_model(self) -> bool:
-        """Whether neighbours have no weight at all."""
+        """Tell whether neighbours have no weight at all."""
         return self.gate is None and self.a == 0
 
     def facts(self) -> dict[str, Any]:

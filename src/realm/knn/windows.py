@@ -1,7 +1,4 @@
-"""Windows of tokens: the input of a model, the places that count, and the token wanted at each.
-
-One layout for all uses: a language model's sliding context, a translation under teacher forcing, a sentence with masks.
-"""
+"""Windows of tokens for language models, translation and masks: input, places that count, and the token wanted at each."""
 
 import hashlib
 from array import array
@@ -26,14 +23,9 @@ FIELDS = ("ids", "source", "places", "targets")
 
 
 class WindowSet:
-    """Windows in memory: flat arrays, about 16 bytes a token.
+    """Windows in memory: flat arrays, about 16 bytes a token; ``targets`` int32 [n], wanted tokens in order.
 
-    Attributes:
-        targets: int32 [n], wanted tokens of all windows in order.
-        counts: "words", whitespace words of the predicted texts without unknown tokens; "skipped", records that could not be used.
-        sha256: digest of all windows.
-
-    Raises DataError: not one wanted token.
+    ``counts``: whitespace "words" of the predicted texts, and "skipped" records. Raises DataError: not one wanted token.
     """
 
     def __init__(self, windows: Iterable[Window], counts: Counter[str] | None = None):
@@ -64,10 +56,8 @@ class WindowSet:
         return Window(**{name: self._flat[name][start:end] for name, (start, end) in zip(FIELDS, edges, strict=True)})
 
     def parts(self, first_row: int = 0) -> Iterator[tuple[int, int]]:
-        """Runs of windows (first, stop) of PART_ROWS wanted tokens or a little more, those from row ``first_row`` on.
-
-        Raises ValueError: no part begins there.
-        """
+        """Runs of windows (first, stop) of about PART_ROWS wanted tokens, from row ``first_row`` on. Raises ValueError: no part begins
+        there."""
         ends, first = self._ends[-1], 0
         while first < len(self):
             begin = int(self._starts[-1, first])
@@ -94,14 +84,10 @@ class WindowSet:
 
 @dataclass(frozen=True)
 class TextOptions:
-    """How sources become windows.
+    """Options of sources: ``context`` tokens that a language model reads (0: its limit, at most 512), ``stride`` added by each further
+    window.
 
-    Args:
-        context: most tokens that a language model reads at once; 0: its limit, at most 512.
-        stride: tokens that each window but a document's first adds; 0: half the context.
-        source_column: field of a pair with the text to translate.
-        target_column: field with its translation.
-        reading: of documents.
+    ``source_column`` and ``target_column``: fields of a pair; ``reading`` of documents.
     """
 
     context: int = 0
@@ -111,10 +97,7 @@ class TextOptions:
     reading: SourceOptions = LOOK
 
     def fitted(self, longest: int | None) -> tuple[int, int]:
-        """(context, stride) for a model that reads ``longest`` tokens.
-
-        Raises ConfigError: a context that the model cannot read, or a stride beyond it.
-        """
+        """(context, stride) for a model that reads ``longest`` tokens. Raises ConfigError: out of its range."""
         context = self.context or min(512, longest or 512)
         stride = self.stride or max(1, context // 2)
         if longest is not None and context > longest:
@@ -125,10 +108,7 @@ class TextOptions:
 
 
 def windows_of_texts(network: HubNetwork, sources: Sequence[Path], options: TextOptions) -> WindowSet:
-    """Windows of documents for a language model, of pairs of sentences for a translation model.
-
-    Raises DataError: a source cannot be read, or holds no text.
-    """
+    """Windows of documents, or of pairs of sentences for a translation model. Raises DataError: a source has no text."""
     counts, read = Counter(words=0, skipped=0), _of_pairs if network.kind == "translation" else _of_documents
     return WindowSet(read(network, sources, options, counts), counts)
 
@@ -165,9 +145,7 @@ def _words(network: HubNetwork, text: str) -> int:
 def sliding_windows(ids: np.ndarray, context: int, stride: int) -> Iterator[Window]:
     """Windows over one document of L tokens that want every token but the first exactly once.
 
-    Args:
-        ids: integer [L].
-        stride: 1 to context, tokens that each window but the first wants, from at least context - stride tokens or all before them.
+    ``stride``: tokens that each window but the first wants, from at least context - stride tokens or all before them.
     """
     ids = np.asarray(ids, np.int32)
     done = 1  # tokens that are context or were wanted
@@ -179,10 +157,7 @@ def sliding_windows(ids: np.ndarray, context: int, stride: int) -> Iterator[Wind
 
 
 def read_pairs(files: Iterable[Path], options: TextOptions) -> Iterator[tuple[str, str]]:
-    """Sentences and their translations of JSONL files (also .gz, .xz).
-
-    Raises DataError: a file is missing, or a row lacks one of the two texts; the message names file and line.
-    """
+    """Sentences and translations of JSONL files (also .gz, .xz). Raises DataError, with file and line: missing, or a text lacks."""
     wanted = (options.source_column, options.target_column)
     cure = f'Each line is {{"{wanted[0]}": ..., "{wanted[1]}": ...}}; --column source=NAME and target=NAME give other names.'
     for path in files:

@@ -25,7 +25,7 @@ class Series:
 
 @dataclass(frozen=True)
 class _Axis:
-    """Where values lie on one axis of the picture."""
+    """Places of values on one axis of the picture."""
 
     low: float
     high: float
@@ -38,15 +38,7 @@ class _Axis:
 
 
 def line_chart(title: str, series: list[Series], *, unit: bool = False, zero: bool = False, across: str = "step") -> Html:
-    """An SVG of one or more lines, over training steps or whatever else ``across`` names.
-
-    Args:
-        title: read out by screen readers, with the last values.
-        series: at least one, each with at least one point.
-        unit: the values are fractions: the axis goes from 0 to 1.
-        zero: the sign matters: the axis holds 0, drawn as a line.
-        across: what the lines run over.
-    """
+    """An SVG of one or more lines over ``across``; ``unit``: an axis from 0 to 1; ``zero``: a line at 0."""
     drawn = [Series(s.name, thinned(s.points, MOST_POINTS)) for s in series]
     steps = [x for s in drawn for x, _ in s.points]
     values = [y for s in drawn for _, y in s.points]

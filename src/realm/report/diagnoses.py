@@ -1,7 +1,6 @@
-"""What can go wrong in a run: conditions, problems and cures, of the one table in ``diagnoses.toml``.
+"""Troubles of a run: conditions, problems and cures, of the one table in ``diagnoses.toml``.
 
-Alarms say them while a stage trains, the report marks those that a run shows, and the tables of docs/watching.md and
-docs/troubleshooting.md hold the same words.
+Alarms, the report, docs/watching.md and docs/troubleshooting.md hold the same words.
 """
 
 import math
@@ -31,17 +30,12 @@ class Diagnosis:
     from_highest: bool = False
 
     def shows(self, value: float, done: float) -> bool:
-        """Whether a row shows it, from the number and the share of the stage's steps that are done."""
+        """Tell whether a row shows it, from the number and the share of the stage's steps that are done."""
         return done > self.after and (value < self.below or value <= self.at_most or value > self.above or value >= self.at_least)
 
 
 def diagnoses(*, attainable: float = 1.0, staleness_limit: int = 0) -> tuple[Diagnosis, ...]:
-    """The table, in the order of the stages.
-
-    Args:
-        attainable: the largest share of distinct documents that the corpus allows in one batch (``attainable_share``).
-        staleness_limit: steps above which an index is too old; 0: none is.
-    """
+    """The table in order of stages; ``attainable``: see ``attainable_share``; ``staleness_limit``: steps, 0 for no limit."""
     table = tomllib.loads((files("realm.report") / "diagnoses.toml").read_text("utf-8"))
     known = {name: Diagnosis(name, **entry) for name, entry in table.items()}
     few, old = known["distinct"], known["staleness"]

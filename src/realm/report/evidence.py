@@ -22,7 +22,7 @@ def answers_section(answers: list[dict[str, Any]]) -> Html | None:
 
 
 def claims_section(claims: list[str]) -> Html | None:
-    """What a demo showed, a sentence each."""
+    """Claims of a demo, a sentence each."""
     shown = tag("ol", *(tag("li", claim) for claim in claims))
     return tag("section", tag("h2", "What it shows"), shown, class_="claims") if claims else None
 
@@ -39,7 +39,7 @@ def _answer(answer: dict[str, Any]) -> Html:
 
 
 def _verdict(answer: dict[str, Any]) -> Html | None:
-    """Whether it is right, where that was looked at."""
+    """Verdict on an answer, if there is one."""
     correct, accepted = answer.get("correct"), [str(a) for a in as_list(answer.get("accepted"))]
     if not isinstance(correct, bool):
         return None

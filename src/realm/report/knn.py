@@ -11,11 +11,7 @@ AXES = (("a", "share of p_kNN, a"), ("temperature", "temperature"), ("k", "neigh
 
 
 def write_grid(path: Path, found: dict[str, Any]) -> None:
-    """Write the page to ``path``.
-
-    Args:
-        found: what ``realm knn tune`` prints: "datastore", "settings", "grid", "model_loss", "loss", "perplexity", "knn_perplexity".
-    """
+    """Write the page of what ``realm knn tune`` found to ``path``."""
     settings = [[name, short(value) if isinstance(value, float | int) else str(value)] for name, value in found["settings"].items()]
     rows = [[name.replace("_", " "), short(found[name])] for name in ("model_loss", "loss", "perplexity", "knn_perplexity")]
     charts = [tag("figure", tag("figcaption", label), _chart(found, name, label)) for name, label in AXES]

@@ -7,7 +7,7 @@ from importlib.resources import files
 from typing import Any
 
 WORDS: dict[str, dict[str, str]] = tomllib.loads((files("realm.report") / "words.toml").read_text("utf-8"))
-"""What pages and tables say, by subject."""
+"""Words of pages and tables, by subject."""
 EMPTY_ELEMENTS = ("br", "meta", "circle", "line", "path", "rect", "col")
 
 
@@ -16,12 +16,9 @@ class Html(str):
 
 
 def tag(name: str, /, *children: Any, **attributes: Any) -> Html:
-    """One element.
+    """One element; children are :class:`Html` as it is, None left out, anything else as escaped text.
 
-    Args:
-        name: of the element; ours, never a user's.
-        children: :class:`Html` as it is, None left out, anything else as escaped text.
-        attributes: names with ``_`` for ``-`` (``class_`` for class); None leaves one out, values are escaped.
+    ``_`` in the names of attributes stands for ``-`` (``class_`` for class); None leaves one out, values are escaped.
     """
     shown = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"' for key, value in attributes.items() if value is not None
@@ -37,8 +34,7 @@ def join(*children: Any) -> Html:
 
 
 def table(head: list[Any], rows: list[list[Any]], caption: str, *, above: Html | None = None) -> Html:
-    """A table that scrolls sideways on a narrow screen. The first cell of a row is its heading, unless it is empty in ``head``; ``above``
-    is a row of group headings."""
+    """A table that scrolls on a narrow screen; a row's first cell is its heading unless empty in ``head``; ``above``: group headings."""
     heading = tag("tr", *(tag("td") if cell == "" else tag("th", cell, scope="col") for cell in head))
     body = [tag("tr", tag("th", row[0], scope="row"), *(tag("td", cell) for cell in row[1:])) for row in rows]
     inner = tag("table", tag("caption", caption), tag("thead", above, heading), tag("tbody", *body))

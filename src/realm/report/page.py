@@ -16,14 +16,9 @@ from realm.storage.paths import RunPaths
 
 
 def write_report(paths: RunPaths) -> Path:
-    """Write ``report.html`` of a run from what its directory holds, finished or not, and return its path.
+    """Write ``report.html`` of a run, finished or not, from its directory, and return its path.
 
-    Reads metrics.jsonl, examples.jsonl, ``stages/*/stage.json``, config.toml, the corpus manifest and ``results/*.json`` ({"name",
-    "recall", "recall_gold", "em", "em_interval", "f1", "seconds"}; ``answers.json``: a list of Answer.to_dict();
-    ``explanation.json``: Explanation.to_dict()). Missing or damaged files only make the page shorter.
-
-    Raises:
-        OSError: the page cannot be written.
+    Missing or damaged files only make the page shorter. Raises OSError: the page cannot be written.
     """
     # A lone surrogate in a document must not cost the page.
     write_atomic(paths.report, render(read_run(paths)).encode("utf-8", "replace"))
@@ -195,7 +190,7 @@ def advice(run: RunRecord) -> Html:
 
 
 def shown_at_the_end(diagnosis: Diagnosis, run: RunRecord) -> bool:
-    """Whether the last rows that have the number show the trouble, as many as an alarm needs; all of them if there are fewer."""
+    """Tell whether the last rows that have the number show the trouble, as many as an alarm needs."""
     stage = run.stage(diagnosis.stage)
     points = stage.columns.get(diagnosis.column, [])
     if isinstance(fact := stage.facts.get(diagnosis.column), bool):  # an outcome of the stage instead of a row

@@ -31,14 +31,9 @@ MOST_LINES = 3
 
 @dataclass(frozen=True)
 class Picture:
-    """One chart of a stage.
+    """A chart of a stage: its caption, and (label, column) of each line.
 
-    Attributes:
-        caption: what it shows.
-        lines: (label, column of the stage) of each line; with one line the caption says it all.
-        unit: the values are fractions: the axis goes from 0 to 1.
-        zero: the sign matters: the axis holds 0.
-        machinery: for those who look for a fault, not for everybody.
+    ``unit``: fractions, on an axis from 0 to 1; ``zero``: the sign matters; ``machinery``: for those who look for a fault.
     """
 
     caption: str
@@ -49,7 +44,7 @@ class Picture:
 
 
 def row_name(stage: str) -> str:
-    """What a row of results is called."""
+    """Title of a row of results."""
     return str(STAGE_TEXTS.get(stage, {}).get("row", stage))
 
 

@@ -1,4 +1,4 @@
-"""What a run directory holds for its report. Anything may be missing or odd: the page then shows less, it never fails."""
+"""Contents of a run directory for its report. Anything may be missing or odd: the page then shows less, it never fails."""
 
 import logging
 import math
@@ -99,7 +99,7 @@ def _profile(value: Any) -> dict[str, dict[str, float]]:
 
 
 def _facts(path: Path) -> Any:
-    """What a stage says of itself; None where that is damaged, which a warning says."""
+    """Facts of a stage; None if damaged, with a warning."""
     try:
         check_sealed(path.parent, DAMAGED, path.name)
     except RealmError as error:

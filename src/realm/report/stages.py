@@ -36,7 +36,7 @@ def _stage(stage: StageRecord) -> Html:
 
 
 def _outcome(stage: StageRecord) -> Html | None:
-    """What the stage wrote about itself, but for bookkeeping."""
+    """Facts of a stage, but for bookkeeping."""
     hidden = ("format", "stage", "fingerprint", "probe")
     facts = [(k, v) for k, v in stage.facts.items() if k not in hidden and isinstance(v, bool | int | float | str)]
     if not facts:

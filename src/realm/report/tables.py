@@ -21,16 +21,13 @@ Rows = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 def comparison(rows: Rows) -> dict[str, Any]:
-    """Means over seeds, and REALM minus its baselines.
+    """Means over seeds of each row's measures, and REALM minus its baselines.
 
-    Args:
-        rows: for each row by name what every seed measured; seeds without a row are left out.
-
-    Returns:
-        {"n", "rows": [{"name", "title", "seeds", "em", "em_interval", "em_by_seed", "f1", "recall", "recall_gold", "zero_shot", "encoded",
-        "parameters", "index_bytes", "ms_per_question", ...}], "differences": [{"of", "minus", "em", "interval"}], "datasets"}. The interval
-        of EM is a bootstrap over questions of their mean over seeds; that of a difference is paired by question. Where several datasets
-        were asked, "datasets" has the same of each, with what differs between them alone; else it is empty.
+    Returns {"n", "rows": [{"name", "title", "seeds", "em", "em_interval", "em_by_seed", "f1", "recall", "recall_gold", "zero_shot",
+    "encoded",
+    "parameters", "index_bytes", "ms_per_question", ...}], "differences": [{"of", "minus", "em", "interval"}], "datasets": the same of each
+    if there
+    are several}. Intervals are bootstraps over questions of means over seeds, paired for differences.
     """
     every = [row.get("datasets", {}) for found in rows.values() for row in found]
     names = [name for name in (every[0] if every else ()) if all(name in datasets for datasets in every)]
@@ -150,16 +147,11 @@ COUNTS = ("tokens", "seconds")
 
 
 def ablation_summary(titles: Mapping[str, str], seeds: Sequence[int], runs: Sequence[Finished]) -> dict[str, Any]:
-    """Mean and spread over the seeds that are finished.
+    """Mean and spread over the finished seeds of each row, in order of ``titles``.
 
-    Args:
-        titles: of every row asked for, by its name, in order.
-        seeds: asked for.
-        runs: what is finished.
-
-    Returns:
-        {"rows": [{"row", "title", "seeds", "measures": {name: {"mean", "sd", "min", "max"} or None}, "em_interval", "runs"}],
-        "waiting": [{"row", "seed"}]}; sd is the sample's, None for one seed.
+    Returns {"rows": [{"row", "title", "seeds", "measures": {name: {"mean", "sd", "min", "max"} or None}, "em_interval", "runs"}],
+    "waiting": [{"row",
+    "seed"}]}; sd is the sample's, None for one seed.
     """
     rows, waiting = [], []
     for name, title in titles.items():

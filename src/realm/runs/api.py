@@ -38,50 +38,33 @@ class Realm:
 
     @classmethod
     def open(cls, run: str | Path) -> "Realm":
-        """Open a run directory.
-
-        Raises:
-            RealmError: there is no run here, its pre-training has not ended, or its parts do not match.
-        """
+        """Open a run directory. Raises RealmError: no run, pre-training has not ended, or its parts do not match."""
         return cls(open_run(run))
 
     def ask(self, question: str, k: int = 5) -> Answer:
-        """Answer a question from the k blocks that are most relevant to it.
-
-        Raises:
-            RunError: the run has no reader, because it was not fine-tuned.
-            ConfigError: k is below 1 or above the number of blocks.
-        """
+        """Answer a question from the k most relevant blocks. Raises RunError: no reader; ConfigError: k out of range."""
         run = self._current()
         return run.answerer.answer([question], k=run.require_k(k))[0]
 
     def search(self, text: str, k: int = 5) -> tuple[Hit, ...]:
-        """Find the k nearest blocks of a text, best first. Works before fine-tuning, too.
-
-        Raises:
-            ConfigError: k is below 1 or above the number of blocks.
-        """
+        """Find the k nearest blocks, best first, before fine-tuning, too. Raises ConfigError: k is not 1 to the number of blocks."""
         return self._current().search(text, k)
 
     def explain(self, text: str, targets: Sequence[str] = (), *, k: int = 8, exclude_documents: Sequence[str] = ()) -> Explanation:
-        """Show which documents help to fill each ``[MASK]`` of a sentence; see :func:`realm.answering.explain.explain`.
+        """Show which documents help to fill each ``[MASK]`` of a sentence, a whole span each; see :func:`realm.answering.explain.explain`.
 
         Args:
-            text: a sentence such as "The [MASK] flows through Cairo."; each ``[MASK]`` stands for a whole span.
             targets: the hidden words, one string for each ``[MASK]``; empty: the model's best guess.
             k: number of candidates, the null document included.
-            exclude_documents: ids of documents that must not be used.
 
-        Raises:
-            RealmError: the sentence or a target cannot be used, or this run cannot fill masks.
+        Raises RealmError: the sentence or a target cannot be used, or this run cannot fill masks.
         """
         return self._current().explain(text, targets=targets, k=k, exclude_documents=exclude_documents)
 
     def add_documents(self, *sources: str | Path) -> int:
-        """Add files or folders of documents to the corpus and embed them. Returns how many blocks became searchable.
+        """Add files or folders of documents and embed them. Returns the number of blocks that became searchable.
 
-        Raises:
-            RealmError: a source cannot be read, or holds no usable document. Nothing is changed then.
+        Raises RealmError: a source cannot be read, or holds no usable document; nothing is changed then.
         """
         add_documents(self._run.paths.corpus, [Path(source) for source in sources])
         self._run, count = self._run.with_added()
@@ -89,12 +72,9 @@ class Realm:
 
     @property
     def abstain_below(self) -> float:
-        """The threshold: below this confidence the run abstains. Measured on dev questions; 0 if it was not measured.
+        """Confidence below which the run abstains, measured on dev questions; 0 if it was not measured.
 
-        Example: ``answer.abstaining(realm.abstain_below).abstained``.
-
-        Raises:
-            RunError: the run has no reader, because it was not fine-tuned.
+        Example: ``answer.abstaining(realm.abstain_below).abstained``. Raises RunError: the run has no reader.
         """
         return self._current().abstain_below
 

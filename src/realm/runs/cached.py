@@ -1,7 +1,6 @@
-"""Files and folders that are asked directly: each set of them has a corpus and an index in the user's cache, made once and followed from
-then on, under a published body that is used as it is.
+"""Files and folders that are asked directly: a corpus and an index in the user's cache, under a published body as it is.
 
-What changed in the documents since they were last asked is found by sizes and times of files; only what is new is embedded.
+Changes are found by sizes and times of files; only what is new is embedded.
 """
 
 import hashlib
@@ -44,22 +43,16 @@ BLOCK_LENGTH = 160
 
 
 def cache_directory() -> Path:
-    """Where cached runs lie; the environment's XDG_CACHE_HOME moves it on Linux."""
+    """Directory of cached runs; XDG_CACHE_HOME moves it on Linux."""
     return user_cache_path("realm") / "documents"
 
 
 def open_cached(sources: Sequence[Path], body: str, progress: Progress, note: Callable[[str], None] = lambda _: None) -> OpenRun:
-    """Open files and folders under a published body, indexed or brought up to date where they are not.
+    """Open files and folders under a published body, indexed or brought up to date where needed; their order does not count.
 
-    Args:
-        sources: files or folders of documents, of any kind that ``realm corpus build`` reads; their order does not count.
-        body: a name as in ``model.body``.
-        progress: shows what is being done.
-        note: gets a line where something of the documents was left out.
-
-    Raises:
-        DataError, CorpusError, ConfigError: the sources or the body cannot be used; what was made before stays.
-        RunError: another process is at work on the same documents.
+    ``note`` gets a line if documents were left out. Raises DataError, CorpusError, ConfigError: sources or body cannot be used, what was
+    made before
+    stays; RunError: another process is at work on the same documents.
     """
     places = sorted(dict.fromkeys(source.resolve() for source in sources))
     own = Path(body).resolve() if known_body(body) is None and Path(body).is_dir() else None
@@ -109,17 +102,13 @@ def _make(paths: RunPaths, recipe: Recipe, progress: Progress) -> OpenRun:
 def open_documents(*sources: str | Path, body: str = DEFAULT_BODY) -> Realm:
     """Open files and folders of documents, as ``realm ask`` does: indexed at the first call, brought up to date at later ones.
 
-    Args:
-        sources: files or folders, of any kind that ``realm corpus build`` reads.
-        body: a name as in ``model.body``, or the directory of a model of your own.
+    >>> realm = open_documents("notes/")  # doctest: +SKIP
+    >>> realm.ask("Who built the Harrow bridge?").answer  # doctest: +SKIP
+    'Ellen Marsh'
 
-    Raises:
-        RealmError: a source or the body cannot be used, or another process is indexing these documents.
+    ``body``: a name as in ``model.body``, or the directory of a model of your own.
 
-    Examples:
-        >>> realm = open_documents("notes/")  # doctest: +SKIP
-        >>> realm.ask("Who built the Harrow bridge?").answer  # doctest: +SKIP
-        'Ellen Marsh'
+    Raises RealmError: a source or the body cannot be used, or another process is indexing these documents.
     """
     for source in sources:
         if not Path(source).exists():
@@ -130,11 +119,7 @@ def open_documents(*sources: str | Path, body: str = DEFAULT_BODY) -> Realm:
 
 
 def _alone(root: Path) -> AbstractContextManager[None]:
-    """No other process makes, changes or removes a cached run meanwhile.
-
-    Raises:
-        RunError: another does.
-    """
+    """Keep other processes off a cached run. Raises RunError: one is at work on it."""
     return held(
         root, lambda by: RunError(f"another process{by} reads these documents", path=root, cure="Wait for it to end."), "LOCK.asked"
     )
@@ -151,7 +136,7 @@ def _published(body: str) -> list[str]:
 
 
 def _weights(body: Path) -> list[list[Any]]:
-    """What tells the weights in a directory from those that were there before."""
+    """Name, size and time of the weights in a directory."""
     return [[file.name, (stat := file.stat()).st_size, stat.st_mtime_ns] for file in sorted(body.glob("*.safetensors"))]
 
 
@@ -169,7 +154,7 @@ def _recipe(places: list[Path], body: str) -> Recipe:
 
 
 def cached_runs() -> list[dict[str, Any]]:
-    """What the cache holds, the one asked last first: {"directory", "sources", "body", "documents", "blocks", "bytes", "asked"}."""
+    """Contents of the cache, the one asked last first: {"directory", "sources", "body", "documents", "blocks", "bytes", "asked"}."""
     found = []
     for root in cache_directory().glob("*"):
         facts = read_note(RunPaths(root).wrapped) or {}
@@ -185,11 +170,9 @@ def cached_runs() -> list[dict[str, Any]]:
 
 
 def clear_cache(sources: Sequence[Path] = ()) -> dict[str, int]:
-    """Remove cached runs: those of any of these files or folders, or all, and with all the recognised words of pictures. What was half made
-    goes too. Returns {"removed", "bytes"}.
+    """Remove cached runs of any of these sources, or all, with recognised words of pictures. Returns {"removed", "bytes"}.
 
-    Raises:
-        RunError: another process is at work on one of them; those before it are gone.
+    Raises RunError: another process is at work on one of them; those before it are gone.
     """
     wanted = {str(source.resolve()) for source in sources}
     removed = freed = 0
@@ -207,5 +190,5 @@ def clear_cache(sources: Sequence[Path] = ()) -> dict[str, int]:
 
 
 def is_run(place: Path) -> bool:
-    """Whether a directory is a run, and not one of documents (which may well have a config.toml)."""
+    """Tell a run's directory from one of documents, which may have a config.toml, too."""
     return RunPaths(place).config.is_file() and any((place / part).exists() for part in ("run.json", "corpus", "stages"))

@@ -31,12 +31,7 @@ ACTIVATION_NUMBERS = 17
 
 
 def meta_model(recipe: Recipe, vocabulary: int = BERT_VOCABULARY) -> RealmModel:
-    """The recipe's networks, reader included, without memory: of the body's own sizes where it lies on this machine, of the table's width
-    and layers where it is known by name alone, and of the preset's where neither is.
-
-    Args:
-        vocabulary: entries of the tokenizer, where no body brings one.
-    """
+    """The recipe's networks without memory, reader included, of the body's sizes if it is known, with ``vocabulary`` if it brings none."""
     wanted, body = recipe.model, recipe.model.body
     directory, known = present_directory(body) if body else None, known_body(body)
     if known is not None:
@@ -70,11 +65,7 @@ def step_bytes(recipe: Recipe, model: RealmModel) -> int:
 
 
 def check_memory(recipe: Recipe) -> None:
-    """A step of the recipe could fit into this machine, by its configuration. Networks that are published have sizes that were run before.
-
-    Raises:
-        ConfigError: it needs several times the memory of the machine and of its largest GPU.
-    """
+    """Refuse a step several times larger than this machine. Raises ConfigError. Published networks have sizes that were run before."""
     if recipe.model.body:
         return
     needed = step_bytes(recipe, meta_model(recipe))
@@ -126,12 +117,7 @@ def question_files(recipe: Recipe) -> list[Path]:
 
 
 def check_corpus(paths: RunPaths, recipe: Recipe) -> None:
-    """The corpus is large enough for the recipe, and every answer is shorter than a block.
-
-    Raises:
-        CorpusError: fewer blocks than candidates.
-        DataError: an answer that no block can hold.
-    """
+    """Refuse a corpus too small for the recipe (CorpusError), and answers longer than a block (DataError)."""
     store = BlockStore.open(paths.corpus)
     blocks = int(store.live.sum())
     # The origin block is excluded and the null document is a candidate: k candidates need k blocks, or one more without it.

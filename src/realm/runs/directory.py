@@ -40,12 +40,9 @@ OTHER = "Give another directory with --out, or the same recipe."
 
 
 def claim_run(paths: RunPaths, recipe: Recipe) -> None:
-    """Make the run directory this recipe's, or see that it is already.
+    """Make the run directory this recipe's, or check that it is. A section may change as long as nothing was built from it.
 
-    A section may still change as long as nothing was built from it: questions can be added to a run that ended after pre-training.
-
-    Raises:
-        RunError: the directory belongs to another recipe or version, or is no directory. Nothing is touched.
+    Raises RunError: it belongs to another recipe or version, or is no directory; nothing is touched.
     """
     if paths.root.exists() and not paths.root.is_dir():
         raise RunError("a file is here, not a run directory", path=paths.root, cure="Give another directory with --out.")
@@ -63,11 +60,7 @@ def claim_run(paths: RunPaths, recipe: Recipe) -> None:
 
 @contextmanager
 def alone(root: Path, cure: str) -> Iterator[None]:
-    """Hold a directory, on the first rank: two processes must not train the same stage.
-
-    Raises:
-        RunError: another process trains there, or a file is in its place.
-    """
+    """Hold a directory on the first rank. Raises RunError: another process trains there, or a file is in its place."""
 
     def hold() -> None:
         if root.exists() and not root.is_dir():
@@ -94,7 +87,7 @@ def _check_same(paths: RunPaths, recipe: Recipe) -> None:
 
 
 def _cure(paths: RunPaths, section: str) -> str:
-    """What to do where a section differs; if only fine-tuning used it, only fine-tuning has to be repeated."""
+    """Cure for a differing section; if only fine-tuning used it, only that is repeated."""
     if section != "finetune":
         return OTHER
     made = [kind(stage) for stage, used in STAGE_SECTIONS.items() if section in used for kind in (paths.stage, paths.checkpoints)]
@@ -103,7 +96,7 @@ def _cure(paths: RunPaths, section: str) -> str:
 
 
 def _moved(section: str, key: str, before: Any, now: Any) -> bool:
-    """Whether files of the same names are named, elsewhere: a run may move. Their contents are compared on their own."""
+    """Tell whether files of the same names lie elsewhere: a run may move. Contents are compared on their own."""
     if (section, key) not in FILES or not before or not now:
         return False
     names = [[Path(value).name for value in ((one,) if isinstance(one, str) else one)] for one in (before, now)]
@@ -120,13 +113,9 @@ def _used_sections(paths: RunPaths) -> set[str]:
 
 
 def build_run_corpus(paths: RunPaths, recipe: Recipe, progress: Progress) -> bool:
-    """Build the run's corpora, or see that those there were built from the same files. Returns whether one was built now.
+    """Build the run's corpora, those of masked sentences included, or check their sources. Returns whether one was built.
 
-    Besides the knowledge corpus that is the corpus of the sentences to mask, where the recipe names documents for it.
-
-    Raises:
-        ConfigError: the recipe names no sources.
-        CorpusError: the sources changed after the corpus was built, or nothing in them is usable.
+    Raises ConfigError: no sources; CorpusError: they changed after the corpus was built, or nothing in them is usable.
     """
     sources = [Path(source) for source in recipe.corpus.sources]
     built = _build(paths.corpus, paths.root / "sources.json", sources, recipe, _tokenizer(recipe), progress)
@@ -225,11 +214,7 @@ def read_profile(paths: RunPaths) -> dict[str, dict[str, float]]:
 
 @contextmanager
 def timed(paths: RunPaths, stage: str, settle: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Add the time of the block on the first rank to a stage's seconds and to its profile, an interrupted block's too.
-
-    Args:
-        settle: as for :class:`realm.timing.Stopwatch`.
-    """
+    """Add the block's time on the first rank to a stage's seconds and profile; ``settle`` as for :class:`realm.timing.Stopwatch`."""
     started = time.perf_counter()
     with running(Stopwatch("other", settle=settle)) as watch:
         try:

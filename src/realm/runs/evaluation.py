@@ -67,7 +67,7 @@ def evaluate_stage(context: StageContext, stage: str) -> dict[str, Any]:
 
 
 def _searched(recipe: Recipe, facts: dict[str, Any]) -> dict[str, Any]:
-    """How blocks were found: kind, and the weight if it counts."""
+    """Kind of search, and its weight if it counts."""
     weight = {"weight": search_weight(recipe.retrieval.weight, facts)} if recipe.retrieval_kind == "hybrid" else {}
     return {"kind": recipe.retrieval_kind, **weight}
 
@@ -101,7 +101,7 @@ def _after_pretrain(context: StageContext, questions: list[Question]) -> dict[st
 
 
 def _answered(context: StageContext, stage: str, model: RealmModel, source: Source, questions: list[Question]) -> dict[str, Any]:
-    """What the reader of a stage answers; a few of the answers are kept for the report and the page."""
+    """Answers of a stage's reader, scored; a few are kept for the report and the page."""
     reader = load_reader(context.paths, stage, model, device=context.device, bf16=context.recipe.run.bf16)
     relevance = Relevance(context.store)
     readings = answer_all(
@@ -136,16 +136,11 @@ SEARCHED = ("recall", "recall_interval", "recall_gold")
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is to be evaluated, and what is to be left.
+    """Files and folders to evaluate on, and what to write.
 
-    Attributes:
-        files: question files, and folders with judgements.
-        options: what to know of the files besides what they look like.
-        depths: of recall; empty: the recipe's.
-        read: blocks that are read for an answer; 0: the recipe's number.
-        abstain_below: answers with a lower confidence count as abstained, for coverage and selective exact match.
-        predictions: a file for every answer.
-        trec: a directory for rankings and judgements.
+    ``depths`` of recall and ``read`` blocks default to the recipe's; answers below ``abstain_below`` count as abstained; ``predictions``: a
+    file of all
+    answers; ``trec``: a directory for rankings and judgements.
     """
 
     files: tuple[Path, ...]
@@ -166,13 +161,9 @@ class _Found:
 
 
 def evaluate_run(root: Path, wanted: Wanted, progress: Progress | None = None) -> dict[str, Any]:
-    """The ``eval --json`` object: rates over all questions, each dataset's under "datasets", each language's under "languages" where there
-    are several, each judged collection's under "judged".
+    """The ``eval --json`` object: rates over all questions, by dataset, by language if there are several, by judged collection.
 
-    Without a reader only recall is known; the rates of answers are None.
-
-    Raises:
-        RealmError: the run cannot be opened, a file cannot be read, or an option is out of range.
+    Without a reader the rates of answers are None. Raises RealmError: a run or file cannot be read, or an option is out of range.
     """
     _check(wanted)
     named = dict(zip(dataset_names(wanted.files), wanted.files, strict=True))
@@ -226,7 +217,7 @@ def _evaluate(
 
 
 def _by_language(relevance: Relevance, found: Iterable[_Found]) -> dict[str, _Found]:
-    """What was found for the questions of each language, in order of the alphabet; empty where all are of one language."""
+    """Rankings and readings of each language in alphabetical order; empty if there is one language."""
     parts: defaultdict[str, _Found] = defaultdict(lambda: _Found([], []))
     languages: dict[int, str] = {}
     for one in found:
@@ -249,7 +240,7 @@ def _rates(found: _Found, depths: SequenceOf[int]) -> dict[str, Any]:
 
 
 def _remarks(run: OpenRun, files: list[QuestionFile], relevance: Relevance) -> dict[str, Any]:
-    """What was cut, skipped, invalid or given up: it lowers the rates without being wrong."""
+    """Counts of cut, skipped, invalid and given-up questions and patterns: they lower the rates without being wrong."""
     questions = [question for file in files for question in file.questions]
     room = run.recipe.model.query_length - 2
     skipped: Counter[str] = Counter()
@@ -269,10 +260,9 @@ NOTHING = "none"
 
 
 def write_predictions(path: Path, readings: Mapping[str, Sequence[JudgedAnswer]]) -> None:
-    """One object a question: dataset, id, question, prediction, p, confidence, abstained, answers, correct, f1, and what was read.
+    """One JSON object a question; ``question`` and ``prediction`` are read by the official evaluation.
 
-    ``question`` and ``prediction`` are what the official evaluation reads. A prediction is spelled as its document spells it; in the
-    evidence ``start`` and ``end`` count from the beginning of the document.
+    Predictions are spelled as in their document; ``start`` and ``end`` of evidence count from its beginning.
     """
     rows = ({"dataset": dataset, **_prediction(reading)} for dataset, answered in readings.items() for reading in answered)
     _write(path, (json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows))
@@ -307,12 +297,11 @@ def _prediction(reading: JudgedAnswer) -> dict[str, Any]:
 
 
 def write_trec(directory: Path, name: str, rankings: Sequence[Ranking], relevance: Relevance) -> None:
-    """Rankings and judgements of one dataset in TREC's formats, so that outside tools can measure them.
+    """Rankings and judgements of one dataset in TREC's formats.
 
-    NAME.run: blocks by block id. NAME.answer.qrels: those of them that hold an answer, so that success at k is recall by answer.
-    NAME.gold.qrels: every block of a gold document, so that success at k is gold recall. NAME.documents.run and NAME.documents.qrels: the
-    same by document id, at its best block. The gold files are written if any question names documents. White space and % in ids are
-    percent-encoded.
+    NAME.run: blocks by id. NAME.answer.qrels: those with an answer. NAME.gold.qrels: every block of a gold document. NAME.documents.run and
+    .qrels:
+    the same by document, at its best block. Gold files are written if questions name documents. White space and % are percent-encoded.
     """
     store = relevance.store
     block_ids = store.block_ids

@@ -53,20 +53,12 @@ documents = model.encode([f"{title} [SEP] {text}"])
 
 
 def export_run(run: Path, out: Path, *, onnx: bool = False) -> dict[str, Any]:
-    """Write every published form of a run below ``out``.
+    """Write every published form of a run below ``out``, which must not exist; with ``onnx`` also ``onnx/PART.onnx``.
 
-    Args:
-        run: a run directory, trained or imported.
-        out: must not exist.
-        onnx: also write ``onnx/PART.onnx`` of the embedders and the reader of the last stage.
+    Returns {"out", "forms": {form: {"tensors": number, "blocks": rows of the index in it}}, "onnx": [file names]}.
 
-    Returns:
-        {"out", "forms": {form: {"tensors": number, "blocks": rows of the index in it}}, "onnx": [file names]}.
-
-    Raises:
-        MissingExtra: ``onnx`` without its extra.
-        RunError: no run, nothing published in it, or ``out`` exists.
-        ConfigError: networks that the published classes cannot hold.
+    Raises MissingExtra: no extra onnx; RunError: nothing published, or ``out`` exists; ConfigError: networks that no published class can
+    hold.
     """
     paths, out = RunPaths(Path(run)), Path(out)
     recipe = read_run_recipe(paths)
@@ -128,7 +120,7 @@ def _forms(models: dict[str, RealmModel]) -> dict[str, RealmModel]:
 
 
 def _sentence_embedder(model: RealmModel) -> bool:
-    """Whether the model's embedder is one that sentence-transformers loads."""
+    """Tell whether sentence-transformers can load the model's embedder."""
     return model.has("embedder") and is_sentence_embedder(model.embedder.spec)
 
 

@@ -1,7 +1,6 @@
 """``realm import``: published models become a run that answers, searches, explains, and can be trained further.
 
-One directory or several that belong together: the embedder and the encoder of pre-training, an open-QA model and the embedder that made
-its block embeddings. The run appears whole or not at all.
+One directory or several that belong together. The run appears whole or not at all.
 """
 
 from collections.abc import Sequence
@@ -41,7 +40,7 @@ PEAK_RATES = {"ict": {"lr": 1e-4}, "pretrain": {"lr": 3e-5}, "finetune": {"lr": 
 
 @dataclass(frozen=True)
 class _Assembled:
-    """What several directories make together."""
+    """Parts of several directories together."""
 
     model: RealmModel
     tokenizer: TextTokenizer
@@ -53,21 +52,13 @@ class _Assembled:
 def import_published(
     directories: Sequence[Path], out: Path, *, documents: Sequence[Path] = (), progress: Progress | None = None
 ) -> dict[str, Any]:
-    """Make a run of published models.
+    """Make a run ``out``, which must not exist, of published models that belong together, over ``documents`` or their own blocks.
 
-    Args:
-        directories: published models that belong together; no two may hold the same network, but for an open-QA model's embedder.
-        out: the run directory; must not exist.
-        documents: files and folders to index instead of the blocks that the model may bring.
-        progress: where to show how it goes.
+    Returns {"run", "parts": {name: parameters}, "blocks": number in the index, "models": [{"directory", "kind", "imported": number of
+    tensors,
+    "unused": {name: reason}, "fresh": [our names]}], "notes"}.
 
-    Returns:
-        {"run", "parts": {name: parameters}, "blocks": number in the index, "models": [{"directory", "kind", "imported": number of
-        tensors, "unused": {name: reason}, "fresh": [our names]}], "notes"}.
-
-    Raises:
-        RunError: ``out`` exists.
-        RealmError: a directory, its blocks or the documents cannot be used; nothing is left behind.
+    Raises RunError: ``out`` exists; RealmError: a directory, its blocks or the documents cannot be used; nothing is left behind.
     """
     out, quiet = Path(out), progress or Progress(quiet=True)
     if out.exists():

@@ -36,19 +36,13 @@ from realm.text.tokenizer import TextTokenizer
 from realm.training.loop.checkpoint import checkpoint_problem
 
 ROUNDS = 3
-"""How often what was rebuilt may show what could not be read before: ``CURRENT``, then look-up files, then the index of that corpus."""
+"""Rounds of repair: ``CURRENT``, then look-up files, then the index of that corpus."""
 AGAIN = "Build the corpus again from its sources"
 
 
 @dataclass(frozen=True)
 class Damage:
-    """One damaged file or directory; ``problem`` is without a final full stop.
-
-    Attributes:
-        cure: what ``mend`` does; without it, what is left to do by hand.
-        mend: rebuilds it from what is intact; None: nothing here can.
-        documents: ids of the documents that are affected, where that is known.
-    """
+    """A damaged file or directory; ``cure`` is done by ``mend``, or by hand if that is None; ``documents``: affected ids, where known."""
 
     path: Path
     problem: str
@@ -57,7 +51,7 @@ class Damage:
     documents: tuple[str, ...] = ()
 
     def facts(self) -> dict[str, Any]:
-        """What ``--json`` says of it."""
+        """Facts for ``--json``."""
         said = {"path": str(self.path), "problem": self.problem, "cure": self.cure}
         return {**said, "repairable": self.mend is not None, "documents": list(self.documents)}
 
@@ -72,11 +66,8 @@ def verify(place: Path, progress: Progress) -> list[Damage]:
 
 
 def repair(place: Path, progress: Progress, say: Callable[[str], None]) -> tuple[list[Damage], list[Damage]]:
-    """Rebuild what can be rebuilt; ``say`` gets a line for each. Returns what was rebuilt, and what is left.
-
-    Raises:
-        RealmError: nothing of the kind is there; another process is changing it.
-    """
+    """Rebuild what can be; ``say`` gets a line for each. Returns what was rebuilt and what is left. Raises RealmError: none here, or in
+    use."""
     mended: list[Damage] = []
     for _ in range(ROUNDS):
         found = verify(place, progress)

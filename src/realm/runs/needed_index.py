@@ -1,7 +1,6 @@
-"""The generation of the index that a run's last stage searches, and how it is rebuilt if it is damaged.
+"""The generation of the index that a run's last stage searches, rebuilt under its number if it is damaged.
 
-It is made of its parameters and the corpus; parameters are also in the stage that ended with them. Fine-tuned networks ask for it by its
-number: it is built again under the same one.
+It is made of the corpus and its parameters, which are also in the stage that ended with them.
 """
 
 from collections.abc import Callable
@@ -31,8 +30,8 @@ _STAGES = ("finetune", "pretrain")
 
 @dataclass(frozen=True)
 class NeededIndex:
-    """What the index of a run is made of; ``number``: the generation that ``stage``, the last one, searches; None: no stage has ended with
-    one. A cached folder has no stage, and searches the newest."""
+    """Parts of a run's index; ``stage``, the last one, searches generation ``number``. A cached folder has no stage, and searches the
+    newest."""
 
     paths: RunPaths
     recipe: Recipe
@@ -53,7 +52,7 @@ class NeededIndex:
         return cls(paths, recipe, inputs, last, None if last is None else stage_facts(paths, last).get("generation"))
 
     def can_be_rebuilt(self) -> bool:
-        """Whether its parameters, or the networks of the last stage, are whole."""
+        """Tell whether its parameters, or the networks of the last stage, are whole."""
         try:
             return self._has_parameters() or self._networks() is not None
         except RealmError:
@@ -67,7 +66,7 @@ class NeededIndex:
         return model.with_parts(embedder=model.documents, document_embedder=None, encoder=None, reader=None)
 
     def _has_parameters(self) -> bool:
-        """Whether its parameters are whole, and those that embedded it where that is known."""
+        """Tell whether its parameters are whole, and those that embedded it where that is known."""
         directory, manifest = parameters_path(self.paths, self.number or 0), self._manifest()
         try:
             model, facts = RealmModel.from_pretrained(directory), read_facts(directory)
@@ -84,10 +83,9 @@ class NeededIndex:
             return None
 
     def rebuild(self, progress: Progress) -> None:
-        """Publish damaged parameters again from the stage; if the generation is damaged, move it aside and embed all blocks again.
+        """Publish damaged parameters from the stage; move a damaged generation aside and embed all blocks again.
 
-        Raises:
-            RealmError: neither parameters nor networks are whole; another process builds the index.
+        Raises RealmError: neither parameters nor networks are whole; another process builds the index.
         """
         number = self.number or 0
         directory, path = parameters_path(self.paths, number), generation_path(self.paths.index, number)
@@ -111,13 +109,9 @@ class NeededIndex:
 
 
 def whole_index(run: Path, progress: Progress, say: Callable[[str], None]) -> None:
-    """See that the generation which a run's last stage searches is whole, every byte of it; where it is not, build it again.
+    """Read every byte of the generation that the last stage searches; if it is damaged, say so and rebuild it.
 
-    Args:
-        say: gets a line where it is built again.
-
-    Raises:
-        RealmError: what it is made of is damaged, too; or another process builds the index.
+    Raises RealmError: its parts are damaged, too; or another process builds the index.
     """
     needed = NeededIndex.of(RunPaths(run))
     if needed is None or needed.number is None:

@@ -57,19 +57,16 @@ ANSWERED = 32
 
 
 def plan(recipe: Recipe | Path, out: Path, *, progress: Progress | None = None) -> dict[str, Any]:
-    """What a run will take. Nothing in ``out`` is changed, but that of a corpus which is there the places of answers are kept for the run.
+    """Forecast of a run's time, memory and disk; of ``out`` only the places of answers are written, for the run.
 
-    The corpus of the run is used when it is there; otherwise one is built in a temporary directory and thrown away. On a CPU all but
-    memory and disk is told from processor time, so that other jobs beside the probe do not lengthen it. Where one step would not fit
-    into this machine's memory nothing is measured and no file is read.
+    The run's corpus is used, or one is built and thrown away. On a CPU times are processor time. If a step does not fit into this machine
+    nothing is
+    measured and no file is read.
 
-    Returns:
-        {"not_measured": None or why, "retrieval": hybrid, dense or sparse, "rates": see
-        :func:`rates_by_part`, "parameters": {part: number}, "step_bytes": of the largest step, "corpus":
-        corpus_info, "teaches", "advice", "stages": {name: {"steps", "seconds_per_step", "seconds"}}, "seconds", "memory_bytes",
-        "disk_bytes"}; from "corpus" on only where something was measured. A stage also says what it does besides steps: refreshes,
-        evaluations, seconds_located (finding the answers in the corpus). Memory is the peak of this process during the probe; warm may
-        end before its last step.
+    Returns {"not_measured": None or why, "retrieval", "rates": :func:`rates_by_part`, "parameters", "step_bytes"} and, if measured,
+    {"corpus",
+    "teaches", "advice", "stages": {name: {"steps", "seconds_per_step", "seconds", refreshes, evaluations, seconds_located}}, "seconds",
+    "memory_bytes": this process's peak, "disk_bytes"}; warm may end before its last step.
     """
     loaded = recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
     quiet = progress or Progress(quiet=True)
@@ -110,8 +107,7 @@ def plan(recipe: Recipe | Path, out: Path, *, progress: Progress | None = None) 
 
 
 def working_clock(device: torch.device) -> Callable[[], float]:
-    """Seconds of work: on a CPU those in which this thread was computing, whatever else ran; it takes its part in every product, so that
-    they are what a machine without other jobs would take. On an accelerator, the wall clock's."""
+    """Seconds of work: on a CPU those of this thread, which takes part in every product; else the wall clock's."""
     return time.thread_time if device.type == "cpu" else time.perf_counter
 
 
@@ -270,10 +266,7 @@ class _Probe:
 
 
 def _disk(context: StageContext, parameters: dict[str, int], dim: int) -> int:
-    """Bytes of the run directory at its fullest: corpus, stages, two checkpoints with AdamW's state, generations with their embedder.
-
-    What reads is the encoder, or from the first step on the reader, where that points.
-    """
+    """Bytes of the run directory at its fullest: corpus, stages, two checkpoints with AdamW's state, generations with their embedder."""
     corpus = sum(file.stat().st_size for file in context.paths.corpus.resolve().rglob("*") if file.is_file())
     embedder, encoder = parameters["embedder"], parameters.get("encoder") or parameters["reader"]
     both = embedder + encoder
@@ -297,7 +290,7 @@ def rates_by_part(recipe: Recipe) -> dict[str, dict[str, float]]:
 
 
 def pretraining_refreshes(recipe: Recipe) -> int:
-    """How often pre-training embeds the corpus, if it does as often as it may: once where the documents stay as they are."""
+    """Most embeddings of the corpus in pre-training: one if the documents stay as they are."""
     section = recipe.pretrain
     if section.queries_alone:
         return 1

@@ -35,7 +35,7 @@ Clock = Callable[[str], AbstractContextManager[None]]
 
 
 def alarms_of(recipe: Recipe, blocks: int) -> tuple[Diagnosis, ...]:
-    """What rings in runs of a recipe on a corpus of so many blocks. An index that is meant to stay never is too old."""
+    """Diagnoses that ring in runs of a recipe on a corpus of so many blocks. An index that is meant to stay never is too old."""
     section = recipe.pretrain
     limit = 0 if section.refresh in ("frozen", "inline") else STALE_REFRESHES * section.refresh_every
     return diagnoses(attainable=attainable_share(blocks, section.batch, section.candidates), staleness_limit=limit)
@@ -44,14 +44,9 @@ def alarms_of(recipe: Recipe, blocks: int) -> tuple[Diagnosis, ...]:
 class Alarms:
     """A report callback that hands everything on and speaks up once for each trouble, again only after it had gone.
 
-    An alarm is said and written as a row {"alarm", "problem", "cure"} of the stage. What earlier rows showed is read back from
-    the log, so that a resumed run raises the alarms that an uninterrupted one raises.
-
-    Args:
-        report: gets every call.
-        say: gets the alarms as one line.
-        log: metrics.jsonl, where the row of each call has been written before the call.
-        table: what may ring; of the diagnoses in it those that are ``told``.
+    An alarm is said and logged as a row {"alarm", "problem", "cure"}. Earlier rows are read back from the log, so that a resumed run raises
+    the alarms
+    of an uninterrupted one.
     """
 
     def __init__(self, report: Report, say: Callable[[str], None], log: MetricsLog, table: tuple[Diagnosis, ...]):
@@ -111,20 +106,19 @@ def run_recipe(
 ) -> dict[str, Any]:
     """Run the stages of a recipe in a directory; finished stages are not repeated.
 
+    >>> done = run_recipe("recipes/own-documents.toml", "runs/mine", stages=("corpus", "pretrain"))  # doctest: +SKIP
+    >>> done["stages"]["pretrain"]["seconds"]  # doctest: +SKIP
+    1804.2
+
     Args:
         recipe: a recipe or its file.
-        out: the run directory.
         stages: which of ``STAGES``; None for all.
-        progress: where to show progress; None: on standard error.
-        settle: wait for a GPU after each kind of work, so that the profile says what it computed and not who waited for it.
+        settle: wait for a GPU after each kind of work, so that the profile is exact.
 
-    Returns:
-        {"run", "seconds", "corpus": corpus_info, "stages": {name: {"seconds", "profile": {kind: seconds}, and its results}},
-        "skipped": [reason]}.
+    Returns {"run", "seconds", "corpus": corpus_info, "stages": {name: {"seconds", "profile": {kind: seconds}, and its results}}, "skipped":
+    [reason]}.
 
-    Raises:
-        RunError: another process trains in this directory.
-        RealmError: an error that the user can cure; the same call continues from the checkpoint.
+    Raises RunError: another process trains here; RealmError: the user can cure it, and the same call continues from the checkpoint.
     """
     wanted = check_stages(stages)
     loaded = recipe if isinstance(recipe, Recipe) else load_recipe(Path(recipe))
@@ -148,7 +142,7 @@ def warn_of(problem: str, progress: Progress) -> None:
 
 
 def _run(loaded: Recipe, paths: RunPaths, wanted: tuple[str, ...], progress: Progress, clock: Clock) -> dict[str, Any]:
-    """What :func:`run_recipe` does, on each rank: the first one builds, writes and speaks, all of them train."""
+    """Run the stages on each rank: the first one builds, writes and speaks, all of them train."""
     if "corpus" in wanted:
         with clock("corpus"):
             on_first(lambda: build_run_corpus(paths, loaded, progress))
@@ -171,11 +165,7 @@ def _run(loaded: Recipe, paths: RunPaths, wanted: tuple[str, ...], progress: Pro
 
 
 def check_stages(stages: tuple[str, ...] | None) -> tuple[str, ...]:
-    """The stages asked for, in their order.
-
-    Raises:
-        ConfigError: one that does not exist.
-    """
+    """The stages asked for, in order. Raises ConfigError: one that does not exist."""
     for name in stages or ():
         if name not in STAGES:
             raise ConfigError(f"no stage '{name}'", cure=f"Stages are: {', '.join(STAGES)}.")
@@ -195,7 +185,7 @@ def tell_corpus(facts: dict[str, Any], progress: Progress) -> None:
 
 
 def open_run_context(paths: RunPaths, recipe: Recipe, progress: Progress) -> StageContext:
-    """What the stages of a run directory share, with alarms, the log and who mirrors it."""
+    """The context of a run directory's stages, with alarms, log and mirrors."""
     blocks = corpus_info(paths.corpus)["blocks"]
     sinks = open_sinks(paths.root, tensorboard=recipe.run.tensorboard) if is_first() else ()
     log = MetricsLog(paths.metrics, sinks)

@@ -27,13 +27,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class AlignOptions:
-    """What is aligned.
-
-    Args:
-        limit: sentences, drawn evenly over the corpus; 0: every one.
-        k: documents read with a sentence, the null document counted.
-        least: a document is kept if its utility is above this.
-    """
+    """Sentences that are drawn evenly (0: all), documents read with each, the null one counted, and the utility that one must exceed."""
 
     limit: int = 1000
     k: int = 8
@@ -42,25 +36,15 @@ class AlignOptions:
 
 @torch.inference_mode()
 def align(run: OpenRun, options: AlignOptions, write: Callable[[Row], None], progress: Callable[[int, int], None]) -> dict[str, Any]:
-    """Read masked sentences of the pre-training corpus with retrieved documents; hand on those that documents make likelier.
+    """Read masked sentences of the pre-training corpus with retrieved documents; write those that documents make likelier, in corpus order.
 
-    A sentence gets one span masked, the same at every call. Its own block and the blocks that hold it verbatim are not retrieved. Rows
-    are {"sentence", "masked", "targets", "doc_id", "block_id", "p_y", "p_y_null", "documents": [{"doc_id", "block_id", "title", "text",
-    "p_z", "p_y_given_z", "r", "utility"}]}, the documents in order of their utility; "doc_id" and "block_id" say where the sentence is.
+    The same span is masked at every call; blocks that hold the sentence are not retrieved. Rows are {"sentence", "masked", "targets",
+    "doc_id",
+    "block_id", "p_y", "p_y_null", "documents": [{"doc_id", "block_id", "title", "text", "p_z", "p_y_given_z", "r", "utility"}]}, the most
+    useful
+    first. Returns {"sentences": read, "aligned": rows, "documents": kept, "utility": their mean or None}.
 
-    Args:
-        run: a run whose pre-training has ended.
-        options: which sentences, and what counts as raised.
-        write: gets each row, in the order of the corpus.
-        progress: called with (sentences read, sentences in all).
-
-    Returns:
-        {"sentences": read, "aligned": rows, "documents": kept, "utility": their mean or None}.
-
-    Raises:
-        ConfigError: an option out of range.
-        RunError: the run's model cannot fill masks.
-        CorpusError: no sentence can be masked.
+    Raises ConfigError: an option out of range; RunError: the model cannot fill masks; CorpusError: no sentence can be masked.
     """
     _check(run, options)
     device = next(run.pretrained.parameters()).device
@@ -98,7 +82,7 @@ def _check(run: OpenRun, options: AlignOptions) -> None:
 
 
 def _chosen(count: int, limit: int) -> list[int]:
-    """Which of the sentences: all, or so many, evenly spread."""
+    """All sentences, or so many, evenly spread."""
     if not limit or limit >= count:
         return list(range(count))
     return np.linspace(0, count - 1, limit).round().astype(int).tolist()

@@ -1,4 +1,4 @@
-"""What every stage shares: the run's places, its corpus, its featuriser, its log; and how a stage's result is published."""
+"""The context that every stage shares: places, corpus, featuriser and log; and how a stage's result is published."""
 
 import dataclasses
 import hashlib
@@ -59,15 +59,7 @@ def silent(*_: object) -> None:
 class StageContext:
     """One run as a stage sees it.
 
-    Args:
-        paths: where things lie.
-        recipe: the resolved recipe.
-        inputs: the corpus with the featuriser.
-        device: where networks live.
-        log: metrics.jsonl.
-        report: called with (stage, step, steps, metrics) whenever a row was logged.
-        say: called with a line for people, said once.
-        count: called with (what, done, total) by what may take minutes on a large corpus: blocks embedded, questions searched.
+    ``report`` gets (stage, step, steps, metrics) of each log row, ``say`` a line for people, ``count`` (what, done, total) of long work.
     """
 
     paths: RunPaths
@@ -93,7 +85,7 @@ class StageContext:
 
 
 def on_cuda(recipe: Recipe) -> bool:
-    """Whether the networks of a run live on a GPU of this machine."""
+    """Tell whether a run's networks live on a GPU of this machine."""
     return recipe.run.device == "cuda" or (recipe.run.device == "auto" and torch.cuda.is_available())
 
 
@@ -122,24 +114,13 @@ def source_over(
     paths: RunPaths | None = None,
     facts: Mapping[str, Any] = MappingProxyType({}),
 ) -> DenseCandidates:
-    """What finds blocks as the recipe's [retrieval] says.
-
-    Args:
-        embedder: of the questions.
-        generation: what is searched.
-        paths: where it lies; None: in the run.
-        facts: of the stage whose end fitted the weight.
-    """
+    """The source of blocks that [retrieval] names, over a generation in ``paths`` or the run; ``facts`` of a stage hold a fitted weight."""
     how = Searching.stated(context.recipe, search_weight(context.recipe.retrieval.weight, facts))
     return make_source(embedder, generation.snapshot, generation.index, context.inputs, (paths or context.paths).index, how)
 
 
 def retrieval_facts(recipe: Recipe, facts: Mapping[str, Any] = MappingProxyType({})) -> list[Any]:
-    """What a result depends on besides the embedder's own search; empty where there is nothing.
-
-    Args:
-        facts: of the stage that searches, for the weight that was fitted when it ended.
-    """
+    """Settings of search that results depend on, besides the embedder's own; a weight that was fitted is in the stage's ``facts``."""
     more = [f"hops {recipe.retrieval.hops}"] if recipe.retrieval.hops else []
     if recipe.retrieval_kind == "dense":
         return more
@@ -158,7 +139,7 @@ STAGE_SECTIONS = {
 
 
 def fingerprint(context: StageContext, stage: str, *parents: str, **more: str) -> str:
-    """What the result of a stage depends on: corpus, model, seed, its own section, the stages it starts from, and ``more`` by name."""
+    """Hash of all that a stage depends on: corpus, model, seed, its section, the stages it starts from, and ``more`` by name."""
     recipe = context.recipe
     sections = [counting(dataclasses.asdict(getattr(recipe, name))) for name in ("model", *STAGE_SECTIONS.get(stage, ()))]
     known: dict[str, Any] = {
@@ -180,20 +161,19 @@ def fingerprint(context: StageContext, stage: str, *parents: str, **more: str) -
 
 
 def counting(section: dict[str, Any]) -> dict[str, Any]:
-    """What a fingerprint takes of a section: what is in the files of questions and sentences counts, not where they lie."""
+    """The part of a section that counts in a fingerprint: contents of question and sentence files do, their places do not."""
     return {key: value for key, value in section.items() if key not in ("train", "dev", "sentences")}
 
 
 def _contents(files: tuple[str, ...]) -> list[str]:
-    """What is in question files."""
+    """Hashes of question files."""
     return [sha256_file(Path(name)) if Path(name).is_file() else "" for name in files]
 
 
 def publish_index(context: StageContext, model: RealmModel, paths: RunPaths | None = None) -> Generation:
-    """The index of a model that is not to be trained; ``paths``: of another directory than the run's own.
+    """Embed the corpus with a model that is not trained, into ``paths`` or the run.
 
-    On a CPU one process for each of the recipe's threads embeds what is large: threads that wait for each other at every product take a
-    third longer, and far longer beside other work.
+    On a CPU one process a thread: threads that wait for each other at every product take a third longer.
     """
     run, on_cpu = context.recipe.run, context.device.type == "cpu"
     options = EmbedOptions(run.threads if on_cpu else 1, threads=1, bf16=run.bf16, int8=on_cpu and context.recipe.refresher.int8)
@@ -202,11 +182,7 @@ def publish_index(context: StageContext, model: RealmModel, paths: RunPaths | No
 
 
 def train(context: StageContext, task: Task, section: Any, mark: str) -> int:
-    """Run the one loop on a stage's task with the stage's section of the recipe. Returns the finished steps.
-
-    Raises:
-        ConfigError: the batch cannot be divided among the ranks and the parts of each.
-    """
+    """Run the one loop on a task with its section of the recipe. Returns the finished steps. Raises ConfigError: an indivisible batch."""
     accumulate = context.recipe.run.accumulate
     Share(0, world() * accumulate).places(section.batch)
     if context.recipe.run.gradient_checkpointing:
@@ -237,11 +213,7 @@ def publish_stage(
     facts: dict[str, Any],
     beside: Callable[[Path], None] = lambda directory: None,
 ) -> None:
-    """Publish a stage's networks and facts; its checkpoints have served and are removed. The first rank does, the others wait.
-
-    Args:
-        beside: writes what else belongs to the stage into its directory.
-    """
+    """Publish networks and facts of a stage, on the first rank, and remove its checkpoints; ``beside`` writes what else belongs to it."""
 
     def publish() -> None:
         with publish_directory(context.paths.stage(stage)) as staging:
@@ -255,11 +227,7 @@ def publish_stage(
 
 
 def is_published(context: StageContext, stage: str, mark: str) -> bool:
-    """Whether the stage's result is there for exactly this recipe and corpus. Checkpoints that a killed process left behind it are removed.
-
-    Raises:
-        RunError: a result is there that another recipe or corpus made; it is not touched.
-    """
+    """Tell whether exactly this recipe's and corpus's result is published. Raises RunError: another's is there."""
     return bool(on_first(lambda: _is_published(context, stage, mark)))
 
 

@@ -1,7 +1,6 @@
 """Inverse cloze task: the embedder's warm start (ORQA, section 5).
 
-The negatives of a pseudo-query are the other blocks of the whole batch, on whichever rank and in whichever part they are embedded. One
-part a rank: the blocks of all ranks are gathered with their gradient. Several parts: all are embedded without gradient first, which
+Negatives are the other blocks of the whole batch, on all ranks and parts. With several parts all are embedded without gradient first, which
 gives the gradient of every embedding; then each part is embedded again and hands that gradient on.
 """
 
@@ -27,17 +26,13 @@ from realm.training.order import WHOLE, EpochOrder, Share
 from realm.training.starting import new_model
 
 KEEP_RATE = 0.1
-"""How often the sentence stays in its block."""
+"""Share of sentences that stay in their block."""
 SAMPLED = 4
 """Batches from which the wordpieces of a step are reckoned."""
 
 
 class InverseCloze:
-    """Blocks of at least two sentences; a one-sentence block has nothing left when its sentence is removed.
-
-    Args:
-        keep_rate: how often the sentence stays in the block, so that exact overlap is learnt too.
-    """
+    """Blocks of at least two sentences; at ``keep_rate`` a sentence stays in its block, so that exact overlap is learnt too."""
 
     def __init__(self, store: BlockStore, *, keep_rate: float = KEEP_RATE):
         self.store = store
@@ -70,7 +65,7 @@ class _Scored:
 
 @dataclass(frozen=True)
 class _Ahead:
-    """What one part of a step will be worth: its loss and hits, and the gradient of its embeddings, [b, d] each."""
+    """Loss and hits of one part of a step, and the gradient of its embeddings, [b, d] each."""
 
     scored: _Scored
     queries: Tensor
@@ -78,12 +73,7 @@ class _Ahead:
 
 
 class IctTask(Task):
-    """A batch of blocks, one sentence of each as its pseudo-query, the other blocks as negatives.
-
-    Args:
-        context: the run.
-        model: with an embedder; documents with one of their own are embedded by that, which learns unless it is frozen.
-    """
+    """Blocks, a sentence of each as its pseudo-query, the others as negatives; a document embedder of its own learns unless frozen."""
 
     name = "ict"
 

@@ -1,8 +1,8 @@
-"""Which sentences are never trained on, and the order of the others: a pure function of (seed, step).
+"""Held-out sentences and the order of the others: a pure function of (seed, step), so resume is exact on any number of ranks.
 
-So resume is exact and independent of the number of ranks. A tenth of a corpus is held out, by where a sentence stands and by nothing else:
-not by what is hidden in it, which stage draws it, or how many others there are. So what one stage is evaluated on no other stage has
-trained on, and documents that are added later move no sentence from one side to the other.
+A tenth of a corpus is held out by the place of a sentence alone: no stage trains on another's evaluation, and documents that are added
+later
+move no sentence from one side to the other.
 """
 
 from collections.abc import Sequence as SequenceOf
@@ -18,16 +18,11 @@ SHARE = 10
 
 
 def hold_out(keys: np.ndarray, held: int, *, least: int = 0) -> tuple[list[int], list[int]]:
-    """Which of n sentences are held out, and which are trained on.
+    """Held-out and trained-on numbers of n sentences, by keys int64 [n, 2]: block id and number in its block.
 
-    Args:
-        keys: int64 [n, 2], block id and number of the sentence in its block.
-        held: how many to evaluate on, at most; 0: none are set aside, all are trained on.
-        least: so many are set aside at least, the next in the order of hashes where the keys set aside fewer.
-
-    Returns:
-        Held out, in the order of their hashes; trained on, ascending. Those set aside beyond ``held`` are in neither. Where all are set
-        aside, all are trained on too.
+    At most ``held`` are evaluated (0: all are trained on); at least ``least`` are set aside, the next in the order of hashes. Those beyond
+    ``held`` are
+    in neither list. Where all are set aside, all are trained on too.
     """
     if not held:
         return [], list(range(len(keys)))
@@ -47,12 +42,7 @@ def _mix(values: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Share:
-    """One of ``count`` equal parts of a step's batch: what one rank computes at a time.
-
-    Attributes:
-        index: which, from 0.
-        count: ranks times parts a rank.
-    """
+    """Part ``index`` of ``count`` equal parts of a step's batch, ranks times parts a rank: what one rank computes at a time."""
 
     index: int = 0
     count: int = 1
@@ -74,15 +64,11 @@ IN_ORDER = 64
 
 
 class LengthOrder:
-    """Batches of items of similar length, all items once an epoch, in an order that depends on the key alone.
+    """Batches of items of similar length, all items once an epoch, in an order that depends on ``key`` alone.
 
-    Each epoch is a fresh permutation, cut into runs of ``IN_ORDER`` batches; a run is sorted by length and its batches are shuffled. The
-    last batch of an epoch is filled up from the epoch's beginning.
-
-    Args:
-        lengths: of the n items.
-        size: items of a batch.
-        key: what the order depends on (stage name, seed).
+    A permutation is cut into runs of ``IN_ORDER`` batches, each sorted by length, its batches shuffled; an epoch's last batch is filled
+    from its
+    beginning.
     """
 
     def __init__(self, lengths: SequenceOf[int], size: int, *key: int | str):
@@ -115,11 +101,7 @@ class LengthOrder:
 
 
 class EpochOrder:
-    """Visits ``n`` items in a fresh permutation each epoch; position p of the endless sequence is the same for every caller.
-
-    Args:
-        key: what the order depends on (stage name, seed).
-    """
+    """``n`` items in a fresh permutation each epoch, by ``key``; position p of the endless sequence is the same for every caller."""
 
     def __init__(self, n: int, *key: int | str):
         if n < 1:

@@ -22,14 +22,10 @@ SAMPLE = 2048
 
 
 def new_model(context: StageContext, *, embeds: bool = True, sample: int = SAMPLE) -> RealmModel:
-    """Embedder and encoder as the recipe starts them: from nothing, or from published weights.
+    """Embedder (unless not ``embeds``) and encoder as the recipe starts them: from nothing, or from published weights.
 
-    Args:
-        embeds: False: the encoder alone.
-        sample: blocks that are embedded to choose the dimensions of a published embedder, where the recipe asks for fewer than it has.
-
-    Raises:
-        ConfigError, DataError: the published weights cannot be had, or have another vocabulary than the corpus.
+    ``sample``: blocks embedded to choose the dimensions of a published embedder. Raises ConfigError, DataError: no such body, or other
+    words.
     """
     model = context.recipe.model
     if model.body:
@@ -57,16 +53,7 @@ def _narrowed(context: StageContext, model: RealmModel, sample: int) -> RealmMod
 
 
 def principal_directions(vectors: Tensor, count: int, *, centred: bool) -> tuple[Tensor, Tensor]:
-    """The directions along which vectors differ most, and the point that they are counted from.
-
-    Args:
-        vectors: [n, h].
-        count: d, at most h.
-        centred: whether that point is the mean of the vectors; else it is 0, which keeps inner products best.
-
-    Returns:
-        Orthonormal directions [d, h], the strongest first, and the point [h]; float32.
-    """
+    """Orthonormal directions [d, h] along which vectors [n, h] differ most, strongest first, and their mean [h], 0 if not ``centred``."""
     exact = vectors.double()
     centre = exact.mean(0) if centred else torch.zeros_like(exact[0])
     shifted = exact - centre
@@ -75,11 +62,7 @@ def principal_directions(vectors: Tensor, count: int, *, centred: bool) -> tuple
 
 
 def corpus_directions(embedder: Embedder, inputs: BlockInputs, count: int, *, sample: int = SAMPLE) -> tuple[Tensor, Tensor]:
-    """:func:`principal_directions` of the vectors that an embedder gives to ``sample`` live blocks. Those of unit vectors are centred.
-
-    Raises:
-        ConfigError: the embedder has fewer than ``count`` dimensions.
-    """
+    """Directions of the vectors of ``sample`` live blocks; unit vectors are centred. Raises ConfigError: ``count`` above the width."""
     width = embedder.spec.projection
     if count > width:
         problem = f"'model.projection' is {count}, and the body's embeddings have {width} dimensions"
@@ -95,10 +78,7 @@ def corpus_directions(embedder: Embedder, inputs: BlockInputs, count: int, *, sa
 def with_new_reader(
     context: StageContext, model: RealmModel, seed: int | None = None, *, pointer: bool = False, titles: bool = False
 ) -> RealmModel:
-    """The model with a reader in its encoder's place; its span head is new, of the recipe's sizes and of ``seed``, or else the run's.
-
-    A model whose pre-training taught a reader keeps it.
-    """
+    """The model with a new reader in its encoder's place, of ``seed`` or the run's; a reader that pre-training taught is kept."""
     if model.has("reader"):
         return model
     own, sizes = context.seed if seed is None else seed, context.recipe.model

@@ -1,7 +1,8 @@
 """The reading warm start: the encoder learns to fill a masked span from a block that holds the answer.
 
-From nothing, an encoder that cannot copy yet ignores every document, so that no document helps and the retriever's gradient is noise. The
-stage ends with a test: on held-out pairs the encoder must fill the span with the block given far more often than without.
+An encoder that cannot copy yet ignores every document, and the retriever's gradient is noise. The stage ends with a test: on held-out pairs
+it
+must fill the span with the block far more often than without.
 """
 
 from dataclasses import astuple, dataclass
@@ -33,7 +34,7 @@ HELD_OUT = 200
 HIDE_RATE = 0.2
 """Share of a sentence's other wordpieces that are hidden too, so that one sentence gives more to copy."""
 PARTNER_RATE = 0.5
-"""How often the block is replaced by another one that holds the hidden span and a neighbouring span: the same names in other words."""
+"""Share of blocks replaced by a partner, which holds the hidden span and a neighbouring one: the same names in other words."""
 RATIO, ACCURACY = 3.0, 0.5
 """The encoder reads when it fills at least so many times as many held-out spans with the block as without it, and at least this share."""
 SAMPLE = 512
@@ -70,8 +71,8 @@ class Pairs:
     def example(self, item: int, position: int) -> tuple[MaskedQuery, list[int]]:
         """A masked sentence and the wordpieces it is read with.
 
-        Either its own block, of which a random stretch of sentences around its own is given, and more of the sentence is hidden (all of
-        it can be copied); or a partner block, which states the same in other words.
+        Either a partner block, or a random stretch of sentences around it in its own block, and more of the sentence is hidden (all can be
+        copied).
         """
         rng = generator("warm", self.context.seed, position)
         query = self.sentences.query(item, rng)
@@ -174,11 +175,7 @@ def run_warm(context: StageContext) -> None:
 
 
 def require_reading(context: StageContext) -> None:
-    """Refuse to pre-train with an encoder that has not learnt to read, unless the recipe forces it.
-
-    Raises:
-        RunError: the warm stage ended without passing its test.
-    """
+    """Refuse to pre-train with an encoder that cannot read, unless forced. Raises RunError: the warm stage did not pass its test."""
     if not context.recipe.pretrain.from_warm:  # which a recipe must force
         return
     facts = stage_facts(context.paths, "warm")

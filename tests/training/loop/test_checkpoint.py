@@ -1,9 +1,12 @@
 """A damaged checkpoint is never loaded: the older one is, and a warning says so."""
 
+import math
+
 import pytest
 import torch
+from torch import nn
 
-from realm.training.loop.checkpoint import CheckpointDirectory
+from realm.training.loop.checkpoint import CheckpointDirectory, Verdict, better_of
 
 
 def flipped(name, place):
@@ -39,3 +42,20 @@ def test_the_older_one_is_loaded(tmp_path, harm, caplog):
     found = directory.restore(module, optimizer)
     assert found is not None and found.step == 1 and found.extra == {"task": {"seen": 71}}
     assert module.weight.flatten().tolist() == kept[1] and "using an older one" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kept"), [(0.2, 0.3, "after"), (0.3, 0.2, "before"), (0.3, 0.3, "after"), (0.3, math.nan, "before")]
+)
+def test_a_network_is_left_with_the_better_weights(before, after, kept):
+    network = nn.Linear(2, 1)
+    start = {name: torch.zeros_like(value) for name, value in network.state_dict().items()}
+    learnt = {name: value.clone() for name, value in network.state_dict().items()}
+
+    def measure():
+        return before if not network.weight.any() else after
+
+    verdict = better_of(network, start, "a measure", measure)
+    assert verdict == Verdict("a measure", before, pytest.approx(after, nan_ok=True))
+    assert verdict.facts()["kept"] == kept
+    assert all(torch.equal(value, (learnt if kept == "after" else start)[name]) for name, value in network.state_dict().items())

@@ -27,13 +27,13 @@ class Article:
         return " ".join(self.sentences)
 
     def is_short(self) -> bool:
-        """Whether the article still needs another sentence."""
+        """Tell whether the article still needs another sentence."""
         return count_tokens(f"{self.title} {self.text}") < MIN_TOKENS
 
 
 @dataclass
 class Ledger:
-    """Which article states which fact, and in which words."""
+    """Facts stated by each article, and their words."""
 
     seed: int
     stated: dict[tuple[str, str], list[str]] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class Ledger:
             ids.append(article_id)
 
     def first_use(self, entity: Entity, template: str) -> bool:
-        """Whether a filler sentence is new to the articles on an entity."""
+        """Tell whether a filler sentence is new to the articles on an entity."""
         used = self.used.setdefault((entity.key, ""), set())
         is_new = template not in used
         used.add(template)

@@ -19,7 +19,7 @@ from realm.experiments.world.tables import Domain, Entity, bare, load_domains, n
 DEMO_DOMAINS = ("countries", "elements", "moons", "rivers", "us_states", "works")
 """The part of the atlas that the demo trains on: some 1,700 articles with 30 kinds of fact, what an hour on two cores allows."""
 ASKED = ("countries", "us_states")
-"""What a start from nothing asks about: 12 kinds of fact. With all 30, fine-tuning ends before the reader heeds the question."""
+"""Kinds of fact that a start from nothing asks about: with all 30, fine-tuning ends before the reader heeds the question."""
 SPLITS = ("train", "dev", "test")
 _TEST_SHARE = 0.2
 _DEV_SHARE = 0.1
@@ -77,8 +77,7 @@ def _ask_entity(domain: Domain, entity: Entity, split: str, ledger: Ledger) -> l
 def separate_answers(splits: dict[str, list[Question]]) -> dict[str, list[Question]]:
     """Drop questions until no train question has an answer of a dev or test one.
 
-    An answer of only one or two facts of train is given to dev and test;
-    questions with a commoner answer are kept in train only.
+    Answers of one or two facts of train are given to dev and test; questions with commoner answers stay in train only.
     """
     facts = {q["id"].rpartition("/")[0]: _normal(q) for q in splits["train"]}
     common = Counter(answer for answers in facts.values() for answer in answers)
@@ -110,13 +109,8 @@ class Atlas:
 
 
 def build_atlas(seed: int = 0, domains: tuple[str, ...] = (), asked: tuple[str, ...] = ()) -> Atlas:
-    """Build the atlas; the same seed always gives the same atlas.
-
-    Args:
-        seed: of every choice.
-        domains: those that have articles; none named: all.
-        asked: those of them that questions ask about; none named: all of them. The split does not depend on it.
-    """
+    """Build the atlas, the same for the same seed, of ``domains`` (default all), some of them ``asked`` about; the split ignores the
+    latter."""
     return atlas_of([domain for domain in load_domains() if not domains or domain.name in domains], seed, asked)
 
 
@@ -190,10 +184,7 @@ def _write(path: Path, rows: Iterable[dict[str, Any]]) -> None:
 
 
 def note_links(domains: list[Domain], ledger: Ledger) -> None:
-    """Record the articles that state a fact by its inverse.
-
-    Such an article also answers a question on the fact, so it must count as a positive. ``inverses.toml`` has the kinds.
-    """
+    """Record the articles that state a fact by its inverse (``inverses.toml``): they answer a question on it, too."""
     inverses = tomllib.loads((files("realm.experiments.world") / "inverses.toml").read_text("utf-8"))
     stated: dict[tuple[str, str, str, str], list[str]] = defaultdict(list)
     entities = {entity.key: entity for domain in domains for entity in domain.entities}

@@ -14,7 +14,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class FactKind:
-    """How one kind of fact (one column of a table) is stated and asked."""
+    """Templates by which one column of a table is stated and asked."""
 
     name: str
     statements: tuple[str, ...]
@@ -107,9 +107,9 @@ def fields(template: str) -> list[str]:
 def render(template: str, entity: Entity, kind: str | None = None) -> str | None:
     """Fill in a template as a sentence; None if a cell it needs is empty.
 
-    ``{value}`` stands for the first value of the column ``kind``.  A sentence
-    that would begin with a lower-case value (rather than with an article) is
-    refused, since capitalising it would change the answer's spelling.
+    ``{value}`` is the first value of the column ``kind``. A sentence that would begin with a lower-case value is refused: capitalised, the
+    answer's
+    spelling would change.
     """
     used = fields(template)
     cells = {f: entity.value(kind if f == "value" and kind else f) for f in used}

@@ -1,1 +1,1 @@
-"""What REALM is compared with: other retrievers, readers on them, the closed book, and the rows of a comparison."""
+"""Baselines beside REALM: other retrievers, other pre-training, or no documents at all."""

@@ -1,11 +1,9 @@
-"""Closed book: the encoder alone answers, from what its weights remember and from no document.
+"""Closed book: the encoder alone answers, from its weights and from no document.
 
-It is pre-trained on the same masked sentences, without any document, until it has read as many wordpieces as REALM's encoder did in warm
-stage and pre-training, and fine-tuned on the same questions: "[CLS] question [MASK]
-... [SEP] [SEP]", always with six masks, the answer's wordpieces in the first of them and [PAD] in the rest. The length is the one with the
-best mean log-probability over the six: masks in the number of the answer's wordpieces would give its length away in training, and a wrong
-number of them could not be told from the right one. Its training-set EM shows whether it can learn at all. An answer counts as right in the
-references' spelling or in the tokenizer's, the only one in which it can write: "U.S." comes out as "u. s.".
+It reads as many wordpieces of masked sentences as REALM's encoder did, then learns the same questions: "[CLS] question [MASK] x 6 [SEP]
+[SEP]", the answer in the first masks and [PAD] in the rest: as many masks as the answer has wordpieces would give its length away. An
+answer
+counts in the references' spelling or in the tokenizer's, the only one in which it can write ("u. s." for "U.S.").
 """
 
 import dataclasses
@@ -85,11 +83,7 @@ class SentencesTask(ClosedBookTask):
 
 
 class QuestionsTask(ClosedBookTask):
-    """Fine-tuning on questions; of several accepted answers the first short enough is learnt.
-
-    Patterns are no answers that can be written: questions with them are left out, as are those whose answers are all too long. ``skipped``
-    counts both.
-    """
+    """Fine-tuning on questions: the first answer of at most six wordpieces is learnt; patterns and long answers are skipped and counted."""
 
     def __init__(self, context: StageContext, model: RealmModel, questions: list[Question]):
         super().__init__("closed_book", context, model, BATCH)
@@ -143,15 +137,7 @@ def answer_closed_book(context: StageContext, model: RealmModel, questions: list
 
 
 def best_fillings(log_probs: Tensor, pad: int) -> tuple[Tensor, Tensor]:
-    """The most probable "one or more wordpieces, then [PAD]".
-
-    Args:
-        log_probs: [b, m, v] at the m masks of each question.
-        pad: what stands behind an answer.
-
-    Returns:
-        lengths [b] from 1 to m, and the best wordpiece of each mask [b, m].
-    """
+    """Lengths [b] and wordpieces [b, m] of the most probable "one or more wordpieces, then [PAD]", of log_probs [b, m, v]."""
     padding = log_probs[..., pad]
     values, filled = log_probs.index_fill(-1, torch.tensor([pad], device=log_probs.device), -torch.inf).max(-1)
     # Entry i: the answer ends with mask i, and what stands behind it is padding.
@@ -181,7 +167,7 @@ def reachable(context: StageContext, questions: list[Question]) -> float:
 
 
 def fits(answer: TokenIds) -> bool:
-    """Whether there are masks for an answer."""
+    """Tell whether there are masks for an answer."""
     return 0 < len(answer) <= LONGEST_ANSWER
 
 

@@ -35,11 +35,7 @@ CONTINUED, RETRIEVER, ENCODER = "continued", "retriever", "encoder"
 
 
 class ContinuedTask(WarmTask):
-    """The task of the warm stage in another order, without an earlier end, for as many wordpieces as REALM's encoder read.
-
-    Attributes:
-        encoded: wordpieces that it reads in all its steps, reckoned from a sample.
-    """
+    """The warm stage's task in another order, without an early end, for as many wordpieces as REALM's encoder read (``encoded``)."""
 
     name = CONTINUED
 
@@ -59,17 +55,14 @@ def continued_section(recipe: Recipe, steps: int) -> WarmConfig:
 
 
 def continued_fingerprint(context: StageContext) -> str:
-    """What the stage depends on: the encoder it starts from, its section, and how much it is to read."""
+    """Fingerprint over the encoder it starts from, its section, and how much it is to read."""
     parents = ("warm",) if context.recipe.pretrain.from_warm else ()
     section = json.dumps(dataclasses.asdict(continued_section(context.recipe, 0)), sort_keys=True)
     return fingerprint(context, CONTINUED, *parents, section=section, encoded=str(_encoded(context)))
 
 
 def run_continued(context: StageContext) -> None:
-    """Train the warm encoder on without retrieval until it has read as many wordpieces as REALM's encoder did, and publish it.
-
-    It continues the task of the warm stage: masked sentences with a block that answers, so that it forgets nothing of how to read.
-    """
+    """Train the warm encoder on without retrieval, until it has read as many wordpieces as REALM's, and publish it."""
     mark = continued_fingerprint(context)
     if is_published(context, CONTINUED, mark):
         return
@@ -86,7 +79,7 @@ def _encoded(context: StageContext) -> int:
 
 
 def combined_fingerprint(context: StageContext) -> str:
-    """What the combination depends on: the two stages that its parts come from."""
+    """Fingerprint over the two stages that the parts come from."""
     return fingerprint(context, "combined", RETRIEVER, ENCODER)
 
 
@@ -107,14 +100,7 @@ CLOZE = "cloze"
 
 
 class ClozeTask(IctTask):
-    """ICT for as many wordpieces as REALM's pre-training read since its retriever began to learn, at its retriever's rate.
-
-    Args:
-        read: so many wordpieces instead.
-
-    Attributes:
-        encoded: wordpieces that it reads in all its steps, reckoned from a sample.
-    """
+    """ICT at the retriever's rate for as many wordpieces as REALM's pre-training read while its retriever learnt, or for ``read``."""
 
     name = CLOZE
 
@@ -144,11 +130,7 @@ def reading_wordpieces(context: StageContext) -> int:
 
 
 def run_cloze(context: StageContext, read: int | None = None) -> None:
-    """Train the published embedder by ICT and publish it; documents keep their vectors where REALM's do.
-
-    Args:
-        read: so many wordpieces, where REALM's pre-training is another stage than the run's own.
-    """
+    """Train the published embedder by ICT and publish it; ``read``: wordpieces, where REALM's pre-training is another run's stage."""
     section = json.dumps(counting(dataclasses.asdict(cloze_section(context.recipe, 0))), sort_keys=True)
     more = {} if read is None else {"read": str(read)}
     mark = fingerprint(context, CLOZE, "pretrain", section=section, **more)
@@ -171,7 +153,7 @@ def learnt_cloze(context: StageContext) -> RealmModel:
 
 
 def with_retriever(context: StageContext, retriever: RealmModel) -> RealmModel:
-    """What REALM's pre-training left to read with, and another retriever, its documents' side frozen."""
+    """REALM's reader or encoder as pre-training left it over another retriever, the documents' side frozen."""
     left = load_stage(context, "pretrain")
     documents = retriever.document_embedder if retriever.has("document_embedder") else None
     found = left.with_parts(embedder=retriever.embedder, document_embedder=documents)
@@ -179,7 +161,7 @@ def with_retriever(context: StageContext, retriever: RealmModel) -> RealmModel:
 
 
 def row_paths(context: StageContext, name: str) -> RunPaths:
-    """Where the index of a row lies: in the run itself where REALM's documents stayed as they were published."""
+    """Place of a row's index: the run itself if REALM's documents stayed as they were published."""
     return context.paths if context.recipe.pretrain.queries_alone else RunPaths(context.paths.root / "compare" / name)
 
 

@@ -30,12 +30,7 @@ Progress = Callable[[int, int], None]
 
 
 class ScaledSource(Source):
-    """A retriever that does not learn: its score enters the reader through one learned scale, since scores of
-    different retrievers are of different sizes.
-
-    Args:
-        inputs: the corpus.
-    """
+    """A retriever that does not learn; one learned scale fits its scores to the reader's."""
 
     def __init__(self, inputs: BlockInputs):
         super().__init__()
@@ -86,12 +81,7 @@ class Bm25Candidates(ScaledSource):
 class TfIdfCandidates(ScaledSource):
     """TF-IDF over words and pairs of words of titles and bodies, as DrQA has it (Chen et al. 2017, section 3.1).
 
-    log(1 + tf) of the question times log(1 + tf) of the block times the squared idf log((n - df + .5) / (df + .5)), at least 0; terms are
-    hashed into 2^24 buckets.
-
-    Args:
-        inputs: the corpus.
-        rows: its rows that are searched.
+    log(1 + tf) of question and block times the squared idf log((n - df + .5) / (df + .5)), at least 0; terms are hashed into 2^24 buckets.
     """
 
     def __init__(self, inputs: BlockInputs, rows: np.ndarray):
@@ -144,7 +134,7 @@ class TfIdfCandidates(ScaledSource):
 
 
 SCALES = 2.0 ** (np.arange(-16, 17) / 2)
-"""Where the scale of scores may start, half a doubling apart."""
+"""Candidates for the first scale of scores, half a doubling apart."""
 SCALED_BY = 64
 """Questions that decide where it starts."""
 ENOUGH = 0.05
@@ -165,10 +155,9 @@ def train_scaled(context: StageContext, name: str, source: ScaledSource, mark: s
 
 @torch.inference_mode()
 def starting_scale(task: ReadingTask) -> float:
-    """The smallest of ``SCALES`` whose retriever loss on some training questions is within ``ENOUGH`` of the least; 1 if nothing is found.
+    """The smallest of ``SCALES`` whose retriever loss on some questions is within ``ENOUGH`` of the least; 1 if nothing is found.
 
-    A step moves the scale by little, and the scores of one retriever are a hundred times as large as those of another: begun at 1, TF-IDF's
-    would drown the reader for as long as it learns, and the row would say so of the start and not of TF-IDF.
+    A step moves the scale by little, and scores of one retriever are a hundred times as large as another's.
     """
     assert isinstance(task.source, ScaledSource)
     nn.init.ones_(task.source.scale)

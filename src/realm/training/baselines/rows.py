@@ -1,6 +1,6 @@
-"""The rows of a comparison: each fine-tunes its own reader from the same initial weights, steps and seed, so that only the row differs.
+"""Rows of a comparison: each fine-tunes its own reader from the same weights, steps and seed, so that only the row differs.
 
-A row is trained as a stage of one run, so that rows share the stages they start from, and measured once: ``RUN/compare/NAME.json``.
+A row is a stage of one run, so that rows share the stages they start from, and is measured once: ``RUN/compare/NAME.json``.
 """
 
 import hashlib
@@ -50,15 +50,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Contender:
-    """One row.
-
-    Args:
-        name: of its stage and its file.
-        title: in tables.
-        prepare: trains what the row needs; stages that are published are not trained again.
-        measure: the row's numbers on all questions together, and on those of each dataset where there are several.
-        suits: whether a recipe has what the row compares with.
-    """
+    """A row: its stage's name, its title, its training (published stages are kept), its measures, and the recipes it suits."""
 
     name: str
     title: str
@@ -91,7 +83,7 @@ def run_contender(context: StageContext, contender: Contender) -> Row:
 
 
 def measured(context: StageContext, answerer: Answerer, datasets: Datasets, *, index_bytes: int, networks: list[nn.Module]) -> Row:
-    """What every row that retrieves has: recall, answers, time, size. ``hits`` are the questions answered right, in order."""
+    """Recall, answers, time and size of a row that retrieves; ``hits`` are the questions answered right, in order."""
     recipe, questions = context.recipe, pooled(datasets)
     rankings = rank(answerer.source, Relevance(context.store), questions, max(recipe.eval.k), counting=context.count)
     answers = answerer.answer(q_texts(questions), k=recipe.read)
@@ -129,11 +121,7 @@ def count_parameters(networks: list[nn.Module]) -> int:
 def _learned(
     context: StageContext, stage: str, generation: Generation, datasets: Datasets, *, paths: RunPaths | None = None, dense: bool = False
 ) -> Row:
-    """A fine-tuned retriever with its reader, with sparse search where the recipe asks for it, unless it is to be ``dense``.
-
-    Args:
-        paths: where the generation lies; None: in the run.
-    """
+    """A fine-tuned retriever and reader, over the generation in ``paths`` or the run; sparse search by the recipe, unless ``dense``."""
     model = load_stage(context, stage)
     source = source_over(context, model.embedder, generation, paths, stage_facts(context.paths, stage))
     if dense:
@@ -155,23 +143,22 @@ def _measure_realm(context: StageContext, datasets: Datasets) -> Row:
 
 
 def _orqa_paths(context: StageContext) -> RunPaths:
-    """Where the index of ICT's embedder lies: the run's own is REALM's."""
+    """Place of the index of ICT's embedder: the run's own is REALM's."""
     return RunPaths(context.paths.root / "compare" / "orqa")
 
 
 def from_stages(recipe: Recipe) -> bool:
-    """Whether REALM's pre-training starts from ICT and the warm stage: ORQA is these two then, else it continues from published weights."""
+    """Tell whether pre-training starts from ICT and the warm stage: ORQA is these two then."""
     return recipe.pretrain.from_ict and recipe.pretrain.from_warm
 
 
 def over_published(recipe: Recipe) -> bool:
-    """Whether pre-training continues from published weights, so that there is a published embedder to compare with."""
+    """Tell whether pre-training continues from published weights, so that there is a published embedder to compare with."""
     return bool(recipe.model.body) and recipe.pretrain.steps > 0
 
 
 def run_orqa(context: StageContext) -> None:
-    """ORQA: the retriever of ICT alone, with the warm encoder continued without retrieval for as many wordpieces as REALM's read; over
-    published weights see :func:`realm.training.baselines.orqa.run_twin`."""
+    """ORQA: ICT's retriever, the warm encoder continued without retrieval; over published weights :func:`run_twin`."""
     if not from_stages(context.recipe):
         run_twin(context)
         return

@@ -1,7 +1,8 @@
-"""Fine-tuning of the reader alone on questions that bring their paragraph, cut into windows, with no search in the step.
+"""Fine-tuning of the reader alone on questions that bring their paragraph, cut into windows, without search.
 
-A batch holds windows of similar length, so that hardly any padding is computed. The loss of a window is -log of the mass on its answers
-among its spans and "not here" together (``losses.span_log_posterior``): a window without an answer raises "not here".
+Batches hold windows of similar length. A window's loss is -log of the mass of its answers among its spans and "not here"; a window without
+an
+answer raises "not here".
 """
 
 from collections.abc import Iterator, Sequence as SequenceOf
@@ -40,13 +41,9 @@ OVERLAP = 4
 
 @dataclass(frozen=True)
 class Window:
-    """A question beside a part of its paragraph.
+    """A question beside wordpieces [first, last) of its paragraph.
 
-    Attributes:
-        question: its number.
-        first: wordpiece of the paragraph at which the window begins.
-        last: wordpiece of the paragraph behind its end.
-        gold: int32 [n, 2], wordpieces [start, end) of the window that are an answer; none where the window does not answer.
+    ``gold``: int32 [n, 2], wordpieces [start, end) of the window that are an answer; none where it does not answer.
     """
 
     question: int
@@ -72,13 +69,7 @@ class Paragraph:
 
 
 class GivenParagraphs:
-    """Windows of all paragraphs that some questions bring.
-
-    Args:
-        questions: each with a ``context``.
-        tokenizer, features: of the reader.
-        max_span: longest answer in wordpieces that the reader can point at.
-    """
+    """Windows of all paragraphs that some questions bring; ``max_span``: longest answer in wordpieces."""
 
     def __init__(self, questions: SequenceOf[Question], tokenizer: TextTokenizer, features: Featurizer, max_span: int):
         self.questions = questions
@@ -149,17 +140,7 @@ GIVEN = QuestionOptions(unanswerable=True)
 
 
 class GivenTask(Task):
-    """Teaches a reader by questions with their paragraphs.
-
-    Args:
-        context: the run.
-        reader: a pointer.
-        questions: to learn from.
-        dev: watched every ``eval_every`` steps; may be empty.
-
-    Raises:
-        DataError: no question brings a paragraph with its answer.
-    """
+    """Teaches a reader by questions with their paragraphs. Raises DataError: no question brings a paragraph with its answer."""
 
     name = "finetune"
 
@@ -221,18 +202,14 @@ class GivenTask(Task):
         return on_first(lambda: given_scores(self.read(self.dev), self.dev)["em"])
 
     def read(self, questions: list[Question]) -> list["GivenAnswer"]:
-        """What the reader answers to questions beside their paragraphs."""
+        """Answer questions beside their paragraphs."""
         return read_given(self.reader, self._paragraphs(questions))
 
 
 def joint_inputs(
     given: GivenParagraphs, windows: SequenceOf[Window], asked: SequenceOf[SequenceOf[int]], titles: SequenceOf[bool] | None = None
 ) -> tuple[list[Sequence], list[int]]:
-    """The reader's inputs of windows with their questions' wordpieces, and where each body begins.
-
-    Args:
-        titles: whether each is read with its title; None: all are.
-    """
+    """The reader's inputs of windows with their questions, and the start of each body; ``titles``: which are read with their title."""
     placed = []
     for number, (window, question) in enumerate(zip(windows, asked, strict=True)):
         title = given.title(window.question) if titles is None or titles[number] else []

@@ -1,7 +1,7 @@
-"""Places of answers in the corpus, located once for all stages and ranks, and blocks of which it is known whether they answer.
+"""Places of answers in the corpus, located once for all stages and ranks; blocks of which it is known whether they answer.
 
-"When was the bridge built?" names no bridge: a question that does not name its subject is judged within the documents that it was asked
-about, and those of the same title. A reader that learns "not here" for all other bridges abstains on the right one, too.
+"When was the bridge built?" names no bridge: such a question is judged within the documents that it was asked about, and those of the same
+title. A reader that learns "not here" for all other bridges abstains on the right one, too.
 """
 
 import hashlib
@@ -31,19 +31,16 @@ from realm.training.context import StageContext
 from realm.training.loop.distributed import on_first
 
 NAMED, NAMED_CHARS = 5, 80
-"""How many patterns are named where some are skipped, and how much of each."""
+"""Skipped patterns that are named, and characters of each."""
 
 
 @dataclass(frozen=True)
 class Located:
-    """Questions that have an answer that can be looked for, and its places.
+    """Questions that have an answer to look for.
 
-    Attributes:
-        questions: all but those whose answers are invalid patterns.
-        spans: the places of each one's answers that count, as ``finetune.evidence`` says.
-        elsewhere: their other places, which are neither right nor wrong.
-        named: whether the documents that a question names decide which places count.
-        skipped: patterns that are not looked for, by reason: "invalid", and "slow": given up because they took too long.
+    ``spans`` are places that count by ``finetune.evidence``, ``elsewhere`` the others, neither right nor wrong; ``named``: whether named
+    documents
+    decide it; ``skipped`` patterns by reason, "invalid" and "slow".
     """
 
     questions: list[Question]
@@ -54,10 +51,9 @@ class Located:
 
 
 def locate_answers(context: StageContext, everyone: list[Question]) -> Located:
-    """The places of each question's answers: strings by normalised words, patterns wherever they match in a block's text.
+    """Locate each question's answers: strings by normalised words, patterns wherever they match.
 
-    They are kept in ``RUN/answers`` under a hash of the corpus, its version and the answers; damaged files are
-    rebuilt. The first rank locates and names what it skips, the others read.
+    Kept in ``RUN/answers`` under a hash of corpus and answers; damaged files are rebuilt. The first rank locates, the others read.
     """
     invalid = _distinct(everyone, lambda pattern: compiled_pattern(pattern) is None)
     questions = [q for q in everyone if q.answer_type == "string" or not set(q.answers) <= set(invalid)]
@@ -91,9 +87,9 @@ def locate_answers(context: StageContext, everyone: list[Question]) -> Located:
 
 
 def counting_places(context: StageContext, question: Question, found: Spans) -> tuple[Spans, Spans, bool]:
-    """The places of a question's answers that count, as ``finetune.evidence`` says, the others, and whether named documents decide it.
+    """Places that count by ``finetune.evidence``, the others, and whether named documents decide it.
 
-    All count where the question names no document of the corpus, or none in which an answer can be marked.
+    All count if the question names no document of the corpus, or none in which an answer can be marked.
     """
     nowhere = Spans(found.table[:0])
     if context.recipe.finetune.evidence == "anywhere" or not question.positive_ids:
@@ -132,11 +128,7 @@ _NAME = regex.compile(r"(?<=\s)[^\s\p{L}\p{N}]*[\p{Lu}\p{N}]")
 
 
 class Subjects:
-    """What questions were asked about.
-
-    Args:
-        questions: those without documents of their own are judged in every block, and so are those of documents without a title.
-    """
+    """Subjects of questions; one without documents of its own, or of documents without a title, is judged in every block."""
 
     def __init__(self, store: BlockStore, questions: Sequence[Question]):
         self._store = store
@@ -159,7 +151,7 @@ def _titles(store: BlockStore, question: Question) -> frozenset[str] | None:
 
 
 def names_subject(question: str, titles: frozenset[str]) -> bool:
-    """Whether a question says what it is about: a name, a number, or more than half of the words of its document's title."""
+    """Tell whether a question names its subject: a name, a number, or more than half of the words of its document's title."""
     asked = set(words(question))
     return bool(_NAME.search(question)) or any(2 * len(asked & named) > len(named) for title in titles if (named := set(words(title))))
 

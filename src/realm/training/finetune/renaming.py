@@ -1,8 +1,8 @@
-"""Other names for what a question and its documents speak of, so that a reader learns to read and not whom it has read about.
+"""Names permuted in a question and its documents, so that a reader learns to read and not to remember.
 
-A few thousand questions name a few hundred things, and a reader soon knows them by heart. Here the wordpieces of names and numbers are
-permuted, the same way in a question and in every document read for it: what was asked still stands where it stood, under a name that
-training never repeats (after the permuted entity markers of Hermann et al. 2015, "Teaching machines to read and comprehend").
+A few thousand questions name a few hundred things, which are soon known by heart (after the entity markers of Hermann et al. 2015,
+"Teaching
+machines to read and comprehend").
 """
 
 from collections import defaultdict
@@ -13,13 +13,7 @@ from realm.documents.store.blocks import BlockStore
 
 
 class Renaming:
-    """Permutations of the wordpieces that mostly stand inside salient spans.
-
-    Wordpieces change places only with their like: first pieces of words with first pieces, digits with digits.
-
-    Args:
-        store: the corpus, whose spans say which wordpieces belong to names.
-    """
+    """Permutations of wordpieces that mostly stand inside salient spans: first pieces with first pieces, digits with digits."""
 
     def __init__(self, store: BlockStore):
         self.size = store.tokenizer.vocab_size

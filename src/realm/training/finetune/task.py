@@ -1,6 +1,6 @@
-"""Tasks of open-domain QA fine-tuning (ORQA, section 4; REALM reuses it): retriever loss over a wide beam, reader loss over the best.
+"""Tasks of open-domain QA fine-tuning (ORQA, section 4): retriever loss over a wide beam, reader loss over the best.
 
-The document side is frozen; the question embedder and the reader learn. Each term counts only where something correct was found.
+The document side is frozen; the question embedder and the reader learn. Each term counts only if something correct was found.
 """
 
 from functools import cached_property
@@ -46,15 +46,9 @@ SPAN_LOSSES = {"marginal": losses.span_marginal, "hard-em": losses.span_hard_em}
 
 
 class ReadingTask(Task):
-    """Fine-tunes a reader on the candidates of a source, which learns too: the same task for REALM and for its baselines.
+    """Fine-tunes a reader on the candidates of a source that learns, too: the same task for REALM and its baselines.
 
-    Args:
-        name: stage name.
-        context: the run.
-        source: where candidates come from.
-        reader: the span reader, or one that writes.
-        questions: to learn from; those that have patterns for answers and no valid one are left out.
-        dev: watched every ``eval_every`` steps; may be empty.
+    Questions that have only invalid patterns are left out; ``dev`` is watched every ``eval_every`` steps and may be empty.
     """
 
     def __init__(self, name: str, context: StageContext, source: Source, reader: nn.Module, questions: list[Question], dev: list[Question]):
@@ -111,8 +105,7 @@ class ReadingTask(Task):
     def reading(self, positions: list[int], items: list[int], tokens: list[TokenIds], read: Candidates) -> losses.Loss:
         """The reader's loss [b] over the blocks that are read, and where there was something to learn [b].
 
-        A question without an answer in them is not read at all (but for one where none has any: each network gets a gradient), unless the
-        reader learns what is there.
+        Questions without an answer in them are not read, unless presence is learnt (one is, if none has any: each network gets a gradient).
         """
         assert isinstance(self.reader, Reader)
         with charged("data"):
@@ -150,7 +143,7 @@ class ReadingTask(Task):
         return [{"question": self.questions[item].id} for _, item in self.order.batch(step, self.section.batch)]
 
     def _renaming(self, position: int) -> np.ndarray | None:
-        """What stands for each wordpiece in the example at ``position``; None where the names are left alone."""
+        """Substitutes for each wordpiece in the example at ``position``; None if the names are left alone."""
         rng = generator("rename", self.name, self.context.seed, position)
         return self.renaming.draw(rng) if rng.random() < self.section.rename_rate else None
 
@@ -177,7 +170,7 @@ class ReadingTask(Task):
             return self._evaluated(step)
 
     def _evaluated(self, step: int) -> Metrics:
-        """What the dev questions say after so many steps."""
+        """Recall and exact match on the dev questions after so many steps."""
         recall = self.dev_recall()
         if step == 0:
             self.recall_before = recall
@@ -222,8 +215,7 @@ class ReadingTask(Task):
 
     @charged("evaluation", whole=True)
     def calibration(self) -> dict[str, Any]:
-        """What is fitted to the networks as they are now: the weight of BM25, unless the recipe states it, and what makes a
-        probability of p, with what is read at that weight. On dev alone: nothing without dev questions that evaluation does not ask."""
+        """The weight of BM25, unless stated, and the calibration of p, fitted on dev questions that evaluation does not ask."""
         return on_first(self._calibrated) if self.fitting else {}
 
     def _calibrated(self) -> dict[str, Any]:
@@ -242,7 +234,7 @@ class ReadingTask(Task):
 
 
 def _held(places: list[Spans], items: list[int], rows: np.ndarray) -> Tensor:
-    """Which blocks [b, c] hold one of the places of their question, bool [b, c]."""
+    """Blocks [b, c] that hold one of the places of their question, bool [b, c]."""
     return torch.from_numpy(np.stack([np.isin(found, places[i].rows) for i, found in zip(items, rows, strict=True)]))
 
 
@@ -256,11 +248,7 @@ def files_of(names: tuple[str, ...]) -> str:
 
 
 def training_questions(context: StageContext) -> tuple[list[Question], list[Question]]:
-    """Questions to learn from and to watch, as the recipe names them; see ``HELD_OUT`` for where it names none to watch.
-
-    Raises:
-        DataError: too few questions to hold some out.
-    """
+    """Questions to learn from and to watch; see ``HELD_OUT``. Raises DataError: too few to hold some out."""
     recipe = context.recipe
     questions = pooled(load_datasets(recipe.train_files))
     if recipe.dev_files:
@@ -279,12 +267,7 @@ def in_turn(datasets: Datasets) -> list[Question]:
 
 
 class GeneratingTask(ReadingTask):
-    """As ``ReadingTask`` with a reader that writes. It learns from every question with strings, whether or not an answer occurs in a block,
-    and from one with patterns where a block that is read shows what to write.
-
-    Args:
-        (all): as for ``ReadingTask``.
-    """
+    """A reader that writes: it learns from strings wherever they occur, and from patterns if a block that is read shows the text."""
 
     def __init__(self, context: StageContext, source: Source, reader: FusionReader, questions: list[Question], dev: list[Question]):
         super().__init__("finetune", context, source, reader, questions, dev)
@@ -301,7 +284,7 @@ class GeneratingTask(ReadingTask):
         return loss, torch.tensor([bool(answer) for answer in answers], device=loss.device)
 
     def _answer(self, item: int, position: int, rows: np.ndarray) -> str:
-        """What is to be written: one of a question's answers, or of what its patterns match in the blocks that are read; "" for nothing."""
+        """One of a question's answers, or of its patterns' matches in the blocks that are read, to be written; "" for none."""
         question = self.questions[item]
         answers = question.answers if question.answer_type == "string" else self._matched(item, rows)
         place = int(generator("answer", self.name, self.context.seed, position).integers(2**31))

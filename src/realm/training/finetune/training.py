@@ -42,14 +42,9 @@ def take_best(context: StageContext, task: Task) -> dict[str, Any]:
 
 
 def keep_better(task: ReadingTask, start: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Go back to the start of a network that is worse after the stage than before it: the retriever first, then over it the reader.
+    """Reset networks that are worse after the stage: the retriever by recall, then over it the reader by exact match.
 
-    Args:
-        task: as its networks are to be published otherwise; it has dev questions.
-        start: ``state_dict`` of its networks at the stage's beginning.
-
-    Returns:
-        ``Verdict.facts`` of each network that learnt, under "retriever" and "reader".
+    Returns ``Verdict.facts`` of each network that learnt, under "retriever" and "reader".
     """
     facts = {}
     if task.retriever_learns:
@@ -66,7 +61,7 @@ def part_of(start: Mapping[str, Tensor], part: str) -> dict[str, Tensor]:
 
 
 def start_share(context: StageContext, questions: int) -> float:
-    """How much of the reader that is published is the start's, see ``finetune.start_questions``; 0 where it begins as a new one."""
+    """Share of the start in the published reader (``finetune.start_questions``); 0 if it begins as a new one."""
     worth = context.recipe.finetune.start_questions
     taught = context.recipe.pretrain.fill == "pointer" and context.recipe.pretrain.steps > 0 and not context.recipe.finetune.seq2seq
     return worth / (worth + questions) if taught and worth else 0.0

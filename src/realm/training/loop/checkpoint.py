@@ -1,7 +1,6 @@
 """Checkpoints of one stage: directories of safetensors and JSON, staged, fsynced, renamed; the newest valid one wins.
 
-Beside them lie the best weights by one of the stage's numbers, and those that kept checkpoints know as the best: a run that continues from
-one must find them. With ``publish = "better"`` a network that is worse after a stage than before it goes back to where it began.
+The best weights by one of the stage's numbers lie beside them. With ``publish = "better"`` a network that got worse goes back to its start.
 """
 
 import json
@@ -76,11 +75,7 @@ class CheckpointDirectory:
             shutil.rmtree(old)
 
     def restore(self, module: nn.Module, optimizer: torch.optim.Optimizer) -> Restored | None:
-        """Load the newest valid checkpoint in place, the same on every rank; None when there is none.
-
-        Raises:
-            RunError: the newest valid checkpoint has another format or belongs to another configuration.
-        """
+        """Load the newest valid checkpoint in place, the same on every rank. Raises RunError: of another format or recipe."""
         name = on_first(self._newest)
         if name is None:
             return None
@@ -96,7 +91,7 @@ class CheckpointDirectory:
         return next((found.name for found in reversed(self._steps()) if self._is_valid(found)), None)
 
     def states(self) -> list[dict[str, Any]]:
-        """What was put into each checkpoint that is kept; incomplete ones are skipped."""
+        """Extra state in each checkpoint that is kept; incomplete ones are skipped."""
         states = []
         for directory in self._steps():
             try:
@@ -106,7 +101,7 @@ class CheckpointDirectory:
         return states
 
     def task_states(self) -> list[dict[str, Any]]:
-        """What the task put into each checkpoint that is kept."""
+        """State of the task in each checkpoint that is kept."""
         return [state["task"] for state in self.states() if "task" in state]
 
     def discard(self) -> None:
@@ -117,7 +112,7 @@ class CheckpointDirectory:
         return sorted(self.path.glob("step-[0-9]*[0-9]")) if self.path.is_dir() else []
 
     def _is_valid(self, directory: Path) -> bool:
-        """Whether a checkpoint is whole; a warning says which one has a file that is damaged or missing."""
+        """Tell whether a checkpoint is whole; a warning names a damaged or missing file."""
         if (problem := checkpoint_problem(directory)) is not None:
             log.warning("checkpoint %s is %s; using an older one", directory, problem)
             return False
@@ -129,12 +124,7 @@ class CheckpointDirectory:
 
 
 def checkpoint_problem(directory: Path) -> str | None:
-    """What is wrong with the files of a checkpoint, all of them read; None: they are whole.
-
-    Raises:
-        RunError: an earlier version wrote it.
-        OSError: descriptors or memory ran out.
-    """
+    """The problem with a checkpoint's files, all read; None if whole. Raises RunError: an earlier version's; OSError: no descriptors."""
     try:
         state: dict[str, Any] = json_value((directory / "state.json").read_text("utf-8"))
         if state.get("format") != FORMAT:
@@ -168,11 +158,7 @@ def _load_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]
 
 
 class BestWeights:
-    """``best-N`` directories of weights and their score in a stage's checkpoint directory.
-
-    Attributes:
-        state: {"step", "score"} of the best so far, steps counted when they are finished; None before any.
-    """
+    """``best-N`` directories of weights and score; ``state``: {"step", "score"} of the best so far, finished steps, or None."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -197,11 +183,7 @@ class BestWeights:
 
 
 def shared_best(path: Path) -> tuple[int, float, Path] | None:
-    """Step, score and weights of the best in a checkpoint directory, the same on every rank; None without any.
-
-    Raises:
-        RunError: a score is damaged.
-    """
+    """Step, score and weights of the best, the same on every rank; None without any. Raises RunError: a score is damaged."""
 
     def scored(directory: Path) -> list[Any]:
         file = directory / SCORE
@@ -226,13 +208,7 @@ def load_weights(weights: Path, module: nn.Module) -> None:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What one measure says of a network before a stage and after it; higher is better.
-
-    Args:
-        measure: what was measured, in words for the report.
-        before: of the weights that the stage began with.
-        after: of those that it learnt.
-    """
+    """One measure of a network before a stage and after it, named in words; higher is better."""
 
     measure: str
     before: float
@@ -240,7 +216,7 @@ class Verdict:
 
     @property
     def improved(self) -> bool:
-        """Whether what was learnt is kept: it is, unless it is worse. If the measure is NaN, nothing is kept."""
+        """Tell whether the learnt weights are kept: unless they are worse, or the measure is NaN."""
         return self.after >= self.before
 
     def facts(self) -> dict[str, Any]:
@@ -249,14 +225,7 @@ class Verdict:
 
 
 def better_of(network: nn.Module, start: Mapping[str, Tensor], name: str, measure: Callable[[], float]) -> Verdict:
-    """Leave a network with the better of two weights.
-
-    Args:
-        network: as it was trained.
-        start: its ``state_dict`` at the stage's beginning.
-        name: of the measure, in words.
-        measure: of the network as it is when it is called; higher is better. Draws nothing.
-    """
+    """Leave a network with the better of its weights and those at the stage's ``start``, by a measure that draws nothing."""
     learnt = {key: value.clone() for key, value in network.state_dict().items()}
     after = measure()
     network.load_state_dict(start)

@@ -1,12 +1,11 @@
-"""The ranks of one training job: what they tell each other, and how the job ends when one of them does not answer.
+"""Ranks of one training job: what they exchange, and how the job ends if one does not answer.
 
-Without ``torchrun`` there is one rank, and every function here does the work itself. With it, all ranks call the same functions in the
-same order. Ranks exchange numbers and JSON, gradients are summed explicitly: a sum over ranks that is divided once by the number of
-targets of the whole batch is the gradient of the whole batch, whatever each rank's share of them is.
+Without ``torchrun`` there is one rank, which does the work itself. Else all ranks call the same functions in the same order and exchange
+numbers
+and JSON; gradients are summed over ranks and divided once by the number of targets of the whole batch.
 
-Two limits keep a job from waiting forever. What every rank does at every step must be answered within the time limit. What the first
-rank does alone (building a corpus, embedding it) may take as long as it takes; there, and everywhere else, each rank gives a sign of
-life every few seconds, and a rank that gives none for the time limit ends the job.
+What every rank does at every step must be answered within the time limit. What the first rank does alone may take as long as it takes; each
+rank gives a sign of life every few seconds, and one that gives none for the time limit ends the job.
 """
 
 import contextlib
@@ -57,14 +56,7 @@ class EndedElsewhere(SystemExit):
 
 @contextlib.contextmanager
 def joined(*, cuda: bool) -> Iterator[None]:
-    """Be one of the ranks that ``torchrun`` started, until the block ends; without it, or with one rank, nothing happens.
-
-    Args:
-        cuda: whether the networks live on this machine's GPUs, one a rank.
-
-    Raises:
-        TrainingError: a rank could not be reached.
-    """
+    """Be a rank of ``torchrun``'s job until the block ends; ``cuda``: one GPU a rank. Raises TrainingError: a rank was not reached."""
     global _job
     here = place()
     if here.world == 1 or _job is not None:
@@ -94,19 +86,19 @@ def rank() -> int:
 
 
 def world() -> int:
-    """How many ranks the job has."""
+    """Number of ranks in the job."""
     return 1 if _job is None else _job.world
 
 
 def is_first() -> bool:
-    """Whether this is the rank that writes."""
+    """Tell whether this is the rank that writes."""
     return rank() == 0
 
 
 def on_first(work: Callable[[], Any]) -> Any:
-    """What the first rank's ``work`` gives, on every rank; the others wait for it, however long it takes.
+    """Result of the first rank's ``work`` on every rank; the others wait.
 
-    ``work`` returns JSON and speaks to no other rank. Where it fails, the first rank raises and the others end.
+    ``work`` returns JSON and speaks to no other rank. If it fails, the first rank raises and the others end.
     """
     if _job is None or _job.alone:
         return work()
@@ -236,8 +228,7 @@ def _speaking() -> Iterator[None]:
 class _Heartbeat:
     """Beats from now until :meth:`stop`, and ends this process when another rank's beat stands still.
 
-    A thread writes a counter into the job's store and reads the others'. It sees what no collective sees while one rank works alone and the
-    others wait for it for hours. A rank that beats but does not get on is found by the time limit of the collectives.
+    A thread writes a counter into the job's store and reads the others': a collective sees nothing while one rank works alone for hours.
     """
 
     def __init__(self, rank: int, world: int, timeout: float):

@@ -1,8 +1,7 @@
 """The training loop shared by every stage: step, clip, finite check, checkpoint, metrics.
 
-A stage is a task: its modules, its ``step`` and what it does between steps. The random state is set from (seed, stage, step, share)
-before each part of a step, so a resumed run draws what the uninterrupted one drew. On several ranks all of them run this loop; the first
-one writes.
+The random state is set from (seed, stage, step, share) before each part of a step, so a resumed run draws what the uninterrupted one drew.
+All ranks run this loop; the first one writes.
 """
 
 from collections.abc import Callable
@@ -48,7 +47,7 @@ class _Stage:
             self.report(self.task.name, step, self.options.steps, values)
 
     def between(self, step: int) -> None:
-        """What the task does between steps; weights that are the best so far are kept."""
+        """Run the task's work between steps; keep weights that are the best so far."""
         values = self.task.between(step)
         if not values or not is_first():
             return
@@ -69,11 +68,7 @@ class _Stage:
             self.best.prune([state.get("best") for state in self.checkpoints.states()])
 
     def assert_ranks_equal(self, step: int) -> None:
-        """See that all ranks have the same weights.
-
-        Raises:
-            TrainingError: they have not: the ranks have diverged.
-        """
+        """Compare the weights of all ranks. Raises TrainingError: they have diverged."""
         if world() > 1 and len(set(exchange(state_sha256(self.task.model)))) > 1:
             cure = "Start all ranks with the same version, data and kind of device."
             raise TrainingError(f"{self.task.name}: the ranks have diverged: their weights differ at step {step}", cure=cure)
@@ -95,9 +90,7 @@ class _Stage:
 def fit(task: Task, options: LoopOptions, *, log: MetricsLog, checkpoints: CheckpointDirectory, report: Report) -> int:
     """Train ``task`` from its newest checkpoint, or from the start. Returns the number of finished steps.
 
-    Raises:
-        TrainingError: nothing valid in a whole window, a loss or gradients that are not finite several times in a row, or a rank that
-            does not answer.
+    Raises TrainingError: nothing valid in a whole window, several non-finite steps in a row, or a silent rank.
     """
     optimizer = OPTIMIZERS[options.optimizer].build([task.model], lr=options.lr, rates=task.rates)
     window = StepWindow(task, options, log.path.parent / STUDY)
@@ -123,10 +116,7 @@ def fit(task: Task, options: LoopOptions, *, log: MetricsLog, checkpoints: Check
 
 
 def recompute_layers(module: nn.Module) -> None:
-    """Checkpoint gradients in every transformers model below ``module``: activations are computed again in the backward pass, not kept.
-
-    Gradients stay the same, dropout included; evaluation is untouched.
-    """
+    """Checkpoint gradients in every transformers model below ``module``: activations are recomputed in the backward pass."""
     for part in module.modules():
         # The older of the two names is what the first releases of transformers 5 have.
         names = ("activation_checkpointing_enable", "gradient_checkpointing_enable")

@@ -1,8 +1,7 @@
-"""The two optimisers, each with its schedule, a pure function of the step: AdamW as torch has it, and AdamW as BERT published it.
+"""Optimisers with their schedules, pure functions of the step: AdamW as torch has it, and as BERT published it.
 
-BERT's (also the released REALM and ORQA code's) differs in three ways that show in the first thousands of steps: moments are not
-corrected for their start at zero, the warm-up begins at exactly 0, and the decay counts from step 0, so that the rate jumps down where
-the warm-up ends.
+BERT's differs in the first thousands of steps: no correction of the moments for their start at zero, warm-up from exactly 0, and decay that
+counts from step 0, so that the rate jumps down after the warm-up.
 """
 
 from collections.abc import Callable, Iterable
@@ -43,11 +42,7 @@ def bert_adamw(modules: Iterable[nn.Module], *, lr: float, weight_decay: float =
 
 
 def parameter_groups(modules: Iterable[nn.Module], weight_decay: float, rates: Rates = ALIKE) -> list[dict[str, Any]]:
-    """The trainable parameters that decay and those that do not, of each rate; those that ``rates`` does not name come first.
-
-    Args:
-        rates: factors on the learning rate by the first part of a parameter's name.
-    """
+    """Trainable parameters by rate and decay, unnamed ones first; ``rates``: factors by the first part of a parameter's name."""
     groups: dict[tuple[float, bool], list[nn.Parameter]] = {(1.0, True): [], (1.0, False): []}
     for name, parameter in (named for module in modules for named in module.named_parameters()):
         if parameter.requires_grad:
@@ -61,8 +56,7 @@ class BertAdamW(torch.optim.Optimizer):
 
     m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  w = w - lr (m / (sqrt(v) + eps) + decay w)
 
-    Attributes:
-        found_inf: not None: a tensor of one number, and where it is not 0 a step changes nothing, as torch's fused optimisers have it.
+    ``found_inf``: a tensor of one number, or None; where it is not 0 a step changes nothing, as torch's fused optimisers have it.
     """
 
     found_inf: Tensor | None = None

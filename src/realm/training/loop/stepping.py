@@ -1,10 +1,8 @@
-"""One optimiser step: the parts of a batch one after the other, gradients summed over ranks, clipped, checked, and only then applied.
+"""One optimiser step: the parts of a batch in turn, gradients summed over ranks, clipped, checked, then applied.
 
-What is drawn in a part depends on the part alone: dropout is the same whether four parts are computed by one rank or by four. A window of
-steps has their means, and raises the alarms that need more than one step.
-
-Where steps are deferred nothing is read back from the accelerator in a step: what it found stays there as a :class:`Pending`, and the
-window reads all of its steps in one transfer.
+Draws depend on the part alone: dropout is the same for four parts on one rank or on four. Deferred steps read nothing back from the
+accelerator:
+results stay there as :class:`Pending`, and the window reads all of its steps in one transfer.
 """
 
 import math
@@ -28,7 +26,7 @@ from realm.training.order import Share
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a step gave over all its parts and ranks: the mean loss, valid examples, mean metrics. ``skipped``: nothing was learnt."""
+    """Mean loss, valid examples and mean metrics of a step over all its parts and ranks. ``skipped``: nothing was learnt."""
 
     loss: float
     valid: int
@@ -38,7 +36,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Pending:
-    """What a step gave on this rank, unread: its parts, and the norm of the whole gradient."""
+    """A step's unread results on this rank: its parts, and the norm of the whole gradient."""
 
     parts: list[dict[str, Any]]
     norm: Tensor
@@ -117,8 +115,7 @@ def _clipped(learnt: list[nn.Parameter], weight: float | Tensor, clip: float) ->
 
 
 def _update_unread(parts: list[dict[str, Any]], learnt: list[nn.Parameter], optimizer: torch.optim.Optimizer, clip: float) -> Tensor:
-    """Clip and update without reading anything: the optimiser itself leaves everything as it is where the loss or the gradient is not
-    finite, or no example of any rank was valid. Returns the norm of the gradient."""
+    """Clip and update without reading; the optimiser skips non-finite steps and those without a valid example. Returns the norm."""
     like: Tensor = parts[0]["loss"]
     loss, valid, weight = (
         total(torch.stack([torch.as_tensor(part[name], dtype=like.dtype, device=like.device).detach() for part in parts]).sum())
@@ -153,10 +150,7 @@ def seed_share(seed: int, name: str, step: int, share: Share) -> None:
 
 
 def _part(task: Task, step: int, share: Share, options: LoopOptions) -> dict[str, Any]:
-    """Forward and backward of one share; its numbers, read or not. Its gradient is added to the others'.
-
-    In deferred steps it is not known yet whether an example is valid, and a loss without any has a gradient of 0.
-    """
+    """Forward and backward of one share; its numbers, read or not. Deferred, a loss without valid examples has a gradient of 0."""
     seed_share(options.seed, task.name, step, share)
     with charged("forward"), multiplying(options.device, bf16=options.bf16):
         result = task.step(step, share)
@@ -181,13 +175,7 @@ def _combined(parts: list[dict[str, Any]]) -> tuple[Outcome, float]:
 
 
 class StepWindow:
-    """Collects the outcomes of steps.
-
-    Args:
-        task: whose steps; asked for its examples when a run of them is given up.
-        options: how many steps make a window, and how much patience there is.
-        study: directory for the batches of steps that were not finite.
-    """
+    """Outcomes of steps; ``study``: directory for the batches of steps that were not finite."""
 
     def __init__(self, task: Task, options: LoopOptions, study: Path):
         self.task = task
@@ -206,11 +194,7 @@ class StepWindow:
             self._add(step, found)
 
     def settle(self) -> None:
-        """Read the steps that have not been read.
-
-        Raises:
-            TrainingError: one is the last of several in a row that were not finite; their batches are written down first.
-        """
+        """Read the unread steps. Raises TrainingError: several in a row were not finite; their batches are written down first."""
         unread, self.unread = self.unread, []
         for (step, _), outcome in zip(unread, read([pending for _, pending in unread]), strict=True):
             self._add(step, outcome)
@@ -232,8 +216,7 @@ class StepWindow:
         self.empty_windows, self.skipped = state["empty_windows"], state["skipped"]
 
     def close(self, lr: float) -> Metrics:
-        """The means over the window, which starts again. Raises TrainingError: several windows in a row had no valid example; or as
-        :meth:`settle` does."""
+        """Means over the window, which starts again. Raises TrainingError: windows without a valid example, or as :meth:`settle`."""
         self.settle()
         valid = [r for r in self.results if r[1] > 0]
         self.empty_windows = 0 if valid else self.empty_windows + 1

@@ -1,4 +1,4 @@
-"""What a stage gives to the loop, and how it is trained; where bfloat16 pays."""
+"""The interface between a stage and the loop, and the loop's options."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,14 +21,11 @@ ALIKE: Rates = MappingProxyType({})
 
 @dataclass(frozen=True)
 class StepResult:
-    """What one share of a step's batch gave.
+    """Result of one share of a step's batch.
 
-    Attributes:
-        loss: scalar, summed over whatever the stage averages over.
-        valid: how many examples had something to learn from.
-        metrics: numbers for the log, averaged over shares by their weight.
-        weight: how much was summed (masked wordpieces, questions): the step's loss is the sum of losses by the sum of weights, so that
-            it does not depend on how a batch was shared out.
+    ``loss``: scalar, summed over what the stage averages over, ``weight`` its number (masked wordpieces, questions); ``valid``: examples
+    with
+    something to learn; ``metrics``: averaged over shares by weight.
     """
 
     loss: Tensor
@@ -43,10 +40,7 @@ class StepResult:
 
 
 class Task:
-    """What a stage gives to :func:`realm.training.loop.loop.fit`. A stage overrides ``step`` and what else it needs.
-
-    ``model`` is the nn.Module whose trainable parameters are learnt and checkpointed; each stage knows its own type.
-    """
+    """A stage for :func:`realm.training.loop.loop.fit`: ``step`` and what else it overrides; ``model`` is learnt and checkpointed."""
 
     name: str
     model: Any
@@ -58,7 +52,7 @@ class Task:
     """Factors on the learning rate of the model's parts by their names; the others learn at the one rate."""
 
     kept_states: Callable[[], list[dict[str, Any]]] = list
-    """What :meth:`state` gave for each checkpoint that is still kept; set by :func:`realm.training.loop.loop.fit`."""
+    """:meth:`state` of each checkpoint that is kept; set by :func:`realm.training.loop.loop.fit`."""
 
     def step(self, step: int, share: Share = WHOLE) -> StepResult:
         """The summed loss of a share of step ``step`` (from 0); a pure function of the weights, the task's state and these two."""
@@ -69,7 +63,7 @@ class Task:
         return None
 
     def row(self, step: int, steps: int) -> Metrics:
-        """What a log row at step ``step`` of ``steps`` says besides the means of its window."""
+        """Further numbers of a log row, besides the means of its window."""
         return {}
 
     def phase(self, step: int, steps: int) -> tuple[int, int]:
@@ -77,7 +71,7 @@ class Task:
         return 0, steps
 
     def finished(self, step: int) -> bool:
-        """Whether the stage may end before its last step (a test passed); asked on the first rank."""
+        """Tell, on the first rank, whether the stage may end before its last step."""
         return False
 
     def state(self) -> dict[str, Any]:
@@ -88,26 +82,18 @@ class Task:
         """Take back what :meth:`state` gave, on every rank."""
 
     def examples(self, step: int) -> list[dict[str, Any]]:
-        """What a batch is made of, as JSON: ids by which a person finds the examples of a step that went wrong."""
+        """Ids, as JSON, by which a person finds the examples of a step that went wrong."""
         return []
 
 
 @dataclass(frozen=True)
 class LoopOptions:
-    """How a stage is trained.
+    """Options of a stage's training.
 
-    Args:
-        lr: peak learning rate.
-        warmup: steps of linear warm-up.
-        optimizer: of ``optim.OPTIMIZERS``.
-        clip: global gradient norm.
-        accumulate: parts in which each rank computes its share of a batch, one after the other.
-        log_every: steps between metric rows.
-        checkpoint_every: steps between checkpoints; 0 for none.
-        bf16: autocast the networks to bfloat16 where the hardware multiplies it; elsewhere they stay in float32.
-        deferred: read no number of a step before its row is logged, so that an accelerator is never waited for; a step that is not finite
-            is left out by the accelerator itself. Otherwise every step's numbers are read at once.
-        patience: windows of ``log_every`` steps without a valid example, or steps in a row that are not finite, before stopping.
+    ``lr`` is the peak, ``warmup`` steps of linear warm-up, ``clip`` the global gradient norm, ``accumulate`` parts of a rank's share,
+    ``log_every``
+    and ``checkpoint_every`` (0: none) steps between rows and checkpoints. ``deferred``: read no number of a step before its row is logged.
+    ``patience``: windows without a valid example, or non-finite steps in a row, before stopping.
     """
 
     steps: int

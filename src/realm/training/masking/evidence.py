@@ -14,13 +14,7 @@ from realm.training.masking.grams import TOO_COMMON, CorpusWords, Grams
 
 
 class Partners:
-    """An inverted list from the wordpieces of every salient span to the rows that hold it, which finds partners of a sentence.
-
-    A sentence and its own block teach an encoder to copy verbatim. Its partners state the fact in other words, and teach it to read.
-
-    Args:
-        store: the corpus; only live rows are listed.
-    """
+    """Inverted list from salient spans to the live rows that hold them; a sentence's partners state its fact in other words."""
 
     def __init__(self, store: BlockStore):
         found: dict[tuple[int, ...], set[int]] = {}
@@ -46,29 +40,20 @@ class Partners:
 PAIRS = 4_000_000
 """Places of runs times blocks that hold them, looked at in one go: what bounds the memory."""
 CHANCE, CHANCE_LEAST = 0.02, 25
-"""Two runs, one in a blocks and one in b of n, meet in a b / n of them by chance: more than CHANCE says nothing. In small corpora, a b may
-be CHANCE_LEAST."""
+"""Runs in a and b of n blocks meet in a b / n by chance: more than CHANCE, or CHANCE_LEAST in small corpora, says nothing."""
 SPREAD, NONE = 2**20, 2**20
 """More than the wordpieces of a sentence, and than the blocks that hold a run."""
 
 
 class Evidence:
-    """The recurring runs of every sentence, the blocks that hold them, and which of those are evidence.
+    """Recurring runs of every sentence, the blocks that hold them, and which of those are evidence: never of its own document or copies.
 
-    Blocks of the sentence's own document, and of documents that hold the sentence verbatim, never are.
+    Over ``words`` and ``grams`` of the knowledge corpus (its first ``knowledge`` rows) and the sentences'; a query holds ``shown``
+    wordpieces.
 
-    Args:
-        words, grams: of the knowledge corpus, and of the sentences behind it where they are another corpus.
-        sentences: the corpus of the sentences.
-        knowledge: rows of the knowledge corpus.
-        shown: wordpieces of a sentence that a query holds; what stands beyond them neither is hidden nor helps to find anything.
-
-    Attributes:
-        sentence: int64 [m], ascending, the sentence of each place of a run; as ``CorpusWords`` counts them.
-        start, end: int32 [m], the wordpieces of the place, from the first of the sentence.
-        maximal: bool [m], whether the place is inside of no longer one.
-        chance: float [m], how many blocks would be like the best evidence for the words at that place by chance, as a share of how many may
-            be; inf where no block is evidence.
+    ``sentence`` int64 [m], ascending, of each place of a run; ``start``, ``end`` int32 [m], wordpieces from the sentence's first;
+    ``maximal`` bool
+    [m], inside of no longer place; ``chance`` float [m], chance evidence as a share of what is allowed, inf without evidence.
     """
 
     def __init__(self, words: CorpusWords, grams: Grams, sentences: BlockStore, knowledge: int, shown: int):
@@ -151,7 +136,7 @@ class Evidence:
 
 
 def _groups(together: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Which entries share their value with another one, and the numbers of those values, from 0."""
+    """Entries that share their value with another one, and the numbers of those values, from 0."""
     order = np.argsort(together, kind="stable")
     fresh = np.append(True, np.diff(together[order]) != 0)
     number = np.cumsum(fresh) - 1
@@ -173,7 +158,7 @@ def _least_before(group: np.ndarray, end: np.ndarray, value: np.ndarray, border:
 
 
 def _postings(grams: Grams, row: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where the rows of each run begin, int64 [runs + 1], and the rows of the knowledge corpus that hold it, each once."""
+    """Starts of the rows of each run, int64 [runs + 1], and the rows of the knowledge corpus that hold it, each once."""
     gram, rows = grams.gram[known], row[known]
     order = np.lexsort((rows, gram))
     gram, rows = gram[order], rows[order]
@@ -194,9 +179,9 @@ def _cover(words: CorpusWords, grams: Grams) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _copies(words: CorpusWords, knowledge: int, offset: int) -> np.ndarray:
-    """int64 [2, n]: each sentence that is asked about with its own document and those that hold it verbatim, in this order.
+    """int64 [2, n]: each sentence asked about with its own document and those that hold it verbatim, in this order.
 
-    A sentence in too many documents is given none: it is a heading or a formula, and its words teach nothing.
+    A sentence in too many documents is given none: it is a heading or a formula.
     """
     known, asked = np.flatnonzero(words.row < knowledge), np.flatnonzero(words.row >= offset)
     order = known[np.argsort(words.texts[known], kind="stable")]

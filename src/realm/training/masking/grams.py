@@ -1,8 +1,8 @@
 """All words of a corpus in arrays, document by document, and the runs of words that several documents have.
 
-A word is compared by the letters of its wordpieces, whatever their case and however they were cut. A sign of punctuation is a word without
-letters. In scripts that put no space between words each wordpiece is one. Runs of one length are counted after another: a run of n words
-is in two documents only if both runs of n - 1 words in it are, so that little is left to be counted beyond three words.
+Words are compared by their letters, whatever their case and wordpieces; punctuation is a word without letters. In scripts without spaces
+each
+wordpiece is a word. A run of n words is in two documents only if both its runs of n - 1 words are, so little is left beyond three.
 """
 
 from collections.abc import Sequence as SequenceOf
@@ -22,20 +22,13 @@ TOO_COMMON = 200
 
 @dataclass(frozen=True)
 class CorpusWords:
-    """The words of the live rows of one corpus or two, ordered by document; w words in s sentences of r rows.
+    """Words of the live rows of one corpus or two, ordered by document; w words in s sentences of r rows.
 
-    Attributes:
-        hashes: uint64 [w], equal for equal words.
-        letters: bool [w], False for punctuation.
-        spaced: bool [w], whether the word's script puts spaces between words.
-        pieces: int64 [w + 1], the wordpiece at which each word begins, counted through all rows.
-        sentence: int32 [w], the sentence of each word.
-        begins: int64 [s], the wordpiece at which each sentence begins.
-        ends: int64 [s], where it ends.
-        texts: uint64 [s], hash of each sentence's text.
-        row: int32 [s], the row of each sentence; rows of the second corpus follow those of the first.
-        document: int32 [s], the document of each sentence, ascending; documents of one id are one, of whichever corpus.
-        first_sentence: int64 [r], the sentence at which each row begins, -1 for rows that are not live.
+    ``hashes`` uint64 [w], ``letters`` and ``spaced`` bool [w], ``pieces`` int64 [w + 1] (first wordpieces, counted through all rows),
+    ``sentence``
+    int32 [w]; ``begins`` and ``ends`` int64 [s] in wordpieces, ``texts`` uint64 [s], ``row`` and ``document`` int32 [s], ascending by
+    document, rows
+    of the second corpus behind the first's; ``first_sentence`` int64 [r], -1 for rows that are not live.
     """
 
     hashes: np.ndarray
@@ -109,8 +102,7 @@ def _rows_by_document(stores: SequenceOf[BlockStore]) -> tuple[np.ndarray, np.nd
 
 @dataclass(frozen=True)
 class _Pieces:
-    """Of every id of a vocabulary: whether it begins a word, has letters, is of a script with spaces; hash and weight of its letters.
-    And the ids that spell nothing."""
+    """Word start, letters, spaced script, hash and weight of every id of a vocabulary, and the ids that spell nothing."""
 
     starts: np.ndarray
     letters: np.ndarray
@@ -157,15 +149,11 @@ COMMON_SHARE, COMMON_LEAST = 0.01, 20
 
 @dataclass(frozen=True)
 class Grams:
-    """The runs of words that recur, and every place where one stands; m places in the order of ``first`` and length.
+    """Runs of words that recur, and their m places, ordered by ``first`` and length.
 
-    Attributes:
-        gram: int32 [m], the number of the run; equal runs have one number.
-        first: int64 [m], the word at which the place begins.
-        stop: int64 [m], the word behind it.
-        reach: int64 [w], of every word the end of the longest run that begins there, 0 where none does.
-        edges: bool [w], words that a run may begin or end with: no punctuation, no stopwords.
-        grams: how many runs there are.
+    ``gram`` int32 [m], the run's number; ``first``, ``stop`` int64 [m], words; ``reach`` int64 [w], end of the longest run that begins at a
+    word, else
+    0; ``edges`` bool [w], words that a run may begin or end with; ``grams``: number of runs.
     """
 
     gram: np.ndarray
@@ -177,15 +165,11 @@ class Grams:
 
 
 def recurring_grams(words: CorpusWords, knowledge: int, most: int) -> Grams:
-    """The runs of whole words that stand in two documents or more.
+    """Runs of whole words in two documents or more, at most ``most`` wordpieces long.
 
-    A run stands in one sentence, begins and ends with a word that says something, and is in few enough documents to tell something of
-    them. Where sentences and knowledge are two corpora, both must hold it.
-
-    Args:
-        words: of the knowledge corpus, and of the sentences behind it where they are another corpus.
-        knowledge: rows of the knowledge corpus.
-        most: longest run in wordpieces.
+    A run stands in one sentence, begins and ends with a word that says something, and is in few enough documents. Where sentences and
+    knowledge
+    are two corpora, both must hold it; ``knowledge``: rows of the latter.
     """
     of_word = words.sentence
     document, row = words.document[of_word], words.row[of_word]

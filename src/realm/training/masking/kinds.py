@@ -1,7 +1,6 @@
-"""What is hidden of a sentence: listed spans (salient ones, collocations), random wordpieces, random spans of whole words.
+"""Kinds of masks: listed spans (salient ones, collocations), random wordpieces, random spans of whole words.
 
-Each kind says of a row which sentences have something to hide, and counts what it leaves out; then it draws from one sentence. A span
-is hidden whole or not at all, and at least one wordpiece of a sentence stays to be seen.
+A span is hidden whole or not at all, and at least one wordpiece of a sentence stays to be seen.
 """
 
 from collections import Counter
@@ -33,29 +32,14 @@ class MaskKind(Protocol):
     """One way to choose what is hidden. Spans count from the first wordpiece of their sentence."""
 
     def maskable(self, row: int, shown: int, dropped: Counter[str]) -> Maskable:
-        """(sentence, where its hidden wordpieces may be) of every sentence of a row that has any.
-
-        Args:
-            shown: wordpieces of a sentence that a query holds; nothing beyond them is ever hidden.
-            dropped: grows by what is left out, by reason.
-        """
+        """(sentence, spans) of every sentence of a row with something to hide within ``shown`` wordpieces; counts ``dropped`` by reason."""
 
     def hide(self, ids: TokenIds, spans: list[Span], rng: np.random.Generator) -> tuple[list[Span], list[Span]]:
-        """The spans to hide, in order and apart, at least one; and the spans that were listed and are not hidden.
-
-        Args:
-            ids: the wordpieces of the sentence that a query holds.
-            spans: what :meth:`maskable` gave for the sentence.
-        """
+        """Spans to hide of the ``spans`` of a sentence's ``ids``, in order and apart, and the listed spans that stay."""
 
 
 class ListedSpans:
-    """Hides one of the spans that are listed for a sentence.
-
-    Args:
-        listed: row -> spans [m, 2] in the row's wordpieces and the sentence of each [m].
-        max_masks: longest span in wordpieces.
-    """
+    """Hides one of the listed spans of a sentence: ``listed`` gives of a row spans [m, 2] in its wordpieces and their sentences [m]."""
 
     def __init__(self, store: BlockStore, listed: Callable[[int], tuple[np.ndarray, np.ndarray]], *, max_masks: int = MAX_MASKS):
         self.store = store
@@ -112,11 +96,7 @@ class UniformTokens:
 
 
 class RandomSpans:
-    """Hides a span of whole words, of a random length at a random place.
-
-    Args:
-        max_masks: longest span in wordpieces.
-    """
+    """Hides a span of whole words, of a random length of at most ``max_masks`` wordpieces at a random place."""
 
     def __init__(self, store: BlockStore, words: WordTable, *, max_masks: int = MAX_MASKS):
         self.store = store
@@ -158,13 +138,9 @@ COUNTED = 10_000
 
 
 class Collocations:
-    """The collocations of a corpus and where they stand in it, learned from its wordpieces (PMI masking, Levine et al. 2021).
+    """Collocations of a corpus and their places, learned from its live rows in any script (PMI masking, Levine et al. 2021).
 
-    Every script is counted, by the rule of ``documents/spans/collocations.py``: words that stand together more often than chance, with free
-    neighbours. A run of words ends at punctuation.
-
-    Args:
-        store: the corpus; live rows are counted.
+    Words that stand together more often than chance, with free neighbours; a run of words ends at punctuation.
     """
 
     def __init__(self, store: BlockStore):

@@ -1,8 +1,8 @@
-"""Spans that another document has too, with evidence: a block that can be found by what is left of the sentence, and states what is hidden.
+"""Recurring spans with evidence: a block that can be found by the rest of the sentence, and states what is hidden.
 
-What nothing else states, no document helps to fill. Here any run of words counts, whether a tagger finds it or not, in any
-script (``grams.py``), and so does what it is found by (``evidence.py``). After recurring spans as Splinter selects them (Ram et al. 2021),
-and Spider (Ram et al. 2022).
+Any run of words counts, in any script (``grams.py``), and so does what it is found by (``evidence.py``). After Splinter (Ram et al. 2021)
+and
+Spider (Ram et al. 2022).
 """
 
 from array import array
@@ -27,15 +27,9 @@ UNSALIENT = 0.25
 class RecurringSpans:
     """Hides one span that another document has too: a salient one, or the longest run of words that no salient span touches.
 
-    Args:
-        sentences: the pre-training corpus X.
-        blocks: the knowledge corpus Z; the same object where X = Z.
-        shown: wordpieces of a sentence that a query holds.
-        unsalient: how often one that is not salient is hidden where a sentence has both kinds.
-        max_masks: longest span in wordpieces.
-
-    Attributes:
-        evidence: the blocks that state what is hidden.
+    ``sentences`` is the pre-training corpus X, ``blocks`` the knowledge corpus Z; a query holds ``shown`` wordpieces; ``unsalient``: how
+    often an
+    untagged span is hidden where a sentence has both kinds.
     """
 
     def __init__(self, sentences: BlockStore, blocks: BlockStore, *, shown: int, unsalient: float, max_masks: int = MAX_MASKS):
@@ -103,6 +97,6 @@ class RecurringSpans:
 
 
 def _repeated(sentence: TokenIds, start: int, end: int) -> bool:
-    """Whether the wordpieces [start, end) of a sentence stand in it once more: a reader would learn to point at what it is asked about."""
+    """Tell whether the hidden wordpieces stand in the sentence once more: a reader would learn to point at the question."""
     span = sentence[start:end]
     return any(sentence[at : at + len(span)] == span for at in range(len(sentence) - len(span) + 1) if at != start)

@@ -1,7 +1,6 @@
-"""Sentences of the pre-training corpus with hidden wordpieces, and the blocks that they must not be given (REALM, section 3.4).
+"""Sentences with hidden wordpieces, and the blocks that they must not be given (REALM, section 3.4).
 
-A span that the query cannot hold whole is a counted drop, never a cut target (realm_facts 10.9 in our own words: a longer span must
-not be learnt in part). Blocks that hold a sentence verbatim are known beforehand.
+A span that the query cannot hold whole is a counted drop, never a cut target. Blocks that hold a sentence verbatim are known beforehand.
 """
 
 from array import array
@@ -17,12 +16,7 @@ from realm.training.masking.kinds import MaskKind, Span, salient_spans
 
 
 class Exclusion:
-    """Blocks of the knowledge corpus Z that hold a sentence of the pre-training corpus X verbatim, its own block included.
-
-    Args:
-        blocks: Z; the same object where X = Z.
-        documents: every other block of their documents is excluded, too, and in Z those of the document that a sentence of X is from.
-    """
+    """Blocks of Z that hold a sentence of X verbatim, its own included; with ``documents`` all blocks of their and its documents."""
 
     def __init__(self, sentences: BlockStore, blocks: BlockStore, *, documents: bool = False):
         self._own = sentences is blocks
@@ -30,11 +24,7 @@ class Exclusion:
         self._documents = documents
 
     def blocks(self, row: int, sentence_hash: int) -> np.ndarray:
-        """int64 [n], ascending: ids of the blocks.
-
-        Args:
-            sentence_hash: of the sentence, as ``SentenceTable.hashes`` has it.
-        """
+        """int64 [n], ascending: ids of the blocks, by the sentence's hash in ``SentenceTable.hashes``."""
         rows = self._blocks.rows_with_sentence(sentence_hash)
         if self._own:
             rows = np.union1d(np.asarray(rows, np.int64), np.asarray([row], np.int64))
@@ -45,10 +35,7 @@ class Exclusion:
 
 
 class NoExclusion(Exclusion):
-    """Nothing is excluded: what trivial retrieval does to training is one of the ablations.
-
-    Only for experiments: a retriever that may find the sentence itself learns to find that and nothing else.
-    """
+    """Excludes nothing, for experiments: a retriever that may find the sentence itself learns nothing else."""
 
     def __init__(self) -> None:
         pass
@@ -58,15 +45,7 @@ class NoExclusion(Exclusion):
 
 
 class MaskedSentences:
-    """Every sentence of a corpus in which something can be hidden.
-
-    Args:
-        kind: what is hidden; None for one salient span.
-        exclusion: which blocks a sentence must not be given; None where X is the knowledge corpus.
-
-    Attributes:
-        dropped: what was left out, counted by reason: spans that are listed, or sentences.
-    """
+    """Every sentence with something to hide: ``kind`` (default: a salient span), ``exclusion`` (default: Z is X), ``dropped`` by reason."""
 
     def __init__(self, store: BlockStore, featurizer: Featurizer, kind: MaskKind | None = None, exclusion: Exclusion | None = None):
         self.store = store
@@ -99,7 +78,7 @@ class MaskedSentences:
 
     @property
     def summary(self) -> str:
-        """How many sentences there are, and what was left out, for people."""
+        """Number of sentences, and what was left out, for people."""
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in sorted(self.dropped.items()))
         return f"{len(self):,} sentences with something to hide; left out: {reasons or 'nothing'}"
 
@@ -109,7 +88,7 @@ class MaskedSentences:
         return self.featurizer.query_length - 2
 
     def spans_of(self, item: int) -> list[Span]:
-        """Where something can be hidden in sentence ``item``: wordpieces counted from its first."""
+        """Spans that can be hidden in sentence ``item``, in wordpieces from its first."""
         flat = self._spans[self._ends[item - 1] if item else 0 : self._ends[item]]
         return list(zip(flat[::2], flat[1::2], strict=True))
 

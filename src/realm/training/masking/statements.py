@@ -1,11 +1,9 @@
-"""Questions for pre-training without labels: of a masked sentence whose span a retrieved block states in other words (Fabbri et al., 2020),
-or of the masked sentence itself.
+"""Questions without labels: of a masked sentence whose span a retrieved block states (Fabbri et al., 2020), or of the sentence itself.
 
-The first question is made of the retrieved statement, and its answer is read where the masked sentence stands: words of question and
-evidence differ, as they do when people ask. So the statement's blocks must not be read for it, and the masked sentence's own blocks may.
-In the second it is thinning that makes the words differ.
-A thinned sentence is without some of its words and out of order ("noisy cloze", Lewis et al. 2019): as it is, it would teach a reader to
-look for the same words.
+The first are made of the retrieved statement and answered where the masked sentence stands: the statement's blocks must not be read, the
+sentence's own may. The second are thinned, some words dropped and out of order ("noisy cloze", Lewis et al. 2019): a whole one would teach
+a
+reader to look for the same words.
 """
 
 from bisect import bisect_right
@@ -28,7 +26,7 @@ from realm.text.words import words
 from realm.training.masking.sentences import Exclusion
 
 AS_QUESTION = 0.7
-"""How often a sentence that its own block answers is put as a question, where a template can; otherwise it keeps its [MASK]."""
+"""Share of sentences asked of their own block that are put as a question, if a template can; the rest keep their [MASK]."""
 FEWEST_SHARED = 2
 """A statement has so many words, besides the span, of the sentence that it is to restate."""
 
@@ -44,12 +42,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Asked:
-    """A question made of a statement.
-
-    ``text`` is what people read and ``ids`` its wordpieces, as many as a query holds; ``targets`` are the wordpieces of the answer;
-    ``excluded`` are the ids, ascending, of the blocks that must not be read for it: those that hold the statement; ``origin`` is the id of
-    the block that the statement was found in.
-    """
+    """A question made of a statement: text, wordpieces, the answer's wordpieces, block ids that hold the statement, and its block."""
 
     text: str
     ids: TokenIds
@@ -59,12 +52,9 @@ class Asked:
 
 
 def stating_sentence(store: BlockStore, row: int, place: Span) -> Statement | None:
-    """The sentence of a block that holds a span.
+    """The sentence of a block that holds the span ``place``, [start, end) in wordpieces of its body.
 
-    None where the span goes over a sentence's border, or the text does not give the block's wordpieces again.
-
-    Args:
-        place: [start, end) in wordpieces of the block's body.
+    None if the span crosses a sentence's border, or the text does not give the block's wordpieces again.
     """
     sentence, table = _sentence_of(store, row, place), store.sentences(row)
     (first, last), (begin, finish) = table.tokens[sentence].tolist(), table.chars[sentence].tolist()
@@ -82,14 +72,8 @@ def _sentence_of(store: BlockStore, row: int, place: Span) -> int:
 
 
 class Statements:
-    """Makes questions of what was retrieved for masked sentences.
-
-    Args:
-        store: the knowledge corpus, from which was retrieved.
-        sentences: the pre-training corpus; the same object where it is the knowledge corpus.
-        featurizer: says how many wordpieces a query holds.
-        exclusion: which blocks hold a sentence of the knowledge corpus; None for those that hold it verbatim.
-    """
+    """Questions of what was retrieved from ``store`` for masked ``sentences``; ``exclusion``: blocks that hold a sentence (default
+    verbatim)."""
 
     def __init__(self, store: BlockStore, sentences: BlockStore, featurizer: Featurizer, exclusion: Exclusion | None = None):
         self.store = store
@@ -101,14 +85,7 @@ class Statements:
     def question(
         self, query: MaskedQuery, rows: SequenceOf[int], places: SequenceOf[SequenceOf[Span]], rng: np.random.Generator
     ) -> str | None:
-        """A question that the masked sentence's span answers; None where no block states it in a sentence that a question can be made of.
-
-        Args:
-            query: with one hidden span.
-            rows: of the blocks that were retrieved for it.
-            places: of each row, where the hidden span stands in it, [start, end) in wordpieces of its body; may be empty.
-            rng: draws among statements that share equally many words with the sentence, and among question words.
-        """
+        """A question that the masked span answers; None if none of ``rows`` states it, at ``places`` of its body, in a usable sentence."""
         asked = self.as_question(query, rows, places, rng)
         return None if asked is None else asked.text
 
@@ -127,12 +104,7 @@ class Statements:
         return None
 
     def of_itself(self, query: MaskedQuery, rng: np.random.Generator) -> TokenIds:
-        """The masked sentence as a question or a sentence that its own block answers: thinned, as wordpieces.
-
-        Args:
-            query: a sentence of the knowledge corpus with one hidden span.
-            rng: draws the form, what is left out and the order.
-        """
+        """Wordpieces of the masked sentence, thinned, as a question or a cloze that its own block answers."""
         text = self.in_words(query, rng) if rng.random() < AS_QUESTION else None
         if text is None:
             ids = thinned_cloze(query, self.featurizer.mask, self._starts, rng)
@@ -160,7 +132,7 @@ class Statements:
     def _best_first(
         self, query: MaskedQuery, rows: SequenceOf[int], places: SequenceOf[SequenceOf[Span]], rng: np.random.Generator
     ) -> Iterator[tuple[int, Span, Statement]]:
-        """Statements of the span with their places, most shared words first; none with too few of them, and none of its document.
+        """Statements of the span with their places, most shared words first; none with too few, and none of its own document.
 
         A date or a name alone is stated of many things: what else both sentences say makes it the same fact.
         """
@@ -195,7 +167,7 @@ _FUNCTION_WORDS = frozenset().union(*(language.words["function_words"] for langu
 
 
 DROPPED = 0.15
-"""How often a word is left out."""
+"""Share of words that are left out."""
 REACH = 3.0
 """By fewer places than this a word changes places with its neighbours."""
 BESIDE = (2, 12)
@@ -203,11 +175,7 @@ BESIDE = (2, 12)
 
 
 def thinned(ids: TokenIds, starts: np.ndarray, rng: np.random.Generator) -> TokenIds:
-    """Wordpieces without some words, the others a little out of order; the wordpieces of a word stay together.
-
-    Args:
-        starts: bool [v], of every wordpiece of the vocabulary whether it begins a word.
-    """
+    """Wordpieces without some words, the others a little out of order; ``starts`` bool [v]: which wordpieces begin a word."""
     words = _words(ids, starts)
     kept = [word for word in words if rng.random() >= DROPPED] or words
     order = np.argsort(np.arange(len(kept)) + REACH * rng.random(len(kept)), kind="stable")
@@ -215,13 +183,7 @@ def thinned(ids: TokenIds, starts: np.ndarray, rng: np.random.Generator) -> Toke
 
 
 def thinned_cloze(query: MaskedQuery, mask: int, starts: np.ndarray, rng: np.random.Generator) -> TokenIds:
-    """The words around what is hidden of a sentence, thinned, with one [MASK] in its place.
-
-    Args:
-        query: with one hidden span.
-        mask: the wordpiece [MASK].
-        starts: as for :func:`thinned`.
-    """
+    """Words around the hidden span of a sentence, thinned, with one [MASK] in its place."""
     before, after = _words(query.ids[: query.positions[0]], starts), _words(query.ids[query.positions[-1] + 1 :], starts)
     left, right = before[-int(rng.integers(*BESIDE)) :], after[: int(rng.integers(*BESIDE))]
     first, last = (thinned([wordpiece for word in words for wordpiece in word], starts, rng) for words in (left, right))

@@ -1,8 +1,7 @@
-"""A pool of actors that embed a corpus: the place of ``realm.search.publishing.embedding.embed_parts`` on several machines.
+"""A pool of actors that embed a corpus, in place of ``embed_parts`` on several machines.
 
-Every actor reads parameters and corpus from the shared file system and sends vectors back; the coordinator alone writes, through the same
-generation in building as ever, so the files do not tell who embedded. An actor that dies is started again by Ray, on another machine if
-need be, and a free actor takes the part it had.
+Actors read parameters and corpus from the shared file system and send vectors back; the coordinator alone writes. An actor that dies is
+restarted by Ray, and a free actor takes its part.
 """
 
 import os
@@ -26,7 +25,7 @@ from realm.training.pool.cluster import cause_of, connected, located, ray
 from realm.training.refresh.refresher_process import open_recipe, serve_run
 
 START_SECONDS = 300.0
-"""How long a pool does without any actor before it is given up."""
+"""Seconds that a pool does without any actor before it is given up."""
 DEATHS = 3
 """So many actors may one part kill."""
 WAIT_SECONDS = 1.0
@@ -41,7 +40,7 @@ class Builder:
         self._embed: Callable[[np.ndarray], np.ndarray] | None = None
 
     def ready(self) -> tuple[str, int]:
-        """Where it is: host, process."""
+        """Host and process of the actor."""
         return socket.gethostname(), os.getpid()
 
     def embed(self, request: Request, block_ids: np.ndarray) -> np.ndarray:
@@ -53,15 +52,7 @@ class Builder:
 
 
 class BuilderPool:
-    """Builders in a Ray cluster that this process is connected to. A context manager; they start when they are needed first.
-
-    Args:
-        actors: how many.
-        say: gets a line when one died.
-
-    Raises:
-        ConfigError: ``actors`` is below 1.
-    """
+    """``actors`` builders in a connected Ray cluster, started when first needed. A context manager. Raises ConfigError: fewer than 1."""
 
     actor: type = Builder
 
@@ -97,10 +88,7 @@ class BuilderPool:
         options: EmbedOptions,
         progress: Advance | None,
     ) -> Callable[[int], Iterator[np.ndarray]]:
-        """As ``realm.search.publishing.embedding.embed_parts``, bit for bit; ``embedder`` stays where it is.
-
-        Of ``options`` count: threads of an actor (0: 1), bf16, and whether the devices are GPUs: then each actor gets one of its own.
-        """
+        """As ``embed_parts``, bit for bit; of ``options`` count an actor's threads (0: 1), bf16, and GPUs: then one for each actor."""
         gpu = any(device.startswith("cuda") for device in options.devices)
         places = os.path.abspath(params), os.path.abspath(inputs.store.path)
         request = (*places, inputs.featurizer.query_length, options.threads or 1, "cuda" if gpu else "cpu", options.bf16)
@@ -136,11 +124,7 @@ class BuilderPool:
         self._say(f"an actor that embedded {part} died; Ray restarts it, and a free actor takes the part")
 
     def wait(self, pending: list[Any]) -> list[Any]:
-        """Some of the answers that are there; actors that have answered ``ask`` are idle by then.
-
-        Raises:
-            PoolError: no actor is up, and has not been for a while.
-        """
+        """Some of the answers that are there; actors that answered ``ask`` are idle by then. Raises PoolError: no actor is up."""
         package = ray()
         found, _ = package.wait([*pending, *self._coming], num_returns=1, timeout=WAIT_SECONDS)
         for reference in [one for one in found if one in self._coming]:
@@ -236,17 +220,10 @@ class _Work:
 def serve_pool(root: Path, address: str, actors: int, *, once: bool, say: Callable[[str], None], progress: Advance) -> None:
     """``realm refresh RUN --ray``: answer a trainer's requests until pre-training has ended, as ``serve_run`` does.
 
-    Args:
-        root: the run, at the same place on every machine.
-        address: see ``connected``.
-        actors: how many embed; each with ``refresher.threads`` CPU threads, and a GPU of its own where the run computes on GPUs.
-        once, say, progress: see ``serve_run``.
+    ``root`` lies at the same place on every machine; each of ``actors`` has ``refresher.threads`` CPU threads, and a GPU where the run uses
+    them.
 
-    Raises:
-        MissingExtra: Ray is not installed.
-        ConfigError: no token, no address, or no actors.
-        PoolError: no cluster, or none of its actors is up.
-        RunError, SnapshotError: see ``serve_run``.
+    Raises MissingExtra: no Ray; ConfigError: no token, address or actors; PoolError: no cluster or actor is up; else as ``serve_run``.
     """
     threads = open_recipe(root)[1].refresher.threads
     pool = BuilderPool(actors, say)  # refuses before anything starts

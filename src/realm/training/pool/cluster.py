@@ -45,12 +45,7 @@ def ray() -> Any:
 
 
 def _imported_with(settings: dict[str, str]) -> Any:
-    """The package, imported under these settings.
-
-    Raises:
-        MissingExtra: it is not installed.
-        PoolError: it was imported under others.
-    """
+    """The package, imported under these settings. Raises MissingExtra: not installed; PoolError: imported under others."""
     if sys.modules.get("ray") is not None and settings != _imported:
         raise PoolError("Ray was imported, or another cluster was used, in this process before", cure="Do this in a process of its own")
     package = ray()
@@ -62,17 +57,13 @@ def _imported_with(settings: dict[str, str]) -> Any:
 
 @contextmanager
 def connected(address: str = LOCAL, *, cpus: int = 1) -> Iterator[None]:
-    """Be connected to a Ray cluster while the block lasts. Ray must not have been imported before: it reads its settings then.
+    """Be connected to a Ray cluster while the block lasts; Ray must not have been imported before.
 
-    Args:
-        address: LOCAL: a new cluster in processes of this one, bound to loopback, with a secret token, gone afterwards.
-            Otherwise HOST:PORT of the head of a cluster that this machine is part of, or "auto".
-        cpus: of a local cluster: the sum of what its actors ask for.
+    ``address``: LOCAL for a new cluster in child processes, on loopback, with a token, of ``cpus``; HOST:PORT of a cluster's head, or
+    "auto".
 
-    Raises:
-        MissingExtra: Ray is not installed.
-        ConfigError: not an address, or no token for a cluster that others reach.
-        PoolError: no cluster answers there, or this process is connected already.
+    Raises MissingExtra: no Ray; ConfigError: no address, or no token for a shared cluster; PoolError: nothing answers, or connected
+    already.
     """
     local = address == LOCAL
     settings = QUIET | (LOOPBACK | {TOKEN: _own_token()} if local else _credentials(address))
@@ -100,7 +91,7 @@ def located() -> Iterator[None]:
 
 
 def cause_of(error: Any) -> Exception:
-    """What to raise for a RayTaskError: what ``located`` raised in the actor, otherwise the error as it is."""
+    """The error that ``located`` raised in the actor, otherwise the RayTaskError itself."""
     cause = error.cause
     return cause if isinstance(cause, PoolError) else error
 

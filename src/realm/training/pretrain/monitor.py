@@ -1,8 +1,8 @@
-"""What pre-training shows of itself while it runs: what documents add, what is retrieved, how old the index is, where the time goes.
+"""Numbers of pre-training while it runs: utility of documents, retrieval, age of the index, time.
 
-Cheap numbers are taken at every step from what the step has computed anyway. Those that need more work of the networks or of the index
-are measured at every ``EVERY``-th step, on a few of its queries. The probe set and the sentences that are followed are looked at whenever
-another index is searched.
+Cheap ones come from every step. Those that need more work of networks or index are measured at every ``EVERY``-th step on a few queries,
+the
+probe set and the followed sentences whenever another index is searched.
 """
 
 import math
@@ -59,11 +59,7 @@ EXCERPT = 240
 
 
 class Watcher:
-    """Watches pre-training; what it looks at is not changed.
-
-    Attributes:
-        encoded: wordpieces that the encoder has read in this rank's shares of all steps.
-    """
+    """Watches pre-training without changing it; ``encoded``: wordpieces that the encoder has read in this rank's shares."""
 
     def __init__(self) -> None:
         self._before: dict[str, float] = {}
@@ -91,7 +87,7 @@ class Watcher:
         return metrics
 
     def row(self, step: int, steps: int) -> Metrics:
-        """What a log row says besides those means: speed, time left, shares of the time, distinct documents, the oldest index."""
+        """Further numbers of a log row: speed, time left, shares of the time, distinct documents, the oldest index."""
         seconds, metrics = timing.since(self._before), {**self._distinct(), "staleness_highest": float(self._oldest)}
         spent = sum(seconds.values())
         if self._steps and spent > 0:
@@ -124,7 +120,7 @@ class Watcher:
 
 
 def pretraining_metrics(scored: ScoredCandidates, retrieved: Retrieved) -> Measured:
-    """What a step shows of the retriever: utility and p(null) where there is a null document, entropy, distinct documents."""
+    """Entropy and distinct documents of a step; utility and p(null) if there is a null document."""
     log_p_z, probs, slots = scored.log_p_z.detach(), scored.target_log_probs.detach(), scored.slots
     p_z = log_p_z.exp()
     entropy = -(p_z * log_p_z.masked_fill(p_z == 0, 0.0)).sum(-1)
@@ -138,10 +134,7 @@ def pretraining_metrics(scored: ScoredCandidates, retrieved: Retrieved) -> Measu
 
 @torch.no_grad()
 def accuracy(view: PretrainView, queries: list[MaskedQuery], retrieved: Retrieved, scored: ScoredCandidates) -> Metrics:
-    """Share of masked wordpieces that the marginal over the candidates puts first, and that the null document alone does.
-
-    Nothing of a reader that points: its held-out sentences say it.
-    """
+    """Share of masked wordpieces that the marginal puts first, and that the null document alone does; nothing for a pointer."""
     if view.section.fill == "pointer":
         return {}
     encoder, inputs, device = view.model.encoder, view.inputs, view.context.device
@@ -162,10 +155,7 @@ def accuracy(view: PretrainView, queries: list[MaskedQuery], retrieved: Retrieve
 
 
 def excluded_share(view: PretrainView, queries: list[MaskedQuery]) -> Metrics:
-    """Share of the documents found without exclusion that exclusion forbids: the sentence's own block and its copies.
-
-    Found as candidates are: in hybrid search by words, too.
-    """
+    """Share of the documents found without exclusion that exclusion forbids: the sentence's own block and its copies."""
     retriever = Retriever(view.generation.queries, view.generation.index, view.hybrid)
     texts = [] if view.hybrid is None else words_left(view.sentences, queries)
     found = retriever.retrieve(asked_inputs(view.context, queries), view.section.candidates - 1, null=False, texts=texts)
@@ -174,26 +164,13 @@ def excluded_share(view: PretrainView, queries: list[MaskedQuery]) -> Metrics:
 
 
 def marginal_probs(probs: Tensor, weight: Tensor, example: Tensor, examples: int) -> Tensor:
-    """p(.|x) at each mask slot: the mixture of what the candidates of an example say.
-
-    Args:
-        probs: [n, m, v] p(.|z,x) of each (example, candidate) pair.
-        weight: [n] p(z|x).
-        example: [n] which example a pair belongs to.
-        examples: b.
-
-    Returns:
-        [b, m, v].
-    """
+    """p(.|x) [b, m, v] at each mask: p(.|z,x) [n, m, v] of pairs weighted by p(z|x) [n]; ``example`` [n] of each pair, below b."""
     mixed = probs.new_zeros(examples, *probs.shape[1:])
     return mixed.index_add_(0, example, probs * weight.to(probs.dtype).view(-1, 1, 1))
 
 
 def utility_by_rank(scored: ScoredCandidates, retrieved: Retrieved) -> Measured:
-    """Mean retrieval utility, log p(y|z,x) - log p(y|null,x), of the documents at each rank: ``utility_rank_1`` is of the nearest.
-
-    Nothing where there is no null document to compare with.
-    """
+    """Mean log p(y|z,x) - log p(y|null,x) of the documents at each rank; nothing without a null document."""
     if not retrieved.has_null:
         return {}
     utility = losses.retrieval_utility(scored.target_log_probs.detach(), scored.slots).float()
@@ -207,16 +184,7 @@ def _right(probs: Tensor, what: Tensor, slots: Tensor) -> float:
 
 
 def evidence_share(view: PretrainView, queries: SequenceOf[MaskedQuery], size: int) -> Metrics:
-    """For how many sentences some document says what is hidden; the ranks share the work.
-
-    Args:
-        view: the index in use.
-        queries: the sentences.
-        size: how many at a time.
-
-    Returns:
-        evidence_proposed, the share among the blocks that are proposed, and evidence_read, among those that are read.
-    """
+    """Share of sentences whose hidden span stands in a proposed, and in a read document; ``size`` at a time, shared by the ranks."""
     section = view.section
     widest = max(section.candidates, section.proposals + int(section.null))
     proposed, read = _shares_held(view, queries, size, partial(view.retrieve, k=widest), view.retrieve)
@@ -224,8 +192,7 @@ def evidence_share(view: PretrainView, queries: SequenceOf[MaskedQuery], size: i
 
 
 def held_out_recall(view: PretrainView, queries: SequenceOf[MaskedQuery], size: int) -> float:
-    """For what share of sentences the embedder alone, without sparse search, finds a block with the hidden span among its ``DEPTH`` best;
-    arguments as for :func:`evidence_share`."""
+    """Share of sentences for which the embedder alone finds a block with the hidden span among its ``DEPTH`` best."""
     dense = replace(view, hybrid=None)
     return _shares_held(view, queries, size, partial(dense.retrieve, k=DEPTH + int(view.section.null)))[0]
 
@@ -245,26 +212,16 @@ def _shares_held(
 
 
 def utility_gain(rows: Iterable[Mapping[str, Any]]) -> tuple[float, float] | None:
-    """Marginal utility on held-out sentences when pre-training ended, and how much more that is than before its first step.
+    """Held-out marginal utility when pre-training ended, and its gain since before the first step; None where none was measured.
 
-    None where none was measured. What pre-training does is the gain. The level tells of the masks and of the start, too: what is hidden may
-    be easy to find untrained.
-
-    Args:
-        rows: of the run's metrics, in order.
+    The gain is what pre-training does; the level depends on masks and start.
     """
     found = [row["held_out_utility"] for row in rows if row.get("held_out_utility") is not None]
     return (found[-1], found[-1] - found[0]) if found else None
 
 
 class ProbeSet:
-    """Masked sentences drawn once; recall is the share for which a retrieved document holds the hidden span.
-
-    Args:
-        context: the run.
-        sentences: where to draw from.
-        size: how many at most.
-    """
+    """Masked sentences, ``size`` at most, drawn once; recall is the share for which a retrieved document holds the hidden span."""
 
     def __init__(self, context: StageContext, sentences: MaskedSentences, size: int):
         rng = generator("probe", context.seed)
@@ -275,7 +232,7 @@ class ProbeSet:
         self.retrieved: Retrieved | None = None
 
     def retrieve(self, view: PretrainView) -> Retrieved:
-        """What the generation in use finds for the queries; kept in ``retrieved``."""
+        """Search the generation in use for the queries; kept in ``retrieved``."""
         self.retrieved = view.retrieve(self.queries)
         return self.retrieved
 
@@ -291,17 +248,12 @@ class ProbeSet:
         return value
 
     def collapse(self) -> bool:
-        """Whether the retriever does worse than that of ICT, with which the stage began."""
+        """Tell whether the retriever does worse than ICT's, with which the stage began."""
         return has_collapsed(self.history, len(self.queries))
 
 
 def has_collapsed(history: list[float], size: int) -> bool:
-    """Whether recall on ``size`` sentences stood clearly below its first value at the last refreshes in a row.
-
-    Args:
-        history: recall at every refresh; the first is the ICT retriever's.
-        size: sentences that it was measured on.
-    """
+    """Tell whether recall on ``size`` sentences stood clearly below its first value at the last refreshes in a row."""
     first, recent = history[0], history[-COLLAPSE_AFTER:]
     margin = MARGIN * math.sqrt(first * (1 - first) / size)
     return len(history) > COLLAPSE_AFTER and all(first - recall > margin for recall in recent)
@@ -323,16 +275,11 @@ def overlap(before: Retrieved, after: Retrieved) -> float:
 
 @torch.inference_mode()
 def stale_share(view: PretrainView, queries: SequenceOf[MaskedQuery], retrieved: Retrieved, step: int) -> float:
-    """Share of retrieved documents that an index of the live parameters would not have returned, 0..1, estimated.
+    """Estimated share of retrieved documents that an index of the live parameters would not have returned, 0..1.
 
-    A candidate would not be returned if as many documents as are retrieved score higher under the live embedders. Those are counted
-    among the other candidates and in a sample of the corpus, where each stands for as many as were not drawn.
-
-    Args:
-        view: the live networks and the corpus.
-        queries: of the probe; the first few are enough.
-        retrieved: what the index in use returned for them.
-        step: which sample.
+    Not returned: as many documents as are retrieved score higher under the live embedders, counted among the candidates and in a sample of
+    the
+    corpus, drawn by ``step``, where each stands for as many as were not drawn.
     """
     inputs, model = view.inputs, view.model
     queries = queries[:STALE_QUERIES]
@@ -357,7 +304,7 @@ def stale_share(view: PretrainView, queries: SequenceOf[MaskedQuery], retrieved:
 
 
 def speed(found: Generation) -> dict[str, float]:
-    """What the refresh behind a generation took, as measured by the process that embedded it."""
+    """Speed of the refresh behind a generation, as the process that embedded it measured."""
     manifest = found.snapshot.manifest
     return {"refresh_seconds": manifest.seconds, "blocks_per_second": manifest.count / max(1e-3, manifest.seconds)}
 
@@ -376,15 +323,7 @@ class ReadSentence:
 def read_sentences(
     context: StageContext, model: RealmModel, sentences: BlockStore, queries: list[MaskedQuery], retrieved: Retrieved
 ) -> list[ReadSentence]:
-    """Masked sentences read with their candidates, as a step of training does it, but without dropout.
-
-    Args:
-        context: the run.
-        model: put into evaluation mode.
-        sentences: the corpus that the sentences come from.
-        queries: b masked sentences.
-        retrieved: their candidates.
-    """
+    """Read b masked sentences with their candidates as a training step does, but without dropout."""
     scored = score_candidates(model.eval(), context, queries, retrieved)
     found = []
     for i, query in enumerate(queries):
@@ -398,12 +337,7 @@ def read_sentences(
 
 
 class Examples:
-    """``examples.jsonl``: the first few probe sentences with their documents, a row for each sentence at each refresh.
-
-    Args:
-        path: of the file. A resumed run takes back what came after its checkpoint.
-        sentences: the corpus that the probe sentences come from.
-    """
+    """``examples.jsonl``: the first few probe sentences with their documents, a row for each at each refresh."""
 
     def __init__(self, path: Path, sentences: BlockStore):
         self.sentences = sentences

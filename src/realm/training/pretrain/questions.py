@@ -1,8 +1,8 @@
-"""What a step asks: masked sentences, some of which are asked of their own blocks or as questions (``training/masking/statements.py``).
+"""Queries of a step: masked sentences, some asked of their own blocks or as questions (``training/masking/statements.py``).
 
-Questions that are made of held-out sentences tell whether the reader has learnt to read. They are asked of the whole corpus, as a person
-would ask them, and their sentence is among what may be read: so they are easier than people's own questions, and a reader that fails at
-them has learnt too little to be asked at all.
+Questions made of held-out sentences tell whether the reader has learnt to read: asked of the whole corpus, their sentence included, they
+are
+easier than people's own.
 """
 
 from dataclasses import replace
@@ -26,8 +26,7 @@ from realm.training.pretrain.retrieve import PretrainView
 from realm.training.pretrain.sentences import pretraining_sentences, probe_sentences
 
 SALIENT = 0.7
-"""How often what is asked of its own block is a salient span of any sentence: names, dates and numbers, which other documents seldom
-repeat."""
+"""Share of sentences asked of their own block that hide a salient span of any sentence, which other documents seldom repeat."""
 ASKED = 50
 """Questions made of held-out sentences."""
 TRIED = 4
@@ -35,16 +34,11 @@ TRIED = 4
 
 
 class Queries:
-    """The masked sentences of the steps, in the order of training, and those that are held out.
+    """Masked sentences of the steps in training order, and those held out.
 
-    Args:
-        context: the run.
-
-    Attributes:
-        sentences: all of them, masked as the recipe says.
-        salient: the same with a salient span hidden.
-        held_out, training: numbers of sentences.
-        order: places of ``training``, step by step.
+    ``sentences`` are masked as the recipe says, ``salient`` with a salient span; ``held_out`` and ``training`` are their numbers, ``order``
+    places of
+    ``training``, step by step.
     """
 
     def __init__(self, context: StageContext):
@@ -65,19 +59,13 @@ class Queries:
         return {at: self.query(at, self.training[item]) for at, item in self.order.batch(step, self.section.batch, share)}
 
     def examples(self, step: int) -> list[dict[str, Any]]:
-        """Which sentences a step masks, as JSON: numbers by which a person finds them."""
+        """Sentences that a step masks, as JSON: numbers by which a person finds them."""
         drawn = [(self.training[item], at) for at, item in self.order.batch(step, self.section.batch)]
         queries = [(item, self.query(at, item)) for item, at in drawn]
         return [{"item": item, "block": int(query.origin), "sentence": int(query.sentence)} for item, query in queries]
 
     def asked(self, view: PretrainView, step: int, share: Share, *, reader_only: bool) -> list[MaskedQuery]:
-        """What a share of a step asks.
-
-        Args:
-            view: the index in use.
-            step, share: as for a task's step.
-            reader_only: whether the reader learns alone: then some are asked of their own blocks.
-        """
+        """Queries of a share of a step; with ``reader_only`` some are asked of their own blocks."""
         with charged("data"):
             drawn = self.drawn(step, share)
         with charged("search"):
@@ -98,15 +86,14 @@ class Queries:
 
     @cached_property
     def statements(self) -> Statements:
-        """What makes questions of masked sentences."""
+        """Maker of questions from masked sentences."""
         store = self.context.store
         exclusion = Exclusion(store, store, documents=self.section.exclude == "document")
         return Statements(store, self.sentences.store, self.context.inputs.featurizer, exclusion)
 
     @cached_property
     def own_questions(self) -> list[Question]:
-        """A question with its answer for each of the first ``ASKED`` held-out sentences that a template makes a question of, where the
-        reader is to learn to answer such (``pretrain.own_block``)."""
+        """Questions with answers made of the first ``ASKED`` held-out sentences; none without ``pretrain.own_block``."""
         if not self.section.own_block:
             return []
         found: list[Question] = []
@@ -120,7 +107,7 @@ class Queries:
         return found
 
     def _chosen(self, purpose: str, share: float, positions: list[int]) -> dict[int, np.random.Generator]:
-        """Which of the sentences at these positions, by their number, are to be asked in another way, and what draws their words."""
+        """Generators for the positions that are asked in another way, by their number."""
         rngs = {i: generator(purpose, self.context.seed, at) for i, at in enumerate(positions)} if share else {}
         return {i: rng for i, rng in rngs.items() if rng.random() < share}
 
@@ -134,13 +121,7 @@ class Queries:
 
 
 def asked_of_own_blocks(statements: Statements, queries: list[MaskedQuery], rngs: dict[int, np.random.Generator]) -> list[MaskedQuery]:
-    """The queries, some of them thinned and asked of the blocks that they stand in, of which none is excluded any more.
-
-    Args:
-        statements: makes the questions.
-        queries: b masked sentences of the knowledge corpus.
-        rngs: of those that are asked so, by their number.
-    """
+    """The queries, those of ``rngs`` thinned and asked of the blocks that they stand in, none excluded any more."""
     found = list(queries)
     for i, rng in rngs.items():
         found[i] = queries[i].as_question(statements.of_itself(queries[i], rng), excluded=np.empty(0, np.int64))
@@ -150,14 +131,7 @@ def asked_of_own_blocks(statements: Statements, queries: list[MaskedQuery], rngs
 def asked_instead(
     view: PretrainView, statements: Statements, queries: list[MaskedQuery], rngs: dict[int, np.random.Generator]
 ) -> list[MaskedQuery]:
-    """The queries, some of them replaced by questions with the same answer. What nothing states that was retrieved stays as it is.
-
-    Args:
-        view: the index in use.
-        statements: makes the questions.
-        queries: b masked sentences.
-        rngs: of those that are to be asked, by their number.
-    """
+    """The queries, those of ``rngs`` replaced by questions with the same answer where a retrieved block states it."""
     if not rngs:
         return queries
     chosen = [queries[i] for i in rngs]

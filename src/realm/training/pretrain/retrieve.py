@@ -1,5 +1,4 @@
-"""The candidates of masked sentences: what the published embedder finds, alone or with sparse search, without the documents that hold the
-sentence; and which process makes the index that is searched."""
+"""Candidates of masked sentences by the published embedder, without the documents that hold the sentence; the index's source."""
 
 from collections.abc import Callable, Sequence as SequenceOf
 from dataclasses import dataclass
@@ -27,21 +26,16 @@ from realm.training.refresh.refresher_process import RefresherProcess
 
 
 def asked_inputs(context: StageContext, queries: SequenceOf[MaskedQuery]) -> list[Sequence]:
-    """What the embedder reads of masked sentences."""
+    """The embedder's inputs of masked sentences."""
     pointer = context.recipe.pretrain.fill == "pointer"
     return [context.inputs.featurizer.query(searched_ids(query, pointer=pointer)) for query in queries]
 
 
 @dataclass(frozen=True)
 class PretrainView:
-    """One moment of pre-training: the networks as they are, and the index that is searched.
+    """One moment of pre-training: the live networks and the index that is searched.
 
-    Attributes:
-        context: the run.
-        model: the live networks.
-        generation: what is searched.
-        sentences: where the masked sentences come from.
-        hybrid: dense and sparse search of the generation, where the recipe wants both.
+    ``sentences``: their corpus; ``hybrid``: dense and sparse search of the generation, if the recipe wants both.
     """
 
     context: StageContext
@@ -65,14 +59,9 @@ class PretrainView:
 
     @torch.inference_mode()
     def retrieve(self, queries: SequenceOf[MaskedQuery], k: int = 0) -> Retrieved:
-        """k candidates by the generation's own embedder, null first if it is one, without the documents that hold a query's sentence.
+        """k candidates (0: the recipe's number) by the generation's embedder, null first, without those that hold a query's sentence.
 
-        Args:
-            queries: b masked sentences.
-            k: candidates; 0: as many as the recipe says.
-
-        Raises:
-            TrainingError: the embedder has damaged weights.
+        Raises TrainingError: the embedder has damaged weights.
         """
         section, k = self.section, k or self.section.candidates
         embedder = self.generation.queries
@@ -99,16 +88,9 @@ def holding(view: PretrainView, queries: SequenceOf[MaskedQuery], retrieved: Ret
 
 @torch.inference_mode()
 def with_evidence(view: PretrainView, queries: SequenceOf[MaskedQuery], retrieved: Retrieved, evidence: Evidence) -> Retrieved:
-    """The candidates, the last one replaced by a block that states what is hidden where none of them does.
+    """The candidates, the last one replaced by a block that states what is hidden if none of them does.
 
-    Of several such blocks it is the one nearest to the sentence by the embedder of the generation in use. A sentence that has none keeps
-    its candidates.
-
-    Args:
-        view: the index in use.
-        queries: b masked sentences.
-        retrieved: their k candidates, the null document or a block before the last one.
-        evidence: of the sentences.
+    Of several it is the one nearest to the sentence; a sentence without evidence keeps its candidates.
     """
     ids, valid, scores = retrieved.block_ids.copy(), retrieved.valid.copy(), retrieved.scores.copy()
     for i in np.flatnonzero(~holding(view, queries, retrieved).any(1)).tolist():
@@ -143,7 +125,7 @@ def _relevance(view: PretrainView, query: MaskedQuery, block_ids: np.ndarray) ->
 
 
 def index_source(context: StageContext, protect: Callable[[], frozenset[int]]) -> IndexSource:
-    """What the recipe's ``pretrain.refresh`` says; on several ranks, the first one's for all."""
+    """The source of indexes that ``pretrain.refresh`` names; on several ranks the first one's for all."""
     section, refresher = context.recipe.pretrain, context.recipe.refresher
     every = 0 if section.refresh == "frozen" else section.refresh_every
     schedule = Schedule(section.steps, every, STALE_REFRESHES * section.refresh_every)

@@ -1,6 +1,6 @@
-"""Masked sentences from text to loss: how relevant each candidate is, how well it fills the masks, and what a step minimises.
+"""Masked sentences from text to loss: p(z|x) of each candidate, p(y|z,x) of the masks, and the marginal likelihood.
 
-Held-out sentences, which no step trains on (``training/order.py`` says which), are scored by the same functions.
+Held-out sentences (``training/order.py``) are scored by the same functions.
 """
 
 from collections.abc import Sequence as SequenceOf
@@ -35,11 +35,11 @@ LIKELIHOODS = {"token": losses.marginal_nll_per_token, "joint": losses.marginal_
 
 @dataclass(frozen=True)
 class ScoredCandidates:
-    """One batch through both networks: live scores and target log-probabilities.
+    """Live scores and target log-probabilities of one batch through both networks.
 
-    log_p_z: [b, k] log p(z|x) over a query's own candidates. target_log_probs: [b, k, m]. slots: [b, m]. tokens: wordpieces read.
-    encoded: wordpieces that the encoder read, a part of ``tokens``. pointed: what a reader that points made of them, whose own loss it
-    learns by while it learns alone.
+    ``log_p_z`` [b, k]; ``target_log_probs`` [b, k, m]; ``slots`` [b, m]; ``tokens`` read, ``encoded`` of them by the encoder; ``pointed``:
+    a pointing
+    reader's own result, by whose loss it learns alone.
     """
 
     log_p_z: Tensor
@@ -90,12 +90,7 @@ def weigh_candidates(
     known: Snapshot | None = None,
     as_found: bool = False,
 ) -> Weighed:
-    """log p(z|x) of the candidates of b masked sentences.
-
-    Args:
-        known: the embeddings of the documents, where these stay as they are. None: they are embedded afresh.
-        as_found: weigh by the scores of the search, of an embedder that is the live one still.
-    """
+    """log p(z|x) of the candidates of b masked sentences; ``known``: stored embeddings; ``as_found``: by the scores of the search."""
     with charged("data"):
         rows, asked = context.inputs.rows(retrieved.block_ids), asked_inputs(context, queries)
     found = retrieved.scores if as_found else None
@@ -112,17 +107,11 @@ def score_candidates(
     retriever_only: bool = False,
     known: Snapshot | None = None,
 ) -> ScoredCandidates:
-    """Embed queries and candidates afresh and let the encoder fill the masks with each candidate.
+    """Embed b queries and their k candidates afresh and fill the masks with each.
 
-    Args:
-        queries: b masked sentences.
-        retrieved: their k candidates.
-        reader_only: whether the retriever has not learnt yet, and is not to: candidates weigh what the search found of them.
-        retriever_only: whether no gradient is to reach what fills the masks.
-        known: as for :func:`weigh_candidates`.
-
-    Returns:
-        log p(z|x) [b, k], log p(y_j|z,x) [b, k, m] (0 at invalid candidates), slots [b, m].
+    ``reader_only``: candidates weigh what the search found; ``retriever_only``: no gradient reaches what fills the masks. Returns log
+    p(z|x) [b, k],
+    log p(y_j|z,x) [b, k, m] (0 at invalid candidates), slots [b, m].
     """
     weighed = weigh_candidates(model, context, queries, retrieved, known=known, as_found=reader_only)
     fill = _point if context.recipe.pretrain.fill == "pointer" else _fill_masks
@@ -165,15 +154,7 @@ def _point(model: RealmModel, context: StageContext, queries: list[MaskedQuery],
 def joint_inputs(
     inputs: BlockInputs, queries: SequenceOf[MaskedQuery], rows: np.ndarray, valid: np.ndarray, device: torch.device
 ) -> tuple[Tensor, Tensor, list[Sequence]]:
-    """What the encoder reads: each query with each of its valid candidates.
-
-    Args:
-        queries: b masked sentences.
-        rows, valid: [b, k] rows of the corpus and which of them are candidates.
-
-    Returns:
-        Query and candidate of each of n pairs, [n] each on ``device``; the n joint inputs.
-    """
+    """The encoder's inputs: query and candidate of each of n valid pairs [n], by rows and valid [b, k], and the n joint sequences."""
     example, candidate = np.nonzero(valid)
     sequences = [inputs.joint(queries[i].ids, int(rows[i, j])) for i, j in zip(example.tolist(), candidate.tolist(), strict=True)]
     return torch.from_numpy(example).to(device), torch.from_numpy(candidate).to(device), sequences
@@ -181,19 +162,11 @@ def joint_inputs(
 
 @torch.no_grad()
 def evaluate_held_out(view: PretrainView, queries: list[MaskedQuery], size: int) -> Metrics:
-    """Fill the masks of held-out sentences with what is retrieved for them and with the null document; the ranks share the work.
+    """Fill the masks of held-out sentences, ``size`` at a time, with what is retrieved and with the null document.
 
-    In the numbers in which steps multiply.
-
-    Args:
-        view: the live networks and the index in use.
-        queries: the sentences.
-        size: how many at a time.
-
-    Returns:
-        held_out_loss, held_out_utility (marginal, in nats), held_out_accuracy and held_out_accuracy_null (the most probable wordpiece is
-        the hidden one, with retrieval and without), each a mean over the masked wordpieces of sentences that have a candidate; over the
-        sentences, of which the whole span is wanted, where the reader points.
+    Returns held_out_loss, held_out_utility (nats), held_out_accuracy and held_out_accuracy_null, means over masked wordpieces, or over
+    sentences
+    if the reader points at whole spans. The ranks share the work, in the precision of the steps.
     """
     view.model.eval()
     mine = queries[rank() :: world()]

@@ -18,11 +18,7 @@ def given_corpus(sentences: tuple[str, ...]) -> Path | None:
 
 
 def sentences_store(context: StageContext) -> BlockStore:
-    """The pre-training corpus X: the knowledge corpus itself, unless the recipe names other sentences.
-
-    Raises:
-        CorpusError: it is missing or damaged, or has other wordpieces than the knowledge corpus.
-    """
+    """The pre-training corpus X: the knowledge corpus, unless the recipe names another. Raises CorpusError: it does not fit."""
     named = context.recipe.pretrain.sentences
     if not named:
         return context.store
@@ -34,32 +30,20 @@ def sentences_store(context: StageContext) -> BlockStore:
 
 
 def require_same_corpus(store: BlockStore) -> None:
-    """Refuse to continue if another corpus has replaced the one that is open.
-
-    Raises:
-        CorpusError: that happened, or the corpus is gone.
-    """
+    """Refuse to continue over another corpus than the open one. Raises CorpusError: it was replaced, or is gone."""
     if read_manifest(store.path).corpus_id != store.manifest.corpus_id:
         cure = "The trained stages belong to the old corpus: start a new run with --out."
         raise CorpusError("another corpus was built here while the run was using it", path=store.path, cure=cure)
 
 
 def warm_sentences(context: StageContext) -> MaskedSentences:
-    """The sentences of the run's own corpus that warm teaches reading with: one salient span of each, unless the recipe says otherwise.
-
-    Raises:
-        CorpusError: there are none, so that nothing can be learnt by filling spans.
-    """
+    """Sentences of the run's corpus that teach reading, a salient span each by default. Raises CorpusError: there are none."""
     masking = context.recipe.warm.masking
     return _any(MaskedSentences(context.store, context.inputs.featurizer, _kind(masking, context.store)), f"warm.masking = {masking!r}")
 
 
 def pretraining_sentences(context: StageContext) -> MaskedSentences:
-    """The sentences that pre-training learns from, masked as the recipe says.
-
-    Raises:
-        CorpusError: there are none.
-    """
+    """Sentences that pre-training learns from, masked as the recipe says. Raises CorpusError: there are none."""
     section, store = context.recipe.pretrain, sentences_store(context)
     featurizer = context.inputs.featurizer
     exclusion = Exclusion(store, context.store, documents=section.exclude == "document") if section.exclude else NoExclusion()
@@ -71,11 +55,7 @@ def pretraining_sentences(context: StageContext) -> MaskedSentences:
 
 
 def probe_sentences(context: StageContext, training: MaskedSentences) -> MaskedSentences:
-    """What the retriever is probed with: one salient span a sentence, so that runs with other masks can be compared.
-
-    Args:
-        training: the sentences of pre-training; they serve where the corpus has no salient span.
-    """
+    """Sentences with a salient span that probe the retriever under any masks; ``training`` where the corpus has none."""
     section = context.recipe.pretrain
     if section.masking == "salient":
         return training
@@ -84,7 +64,7 @@ def probe_sentences(context: StageContext, training: MaskedSentences) -> MaskedS
 
 
 def pretraining_fingerprint(context: StageContext) -> str:
-    """What pre-training depends on: besides what every stage does, the corpus whose sentences are masked and the stages it starts from."""
+    """Fingerprint of pre-training, over the corpus of masked sentences and the stages it starts from, too."""
     section = context.recipe.pretrain
     parents = [stage for stage, used in (("ict", section.from_ict), ("warm", section.from_warm)) if used]
     more = {"sentences": sentences_store(context).manifest.corpus_id} if section.sentences else {}

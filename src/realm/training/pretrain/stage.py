@@ -21,11 +21,7 @@ UTILITY = "marginal utility on held-out sentences, in nats"
 
 
 def starting_model(context: StageContext) -> RealmModel:
-    """The embedder of ICT and the encoder of the warm stage; a fresh one in place of a stage that the recipe does not start from.
-
-    Raises:
-        ConfigError: as for :func:`with_what_fills`.
-    """
+    """ICT's embedder and the warm encoder, or fresh ones. Raises ConfigError: as for :func:`with_what_fills`."""
     section = context.recipe.pretrain
     model = load_stage(context, "ict") if section.from_ict and section.from_warm else new_model(context).to(context.device)
     if section.from_ict and not section.from_warm:
@@ -42,11 +38,9 @@ def starting_model(context: StageContext) -> RealmModel:
 
 
 def with_what_fills(context: StageContext, model: RealmModel) -> RealmModel:
-    """The model with what the recipe fills masks with: its encoder, or in the encoder's place a reader that points. Without a step of
-    pre-training nothing is filled, and a reader stays what it is.
+    """The model with its encoder, or in its place a pointing reader; without a step of pre-training nothing changes.
 
-    Raises:
-        ConfigError: the body has no encoder, and the recipe fills masks with one; or no reader, and the recipe's is to stay as it is.
+    Raises ConfigError: the body has no encoder, and the recipe fills masks with one; or no reader, and the recipe's is frozen.
     """
     if context.recipe.pretrain.reader == "frozen" and not model.has("reader"):
         cure = "Set model.body to RUN/stages/pretrain of a run that taught one, or leave pretrain.reader out."
@@ -96,12 +90,7 @@ def publish_untrained(context: StageContext, model: RealmModel, mark: str) -> No
 
 
 def choose_weights(context: StageContext, model: RealmModel, steps: int) -> dict[str, Any]:
-    """Load the weights that the recipe's ``pretrain.publish`` names into the model: the last are there already.
-
-    Returns:
-        Facts for the stage: published ("last" or "best"), published_step, and best_step with best_utility where anything was held out.
-        What goes back to the stage's start afterwards, :func:`keep_better` says.
-    """
+    """Load the weights that ``pretrain.publish`` names. Returns published, published_step, and best_step with best_utility."""
     facts: dict[str, Any] = {"published": "last", "published_step": steps}
     found = shared_best(context.paths.checkpoints(PretrainTask.name))
     if found is None:
@@ -115,14 +104,9 @@ def choose_weights(context: StageContext, model: RealmModel, steps: int) -> dict
 
 
 def keep_better(task: PretrainTask, start: Callable[[], RealmModel]) -> dict[str, Any]:
-    """Reset each network that is worse after the stage than before it to its start; if the retriever is reset, the index is rebuilt.
+    """Reset networks that are worse after the stage than the ``start``; if the retriever is reset, the index is rebuilt.
 
-    Args:
-        task: after its last step, over the index of its last parameters.
-        start: builds the networks that the stage began with.
-
-    Returns:
-        A fact for the stage for each network that learnt: ``Verdict.facts`` under "retriever", and under "reader" or "encoder".
+    Returns ``Verdict.facts`` under "retriever", and under "reader" or "encoder".
     """
     began, queries, facts = start(), task.queries.held_out_queries(), {}
     if task.retriever_learnt:

@@ -61,11 +61,7 @@ class PretrainTask(Task):
 
     @property
     def generation(self) -> Generation:
-        """What is searched.
-
-        Raises:
-            RuntimeError: nothing yet: ``between`` gets the first generation.
-        """
+        """The generation that is searched. Raises RuntimeError: ``between`` has not brought the first one yet."""
         if self._generation is None:
             raise RuntimeError("pre-training has no index before its first step")
         return self._generation
@@ -77,7 +73,7 @@ class PretrainTask(Task):
 
     @property
     def view(self) -> PretrainView:
-        """What those who watch get to see; raises as ``generation`` does."""
+        """The networks and the index as watchers see them; raises as ``generation`` does."""
         return PretrainView(self.context, self.model, self.generation, self.queries.sentences.store, self._hybrid(self.generation))
 
     def _hybrid(self, generation: Generation) -> HybridSearch | None:
@@ -133,7 +129,7 @@ class PretrainTask(Task):
         return metrics or None
 
     def _evaluated(self, step: int) -> Metrics:
-        """What the held-out sentences say after so many steps."""
+        """Measure the held-out sentences after so many steps."""
         view, queries = self.view, self.queries.held_out_queries()
         metrics = evaluate_held_out(view, queries, self.section.batch)
         if self.section.masking == "recurring":
@@ -202,7 +198,7 @@ class PretrainTask(Task):
 
     @property
     def retriever_learnt(self) -> bool:
-        """Whether blocks are searched by other parameters than the stage began with."""
+        """Tell whether blocks are searched by other parameters than the stage began with."""
         return self.section.queries_alone or any(map(self.section.retriever_learns, range(self.generation.step)))
 
     def finalize(self, step: int) -> Generation:

@@ -1,8 +1,8 @@
-"""The index that a trainer searches from which step on: one interface for every mode.
+"""The index that a trainer searches: one interface for every mode of refresh.
 
-``Inline`` does everything in the trainer's process and is bit-reproducible; ``AsyncRefresh`` asks another process. In a job of several
-ranks (``Ranked``) the first one refreshes as the recipe says and proposes a generation by its number before each step; the others wait
-for that number and open the generation, so every rank maps the same files. A child that embeds belongs to the first rank.
+``Inline`` embeds in the trainer's process and is bit-reproducible; ``AsyncRefresh`` asks another process. With several ranks (``Ranked``)
+the
+first one proposes a generation by its number before each step, and the others open it, so every rank maps the same files.
 """
 
 import logging
@@ -33,14 +33,7 @@ STALE_REFRESHES = 5
 
 @dataclass(frozen=True)
 class Schedule:
-    """When.
-
-    Args:
-        steps: of the stage.
-        every: steps between refreshes; 0: only before the first step and after the last.
-        limit: staleness in steps above which the trainer waits for a fresher index.
-        deadline: seconds without a sign of the refresher after which waiting is given up.
-    """
+    """Steps of a stage, steps between refreshes (0: none), staleness ``limit`` in steps, seconds of silence before giving up."""
 
     steps: int
     every: int
@@ -53,14 +46,10 @@ class Schedule:
 
 @dataclass(frozen=True)
 class RefreshContext:
-    """What a stage says of its refreshes, whichever process embeds.
+    """A stage's facts for its refreshes, whichever process embeds.
 
-    Args:
-        paths, inputs, device: of the run.
-        schedule: when.
-        protect: generations that kept checkpoints need, asked before anything is deleted.
-        options: how to embed while training; what outlives the stage is always embedded in float32.
-        progress: called with (blocks embedded, of all), where the trainer itself embeds.
+    ``protect``: generations that kept checkpoints need; ``options``: how to embed while training (what outlives the stage is in float32);
+    ``progress`` gets (blocks embedded, of all) if the trainer embeds.
     """
 
     paths: RunPaths
@@ -82,14 +71,7 @@ class RefreshContext:
 
 
 class IndexSource(ABC):
-    """Where a trainer gets its index from. What has a body here is that of a source without processes or state of its own.
-
-    Args:
-        context: of the stage.
-
-    Attributes:
-        generation: what is searched; None before the first.
-    """
+    """A trainer's source of indexes; ``generation`` is searched, None before the first."""
 
     def __init__(self, context: RefreshContext):
         self.context = context
@@ -97,7 +79,7 @@ class IndexSource(ABC):
 
     @property
     def restarts(self) -> int:
-        """How often a refresher had to be started again."""
+        """Number of refreshers that had to be started again."""
         return 0
 
     def resume(self, number: int) -> Generation:
@@ -146,11 +128,7 @@ def for_all_ranks(source: IndexSource) -> IndexSource:
 
 
 class Ranked(IndexSource):
-    """A source of generations on one rank of several.
-
-    Args:
-        first: what the first rank asks; the other ranks' is never asked.
-    """
+    """A source of generations on one rank of several; only the first rank's own source is asked."""
 
     def __init__(self, first: IndexSource):
         super().__init__(first.context)
@@ -198,12 +176,9 @@ logger = logging.getLogger(__name__)
 class AsyncRefresh(IndexSource):
     """Asks a refresher every so many steps and swaps when an answer is there.
 
-    Below the staleness limit a step never waits: it costs one ``stat``. Above, it waits as long as the refresher gets on.
-
-    Args:
-        context: of the stage; its options are the refresher's.
-        process: the refresher as a child, which leaves the first index and the last to this process; None: the user has started one
-            (``realm refresh RUN``), and it makes them all.
+    Below the staleness limit a step never waits. ``process``: the refresher as a child, which leaves the first and the last index to this
+    process;
+    None: the user's own (``realm refresh RUN``), which makes them all.
     """
 
     def __init__(self, context: RefreshContext, process: RefresherProcess | None):
@@ -285,11 +260,7 @@ class AsyncRefresh(IndexSource):
         return self.generation
 
     def _wait(self, step: int, model: RealmModel, least: int, *, exact: bool = False) -> Generation:
-        """Wait for a generation of parameters that are not older than ``least``. If there is an answer that cannot be used, ask again.
-
-        Raises:
-            TrainingError: the refresher gave no sign for the deadline.
-        """
+        """Wait for a generation of parameters not older than ``least``. Raises TrainingError: no sign of the refresher in time."""
         paths = self.context.paths
         if self._asked < least:
             self._ask(step, model, exact=exact)

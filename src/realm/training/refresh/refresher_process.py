@@ -1,7 +1,6 @@
 """The refresher as a child of the trainer: started, watched, started again, and never left behind.
 
-``python -m realm.training.refresh.refresher_process RUN DEVICE`` is the child. It ends when its standard input does, which the
-kernel closes with the trainer, however the trainer ends.
+``python -m realm.training.refresh.refresher_process RUN DEVICE`` ends when its standard input does, however the trainer ends.
 """
 
 import logging
@@ -35,21 +34,12 @@ logger = logging.getLogger(__name__)
 
 
 def embed_options(refresher: RefresherConfig, device: str, *, bf16: bool) -> EmbedOptions:
-    """How a refresher of a run embeds: as its recipe says, by default where the trainer computes."""
+    """A refresher's embedding options: its recipe's, by default where the trainer computes."""
     return EmbedOptions(1, refresher.devices or (() if device == "cpu" else (device,)), refresher.threads, bf16)
 
 
 class RefresherProcess:
-    """The trainer's handle on its refresher.
-
-    Args:
-        paths: the run; the child reads its recipe there and writes what it has to say to ``refresher.log``.
-        threads: CPU threads of the child.
-        device: the trainer's.
-
-    Attributes:
-        restarts: how often it was started again.
-    """
+    """The trainer's handle on its refresher, which writes to ``refresher.log``; ``restarts``: how often it was started again."""
 
     def __init__(self, paths: RunPaths, threads: int, device: str):
         self.restarts = 0
@@ -69,11 +59,7 @@ class RefresherProcess:
         self._in_a_row = 0
 
     def watch(self) -> None:
-        """Start it if it does not run. Costs one ``waitpid``.
-
-        Raises:
-            TrainingError: it has died ``RESTARTS`` times in a row.
-        """
+        """Start it if it does not run, at the cost of one ``waitpid``. Raises TrainingError: ``RESTARTS`` deaths in a row."""
         if self._process is not None and self._process.poll() is None:
             return
         if self._process is not None and self._not_before == 0.0:
@@ -141,28 +127,16 @@ if __name__ == "__main__":
 
 
 def open_recipe(root: Path) -> tuple[RunPaths, Recipe]:
-    """The places of a run that can be refreshed, and its recipe.
-
-    Raises:
-        RunError: no run here, or one of another version.
-    """
+    """Places and recipe of a run that can be refreshed. Raises RunError: no run here, or one of another version."""
     paths = RunPaths(root)
     require_run(paths)
     return paths, load_recipe(paths.config)
 
 
 def serve_run(root: Path, *, once: bool, say: Callable[[str], None], progress: Advance, parts_of: PartsOf = embed_parts) -> None:
-    """Answer a trainer's requests until pre-training has ended.
+    """Answer a trainer's requests until pre-training has ended, or with ``once`` until nothing is asked for; ``parts_of`` embeds.
 
-    Args:
-        once: end when nothing is asked for.
-        say: gets a line when it starts and when it ends.
-        progress: gets (blocks done, blocks).
-        parts_of: who embeds.
-
-    Raises:
-        RunError: no run here.
-        SnapshotError: another process builds this index, or the disk refuses.
+    Raises RunError: no run here; SnapshotError: another process builds this index, or the disk refuses.
     """
     paths, recipe = open_recipe(root)
     wanted = recipe.run.device
