@@ -34,7 +34,7 @@ def opened(run):
     return open_context(RunPaths(run), recipe, lambda *_: None)
 
 
-KINDS = ("salient", "recurring", "spans", "tokens", "pmi")
+KINDS = ("salient", "recurring", "spans", "tokens")
 
 
 def keys_of(blocks):

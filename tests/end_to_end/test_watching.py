@@ -13,8 +13,8 @@ from realm.storage.metrics import SHARES, SPEED, MetricsLog
 from realm.storage.paths import RunPaths
 from realm.training.context import load_stage, open_context
 from realm.training.pretrain import monitor
-from realm.training.pretrain.monitor import EVERY, RECENT, accuracy, excluded_share, marginal_probs, utility_by_rank
-from realm.training.pretrain.score import ScoredCandidates, score_candidates
+from realm.training.pretrain.monitor import EVERY, RECENT, excluded_share, utility_by_rank
+from realm.training.pretrain.score import ScoredCandidates
 from realm.training.pretrain.task import PretrainTask
 
 
@@ -32,15 +32,6 @@ def task(tiny_run, tmp_path):
     return task
 
 
-def test_the_marginal_is_the_mixture():
-    torch.manual_seed(0)
-    probs, weight = torch.rand(5, 2, 7).softmax(-1), torch.rand(5)
-    example = torch.tensor([0, 0, 1, 1, 1])
-    found = marginal_probs(probs, weight, example, 2)
-    for i in range(2):
-        torch.testing.assert_close(found[i], sum(weight[n] * probs[n] for n in range(5) if example[n] == i))
-
-
 def test_utility_by_rank_leaves_out_what_is_no_document():
     log_probs = torch.tensor([[[-4.0], [-1.0], [-2.0]], [[-3.0], [-6.0], [0.0]]])
     scored = ScoredCandidates(torch.zeros(2, 3), log_probs, torch.ones(2, 1, dtype=torch.bool), 0)
@@ -51,27 +42,9 @@ def test_utility_by_rank_leaves_out_what_is_no_document():
     assert utility_by_rank(scored, without_null) == {}
 
 
-def test_accuracy_and_excluded_hits_are_those_of_the_slow_way(task):
+def test_excluded_hits_are_those_of_the_slow_way(task):
     queries = [task.queries.query(at, item) for at, item in task.queries.order.batch(0, 6)]
-    # Targets that the encoder would fill in with nothing to read: some are right, so that the share says something.
-    retrieved = task.view.retrieve(queries)
-    scored = score_candidates(task.model, task.context, queries, retrieved)
-    task.model.eval()
-    inputs, right, right_null, slots = task.context.inputs, 0, 0, 0
-    rows = inputs.rows(retrieved.block_ids)
-    with torch.no_grad():
-        for i, query in enumerate(queries):
-            where = torch.tensor([query.positions]) + 1
-            each = [task.model.encoder.log_probs([inputs.joint(query.ids, int(row))], where)[0].exp() for row in rows[i]]
-            mixed = sum(float(scored.log_p_z[i, j].exp()) * each[j] for j in range(len(each)))
-            query.targets[:] = each[0].argmax(-1).tolist() if i % 2 else mixed.argmax(-1).tolist()
-            right += int((mixed.argmax(-1) == torch.tensor(query.targets)).sum())
-            right_null += int((each[0].argmax(-1) == torch.tensor(query.targets)).sum())
-            slots += len(query.targets)
-    task.model.train()
-    found = accuracy(task.view, queries, retrieved, scored)
-    assert found == pytest.approx({"token_accuracy": right / slots, "token_accuracy_null": right_null / slots})
-    assert right >= slots / 3 and task.model.encoder.training
+    inputs = task.context.inputs
     everything = task.generation.index.search(task.generation.queries([inputs.featurizer.query(q.ids) for q in queries]), 3, None)
     forbidden = [block_id in query.excluded for ids, query in zip(everything.ids.tolist(), queries, strict=True) for block_id in ids]
     assert excluded_share(task.view, queries) == {"excluded_share": pytest.approx(np.mean(forbidden))}
@@ -106,7 +79,7 @@ def test_distinct_documents_come_back_with_a_checkpoint(task, monkeypatch):
 def test_rows_of_a_run_say_everything(tiny_run):
     rows = [row for row in MetricsLog(tiny_run / "metrics.jsonl").rows() if row["stage"] == "pretrain"]
     window = next(row for row in rows if "loss" in row)
-    names = ("marginal_utility", "p_null", "entropy", "staleness_steps", "token_accuracy", "token_accuracy_null", "excluded_share")
+    names = ("marginal_utility", "p_null", "entropy", "staleness_steps", "excluded_share")
     assert set(names) | {f"utility_rank_{rank}" for rank in (1, 2, 3)} | set(SPEED) <= set(window)
     assert sum(window[name] for name in SHARES) == pytest.approx(1, abs=1e-4) and min(window[name] for name in SHARES) >= 0
     assert window["tokens_per_second"] > 0 and window["seconds_left"] == 0

@@ -87,7 +87,7 @@ def metrics() -> list[dict[str, Any]]:
         wave = 0.05 * math.sin(step)
         add("pretrain", step, loss=3 - step / 250, marginal_utility=-0.2 + step / 400 + wave, p_null=0.6 - step / 1000, entropy=1.4 + wave)
         rows[-1] |= {"distinct": 0.8 + wave, "staleness_steps": float(step % 50), "skipped": 0.0}
-        rows[-1] |= {"token_accuracy": step / 400, "token_accuracy_null": 0.1, **{f"utility_rank_{r}": 2 / r - 1 for r in range(1, 8)}}
+        rows[-1] |= {**{f"utility_rank_{r}": 2 / r - 1 for r in range(1, 8)}}
         rows[-1] |= {"excluded_share": 0.14, "distinct_per_1000": 800.0 - step, "seconds_per_step": 4.5 if step == 100 else 0.5}
         rows[-1] |= {"share_data": 0.05, "share_search": 0.05, "share_forward": 0.3, "share_backward": 0.44, "share_watching": 0.01}
         rows[-1] |= {"share_waiting": 0.15, "seconds_left": 300.0 - step, "tokens_per_second": 1e4}

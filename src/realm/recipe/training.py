@@ -35,8 +35,8 @@ class WarmConfig:
     """Peak learning rate."""
     warmup: Count = 40
     """Steps of linear warm-up."""
-    masking: Literal["salient", "pmi", "spans", "tokens"] = "salient"
-    """Masks: salient, pmi, spans or tokens, as in [pretrain], but set separately so that runs that compare masks start alike."""
+    masking: Literal["salient", "spans", "tokens"] = "salient"
+    """Masks: salient, spans or tokens, as in [pretrain], but set separately so that runs that compare masks start alike."""
     least_steps: int = 0
     """Steps before the reading test may end the stage."""
     check_every: Positive = 50
@@ -67,9 +67,9 @@ class PretrainConfig:
     fill: Literal["mlm", "pointer"] = "mlm"
     """Prediction of the hidden span: mlm (wordpiece by wordpiece, as in the paper) or pointer (by pointing at it in a document, with the
     span reader that fine-tuning continues to train)."""
-    masking: Literal["salient", "recurring", "pmi", "spans", "tokens"] = "salient"
+    masking: Literal["salient", "recurring", "spans", "tokens"] = "salient"
     """Masks: salient (spans found by the tagger), recurring (words that another document has too, together with something else of
-    the sentence), pmi (collocations, in any script), spans (random ones, whole words) or tokens (15 % of the wordpieces)."""
+    the sentence), spans (random ones, whole words) or tokens (15 % of the wordpieces)."""
     unsalient: Share = 0.5
     """With recurring: how often an untagged span is hidden in a sentence that has tagged and untagged ones."""
     exclude: bool | Literal["document"] = True

@@ -15,10 +15,8 @@ from realm.text.wordpieces import word_table
 from realm.training.masking.kinds import (
     LENGTH_SHARES,
     MOST_WORDS,
-    Collocations,
     RandomSpans,
     UniformTokens,
-    collocation_spans,
     salient_spans,
 )
 from realm.training.masking.sentences import MaskedSentences
@@ -60,7 +58,6 @@ def kinds(store):
     words = word_table(store.tokenizer)
     return {
         "salient": salient_spans(store),
-        "pmi": collocation_spans(store),
         "spans": RandomSpans(store, words),
         "tokens": UniformTokens(store),
     }
@@ -83,7 +80,7 @@ def stretches(positions):
 
 
 @pytest.mark.parametrize("length", [12, 64])
-@pytest.mark.parametrize("name", ["salient", "pmi", "spans", "tokens"])
+@pytest.mark.parametrize("name", ["salient", "spans", "tokens"])
 def test_whatever_is_hidden_can_be_put_back(terms_store, name, length):
     """Targets restore the sentence, no target is cut by the query's end, some of the sentence is seen, and the draw is repeatable."""
     sentences = MaskedSentences(terms_store, features(terms_store, length), kinds(terms_store)[name])
@@ -103,13 +100,12 @@ def test_whatever_is_hidden_can_be_put_back(terms_store, name, length):
 
 
 def test_one_span_is_hidden_whole(terms_store):
-    for kind in (salient_spans(terms_store), collocation_spans(terms_store)):
-        sentences = MaskedSentences(terms_store, features(terms_store), kind)
-        for item in range(0, len(sentences), 5):
-            listed, query = sentences.spans_of(item), sentences.query(item, generator("n", item))
-            covered = [(a, b) for a, b in listed if set(range(a, b)) <= set(query.positions)]
-            assert len(covered) == 1 and sum(b - a for a, b in covered) == len(query.positions)
-            assert len(query.others) == len(listed) - len(covered)
+    sentences = MaskedSentences(terms_store, features(terms_store), salient_spans(terms_store))
+    for item in range(0, len(sentences), 5):
+        listed, query = sentences.spans_of(item), sentences.query(item, generator("n", item))
+        covered = [(a, b) for a, b in listed if set(range(a, b)) <= set(query.positions)]
+        assert len(covered) == 1 and sum(b - a for a, b in covered) == len(query.positions)
+        assert len(query.others) == len(listed) - len(covered)
 
 
 def test_all_spans_of_a_sentence_leave_something_to_see(tmp_path):
@@ -177,29 +173,6 @@ def test_drops_are_counted_by_reason(terms_store):
     assert short.spans + sum(short.dropped.values()) == sum(len(terms_store.spans(int(row)).tokens) for row in live)
     assert {"beyond the query length", "longer than max_masks"} <= set(short.dropped)
     assert all(f"{count:,} {reason}" in short.summary for reason, count in short.dropped.items())
-
-
-def test_collocations_are_learned_from_a_cased_script(terms_store):
-    """What always stands together is a term although Latin script has case; an accidental neighbour is none. Punctuation ends a run."""
-    collocations = Collocations(terms_store)
-
-    def spelled(term):
-        return terms_store.tokenizer.decode([int(i) for word in term.split() for i in word.split("_")])
-
-    terms = {spelled(term) for term in collocations.terms}
-    assert any("northern light" in term for term in terms)
-    assert not any("," in term or "." in term for term in terms)
-    masked = set()
-    for row in np.flatnonzero(terms_store.live).tolist():
-        spans, sentences = collocations.listed(row)
-        body, table = terms_store.token_ids(row).tolist(), terms_store.sentences(row).tokens
-        assert len(spans) == len(sentences)
-        for (start, end), sentence in zip(spans.tolist(), sentences.tolist(), strict=True):
-            assert table[sentence, 0] <= start < end <= table[sentence, 1]
-            assert collocations.words.starts[body[start]] and (end == len(body) or collocations.words.starts[body[end]])
-            masked.add(terms_store.tokenizer.decode(body[start:end]))
-        assert all(a[1] <= b[0] for a, b in zip(spans.tolist(), spans.tolist()[1:], strict=False))
-    assert masked <= terms
 
 
 def test_default_masks_are_one_salient_span_and_longer_queries_hold_more(terms_store):

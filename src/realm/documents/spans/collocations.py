@@ -59,13 +59,6 @@ class CollocationCounts:
                 self._count(_units(match.group(), kind), kind)
             self._drop_rarest()
 
-    def add_words(self, runs: Iterable[Sequence[str]]) -> None:
-        """Count the words of one sentence of any script, cut into runs within which terms may lie. No word holds a space."""
-        self._sentences += 1
-        for run in runs:
-            self._count(run, "words")
-        self._drop_rarest()
-
     def terms(self) -> list[str]:
         """The terms, in order of the alphabet; at most ``MOST_TERMS``, those of the most information."""
         scored = [entry for kind in LONGEST for entry in self._scored(kind)]

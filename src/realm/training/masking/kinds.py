@@ -1,21 +1,18 @@
-"""Kinds of masks: listed spans (salient ones, collocations), random wordpieces, random spans of whole words.
+"""Kinds of masks: listed (salient) spans, random wordpieces, random spans of whole words.
 
 A span is hidden whole or not at all, and at least one wordpiece of a sentence stays to be seen.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from itertools import groupby, pairwise
-from operator import attrgetter
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
 
-from realm.documents.spans.collocations import CollocationCounts, TermFinder
 from realm.documents.store.blocks import BlockStore
 from realm.models.types import TokenIds
-from realm.text.wordpieces import WordTable, word_table
+from realm.text.wordpieces import WordTable
 
 MAX_MASKS = 10
 RATE = 0.15
@@ -131,81 +128,3 @@ class RandomSpans:
 
     def _fits(self, span: Span, shown: int) -> bool:
         return span[1] - span[0] <= self.max_masks and span[1] - span[0] < shown
-
-
-COUNTED = 10_000
-"""Blocks, evenly spread, that the collocations are learned from: a million words or two."""
-
-
-class Collocations:
-    """Collocations of a corpus and their places, learned from its live rows in any script (PMI masking, Levine et al. 2021).
-
-    Words that stand together more often than chance, with free neighbours; a run of words ends at punctuation.
-    """
-
-    def __init__(self, store: BlockStore):
-        self.store = store
-        self.words: WordTable = word_table(store.tokenizer)
-        self._names = [str(number) for number in range(len(self.words.starts))]
-        counts = CollocationCounts()
-        live = np.flatnonzero(store.live)
-        for row in live[:: max(1, -(-len(live) // COUNTED))].tolist():
-            for _, sentence in groupby(self._runs(row), key=attrgetter("sentence")):
-                counts.add_words([run.words for run in sentence])
-        self._finder = TermFinder(counts.terms(), lambda _: "words")
-
-    @property
-    def terms(self) -> frozenset[str]:
-        """Words spelled by their ids, "12_9 7" for one of two wordpieces and one of one."""
-        return self._finder.terms
-
-    def listed(self, row: int) -> tuple[np.ndarray, np.ndarray]:
-        """Spans [m, 2] in the row's wordpieces, apart and in order, and the sentence of each [m]."""
-        spans: list[Span] = []
-        sentences: list[int] = []
-        for run in self._runs(row):
-            for first, stop in self._finder.find(run.words, "words"):
-                spans.append((run.borders[first], run.borders[stop]))
-                sentences.append(run.sentence)
-        return np.array(spans, np.int64).reshape(-1, 2), np.array(sentences, np.int64)
-
-    def _runs(self, row: int) -> Iterator["_Run"]:
-        """The stretches of words between punctuation, sentence by sentence."""
-        body = self.store.token_ids(row)
-        if not len(body):
-            return
-        table = self.store.sentences(row).tokens
-        begins = self.words.starts[body]
-        begins[table[:, 0]] = True  # a sentence may begin in the middle of a word that was cut
-        firsts = np.flatnonzero(begins)
-        letters = np.logical_or.reduceat(self.words.letters[body], firsts).tolist()
-        sentences = (np.searchsorted(table[:, 0], firsts, side="right") - 1).tolist()
-        borders, ids = [*firsts.tolist(), len(body)], body.tolist()
-        run: _Run | None = None
-        for at, (sentence, lettered) in enumerate(zip(sentences, letters, strict=True)):
-            if run and (not lettered or sentence != run.sentence):
-                yield run
-                run = None
-            if lettered:
-                run = run or _Run(sentence, [], [borders[at]])
-                run.words.append(self._spell(ids[borders[at] : borders[at + 1]]))
-                run.borders.append(borders[at + 1])
-        if run:
-            yield run
-
-    def _spell(self, ids: list[int]) -> str:
-        return self._names[ids[0]] if len(ids) == 1 else "_".join(map(str, ids))
-
-
-@dataclass(frozen=True)
-class _Run:
-    """Words in a row without punctuation: spelled by their ids, and where each begins and the last ends in the row."""
-
-    sentence: int
-    words: list[str]
-    borders: list[int]
-
-
-def collocation_spans(store: BlockStore, *, max_masks: int = MAX_MASKS) -> ListedSpans:
-    """The collocations of the corpus as spans to hide."""
-    return ListedSpans(store, Collocations(store).listed, max_masks=max_masks)

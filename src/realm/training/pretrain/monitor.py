@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from realm import timing
 from realm.answering.cloze import masked_text, words_left
@@ -23,7 +22,6 @@ from realm.answering.explain import document_effects, likelihood
 from realm.answering.records import DocumentEffect
 from realm.documents.store.blocks import NULL_BLOCK, BlockStore
 from realm.models import losses
-from realm.models.featurize import mask_slots
 from realm.models.model import RealmModel
 from realm.models.types import MaskedQuery
 from realm.recipe.seeds import generator
@@ -37,11 +35,9 @@ from realm.training.loop.distributed import is_first, rank, total, world
 from realm.training.loop.loop import Measured, Metrics
 from realm.training.masking.sentences import MaskedSentences
 from realm.training.pretrain.retrieve import PretrainView, asked_inputs, holding
-from realm.training.pretrain.score import ScoredCandidates, ScoredStep, joint_inputs, score_candidates
+from realm.training.pretrain.score import ScoredCandidates, ScoredStep, score_candidates
 
 EVERY = 20
-READ = 8
-"""At every 20th step 8 queries are read once more: the forward pass of half a batch in 20 steps, about 1 % of the time."""
 RECENT = 1000
 """Queries over which distinct documents are counted."""
 DEPTH = 5
@@ -83,7 +79,7 @@ class Watcher:
             self._recent.extend(ids[real].tolist() for ids, real in zip(retrieved.block_ids, retrieved.real, strict=True))
             metrics |= utility_by_rank(scored, retrieved)
             if step % EVERY == 0:
-                metrics |= accuracy(view, read.queries[:READ], retrieved, scored) | excluded_share(view, read.queries)
+                metrics |= excluded_share(view, read.queries)
         return metrics
 
     def row(self, step: int, steps: int) -> Metrics:
@@ -132,28 +128,6 @@ def pretraining_metrics(scored: ScoredCandidates, retrieved: Retrieved) -> Measu
     return metrics
 
 
-@torch.no_grad()
-def accuracy(view: PretrainView, queries: list[MaskedQuery], retrieved: Retrieved, scored: ScoredCandidates) -> Metrics:
-    """Share of masked wordpieces that the marginal puts first, and that the null document alone does; nothing for a pointer."""
-    if view.section.fill == "pointer":
-        return {}
-    encoder, inputs, device = view.model.encoder, view.inputs, view.context.device
-    where, what, slots = (t.to(device) for t in mask_slots([q.positions for q in queries], [q.targets for q in queries]))
-    rows = inputs.rows(retrieved.block_ids[: len(queries)])
-    example, candidate, sequences = joint_inputs(inputs, queries, rows, retrieved.valid[: len(queries)], where.device)
-    if not sequences:
-        return {}
-    training = encoder.training
-    encoder.eval()
-    probs = encoder.log_probs(sequences, where[example]).exp()
-    encoder.train(training)
-    weight = scored.log_p_z.detach()[example, candidate].exp()
-    metrics = {"token_accuracy": _right(marginal_probs(probs, weight, example, len(queries)), what, slots)}
-    if retrieved.has_null:
-        metrics["token_accuracy_null"] = _right(probs[candidate == NULL_INDEX], what, slots)
-    return metrics
-
-
 def excluded_share(view: PretrainView, queries: list[MaskedQuery]) -> Metrics:
     """Share of the documents found without exclusion that exclusion forbids: the sentence's own block and its copies."""
     retriever = Retriever(view.generation.queries, view.generation.index, view.hybrid)
@@ -163,12 +137,6 @@ def excluded_share(view: PretrainView, queries: list[MaskedQuery]) -> Metrics:
     return {"excluded_share": float(np.concatenate(forbidden).mean())} if found.valid.any() else {}
 
 
-def marginal_probs(probs: Tensor, weight: Tensor, example: Tensor, examples: int) -> Tensor:
-    """p(.|x) [b, m, v] at each mask: p(.|z,x) [n, m, v] of pairs weighted by p(z|x) [n]; ``example`` [n] of each pair, below b."""
-    mixed = probs.new_zeros(examples, *probs.shape[1:])
-    return mixed.index_add_(0, example, probs * weight.to(probs.dtype).view(-1, 1, 1))
-
-
 def utility_by_rank(scored: ScoredCandidates, retrieved: Retrieved) -> Measured:
     """Mean log p(y|z,x) - log p(y|null,x) of the documents at each rank; nothing without a null document."""
     if not retrieved.has_null:
@@ -176,11 +144,6 @@ def utility_by_rank(scored: ScoredCandidates, retrieved: Retrieved) -> Measured:
     utility = losses.retrieval_utility(scored.target_log_probs.detach(), scored.slots).float()
     having = {rank: np.flatnonzero(retrieved.real[:, rank]) for rank in range(1, utility.shape[1])}
     return {f"utility_rank_{rank}": utility[torch.from_numpy(rows), rank].mean() for rank, rows in having.items() if len(rows)}
-
-
-def _right(probs: Tensor, what: Tensor, slots: Tensor) -> float:
-    """Share of real slots whose most probable wordpiece is the hidden one. probs [b, m, v], what and slots [b, m]."""
-    return float((probs.argmax(-1) == what)[slots].float().mean())
 
 
 def evidence_share(view: PretrainView, queries: SequenceOf[MaskedQuery], size: int) -> Metrics:

@@ -7,7 +7,7 @@ from realm.documents.store.manifest import CURRENT_FILE, read_manifest
 from realm.errors import CorpusError
 from realm.text.wordpieces import word_table
 from realm.training.context import StageContext, fingerprint
-from realm.training.masking.kinds import MaskKind, RandomSpans, UniformTokens, collocation_spans, salient_spans
+from realm.training.masking.kinds import MaskKind, RandomSpans, UniformTokens, salient_spans
 from realm.training.masking.recurring import NO_EVIDENCE, NOTHING_RECURS, RecurringSpans
 from realm.training.masking.sentences import Exclusion, MaskedSentences, NoExclusion
 
@@ -72,8 +72,6 @@ def pretraining_fingerprint(context: StageContext) -> str:
 
 
 def _kind(masking: str, store: BlockStore) -> MaskKind:
-    if masking == "pmi":
-        return collocation_spans(store)
     if masking == "spans":
         return RandomSpans(store, word_table(store.tokenizer))
     return UniformTokens(store) if masking == "tokens" else salient_spans(store)
