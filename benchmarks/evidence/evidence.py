@@ -50,18 +50,9 @@ from realm.search.publishing.embedding import EmbedOptions
 from realm.search.publishing.generation import Generation, open_generation
 from realm.storage.metrics import MetricsLog
 from realm.storage.paths import RunPaths
+from realm.storage.stages import stage_facts
 from realm.training.baselines.orqa import learnt_cloze, published_retriever, run_cloze
-from realm.training.context import (
-    StageContext,
-    fingerprint,
-    is_published,
-    load_stage,
-    open_context,
-    publish_stage,
-    source_over,
-    stage_facts,
-    train,
-)
+from realm.training.context import StageContext, fingerprint, is_published, load_stage, open_context, publish_stage, source_over, train
 from realm.training.finetune.task import ReadingTask, training_questions
 from realm.training.finetune.training import train_reader
 from realm.training.loop.checkpoint import CheckpointDirectory, Verdict

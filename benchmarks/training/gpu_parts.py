@@ -26,9 +26,9 @@ from realm.experiments.world.atlas import write_atlas
 from realm.models.model import RealmModel
 from realm.search.index.choice import make_index
 from realm.storage.metrics import MetricsLog
-from realm.training.loop.loop import LoopOptions, StepResult, Task
 from realm.training.loop.optim import adamw
 from realm.training.loop.stepping import StepWindow, one_step as one_training_step
+from realm.training.loop.task import LoopOptions, StepResult, Task
 from realm.training.order import WHOLE, Share
 
 Row = dict[str, Any]

@@ -21,6 +21,7 @@ from realm.storage.files import sha256_file
 from realm.storage.manifests import read_note
 from realm.storage.metrics import MetricsLog
 from realm.storage.paths import RunPaths
+from realm.storage.stages import stage_facts
 from realm.training.baselines import closed_book
 from realm.training.baselines.closed_book import (
     LONGEST_ANSWER,
@@ -34,9 +35,9 @@ from realm.training.baselines.closed_book import (
     run_closed_book,
     share_correct,
 )
-from realm.training.baselines.retrievers import ENOUGH, SCALED_BY, SCALES, Bm25Candidates, bm25_candidates, starting_scale
+from realm.training.baselines.retrievers import LOSS_TOLERANCE, SCALE_QUESTIONS, SCALES, Bm25Candidates, bm25_candidates, starting_scale
 from realm.training.baselines.rows import CONTENDERS, run_contender
-from realm.training.context import StageContext, fingerprint, load_stage, open_context, stage_facts
+from realm.training.context import StageContext, fingerprint, load_stage, open_context
 from realm.training.finetune.task import ReadingTask
 from realm.training.starting import with_new_reader
 from realm.training.warm import WarmTask
@@ -264,9 +265,9 @@ def test_the_scale_starts_where_the_loss_is_smallest(trained: StageContext) -> N
         return -float(torch.stack(masses).log().mean())
 
     best = starting_scale(task)
-    assert len(task.questions) <= SCALED_BY and best in SCALES
+    assert len(task.questions) <= SCALE_QUESTIONS and best in SCALES
     around = np.array([loss_at(scale) for scale in SCALES])
-    assert np.ptp(around) > ENOUGH, "the scale matters"
-    assert best == min(scale for scale, loss in zip(SCALES, around, strict=True) if loss <= around.min() + ENOUGH)
+    assert np.ptp(around) > LOSS_TOLERANCE, "the scale matters"
+    assert best == min(scale for scale, loss in zip(SCALES, around, strict=True) if loss <= around.min() + LOSS_TOLERANCE)
     task.answers = [Spans.union([]) for _ in task.questions]
     assert starting_scale(task) == 1.0, "nothing is found: nothing is known"

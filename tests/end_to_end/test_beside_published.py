@@ -16,8 +16,9 @@ from realm.progress import Progress
 from realm.recipe import Recipe, build_recipe, dump_recipe
 from realm.storage.files import sha256_file
 from realm.storage.paths import RunPaths
+from realm.storage.stages import stage_facts
 from realm.training.baselines.orqa import ClozeTask, finetune_with, learnt_cloze, published_retriever, retrieving_wordpieces
-from realm.training.context import StageContext, load_stage, open_context, stage_facts
+from realm.training.context import StageContext, load_stage, open_context
 from realm.training.ict import IctTask
 
 ROWS = ["bm25", "published", "orqa", "realm"]

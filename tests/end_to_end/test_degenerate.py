@@ -73,11 +73,9 @@ def test_no_salient_spans(tmp_path, write_tiny, capsys):
     arguments = ["run", str(recipe), "--out", str(tmp_path / "run"), "--stages", ",".join(TRAIN)]
     assert main(arguments) == 2
     assert re.search(
-        r"run/corpus: no sentence has a span that can be masked with warm.masking = 'salient'.*to 'spans'", capsys.readouterr().err
+        r"run/corpus: no sentence has a span that can be masked with pretrain.masking = 'salient'.*to 'spans'", capsys.readouterr().err
     )
-    assert main([*arguments, "--set", 'warm.masking="spans"']) == 2
-    assert "with pretrain.masking = 'salient'" in capsys.readouterr().err
-    assert main([*arguments, "--set", 'warm.masking="spans"', "--set", 'pretrain.masking="tokens"']) == 0
+    assert main([*arguments, "--set", 'pretrain.masking="tokens"']) == 0
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])

@@ -19,7 +19,7 @@ from realm.runs.run import run_recipe
 from realm.storage.metrics import TIMES, MetricsLog
 from realm.storage.paths import RunPaths
 from realm.training.context import load_stage, open_context
-from realm.training.pretrain.monitor import EXCERPT, FOLLOWED
+from realm.training.pretrain.monitor import EXCERPT_CHARS, FOLLOWED_SENTENCES
 from realm.training.pretrain.task import PretrainTask
 
 
@@ -31,21 +31,21 @@ def rows(run: Path) -> list[dict]:
 def test_a_run_follows_its_sentences(tiny_run: Path) -> None:
     found = rows(tiny_run)
     steps = [row["step"] for row in MetricsLog(tiny_run / "metrics.jsonl").rows() if "probe_recall" in row]
-    assert [(row["step"], row["sentence"]) for row in found] == [(step, i) for step in steps for i in range(FOLLOWED)]
-    for number in range(FOLLOWED):
+    assert [(row["step"], row["sentence"]) for row in found] == [(step, i) for step in steps for i in range(FOLLOWED_SENTENCES)]
+    for number in range(FOLLOWED_SENTENCES):
         assert len({(row["text"], tuple(row["targets"])) for row in found if row["sentence"] == number}) == 1
     for row in found:
         assert "[MASK]" in row["text"] and len(row["targets"]) == row["text"].count("[MASK]")
         null, *documents = row["candidates"]
         assert null["null"] and null["utility"] == 0 and sum(c["p_z"] for c in row["candidates"]) == pytest.approx(1, abs=1e-5)
-        assert documents and all(c["title"] and 0 < len(c["text"]) <= EXCERPT for c in documents)
+        assert documents and all(c["title"] and 0 < len(c["text"]) <= EXCERPT_CHARS for c in documents)
         assert row["p_y"] == pytest.approx(sum(c["p_z"] * c["p_y_given_z"] for c in row["candidates"]), abs=1e-5)
 
 
 def test_the_last_row_is_what_explain_says(tiny_run: Path) -> None:
     """Another path through the networks: one sentence at a time, over the whole vocabulary."""
     run = open_run(tiny_run)
-    for row in rows(tiny_run)[-FOLLOWED:]:
+    for row in rows(tiny_run)[-FOLLOWED_SENTENCES:]:
         found = explain(run.pretrained, run.generation, run.inputs, row["text"], targets=row["targets"], k=len(row["candidates"]))
         assert [c.block_id for c in found.candidates] == [c["block_id"] for c in row["candidates"]]
         for name in ("p_z", "p_y_given_z", "r", "utility"):

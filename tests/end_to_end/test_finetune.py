@@ -23,7 +23,8 @@ from realm.progress import Progress
 from realm.recipe import Recipe, build_recipe, load_recipe
 from realm.runs.run import run_recipe
 from realm.storage.paths import RunPaths
-from realm.training.context import StageContext, load_stage, open_context, stage_facts
+from realm.storage.stages import stage_facts
+from realm.training.context import StageContext, load_stage, open_context
 from realm.training.finetune.located import locate_answers
 from realm.training.finetune.stage import run_finetune
 from realm.training.finetune.task import ReadingTask, training_questions
@@ -240,7 +241,7 @@ def test_recall_on_dev_is_what_an_exhaustive_search_finds(tiny_run: Path, monkey
                 parameter.normal_(std=0.1)
         if share() != before:
             break
-    monkeypatch.setattr("realm.training.finetune.task.DEV_ENOUGH", len(task.dev))
+    monkeypatch.setattr("realm.training.finetune.task.MIN_DEV_FOR_GAIN", len(task.dev))
     other = task_of(tiny_run, eval_every=2, steps=6)
     other.dev = task.dev
     other.restore(task.state())

@@ -14,9 +14,10 @@ from realm.errors import ConfigError
 from realm.models.fusion import FusionReader
 from realm.recipe import load_recipe
 from realm.runs.evaluation import evaluate_stage
-from realm.runs.plan import STEPS, plan
+from realm.runs.plan import TIMED_STEPS, plan
 from realm.storage.paths import RunPaths
-from realm.training.context import open_context, stage_facts
+from realm.storage.stages import stage_facts
+from realm.training.context import open_context
 from realm.training.finetune.stage import run_finetune
 
 QUESTION, PASSAGES = "what is it", [("Arvad", "People pay with the Tirel."), ("Belmor", "The winters are long in it, and dark.")]
@@ -116,7 +117,7 @@ def test_a_plan_times_the_reader_that_writes(seq2seq: Path, tiny_run: Path, monk
     monkeypatch.setattr(FusionReader, "loss", lambda self, *of: calls.append(len(of[0])) or loss_of(self, *of))
     recipe = load_recipe(tiny_run / "config.toml", {"finetune": {"seq2seq": str(seq2seq)}})
     assert plan(recipe, tiny_run)["stages"]["finetune"]["seconds_per_step"] > 0
-    assert calls == [recipe.finetune.batch] * STEPS
+    assert calls == [recipe.finetune.batch] * TIMED_STEPS
 
 
 def test_what_is_refused(tmp_path: Path) -> None:

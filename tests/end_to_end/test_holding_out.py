@@ -18,8 +18,9 @@ from realm.runs.run import run_recipe
 from realm.search.publishing.generation import open_generation
 from realm.storage.metrics import MetricsLog
 from realm.storage.paths import RunPaths
+from realm.storage.stages import stage_facts
 from realm.training.baselines.closed_book import SentencesTask
-from realm.training.context import load_stage, open_context, stage_facts
+from realm.training.context import load_stage, open_context
 from realm.training.order import hold_out
 from realm.training.pretrain.monitor import held_out_recall, utility_gain
 from realm.training.pretrain.score import evaluate_held_out

@@ -17,7 +17,7 @@ from realm.evaluation.questions.loading import load_questions
 from realm.models import losses
 from realm.models.model import RealmModel
 from realm.models.published.names import read_published_config
-from realm.training.loop.loop import StepResult
+from realm.training.loop.task import StepResult
 
 Ask = Callable[[list[str], int], list[Answer]]
 Step = Callable[[tuple[tuple[str, tuple[str, ...]], ...]], StepResult]

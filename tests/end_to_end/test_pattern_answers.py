@@ -21,8 +21,9 @@ from realm.recipe import load_recipe
 from realm.runs.checks import check_closed_book, check_questions
 from realm.runs.evaluation import evaluate_stage
 from realm.storage.paths import RunPaths
+from realm.storage.stages import stage_facts
 from realm.training.baselines.closed_book import QuestionsTask, run_closed_book
-from realm.training.context import StageContext, fingerprint, load_stage, open_context, stage_facts
+from realm.training.context import StageContext, fingerprint, load_stage, open_context
 from realm.training.finetune import task as finetune_task
 from realm.training.finetune.stage import run_finetune
 from realm.training.finetune.task import GeneratingTask, ReadingTask, q_texts, training_questions

@@ -14,8 +14,8 @@ from realm.runs.run import run_recipe
 from realm.storage.generations import published_generations
 from realm.storage.paths import RunPaths
 from realm.training.context import load_stage, open_context
-from realm.training.loop.loop import LoopOptions
 from realm.training.loop.stepping import one_step
+from realm.training.loop.task import LoopOptions
 from realm.training.pretrain.score import weigh_candidates
 from realm.training.pretrain.stage import starting_model
 from realm.training.pretrain.task import PretrainTask

@@ -9,7 +9,8 @@ import torch
 from realm.progress import Progress
 from realm.runs.run import run_recipe
 from realm.storage.paths import RunPaths
-from realm.training.context import load_stage, open_context, stage_facts
+from realm.storage.stages import stage_facts
+from realm.training.context import load_stage, open_context
 from realm.training.finetune.training import start_share
 
 

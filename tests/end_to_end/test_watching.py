@@ -13,7 +13,7 @@ from realm.storage.metrics import SHARES, SPEED, MetricsLog
 from realm.storage.paths import RunPaths
 from realm.training.context import load_stage, open_context
 from realm.training.pretrain import monitor
-from realm.training.pretrain.monitor import EVERY, RECENT, excluded_share, utility_by_rank
+from realm.training.pretrain.monitor import MEASURE_EVERY, RECENT_QUERIES, excluded_share, utility_by_rank
 from realm.training.pretrain.score import ScoredCandidates
 from realm.training.pretrain.task import PretrainTask
 
@@ -54,7 +54,7 @@ def test_watching_changes_no_gradient(task, monkeypatch):
     def gradients():
         torch.manual_seed(5)
         task.model.zero_grad()
-        task.step(EVERY).loss.backward()
+        task.step(MEASURE_EVERY).loss.backward()
         return {name: p.grad.clone() for name, p in task.model.named_parameters() if p.grad is not None}
 
     watched = gradients()
@@ -64,7 +64,7 @@ def test_watching_changes_no_gradient(task, monkeypatch):
 
 
 def test_distinct_documents_come_back_with_a_checkpoint(task, monkeypatch):
-    monkeypatch.setattr(monitor, "RECENT", 10)
+    monkeypatch.setattr(monitor, "RECENT_QUERIES", 10)
     watcher = monitor.Watcher()
     for _ in range(2):
         assert "distinct_per_1000" not in watcher.row(1, 5)
@@ -73,7 +73,7 @@ def test_distinct_documents_come_back_with_a_checkpoint(task, monkeypatch):
     again = monitor.Watcher()
     again.restore(watcher.state())
     assert watcher.row(2, 5)["distinct_per_1000"] == again.row(2, 5)["distinct_per_1000"] == 4
-    assert RECENT == 1000
+    assert RECENT_QUERIES == 1000
 
 
 def test_rows_of_a_run_say_everything(tiny_run):

@@ -19,8 +19,9 @@ from realm.storage import locks as locking
 from realm.storage.files import sha256_file
 from realm.storage.manifests import read_note
 from realm.storage.paths import RunPaths
+from realm.storage.stages import stage_facts
 from realm.training.baselines.rows import CONTENDERS
-from realm.training.context import load_stage, open_context, stage_facts
+from realm.training.context import load_stage, open_context
 
 QUIET = Progress(quiet=True)
 NAMES = [contender.name for contender in CONTENDERS if contender.name != "published"]

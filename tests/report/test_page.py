@@ -224,16 +224,9 @@ def test_sentences_are_followed_from_first_to_last(tmp_path: Path) -> None:
     assert section.count("It is the pound.") == 2 * 2  # the last refresh in full
 
 
-def test_shares_are_weighed_by_time_and_ranks_stand_together(tmp_path: Path) -> None:
+def test_ranks_stand_together(tmp_path: Path) -> None:
     page = report(make_run(tmp_path))
-    assert "Where the time went" in page.text and "backward 44.0 %" in page.text and "watching 1.0 %" in page.text
-    rows = [{"stage": "pretrain", "step": s, "seconds_per_step": w, "time": s} for s, w in ((1, 9.0), (2, 1.0))]
-    for row, waiting in zip(rows, (1.0, 0.0), strict=True):
-        row |= dict.fromkeys((f"share_{part}" for part in ("data", "search", "forward", "watching")), 0.0)
-        row |= {"share_waiting": waiting, "share_backward": 1 - waiting}
-    write(tmp_path / "metrics.jsonl", lines(rows))
-    assert "waiting 90.0 %" in report(RunPaths(tmp_path)).text
-    for words in ("rank 1 1", "rank 4 −0.5", "rank 7 −0.714", "with documents 0.75 without documents 0.1"):
+    for words in ("rank 1 1", "rank 4 −0.5", "rank 7 −0.714"):
         assert words in page.text, words
     assert page.text.count("Utility of a document by its rank") == 2  # one picture: its caption and its title
 

@@ -9,7 +9,7 @@ import pytest
 from realm.cli import main
 from realm.models.model import part_sizes
 from realm.recipe import build_recipe, load_recipe
-from realm.runs.checks import ACTIVATION_NUMBERS, STATE, meta_model, step_bytes
+from realm.runs.checks import ACTIVATION_NUMBERS, STATE_BYTES, meta_model, step_bytes
 from realm.runs.plan import pretraining_refreshes
 
 RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "paper-base.toml"
@@ -45,11 +45,11 @@ def test_the_largest_step_decides():
     recipe = build_recipe({**values, "pretrain": {"steps": 0, "from_warm": False}, "finetune": {"steps": 0}})
     model = meta_model(recipe, 300)
     parts, per_token = part_sizes(model), 2 * 64 * ACTIVATION_NUMBERS * 4
-    assert step_bytes(recipe, model) == parts["embedder"] * STATE + 3 * (16 + 32) * per_token
+    assert step_bytes(recipe, model) == parts["embedder"] * STATE_BYTES + 3 * (16 + 32) * per_token
     more = build_recipe({**values, "pretrain": {"batch": 2, "candidates": 4}, "finetune": {"steps": 0}})
-    assert step_bytes(more, model) == (parts["embedder"] + parts["encoder"]) * STATE + (2 * 16 + 8 * (32 + 47)) * per_token
+    assert step_bytes(more, model) == (parts["embedder"] + parts["encoder"]) * STATE_BYTES + (2 * 16 + 8 * (32 + 47)) * per_token
     learning = build_recipe({**values, "pretrain": {"steps": 0}, "finetune": {"batch": 3, "read": 2}})
-    held = (parts["embedder"] + parts["reader"]) * STATE + (3 * 16 + 6 * 47) * per_token
+    held = (parts["embedder"] + parts["reader"]) * STATE_BYTES + (3 * 16 + 6 * 47) * per_token
     assert step_bytes(learning, model) == held
     half = dataclasses.replace(learning, run=dataclasses.replace(learning.run, bf16=True))
     nothing = build_recipe({stage: {"steps": 0} for stage in ("warm", "ict", "pretrain", "finetune")})

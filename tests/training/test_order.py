@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from realm.recipe.seeds import generator
-from realm.training.order import IN_ORDER, EpochOrder, LengthOrder, Share
+from realm.training.order import SORTED_BATCHES, EpochOrder, LengthOrder, Share
 
 
 @given(st.integers(1, 50), st.integers(0, 4), st.integers(0, 10))
@@ -57,12 +57,12 @@ def test_batches_by_length_visit_everything_once_an_epoch(lengths, size, epoch, 
 
 
 def test_batches_hold_one_length_and_come_in_any_order():
-    lengths = generator("lengths").integers(20, 300, 64 * IN_ORDER).tolist()
+    lengths = generator("lengths").integers(20, 300, 64 * SORTED_BATCHES).tolist()
     order = LengthOrder(lengths, 16, "stage", 0)
     batches = [[lengths[item] for _, item in order.batch(step, 16)] for step in range(len(lengths) // 16)]
     padded = sum(max(batch) * len(batch) for batch in batches) / sum(lengths)
     assert padded < 1.02, "hardly any padding is computed"
-    means = [sum(batch) / len(batch) for batch in batches[:IN_ORDER]]
+    means = [sum(batch) / len(batch) for batch in batches[:SORTED_BATCHES]]
     assert means != sorted(means)
     halves = [order.batch(3, 16, Share(part, 2)) for part in range(2)]
     assert halves[0] + halves[1] == order.batch(3, 16)

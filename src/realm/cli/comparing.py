@@ -8,9 +8,7 @@ from realm.progress import Progress
 from realm.storage.processes import place
 
 
-def compare(
-    recipe: Recipe, /, *, out: Place = None, rows: str = "", seeds: int = 1, set: Settings = (), json: Json = False
-) -> None:
+def compare(recipe: Recipe, /, *, out: Place = None, rows: str = "", seeds: int = 1, set: Settings = (), json: Json = False) -> None:
     """Train and measure baselines beside REALM in one table, like the paper's Table 1. If interrupted, run it again to continue.
 
     Args:

@@ -1,16 +1,17 @@
 """``realm ablate``: the rows of an ablation, each stage trained once for all rows that need it; resumable at any point.
 
-``ablations.toml`` has the rows. ``ROOT/corpus`` is shared by all, ``ROOT/stages`` holds a run directory for each stage
-(``shared_stages.py``), ``ROOT/rows`` the measures of each finished row and seed.
+``ablations.toml`` has the rows. ``ROOT/corpus`` is shared by all, ``ROOT/stages`` holds a run directory for each stage, named by its
+fingerprint, with links to its corpus and parents, so that every command that takes a run takes it; ``ROOT/rows`` holds the measures.
 """
 
 import dataclasses
 import difflib
 import hashlib
 import json
+import os
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
@@ -18,18 +19,18 @@ from typing import Any
 
 from realm.documents.store.info import corpus_info
 from realm.errors import ConfigError, CorpusError, RunError, TrainingError
-from realm.experiments.shared_stages import Job, SharedStage, SharedStages
 from realm.progress import Progress
 from realm.recipe import Recipe, build_recipe
 from realm.report.tables import Finished, ablation_summary, write_ablation
 from realm.runs.checks import check_corpus, check_questions, shared_questions
-from realm.runs.directory import FREE, alone, timed
+from realm.runs.directory import FREE_RUN_KEYS, alone, build_run_corpus, claim_run, read_seconds, timed
 from realm.runs.evaluation import evaluate_stage
-from realm.runs.run import tell_corpus, warn_of
-from realm.storage.files import read_json, write_json
+from realm.runs.run import open_run_context, tell_corpus, warn_of
+from realm.storage.files import make_directory, read_json, write_json
 from realm.storage.paths import RunPaths
+from realm.storage.stages import has_stage, stage_facts
 from realm.training.baselines.orqa import combined_fingerprint, continued_fingerprint, run_combined, run_continued
-from realm.training.context import fingerprint, on_cuda, stage_facts
+from realm.training.context import StageContext, fingerprint, on_cuda, open_context
 from realm.training.finetune.stage import run_finetune
 from realm.training.ict import run_ict
 from realm.training.loop.distributed import joined, on_first
@@ -37,6 +38,110 @@ from realm.training.pretrain.monitor import utility_gain
 from realm.training.pretrain.sentences import pretraining_fingerprint
 from realm.training.pretrain.stage import run_pretrain
 from realm.training.warm import run_warm
+
+
+@dataclass(frozen=True)
+class SharedStage:
+    """A stage published under ``name`` in the run directory of its context, and the stages it starts from."""
+
+    name: str
+    context: StageContext
+    parents: tuple["SharedStage", ...]
+
+    @property
+    def paths(self) -> RunPaths:
+        return self.context.paths
+
+    @property
+    def published(self) -> Path:
+        return self.paths.stage(self.name)
+
+    def seconds(self) -> float:
+        """Seconds of this stage, its evaluation and all stages before it, each counted once."""
+        stages: dict[Path, SharedStage] = {}
+        waiting = [self]
+        while waiting:
+            stage = waiting.pop()
+            stages[stage.paths.root] = stage
+            waiting += stage.parents
+        return sum(sum(read_seconds(stage.paths).values()) for stage in stages.values())
+
+
+@dataclass(frozen=True)
+class Job:
+    """Recipe of a shared stage: the start of its directory's name, its name, fingerprint and training.
+
+    ``keeps_index``: it searches the index of its parent "pretrain" instead of one of its own.
+    """
+
+    directory: str
+    stage: str
+    mark: Callable[[StageContext], str]
+    train: Callable[[StageContext], None]
+    keeps_index: bool = False
+
+
+@dataclass(frozen=True)
+class _Lookup(RunPaths):
+    """A run directory whose stages lie elsewhere: fingerprints are asked for before there is a directory to put links into."""
+
+    elsewhere: Mapping[str, Path] = field(default_factory=dict)
+
+    def stage(self, stage: str) -> Path:
+        return self.elsewhere[stage]
+
+
+class SharedStages:
+    """Stages under ``root/stages`` on the one corpus in ``root``, which becomes this recipe's."""
+
+    def __init__(self, root: Path, recipe: Recipe, progress: Progress):
+        self.paths = RunPaths(root)
+        self.progress = progress
+
+        def prepare() -> None:
+            claim_run(self.paths, recipe)
+            with timed(self.paths, "corpus"):
+                build_run_corpus(self.paths, recipe, progress)
+
+        on_first(prepare)
+        progress.close()
+
+    def publish(self, job: Job, recipe: Recipe, parents: Mapping[str, SharedStage]) -> SharedStage:
+        """The stage of a job under a recipe, found or trained now; ``parents`` by the names under which it looks for them."""
+        found = {name: parent.published for name, parent in parents.items()}
+        asking = open_context(self.paths, recipe, self.progress.report)
+        mark = job.mark(replace(asking, paths=_Lookup(self.paths.root, found)))
+        paths = RunPaths(self.paths.root / "stages" / f"{job.directory}-{mark}")
+        on_first(lambda: self._furnish(paths, job, recipe, parents))
+        stage = SharedStage(job.stage, open_run_context(paths, recipe, self.progress), tuple(parents.values()))
+        if not on_first(lambda: has_stage(paths, job.stage)):
+            with timed(paths, job.directory):
+                job.train(stage.context)
+            self.progress.close()  # the next stage of this name is another one
+        return stage
+
+    def _furnish(self, paths: RunPaths, job: Job, recipe: Recipe, parents: Mapping[str, SharedStage]) -> None:
+        """Make the run directory with links to all that it does not make itself."""
+        if has_stage(paths, job.stage):
+            return
+        make_directory(paths.root)
+        _link(paths.corpus, self.paths.corpus)
+        if self.paths.sentences.exists():
+            _link(paths.sentences, self.paths.sentences)
+        for name, parent in parents.items():
+            _link(paths.stage(name), parent.published)
+        if job.keeps_index:
+            _link(paths.index, parents["pretrain"].paths.index)
+            _link(paths.params, parents["pretrain"].paths.params)
+        claim_run(paths, recipe)
+
+
+def _link(link: Path, target: Path) -> None:
+    """A relative link, so that the whole directory may move."""
+    if not link.is_symlink():
+        make_directory(link.parent)
+        link.symlink_to(os.path.relpath(target, link.parent))
+
 
 PRETRAINED, BASELINE = "pretrain", "baseline"
 REFRESHES = 60
@@ -52,8 +157,7 @@ class Ablation:
     """A row: its name, its title, its ``changes`` {section: {key: value}}.
 
     ``retriever`` and ``encoder`` are PRETRAINED, or BASELINE: ICT's, and the warm encoder trained on without retrieval as long as REALM's;
-    ``stale``
-    multiplies the interval between refreshes.
+    ``stale`` multiplies the interval between refreshes.
     """
 
     name: str
@@ -124,8 +228,7 @@ def ablate(recipe: Recipe, root: Path, ablations: Sequence[Ablation], seeds: int
     Returns :func:`realm.report.tables.ablation_summary`; the table is written after each row.
 
     Raises ConfigError, CorpusError, DataError: before anything is trained; RunError: another process works here; TrainingError: some rows
-    failed,
-    all others are finished.
+    failed, all others are finished.
     """
     recipes = _recipes(recipe, ablations, seeds)
     with joined(cuda=on_cuda(recipe)):
@@ -250,7 +353,7 @@ def _held_out(stage: SharedStage) -> dict[str, float | None]:
 def recipe_digest(recipe: Recipe) -> str:
     """Hash of a finished row's recipe, without what may change at any time."""
     values = dataclasses.asdict(recipe)
-    values["run"] = {key: value for key, value in values["run"].items() if key not in FREE}
+    values["run"] = {key: value for key, value in values["run"].items() if key not in FREE_RUN_KEYS}
     del values["refresher"], values["index"]
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 

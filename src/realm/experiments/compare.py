@@ -21,12 +21,12 @@ from realm.training.baselines.rows import CONTENDERS, Contender, run_contender
 from realm.training.context import open_context
 from realm.training.loop.distributed import world
 
-SHARED = ("corpus", "sources.json", "sentences", "sentences.json")
+SHARED_FILES = ("corpus", "sources.json", "sentences", "sentences.json")
 """Files that runs of the same recipe and another seed share."""
-LEARNT = tuple(stage for stage in STAGES if stage != "eval")
+TRAINED_STAGES = tuple(stage for stage in STAGES if stage != "eval")
 """The stages of each run; the row realm is the evaluation of its fine-tuning."""
 
-LACKING = {
+UNSUITED = {
     "published": "no pre-training starts from published weights (model.body, pretrain.steps)",
     "orqa": "it is ICT and the warm stage, of which one is skipped, or pre-training over published weights (model.body, pretrain.steps)",
 }
@@ -38,8 +38,7 @@ def compare(recipe: Recipe, out: Path, *, rows: Sequence[str] = (), seeds: int =
     What is published or measured is not repeated. Returns :func:`realm.report.tables.comparison`.
 
     Raises ConfigError: no questions, no such row, or no seed; MissingExtra: a row needs one; RunError: another process compares here;
-    RealmError: the
-    same call continues.
+    RealmError: the same call continues.
     """
     chosen = chosen_rows(rows, recipe)
     _check(recipe, chosen, seeds)
@@ -50,7 +49,7 @@ def compare(recipe: Recipe, out: Path, *, rows: Sequence[str] = (), seeds: int =
             own = dataclasses.replace(recipe, run=dataclasses.replace(recipe.run, seed=seed))
             paths = RunPaths(out / f"seed-{seed}")
             _share(RunPaths(out / f"seed-{recipe.run.seed}"), paths)
-            run_recipe(own, paths.root, stages=LEARNT, progress=progress)
+            run_recipe(own, paths.root, stages=TRAINED_STAGES, progress=progress)
             context = open_context(paths, own, progress.report, progress.say, progress.count_long)
             for contender in chosen:
                 row = run_contender(context, contender)
@@ -69,7 +68,7 @@ def chosen_rows(names: Sequence[str], recipe: Recipe) -> list[Contender]:
         raise ConfigError(f"no row '{name}' in a comparison", cure=f"Rows are: {listed}.")
     suiting = [contender for contender in CONTENDERS if contender.suits(recipe)]
     for name in sorted(wanted - {contender.name for contender in suiting}):
-        raise ConfigError(f"the row {name} has nothing to start from in this recipe: {LACKING[name]}", cure="Leave it out with --rows.")
+        raise ConfigError(f"the row {name} has nothing to start from in this recipe: {UNSUITED[name]}", cure="Leave it out with --rows.")
     return [contender for contender in suiting if not wanted or contender.name in wanted]
 
 
@@ -94,7 +93,7 @@ def _share(first: RunPaths, paths: RunPaths) -> None:
     if first.root == paths.root or paths.corpus.exists():
         return
     make_directory(paths.root)
-    for name in SHARED:
+    for name in SHARED_FILES:
         there, here = first.root / name, paths.root / name
         if there.is_dir() and not here.exists():
             here.symlink_to(os.path.relpath(there, paths.root), target_is_directory=True)

@@ -1,8 +1,7 @@
 """``realm demo``: claims about REALM, each measured here and now on documents that the released model has never seen.
 
 Answers before any training, after pre-training on documents, after few questions; words that no template has; search by words alone;
-documents
-taken away, added and changed; a prediction explained. An interrupted demo continues.
+documents taken away, added and changed; a prediction explained. An interrupted demo continues.
 """
 
 import json
@@ -39,11 +38,11 @@ SENTENCE = "The [MASK] is the currency of the United Kingdom."
 TARGET = "pound sterling"
 QUESTIONS = 3
 """That are shown for a claim."""
-FEW = 512
+FEW_QUESTIONS = 512
 """Questions that are learnt from."""
 START = "start"
 """Of the demo's directory: the run of the released model as it is."""
-LEAST = 1e-12
+MIN_PROBABILITY = 1e-12
 CHANGED = ("silver florin", "copper crown")
 """A currency that does not exist, and what it is replaced by."""
 
@@ -77,8 +76,8 @@ def run_demo(
     """Show every claim, as soon as it is measured, in the order in which a person would ask for them.
 
     ``long``: the whole atlas and more steps; ``changes``: values of the recipe, {"run": {"seed": 1}}. Returns the ``demo --json`` object:
-    {"run",
-    "seconds", "claims": {name: facts}}. Raises ConfigError: the released model's base is not installed; RealmError: the user can cure it.
+    {"run", "seconds", "claims": {name: facts}}. Raises ConfigError: the released model's base is not installed; RealmError: the user can
+    cure it.
     """
     started, directory = time.perf_counter(), Path(directory)
     recipe, paths = demo_recipe(directory, long=long, changes=changes), RunPaths(directory)
@@ -117,7 +116,7 @@ def run_demo(
 def _write_few(atlas: Path, seed: int) -> None:
     """A few of the training questions, as many as a person would write."""
     questions = load_questions(atlas / "qa_train.jsonl")
-    write_questions(atlas / "qa_few.jsonl", random.Random(seed).sample(questions, min(FEW, len(questions))))
+    write_questions(atlas / "qa_few.jsonl", random.Random(seed).sample(questions, min(FEW_QUESTIONS, len(questions))))
 
 
 def _own_words(atlas: Path) -> list[Question]:
@@ -182,7 +181,7 @@ def _by_words_alone(run: OpenRun, own: Sequence[Question]) -> Claim:
 
 
 def _without_documents(run: OpenRun, own: Sequence[Question]) -> Claim:
-    """Its knowledge is in the documents: without those that state the answers, it has none."""
+    """Claim that knowledge is in the documents: without those that state the answers, the model has none."""
     there = set(run.documents)
     left_out = [[document for document in question.positive_ids if document in there] for question in own]
     answers = [(run.answerer_without(ids).answer([q.text], k=run.recipe.read)[0], q) for q, ids in zip(own, left_out, strict=True)]
@@ -198,7 +197,7 @@ def _filled(run: OpenRun) -> Claim:
     found = _explained(run)
     if found is None:
         return Claim("explained", f"The vocabulary cannot spell “{TARGET}”, so nothing is explained.", {})
-    times = found["p_y"] / max(found["p_y_null"], LEAST)
+    times = found["p_y"] / max(found["p_y_null"], MIN_PROBABILITY)
     first = (found["predictions"] or [{"text": ""}])[0]["text"]
     says = f"Which documents help? It fills in “{first}”; with these “{TARGET}” is {times:,.0f} times as likely as with none:"
     facts = {"p": found["p_y"], "p_null": found["p_y_null"], "prediction": first}

@@ -45,8 +45,7 @@ class DatastoreFacts:
     """Identity of a datastore.
 
     ``kind``: causal, translation or masked; ``model``: directory, hub name or run; ``windows_sha256`` of the text as read; ``text``:
-    sources and options,
-    or state of a run's corpus; ``seconds`` of computing the keys; ``pruned``: how, in order.
+    sources and options, or state of a run's corpus; ``seconds`` of computing the keys; ``pruned``: how, in order.
     """
 
     kind: str
@@ -206,8 +205,7 @@ def build_datastore(
     """Compute the keys of all windows and publish them. A killed build continues after its last part; a finished one is only opened.
 
     Memory: windows, network, one batch and one part of keys. Raises SnapshotError: another datastore is here, or the disk refuses;
-    DataError: a key
-    that is not finite; ConfigError: see ``forecast``.
+    DataError: a key that is not finite; ConfigError: see ``forecast``.
     """
     dtype, progress, announce = options.get("dtype", "float16"), options.get("progress"), options.get("announce")
     expected = forecast(len(windows), windows.count, network.dim, dtype)

@@ -97,7 +97,7 @@ def build_from_run(directory: Path, network: MaskedNetwork, **how: Unpack[BuildO
 
 
 def _blocks_sum(store: BlockStore, below: int) -> str:
-    """Tells the live blocks whose ids are below a number."""
+    """Checksum of the live blocks whose ids are below a number."""
     ids = np.asarray(store.block_ids)[store.live]
     return array_sum(ids[ids < below].astype(np.int64))
 

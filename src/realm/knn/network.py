@@ -67,7 +67,7 @@ def find_layer(model: nn.Module, name: str = "", *, decoder: bool = False) -> La
 
 
 class KeyTap:
-    """Keeps the newest state at a layer while it is open; None before."""
+    """Tap of the newest state at a layer while it is open; None before."""
 
     def __init__(self, layer: Layer):
         self.layer = layer

@@ -84,7 +84,7 @@ def score_windows(network: Network, windows: WindowSet, index: RowIndex, k: int,
 
 
 class KnnLogitsProcessor(KeyTap, LogitsProcessor):  # type: ignore[misc]
-    """Mixes p_kNN into the model's scores of the next token, as a context manager around ``generate``:
+    """Mixer of p_kNN into the model's scores of the next token, as a context manager around ``generate``:
 
         with KnnLogitsProcessor(network, datastore.index(), mixing) as knn:
             network.model.generate(**inputs, logits_processor=[knn])

@@ -124,7 +124,7 @@ def perplexities(scored: ScoredTokens, mixing: Mixing, words: int | None) -> dic
 
 
 def _perplexity(log_probs: torch.Tensor, units: int) -> float | None:
-    """None where it is infinite: a wanted token got no probability at all."""
+    """Perplexity; None where it is infinite: a wanted token got no probability at all."""
     if not units:
         return None
     mean = -float(log_probs.double().sum()) / units

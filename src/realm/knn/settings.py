@@ -1,8 +1,7 @@
 """Mixing: p = a * p_kNN + (1 - a) * p_model (Khandelwal et al. 2020), for b predictions, k neighbours, v words of the vocabulary.
 
 A score is the negative squared distance; p_kNN(token) sums softmax(score / temperature) over the neighbours that hold it, each counted as
-often as
-pairs were merged into it. a is fixed, or a gate predicts it.
+often as pairs were merged into it. a is fixed, or a gate predicts it.
 """
 
 from dataclasses import asdict, dataclass

@@ -35,8 +35,6 @@ class WarmConfig:
     """Peak learning rate."""
     warmup: Count = 40
     """Steps of linear warm-up."""
-    masking: Literal["salient", "spans", "tokens"] = "salient"
-    """Masks: salient, spans or tokens, as in [pretrain], but set separately so that runs that compare masks start alike."""
     least_steps: int = 0
     """Steps before the reading test may end the stage."""
     check_every: Positive = 50

@@ -186,7 +186,7 @@ def _sentence(place: int, rows: list[dict[str, Any]]) -> Html:
 
 
 def _spread(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """At most so many rows, evenly, the first and the last always."""
+    """Rows spread evenly, the first and the last always."""
     if len(rows) <= MOST_STEPS:
         return rows
     return [rows[round(i * (len(rows) - 1) / (MOST_STEPS - 1))] for i in range(MOST_STEPS)]

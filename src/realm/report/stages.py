@@ -26,7 +26,6 @@ def _stage(stage: StageRecord) -> Html:
         _outcome(stage),
         _gate(stage),
         tag("div", *telling, class_="charts") if telling else None,
-        _time_shares(stage),
         tag("details", tag("summary", "Learning rate, gradients and other internals"), tag("div", *machinery, class_="charts"))
         if machinery
         else None,
@@ -108,26 +107,3 @@ def profile_section(run: RunRecord) -> Html | None:
     return tag(
         "section", heading, table(["stage", "seconds", *kinds], rows, "Share of each stage's seconds"), tag("p", words, class_="note")
     )
-
-
-def _time_shares(stage: StageRecord) -> Html | None:
-    """One bar a kind of work, over all rows of the stage by their time; None where nothing was measured."""
-    steps = {kind: dict(stage.columns.get(f"share_{kind}", [])) for kind in KINDS}
-    steps = {kind: values for kind, values in steps.items() if any(values.values())}
-    weight = dict(stage.columns.get("seconds_per_step", []))
-    known = [step for step in weight if any(step in values for values in steps.values())]
-    total = sum(weight[step] for step in known)
-    if not known or total <= 0:
-        return None
-    shares = {part: sum(weight[step] * values.get(step, 0.0) for step in known) / total for part, values in steps.items()}
-    rows = [
-        tag(
-            "div",
-            tag("dt", part),
-            tag("dd", tag("i", tag("i", "", style=f"width:{100 * min(1.0, max(0.0, share)):.1f}%"), class_="bar", aria_hidden="true")),
-            tag("dd", f"{100 * share:.1f} %", class_="share"),
-            tag("dd", WORDS["kinds"][part], class_="note"),
-        )
-        for part, share in shares.items()
-    ]
-    return tag("div", tag("p", "Where the time went", class_="smallhead"), tag("dl", *rows, class_="shares"))

@@ -24,10 +24,8 @@ def comparison(rows: Rows) -> dict[str, Any]:
     """Means over seeds of each row's measures, and REALM minus its baselines.
 
     Returns {"n", "rows": [{"name", "title", "seeds", "em", "em_interval", "em_by_seed", "f1", "recall", "recall_gold", "zero_shot",
-    "encoded",
-    "parameters", "index_bytes", "ms_per_question", ...}], "differences": [{"of", "minus", "em", "interval"}], "datasets": the same of each
-    if there
-    are several}. Intervals are bootstraps over questions of means over seeds, paired for differences.
+    "encoded", "parameters", "index_bytes", "ms_per_question", ...}], "differences": [{"of", "minus", "em", "interval"}], "datasets": the
+    same of each if there are several}. Intervals are bootstraps over questions of means over seeds, paired for differences.
     """
     every = [row.get("datasets", {}) for found in rows.values() for row in found]
     names = [name for name in (every[0] if every else ()) if all(name in datasets for datasets in every)]
@@ -150,8 +148,7 @@ def ablation_summary(titles: Mapping[str, str], seeds: Sequence[int], runs: Sequ
     """Mean and spread over the finished seeds of each row, in order of ``titles``.
 
     Returns {"rows": [{"row", "title", "seeds", "measures": {name: {"mean", "sd", "min", "max"} or None}, "em_interval", "runs"}],
-    "waiting": [{"row",
-    "seed"}]}; sd is the sample's, None for one seed.
+    "waiting": [{"row", "seed"}]}; sd is the sample's, None for one seed.
     """
     rows, waiting = [], []
     for name, title in titles.items():

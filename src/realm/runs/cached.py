@@ -51,8 +51,7 @@ def open_cached(sources: Sequence[Path], body: str, progress: Progress, note: Ca
     """Open files and folders under a published body, indexed or brought up to date where needed; their order does not count.
 
     ``note`` gets a line if documents were left out. Raises DataError, CorpusError, ConfigError: sources or body cannot be used, what was
-    made before
-    stays; RunError: another process is at work on the same documents.
+    made before stays; RunError: another process is at work on the same documents.
     """
     places = sorted(dict.fromkeys(source.resolve() for source in sources))
     own = Path(body).resolve() if known_body(body) is None and Path(body).is_dir() else None

@@ -18,13 +18,13 @@ from realm.recipe import Recipe
 from realm.storage.paths import RunPaths, is_realm_model
 from realm.training.baselines.closed_book import written
 
-ROOM = 4
+MEMORY_TOLERANCE = 4
 """So many times this machine's memory may the count be wrong before a run is refused for it."""
 BERT_VOCABULARY = 30_522
-HEAD = 32
+HEAD_WIDTH = 32
 """Width of an attention head where only a body's width is known; nothing counted depends on it."""
-FLOAT, BFLOAT16 = 4, 2
-STATE = 4 * FLOAT
+FLOAT_BYTES, BFLOAT16_BYTES = 4, 2
+STATE_BYTES = 4 * FLOAT_BYTES
 """Bytes of a trained parameter: weight, gradient and the two moments of AdamW, in float32."""
 ACTIVATION_NUMBERS = 17
 """Numbers of a layer kept for the backward pass, per token and hidden unit, without attention matrices (Korthikanti et al. 2022)."""
@@ -35,7 +35,7 @@ def meta_model(recipe: Recipe, vocabulary: int = BERT_VOCABULARY) -> RealmModel:
     wanted, body = recipe.model, recipe.model.body
     directory, known = present_directory(body) if body else None, known_body(body)
     if known is not None:
-        wanted = replace(wanted, hidden=known.width, layers=known.layers, heads=known.width // HEAD, intermediate=4 * known.width)
+        wanted = replace(wanted, hidden=known.width, layers=known.layers, heads=known.width // HEAD_WIDTH, intermediate=4 * known.width)
         wanted = replace(wanted, projection=wanted.projection or known.width)
     spec = spec_of(wanted, vocabulary, wanted.query_length + recipe.corpus.block_length - 1, PARTS)
     if directory is not None and not is_realm_model(directory):
@@ -48,7 +48,7 @@ def step_bytes(recipe: Recipe, model: RealmModel) -> int:
     """Bytes that the largest step holds with every input at its longest: the state of what learns, and activations."""
     query, block = recipe.model.query_length, recipe.corpus.block_length
     sizes, body = part_sizes(model), model.embedder.spec.body
-    number = BFLOAT16 if recipe.run.bf16 else FLOAT
+    number = BFLOAT16_BYTES if recipe.run.bf16 else FLOAT_BYTES
     per_token = int(body.config["num_hidden_layers"]) * body.hidden * ACTIVATION_NUMBERS * number
     pretrain, finetune = recipe.pretrain, recipe.finetune
     candidates, read = pretrain.batch * pretrain.candidates, finetune.batch * finetune.read
@@ -60,7 +60,7 @@ def step_bytes(recipe: Recipe, model: RealmModel) -> int:
     ]
     lengths = (query, block, query + block - 1)
     tokens = [sum(n * length for n, length in zip(work, lengths, strict=True)) for _, work, _ in stages]
-    held = [learn * STATE + each * per_token for (steps, _, learn), each in zip(stages, tokens, strict=True) if steps]
+    held = [learn * STATE_BYTES + each * per_token for (steps, _, learn), each in zip(stages, tokens, strict=True) if steps]
     return max(held, default=0)
 
 
@@ -70,7 +70,7 @@ def check_memory(recipe: Recipe) -> None:
         return
     needed = step_bytes(recipe, meta_model(recipe))
     memory = max(machine_memory(), *(torch.cuda.get_device_properties(n).total_memory for n in range(torch.cuda.device_count())), 0)
-    if needed > ROOM * memory:
+    if needed > MEMORY_TOLERANCE * memory:
         problem = f"a step of this recipe needs {needed / 1e9:,.0f} GB, and this machine has {memory / 1e9:,.0f}"
         raise ConfigError(problem, cure="Make [model] or a batch smaller; realm run RECIPE --plan shows the memory of a recipe")
 

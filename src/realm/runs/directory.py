@@ -26,9 +26,9 @@ from realm.training.context import STAGE_SECTIONS
 from realm.training.loop.distributed import is_first, on_first
 from realm.training.pretrain.sentences import given_corpus
 
-FREE = ("device", "threads", "accumulate", "checkpoint_every", "gradient_checkpointing", "tensorboard")
+FREE_RUN_KEYS = ("device", "threads", "accumulate", "checkpoint_every", "gradient_checkpointing", "tensorboard")
 """Keys of [run] that may change at any time: where and how fast it runs and who sees it, not what is learnt (but for last bits)."""
-FILES = (
+FILE_KEYS = (
     ("corpus", "sources"),
     ("corpus", "gazetteer"),
     ("corpus", "templates"),
@@ -36,7 +36,7 @@ FILES = (
     ("finetune", "train"),
     ("finetune", "dev"),
 )
-OTHER = "Give another directory with --out, or the same recipe."
+OTHER_DIRECTORY = "Give another directory with --out, or the same recipe."
 
 
 def claim_run(paths: RunPaths, recipe: Recipe) -> None:
@@ -77,11 +77,11 @@ def _check_same(paths: RunPaths, recipe: Recipe) -> None:
     try:
         old = load_recipe(paths.config)
     except ConfigError as error:
-        raise RunError(f"not this version's recipe: {error.problem}", path=paths.config, cure=OTHER) from error
+        raise RunError(f"not this version's recipe: {error.problem}", path=paths.config, cure=OTHER_DIRECTORY) from error
     for section in sorted(_used_sections(paths)):
         before, now = (dataclasses.asdict(getattr(r, section)) for r in (old, recipe))
         for key, value in before.items():
-            if now[key] != value and not (section == "run" and key in FREE) and not _moved(section, key, value, now[key]):
+            if now[key] != value and not (section == "run" and key in FREE_RUN_KEYS) and not _moved(section, key, value, now[key]):
                 problem = f"this run was made with {section}.{key} = {value!r}, the recipe says {now[key]!r}"
                 raise RunError(problem, path=paths.config, cure=_cure(paths, section))
 
@@ -89,15 +89,15 @@ def _check_same(paths: RunPaths, recipe: Recipe) -> None:
 def _cure(paths: RunPaths, section: str) -> str:
     """Cure for a differing section; if only fine-tuning used it, only that is repeated."""
     if section != "finetune":
-        return OTHER
+        return OTHER_DIRECTORY
     made = [kind(stage) for stage, used in STAGE_SECTIONS.items() if section in used for kind in (paths.stage, paths.checkpoints)]
     shown = ", ".join(str(path.relative_to(paths.root)) for path in made if path.exists())
-    return f"{OTHER.rstrip('.')}; or remove {shown} here to train only that again."
+    return f"{OTHER_DIRECTORY.rstrip('.')}; or remove {shown} here to train only that again."
 
 
 def _moved(section: str, key: str, before: Any, now: Any) -> bool:
     """Tell whether files of the same names lie elsewhere: a run may move. Contents are compared on their own."""
-    if (section, key) not in FILES or not before or not now:
+    if (section, key) not in FILE_KEYS or not before or not now:
         return False
     names = [[Path(value).name for value in ((one,) if isinstance(one, str) else one)] for one in (before, now)]
     return names[0] == names[1]
@@ -171,7 +171,7 @@ def _build(
 
 
 def _check_sources(mark: Path, sources: list[Path], corpus: Path) -> None:
-    """Sizes and times first; contents only where those changed. Missing sources are no reason to stop: the corpus exists."""
+    """Compare sizes and times, and contents where those changed. Missing sources are no reason to stop: the corpus exists."""
     try:
         known = json_value(mark.read_text("utf-8"))
     except (OSError, ValueError):

@@ -31,20 +31,20 @@ from realm.evaluation.judged import best_of_documents, evaluate_judged, falling,
 from realm.evaluation.measures import Relevance, gold_rows
 from realm.evaluation.questions.loading import QuestionFile, dataset_names, load_datasets, pooled, read_questions
 from realm.evaluation.questions.rows import QuestionOptions
-from realm.models.model import RealmModel, state_sha256
+from realm.models.model import RealmModel
 from realm.models.types import Question
 from realm.progress import Progress
 from realm.recipe import Recipe
 from realm.runs.directory import read_seconds
 from realm.search.candidates import Source, search_weight
-from realm.search.publishing.generation import open_generation
 from realm.storage.files import files_sha256, publish_file
 from realm.storage.manifests import read_note, write_note
 from realm.storage.paths import RunPaths
+from realm.storage.stages import stage_facts
 from realm.text.matching.patterns import compiled_pattern
-from realm.training.context import StageContext, load_stage, publish_index, retrieval_facts, source_over, stage_facts
+from realm.training.context import StageContext, load_stage, publish_index, retrieval_facts, source_over, stage_generation
 
-SHOWN = 8
+SHOWN_ANSWERS = 8
 """Answers at most that are kept to be shown, evenly drawn from the file."""
 LAST_ROWS = 5
 """Log rows over which the marginal utility of a run is averaged: the last 100 steps."""
@@ -90,8 +90,7 @@ def _recall(context: StageContext, source: Source, questions: list[Question]) ->
 
 def _after_pretrain(context: StageContext, questions: list[Question]) -> dict[str, Any]:
     """Zero-shot recall of REALM, with the marginal utility that its training ended with; and answers, where it has taught a reader."""
-    number = stage_facts(context.paths, "pretrain")["generation"]
-    generation = open_generation(context.paths, context.inputs, number, device=context.device)
+    generation = stage_generation(context, "pretrain")
     model = load_stage(context, "pretrain")
     source = source_over(context, model.embedder, generation)
     row = _recall(context, source, questions) | {"marginal_utility": last_utility(context)}
@@ -107,7 +106,7 @@ def _answered(context: StageContext, stage: str, model: RealmModel, source: Sour
     readings = answer_all(
         reader.over(context.inputs, source, versions={}), relevance, questions, context.recipe.read, counting=context.count
     )
-    shown = readings[:: -(-len(readings) // SHOWN)]
+    shown = readings[:: -(-len(readings) // SHOWN_ANSWERS)]
     below = reader.abstain_below
     write_note(context.paths.results / "answers.json", [replace(r, answer=r.answer.abstaining(below)).to_dict() for r in shown])
     return reading_summary(readings)
@@ -121,16 +120,14 @@ def last_utility(context: StageContext) -> float | None:
 
 
 def _after_finetune(context: StageContext, questions: list[Question]) -> dict[str, Any]:
-    model = load_stage(context, "finetune")
-    facts = stage_facts(context.paths, "finetune")
-    sha = state_sha256(model.documents)
-    generation = open_generation(context.paths, context.inputs, facts["generation"], document_embedder_sha256=sha, device=context.device)
+    model, facts = load_stage(context, "finetune"), stage_facts(context.paths, "finetune")
+    generation = stage_generation(context, "finetune", documents=model.documents)
     source = source_over(context, model.embedder, generation, facts=facts)
     return _recall(context, source, questions) | _answered(context, "finetune", model, source, questions)
 
 
-ANSWERS = ("em", "em_interval", "regex_em", "f1", "f1_interval", "reader_oracle", "coverage", "selective_em")
-SEARCHED = ("recall", "recall_interval", "recall_gold")
+ANSWER_RATES = ("em", "em_interval", "regex_em", "f1", "f1_interval", "reader_oracle", "coverage", "selective_em")
+SEARCH_RATES = ("recall", "recall_interval", "recall_gold")
 """Rates of one dataset; those of answers are None without a reader."""
 
 
@@ -139,8 +136,7 @@ class Wanted:
     """Files and folders to evaluate on, and what to write.
 
     ``depths`` of recall and ``read`` blocks default to the recipe's; answers below ``abstain_below`` count as abstained; ``predictions``: a
-    file of all
-    answers; ``trec``: a directory for rankings and judgements.
+    file of all answers; ``trec``: a directory for rankings and judgements.
     """
 
     files: tuple[Path, ...]
@@ -231,7 +227,7 @@ def _by_language(relevance: Relevance, found: Iterable[_Found]) -> dict[str, _Fo
 
 def _rates(found: _Found, depths: SequenceOf[int]) -> dict[str, Any]:
     """Rates of some questions; None where nothing was measured."""
-    rates: dict[str, Any] = {"n": 0, **dict.fromkeys((*ANSWERS, *SEARCHED))}
+    rates: dict[str, Any] = {"n": 0, **dict.fromkeys((*ANSWER_RATES, *SEARCH_RATES))}
     if found.rankings:
         rates |= ranking_summary(found.rankings, depths)
     if found.readings:
@@ -255,7 +251,7 @@ def _remarks(run: OpenRun, files: list[QuestionFile], relevance: Relevance) -> d
     }
 
 
-NOTHING = "none"
+NO_DOCUMENT = "none"
 """Stands for a document in the judgements of a question that has none: tools average over the questions that they find there."""
 
 
@@ -329,7 +325,7 @@ def _qrels_lines(question: str, ids: Sequence[Any]) -> Iterator[str]:
     """A relevant document a line; a question without any has one that is not relevant."""
     yield from (f"{_token(question)} 0 {_token(str(name))} 1" for name in ids)
     if not len(ids):
-        yield f"{_token(question)} 0 {NOTHING} 0"
+        yield f"{_token(question)} 0 {NO_DOCUMENT} 0"
 
 
 def _token(name: str) -> str:

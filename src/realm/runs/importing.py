@@ -55,8 +55,7 @@ def import_published(
     """Make a run ``out``, which must not exist, of published models that belong together, over ``documents`` or their own blocks.
 
     Returns {"run", "parts": {name: parameters}, "blocks": number in the index, "models": [{"directory", "kind", "imported": number of
-    tensors,
-    "unused": {name: reason}, "fresh": [our names]}], "notes"}.
+    tensors, "unused": {name: reason}, "fresh": [our names]}], "notes"}.
 
     Raises RunError: ``out`` exists; RealmError: a directory, its blocks or the documents cannot be used; nothing is left behind.
     """

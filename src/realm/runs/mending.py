@@ -37,7 +37,7 @@ from realm.training.loop.checkpoint import checkpoint_problem
 
 ROUNDS = 3
 """Rounds of repair: ``CURRENT``, then look-up files, then the index of that corpus."""
-AGAIN = "Build the corpus again from its sources"
+REBUILD_CORPUS = "Build the corpus again from its sources"
 
 
 @dataclass(frozen=True)
@@ -105,11 +105,11 @@ def corpus_damage(corpus: Path) -> Iterator[Damage]:
     except CorpusError as error:
         yield _without_manifest(corpus, error)
         return
-    copied = f"Copy it from a stage of the same corpus. Without one: {AGAIN}"
+    copied = f"Copy it from a stage of the same corpus. Without one: {REBUILD_CORPUS}"
     yield from findings(lambda: _check_tokenizer(corpus / manifests.TOKENIZER_DIRECTORY, manifest), corpus, copied)
     works = "Answers work without it; to add documents, build the corpus again from its sources"
     yield from findings(lambda: corpus_tagger(corpus, manifest), corpus / manifests.TAGGER_FILE, works)
-    removed = f"The list of the {manifest.removed} removed blocks is stored nowhere else. {AGAIN}"
+    removed = f"The list of the {manifest.removed} removed blocks is stored nowhere else. {REBUILD_CORPUS}"
     yield from findings(lambda: manifests.read_tombstones(corpus, manifest), corpus, removed)
     for info in manifest.segments:
         yield from _segment(corpus, corpus / manifests.SEGMENTS_DIRECTORY / info.name, info)
@@ -123,7 +123,7 @@ def _without_manifest(corpus: Path, error: CorpusError) -> Damage:
     try:
         manifest = manifests.read_manifest(corpus, version)
     except CorpusError as newest:
-        return Damage(newest.path or corpus, newest.problem, f"The newest manifest is stored nowhere else. {AGAIN}")
+        return Damage(newest.path or corpus, newest.problem, f"The newest manifest is stored nowhere else. {REBUILD_CORPUS}")
 
     def point() -> None:
         with writer_lock(corpus):
@@ -157,7 +157,7 @@ def _segment(corpus: Path, path: Path, info: SegmentInfo) -> Iterator[Damage]:
     except CorpusError:  # what says which documents they are has changed
         affected = {}
     what = "those documents" if affected else f"any of its {info.rows} blocks"
-    yield Damage(path, problem, f"The text of {what} is stored nowhere else. {AGAIN}", documents=tuple(affected))
+    yield Damage(path, problem, f"The text of {what} is stored nowhere else. {REBUILD_CORPUS}", documents=tuple(affected))
 
 
 def _make_lookup(corpus: Path, path: Path) -> None:

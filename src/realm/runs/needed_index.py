@@ -41,7 +41,7 @@ class NeededIndex:
 
     @classmethod
     def of(cls, paths: RunPaths) -> "NeededIndex | None":
-        """That of a run; None in one without a corpus. Raises RealmError: recipe, corpus or the facts of the last stage are damaged."""
+        """The index of a run; None without a corpus. Raises RealmError: recipe, corpus or the facts of the last stage are damaged."""
         if not paths.corpus.is_dir():
             return None
         recipe = read_run_recipe(paths)

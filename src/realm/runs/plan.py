@@ -22,7 +22,7 @@ from realm.models.model import RealmModel, part_sizes
 from realm.models.types import Question
 from realm.progress import Progress
 from realm.recipe import Recipe, load_recipe
-from realm.runs.checks import FLOAT, check_corpus, check_questions, machine_memory, meta_model, step_bytes
+from realm.runs.checks import FLOAT_BYTES, check_corpus, check_questions, machine_memory, meta_model, step_bytes
 from realm.runs.directory import build_run_corpus, claim_run
 from realm.runs.run import tell_corpus
 from realm.search.index.choice import make_index
@@ -38,7 +38,8 @@ from realm.training.context import StageContext, open_context, source_over
 from realm.training.finetune.task import DEV_QUESTIONS, GeneratingTask, ReadingTask, training_questions
 from realm.training.ict import IctTask
 from realm.training.loop.checkpoint import CheckpointDirectory
-from realm.training.loop.loop import LoopOptions, Metrics, StepResult, Task, fit
+from realm.training.loop.loop import fit
+from realm.training.loop.task import LoopOptions, Metrics, StepResult, Task
 from realm.training.order import WHOLE, Share
 from realm.training.pretrain.score import evaluate_held_out
 from realm.training.pretrain.stage import with_what_fills
@@ -46,13 +47,13 @@ from realm.training.pretrain.task import PretrainTask
 from realm.training.starting import new_model, with_new_reader
 from realm.training.warm import WarmTask
 
-STEPS = 3
+TIMED_STEPS = 3
 """Real steps timed for each stage; the first, which warms caches, does not count."""
-EMBEDDED = 128
+TIMED_BLOCKS = 128
 """Blocks embedded to learn how long the whole corpus takes."""
-EVALUATED = 32
+TIMED_SENTENCES = 32
 """Held-out sentences filled to learn how long all take."""
-ANSWERED = 32
+TIMED_QUESTIONS = 32
 """Questions answered to learn how long an evaluation takes."""
 
 
@@ -60,13 +61,11 @@ def plan(recipe: Recipe | Path, out: Path, *, progress: Progress | None = None) 
     """Forecast of a run's time, memory and disk; of ``out`` only the places of answers are written, for the run.
 
     The run's corpus is used, or one is built and thrown away. On a CPU times are processor time. If a step does not fit into this machine
-    nothing is
-    measured and no file is read.
+    nothing is measured and no file is read.
 
     Returns {"not_measured": None or why, "retrieval", "rates": :func:`rates_by_part`, "parameters", "step_bytes"} and, if measured,
-    {"corpus",
-    "teaches", "advice", "stages": {name: {"steps", "seconds_per_step", "seconds", refreshes, evaluations, seconds_located}}, "seconds",
-    "memory_bytes": this process's peak, "disk_bytes"}; warm may end before its last step.
+    {"corpus", "teaches", "advice", "stages": {name: {"steps", "seconds_per_step", "seconds", refreshes, evaluations, seconds_located}},
+    "seconds", "memory_bytes": this process's peak, "disk_bytes"}; warm may end before its last step.
     """
     loaded = recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
     quiet = progress or Progress(quiet=True)
@@ -146,13 +145,13 @@ class _Timed(Task):
 
 
 class _Probe:
-    """Times a few steps of every stage on a fresh model and a random index of the corpus's size."""
+    """A few timed steps of every stage on a fresh model and a random index of the corpus's size."""
 
     def __init__(self, context: StageContext, progress: Progress):
         self.context = context
         self.progress = progress
         self.clock = working_clock(context.device)
-        self.model: RealmModel = new_model(context, sample=EMBEDDED).to(context.device)
+        self.model: RealmModel = new_model(context, sample=TIMED_BLOCKS).to(context.device)
         self.parameters = part_sizes(self.model)
         self.generation = self._generation()
 
@@ -183,7 +182,7 @@ class _Probe:
     def _add_evaluations(self, row: dict[str, Any], task: PretrainTask) -> None:
         """Those on held-out sentences: before the first step, every so many steps, after the last."""
         section = self.context.recipe.pretrain
-        evaluations, sample = 1 + -(-section.steps // section.eval_every), task.queries.held_out_queries()[:EVALUATED]
+        evaluations, sample = 1 + -(-section.steps // section.eval_every), task.queries.held_out_queries()[:TIMED_SENTENCES]
         started = self.clock()
         evaluate_held_out(task.view, sample, section.batch)
         each = (self.clock() - started) * len(task.queries.held_out) / len(sample)
@@ -207,13 +206,13 @@ class _Probe:
         return rows
 
     def _seconds_per_answer(self, task: ReadingTask, questions: list[Question]) -> float:
-        texts = [question.text for question in questions[:ANSWERED]]
+        texts = [question.text for question in questions[:TIMED_QUESTIONS]]
         started = self.clock()
         task.answerer.answer(texts, k=self.context.recipe.read)
         return (self.clock() - started) / len(texts)
 
     def _time_phases(self, task: Task, steps: int) -> dict[str, Any]:
-        """As :meth:`_time`, where other networks may learn in the last steps than in the first."""
+        """Time the first and the last steps, if other networks learn in them."""
         last = task.phase(steps - 1, steps)[0]
         rows = [self._time(task, last), self._time(task, steps - last, begin=last)] if last else [self._time(task, steps)]
         seconds = sum(row["seconds"] for row in rows)
@@ -223,15 +222,17 @@ class _Probe:
         """Seconds of so many steps, by a few from ``begin`` on."""
         if self.context.recipe.model.freeze_words:
             freeze_words(task.model)
-        self.progress.count(f"plan: {task.name}", 0, STEPS)
+        self.progress.count(f"plan: {task.name}", 0, TIMED_STEPS)
         timed = _Timed(task, self.clock, begin)
-        options = LoopOptions(steps=STEPS, lr=1e-4, warmup=0, log_every=STEPS, checkpoint_every=0, device=self.context.device.type)
+        options = LoopOptions(
+            steps=TIMED_STEPS, lr=1e-4, warmup=0, log_every=TIMED_STEPS, checkpoint_every=0, device=self.context.device.type
+        )
         run = self.context.recipe.run
         options = dataclasses.replace(options, bf16=run.bf16, seed=run.seed, optimizer=run.optimizer)
         checkpoints = CheckpointDirectory(self.context.paths.checkpoints("probe"), fingerprint="probe")
         fit(timed, options, log=self.context.log, checkpoints=checkpoints, report=self.context.report)
         each = float(np.median(np.diff(timed.marks)[1:]))
-        self.progress.count(f"plan: {task.name}", STEPS, STEPS)
+        self.progress.count(f"plan: {task.name}", TIMED_STEPS, TIMED_STEPS)
         return {"steps": steps, "seconds_per_step": round(each, 4), "seconds": steps * each}
 
     def _generation(self) -> Generation:
@@ -258,7 +259,7 @@ class _Probe:
     def _refresh_seconds(self) -> float:
         """Embedding the whole corpus, from a sample of it."""
         rows = np.flatnonzero(self.context.store.live)
-        sample = rows[:: max(1, len(rows) // EMBEDDED)][:EMBEDDED]
+        sample = rows[:: max(1, len(rows) // TIMED_BLOCKS)][:TIMED_BLOCKS]
         started = self.clock()
         options = EmbedOptions(bf16=self.context.recipe.run.bf16).lasting(self.model.documents)
         embed_corpus(self.model.documents, self.context.inputs, sample, bf16=options.bf16)
@@ -272,7 +273,7 @@ def _disk(context: StageContext, parameters: dict[str, int], dim: int) -> int:
     both = embedder + encoder
     stages = encoder + embedder + both + (2 * embedder + encoder if context.recipe.train_files else 0)
     vectors = int(context.store.live.sum()) * dim
-    return corpus + FLOAT * (stages + 2 * 3 * both + KEEP_GENERATIONS * (vectors + embedder))
+    return corpus + FLOAT_BYTES * (stages + 2 * 3 * both + KEEP_GENERATIONS * (vectors + embedder))
 
 
 def rates_by_part(recipe: Recipe) -> dict[str, dict[str, float]]:

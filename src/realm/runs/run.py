@@ -24,8 +24,9 @@ from realm.training.context import StageContext, on_cuda, open_context
 from realm.training.finetune.stage import run_finetune
 from realm.training.ict import run_ict
 from realm.training.loop.distributed import is_first, joined, on_first
-from realm.training.loop.loop import Metrics, Report
+from realm.training.loop.loop import Report
 from realm.training.loop.mirrors import open_sinks
+from realm.training.loop.task import Metrics
 from realm.training.pretrain.stage import run_pretrain
 from realm.training.refresh.index_source import STALE_REFRESHES
 from realm.training.warm import run_warm
@@ -45,8 +46,7 @@ class Alarms:
     """A report callback that hands everything on and speaks up once for each trouble, again only after it had gone.
 
     An alarm is said and logged as a row {"alarm", "problem", "cure"}. Earlier rows are read back from the log, so that a resumed run raises
-    the alarms
-    of an uninterrupted one.
+    the alarms of an uninterrupted one.
     """
 
     def __init__(self, report: Report, say: Callable[[str], None], log: MetricsLog, table: tuple[Diagnosis, ...]):

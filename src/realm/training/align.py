@@ -39,10 +39,8 @@ def align(run: OpenRun, options: AlignOptions, write: Callable[[Row], None], pro
     """Read masked sentences of the pre-training corpus with retrieved documents; write those that documents make likelier, in corpus order.
 
     The same span is masked at every call; blocks that hold the sentence are not retrieved. Rows are {"sentence", "masked", "targets",
-    "doc_id",
-    "block_id", "p_y", "p_y_null", "documents": [{"doc_id", "block_id", "title", "text", "p_z", "p_y_given_z", "r", "utility"}]}, the most
-    useful
-    first. Returns {"sentences": read, "aligned": rows, "documents": kept, "utility": their mean or None}.
+    "doc_id", "block_id", "p_y", "p_y_null", "documents": [{"doc_id", "block_id", "title", "text", "p_z", "p_y_given_z", "r", "utility"}]},
+    the most useful first. Returns {"sentences": read, "aligned": rows, "documents": kept, "utility": their mean or None}.
 
     Raises ConfigError: an option out of range; RunError: the model cannot fill masks; CorpusError: no sentence can be masked.
     """

@@ -15,13 +15,13 @@ from realm.documents.store.blocks import BlockStore
 from realm.errors import RunError
 from realm.models.bodies.body import freeze_words
 from realm.models.embedder import Embedder
-from realm.models.model import RealmModel
+from realm.models.model import RealmModel, state_sha256
 from realm.progress import Counting
 from realm.recipe import Recipe
 from realm.search.blocks import BlockInputs, open_inputs
 from realm.search.candidates import DenseCandidates, Searching, make_source, search_weight
 from realm.search.publishing.embedding import EmbedOptions
-from realm.search.publishing.generation import Generation
+from realm.search.publishing.generation import Generation, open_generation
 from realm.search.publishing.refresher import refresh_index
 from realm.storage.files import publish_directory, sha256_file, write_json
 from realm.storage.metrics import MetricsLog
@@ -31,28 +31,13 @@ from realm.storage.sealed import seal
 from realm.storage.stages import RUN_FORMAT, STAGE_FILE, stage_facts
 from realm.training.loop.checkpoint import CheckpointDirectory
 from realm.training.loop.distributed import on_first, world
-from realm.training.loop.loop import LoopOptions, Report, Task, fit, recompute_layers
+from realm.training.loop.loop import Report, fit, recompute_layers
+from realm.training.loop.task import LoopOptions, Task
 from realm.training.order import Share
-
-__all__ = [
-    "RUN_FORMAT",
-    "STAGE_SECTIONS",
-    "StageContext",
-    "fingerprint",
-    "is_published",
-    "load_stage",
-    "on_cuda",
-    "open_context",
-    "publish_stage",
-    "retrieval_facts",
-    "source_over",
-    "stage_facts",
-    "train",
-]
 
 
 def silent(*_: object) -> None:
-    """Shows nothing of what it is told."""
+    """Show nothing."""
 
 
 @dataclass(frozen=True)
@@ -245,3 +230,9 @@ def load_stage(context: StageContext, stage: str) -> RealmModel:
     """The networks that a published stage left, on the run's device."""
     stage_facts(context.paths, stage)
     return RealmModel.from_pretrained(context.paths.stage(stage)).to(context.device)
+
+
+def stage_generation(context: StageContext, stage: str, paths: RunPaths | None = None, documents: Embedder | None = None) -> Generation:
+    """The index that a published stage searches, in ``paths`` or the run. Raises SnapshotError: damaged, or not made by ``documents``."""
+    number, sha = stage_facts(context.paths, stage)["generation"], None if documents is None else state_sha256(documents)
+    return open_generation(paths or context.paths, context.inputs, number, document_embedder_sha256=sha, device=context.device)

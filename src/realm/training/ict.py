@@ -20,14 +20,14 @@ from realm.recipe.seeds import generator
 from realm.timing import charged
 from realm.training.context import StageContext, fingerprint, is_published, publish_stage, train
 from realm.training.loop.distributed import gather, rank, world
-from realm.training.loop.loop import StepResult, Task
 from realm.training.loop.stepping import own_shares, seed_share
+from realm.training.loop.task import StepResult, Task
 from realm.training.order import WHOLE, EpochOrder, Share
 from realm.training.starting import new_model
 
 KEEP_RATE = 0.1
 """Share of sentences that stay in their block."""
-SAMPLED = 4
+SAMPLED_BATCHES = 4
 """Batches from which the wordpieces of a step are reckoned."""
 
 
@@ -119,8 +119,8 @@ class IctTask(Task):
     def wordpieces_a_step(self) -> float:
         """Wordpieces of sentences and blocks that the embedders read in a step, reckoned from its first batches."""
         features = self.context.inputs.featurizer
-        drawn = [e for step in range(SAMPLED) for e in self._examples(step, WHOLE)]
-        return sum(len(features.query(e.query)) + len(features.block(e.title, e.body)) for e in drawn) / SAMPLED
+        drawn = [e for step in range(SAMPLED_BATCHES) for e in self._examples(step, WHOLE)]
+        return sum(len(features.query(e.query)) + len(features.block(e.title, e.body)) for e in drawn) / SAMPLED_BATCHES
 
     def _scored(self, queries: Tensor, blocks: Tensor, examples: list[IctExample]) -> _Scored:
         """This rank's pseudo-queries [b, d] against its blocks [b, d] and those of the other ranks."""

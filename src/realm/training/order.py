@@ -1,8 +1,7 @@
 """Held-out sentences and the order of the others: a pure function of (seed, step), so resume is exact on any number of ranks.
 
 A tenth of a corpus is held out by the place of a sentence alone: no stage trains on another's evaluation, and documents that are added
-later
-move no sentence from one side to the other.
+later move no sentence from one side to the other.
 """
 
 from collections.abc import Sequence as SequenceOf
@@ -21,8 +20,7 @@ def hold_out(keys: np.ndarray, held: int, *, least: int = 0) -> tuple[list[int],
     """Held-out and trained-on numbers of n sentences, by keys int64 [n, 2]: block id and number in its block.
 
     At most ``held`` are evaluated (0: all are trained on); at least ``least`` are set aside, the next in the order of hashes. Those beyond
-    ``held`` are
-    in neither list. Where all are set aside, all are trained on too.
+    ``held`` are in neither list. Where all are set aside, all are trained on too.
     """
     if not held:
         return [], list(range(len(keys)))
@@ -59,16 +57,15 @@ class Share:
 WHOLE = Share()
 
 
-IN_ORDER = 64
+SORTED_BATCHES = 64
 """Batches whose items are sorted by length together: enough that those of a batch are of one length, few enough to stay random."""
 
 
 class LengthOrder:
     """Batches of items of similar length, all items once an epoch, in an order that depends on ``key`` alone.
 
-    A permutation is cut into runs of ``IN_ORDER`` batches, each sorted by length, its batches shuffled; an epoch's last batch is filled
-    from its
-    beginning.
+    A permutation is cut into runs of ``SORTED_BATCHES``, each sorted by length, its batches shuffled; an epoch's last batch is filled
+    from its beginning.
     """
 
     def __init__(self, lengths: SequenceOf[int], size: int, *key: int | str):
@@ -93,8 +90,8 @@ class LengthOrder:
         order = rng.permutation(len(self._lengths))
         order = np.resize(order, -(-len(order) // self._size) * self._size)
         runs = []
-        for begin in range(0, len(order), IN_ORDER * self._size):
-            run = order[begin : begin + IN_ORDER * self._size]
+        for begin in range(0, len(order), SORTED_BATCHES * self._size):
+            run = order[begin : begin + SORTED_BATCHES * self._size]
             by_length = run[np.argsort(self._lengths[run], kind="stable")].reshape(-1, self._size)
             runs.append(by_length[rng.permutation(len(by_length))])
         return np.concatenate(runs)

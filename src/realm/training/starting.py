@@ -17,11 +17,11 @@ from realm.storage.paths import is_realm_model
 from realm.training.context import StageContext
 from realm.training.loop.distributed import on_first
 
-SAMPLE = 2048
+SAMPLED_BLOCKS = 2048
 """Blocks, spread evenly over the corpus, whose vectors say which directions are kept: all 10,925 of squad-small gave no more recall."""
 
 
-def new_model(context: StageContext, *, embeds: bool = True, sample: int = SAMPLE) -> RealmModel:
+def new_model(context: StageContext, *, embeds: bool = True, sample: int = SAMPLED_BLOCKS) -> RealmModel:
     """Embedder (unless not ``embeds``) and encoder as the recipe starts them: from nothing, or from published weights.
 
     ``sample``: blocks embedded to choose the dimensions of a published embedder. Raises ConfigError, DataError: no such body, or other
@@ -61,7 +61,7 @@ def principal_directions(vectors: Tensor, count: int, *, centred: bool) -> tuple
     return strongest.float().contiguous(), centre.float()
 
 
-def corpus_directions(embedder: Embedder, inputs: BlockInputs, count: int, *, sample: int = SAMPLE) -> tuple[Tensor, Tensor]:
+def corpus_directions(embedder: Embedder, inputs: BlockInputs, count: int, *, sample: int = SAMPLED_BLOCKS) -> tuple[Tensor, Tensor]:
     """Directions of the vectors of ``sample`` live blocks; unit vectors are centred. Raises ConfigError: ``count`` above the width."""
     width = embedder.spec.projection
     if count > width:

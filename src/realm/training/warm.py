@@ -1,8 +1,7 @@
 """The reading warm start: the encoder learns to fill a masked span from a block that holds the answer.
 
 An encoder that cannot copy yet ignores every document, and the retriever's gradient is noise. The stage ends with a test: on held-out pairs
-it
-must fill the span with the block far more often than without.
+it must fill the span with the block far more often than without.
 """
 
 from dataclasses import astuple, dataclass
@@ -20,24 +19,25 @@ from realm.models.model import RealmModel
 from realm.models.types import MaskedQuery
 from realm.recipe.seeds import generator
 from realm.search.blocks import NULL_ROW
+from realm.storage.stages import stage_facts
 from realm.timing import charged
-from realm.training.context import StageContext, fingerprint, is_published, publish_stage, stage_facts, train
+from realm.training.context import StageContext, fingerprint, is_published, publish_stage, train
 from realm.training.loop.distributed import on_first
-from realm.training.loop.loop import Metrics, StepResult, Task
+from realm.training.loop.task import Metrics, StepResult, Task
 from realm.training.masking.evidence import Partners
 from realm.training.masking.sentences import hide_more
 from realm.training.order import WHOLE, EpochOrder, Share, hold_out
 from realm.training.pretrain.sentences import warm_sentences
 from realm.training.starting import new_model
 
-HELD_OUT = 200
+HELD_OUT_PAIRS = 200
 HIDE_RATE = 0.2
 """Share of a sentence's other wordpieces that are hidden too, so that one sentence gives more to copy."""
 PARTNER_RATE = 0.5
 """Share of blocks replaced by a partner, which holds the hidden span and a neighbouring one: the same names in other words."""
-RATIO, ACCURACY = 3.0, 0.5
+MIN_COPY_RATIO, MIN_COPY_ACCURACY = 3.0, 0.5
 """The encoder reads when it fills at least so many times as many held-out spans with the block as without it, and at least this share."""
-SAMPLE = 512
+SAMPLED_PAIRS = 512
 """Examples from which the wordpieces of a step are reckoned."""
 
 
@@ -56,7 +56,7 @@ class FilledShares:
 
     @property
     def passes(self) -> bool:
-        return self.with_block >= ACCURACY and self.with_block >= RATIO * self.without
+        return self.with_block >= MIN_COPY_ACCURACY and self.with_block >= MIN_COPY_RATIO * self.without
 
 
 class Pairs:
@@ -66,7 +66,7 @@ class Pairs:
         self.context = context
         self.sentences = warm_sentences(context)
         self.partners = Partners(context.store)
-        self.held_out, self.training = hold_out(self.sentences.keys, HELD_OUT, least=1)
+        self.held_out, self.training = hold_out(self.sentences.keys, HELD_OUT_PAIRS, least=1)
 
     def example(self, item: int, position: int) -> tuple[MaskedQuery, list[int]]:
         """A masked sentence and the wordpieces it is read with.
@@ -122,10 +122,10 @@ class WarmTask(Task):
         self.reading: FilledShares | None = None
 
     def wordpieces_a_step(self) -> float:
-        """Wordpieces that the encoder reads in a step, reckoned from ``SAMPLE`` pairs."""
+        """Wordpieces that the encoder reads in a step, reckoned from ``SAMPLED_PAIRS`` pairs."""
         joint, training = self.context.inputs.featurizer.joint, self.pairs.training
-        drawn = [self.pairs.example(training[at % len(training)], at) for at in range(SAMPLE)]
-        return sum(len(joint(query.ids, body)) for query, body in drawn) / SAMPLE * self.section.batch
+        drawn = [self.pairs.example(training[at % len(training)], at) for at in range(SAMPLED_PAIRS)]
+        return sum(len(joint(query.ids, body)) for query, body in drawn) / SAMPLED_PAIRS * self.section.batch
 
     def step(self, step: int, share: Share = WHOLE) -> StepResult:
         with charged("data"):

@@ -28,7 +28,8 @@ from realm.runs.run import run_recipe
 from realm.search.candidates import DenseCandidates
 from realm.search.publishing.generation import open_generation
 from realm.storage.paths import RunPaths
-from realm.training.context import StageContext, load_stage, open_context, stage_facts
+from realm.storage.stages import stage_facts
+from realm.training.context import StageContext, load_stage, open_context
 from realm.training.finetune.task import ReadingTask, training_questions
 from realm.training.ict import IctTask
 from realm.training.loop.distributed import is_first, joined, rank, sum_gradients

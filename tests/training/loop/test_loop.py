@@ -11,7 +11,8 @@ from realm.errors import RunError, TrainingError
 from realm.models.model import state_sha256
 from realm.storage.metrics import MetricsLog
 from realm.training.loop.checkpoint import CheckpointDirectory
-from realm.training.loop.loop import LoopOptions, StepResult, Task, fit
+from realm.training.loop.loop import fit
+from realm.training.loop.task import LoopOptions, StepResult, Task
 from realm.training.order import WHOLE
 
 OPTIONS = LoopOptions(steps=13, lr=0.05, warmup=3, seed=4, log_every=3, checkpoint_every=4)

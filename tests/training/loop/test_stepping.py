@@ -22,14 +22,16 @@ from realm.models.spec import bert_spec
 from realm.search.publishing.generation import open_generation
 from realm.storage.metrics import MetricsLog
 from realm.storage.paths import RunPaths
+from realm.storage.stages import stage_facts
 from realm.training.baselines.closed_book import SentencesTask
-from realm.training.context import load_stage, open_context, source_over, stage_facts
+from realm.training.context import load_stage, open_context, source_over
 from realm.training.finetune.task import ReadingTask, training_questions
 from realm.training.ict import IctTask
 from realm.training.loop.checkpoint import BestWeights, CheckpointDirectory, shared_best
-from realm.training.loop.loop import LoopOptions, StepResult, Task, fit, recompute_layers
+from realm.training.loop.loop import fit, recompute_layers
 from realm.training.loop.optim import OPTIMIZERS
 from realm.training.loop.stepping import Pending, as_numbers, one_step
+from realm.training.loop.task import LoopOptions, StepResult, Task
 from realm.training.order import WHOLE, EpochOrder, Share
 from realm.training.pretrain.stage import with_what_fills
 from realm.training.pretrain.task import PretrainTask

@@ -10,7 +10,7 @@ from realm.documents.ingest.builder import BuildOptions, build_corpus
 from realm.documents.store.blocks import BlockStore
 from realm.models.featurize import Featurizer
 from realm.models.types import MaskedQuery
-from realm.training.masking.statements import BESIDE, DROPPED, Statements, stating_sentence, thinned, thinned_cloze
+from realm.training.masking.statements import WORD_DROP_RATE, WORDS_BESIDE_MASK, Statements, stating_sentence, thinned, thinned_cloze
 
 SAID = "The old bridge of Arvad was finished in 1932 by masons."
 DOCUMENTS = {
@@ -80,7 +80,7 @@ def test_the_sentence_that_holds_a_span_is_found_in_characters(corpus):
 def test_a_question_is_made_of_the_statement_that_shares_most(corpus, statements):
     rows, spans = found(corpus, "rain", "guide", "paper")
     for seed in range(4):
-        assert statements.question(masked(corpus), rows, spans, np.random.default_rng(seed)) == PAPER
+        assert statements.as_question(masked(corpus), rows, spans, np.random.default_rng(seed)).text == PAPER
 
 
 def test_what_states_something_else_gives_no_question(corpus, statements):
@@ -91,8 +91,8 @@ def test_what_states_something_else_gives_no_question(corpus, statements):
         (),
     ]:  # another fact; a language without a table; the sentence's own document; nothing
         rows, spans = found(corpus, *documents)
-        assert statements.question(masked(corpus), rows, spans, np.random.default_rng(0)) is None
-    assert statements.question(masked(corpus), [-1, row_of(corpus, "paper")], [[], []], np.random.default_rng(0)) is None
+        assert statements.as_question(masked(corpus), rows, spans, np.random.default_rng(0)) is None
+    assert statements.as_question(masked(corpus), [-1, row_of(corpus, "paper")], [[], []], np.random.default_rng(0)) is None
 
 
 def test_the_statement_s_blocks_are_excluded_and_the_sentence_s_own_allowed(corpus, statements):
@@ -131,7 +131,7 @@ def test_words_are_left_out_and_moved_but_something_is_left():
         places = [before.index(word) for word in after]
         kept += len(after)
         moved += sum(a > b for a, b in pairwise(places))
-    assert kept / (200 * WORDS) == pytest.approx(1 - DROPPED, abs=0.02) and 0.15 < moved / kept < 0.6
+    assert kept / (200 * WORDS) == pytest.approx(1 - WORD_DROP_RATE, abs=0.02) and 0.15 < moved / kept < 0.6
     assert thinned(SENTENCE, STARTS, np.random.default_rng(3)) == thinned(SENTENCE, STARTS, np.random.default_rng(3))
     assert all(thinned([3], STARTS, np.random.default_rng(seed)) == [3] for seed in range(50))
     assert thinned([], STARTS, np.random.default_rng(0)) == []
@@ -147,4 +147,4 @@ def test_a_cloze_keeps_the_words_around_one_mask(place):
         at = cloze.index(MASK)
         assert cloze.count(MASK) == 1 and set(cloze[:at]) <= set(ids[:place]) and set(cloze[at + 1 :]) <= set(ids[place + 2 :])
         sizes.add(max(len(words_of(cloze[:at])), len(words_of(cloze[at + 1 :]))))
-    assert max(sizes) < BESIDE[1] + 1 and len(sizes) > 3
+    assert max(sizes) < WORDS_BESIDE_MASK[1] + 1 and len(sizes) > 3

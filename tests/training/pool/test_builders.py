@@ -159,7 +159,7 @@ def test_a_part_that_kills_every_actor(
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # actors do not stand where the tests do
     paths, _, model = run
-    monkeypatch.setattr(builders, "DEATHS", 1)
+    monkeypatch.setattr(builders, "MAX_DEATHS", 1)
     request_index(model, paths, 2)
     said: list[str] = []
     with (

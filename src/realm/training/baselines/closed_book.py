@@ -2,8 +2,7 @@
 
 It reads as many wordpieces of masked sentences as REALM's encoder did, then learns the same questions: "[CLS] question [MASK] x 6 [SEP]
 [SEP]", the answer in the first masks and [PAD] in the rest: as many masks as the answer has wordpieces would give its length away. An
-answer
-counts in the references' spelling or in the tokenizer's, the only one in which it can write ("u. s." for "U.S.").
+answer counts in the references' spelling or in the tokenizer's, the only one in which it can write ("u. s." for "U.S.").
 """
 
 import dataclasses
@@ -18,13 +17,14 @@ from realm.models.model import RealmModel
 from realm.models.types import Question, Sequence, TokenIds
 from realm.recipe import Recipe
 from realm.recipe.seeds import generator
+from realm.storage.stages import stage_facts
 from realm.text.tokenizer import TextTokenizer
 from realm.timing import charged
-from realm.training.context import StageContext, fingerprint, is_published, publish_stage, stage_facts, train
+from realm.training.context import StageContext, fingerprint, is_published, publish_stage, train
 from realm.training.finetune.task import files_of, training_questions
 from realm.training.loop.checkpoint import CheckpointDirectory
 from realm.training.loop.distributed import on_first
-from realm.training.loop.loop import StepResult, Task
+from realm.training.loop.task import StepResult, Task
 from realm.training.order import WHOLE, EpochOrder, Share, hold_out
 from realm.training.pretrain.sentences import pretraining_sentences
 from realm.training.starting import new_model
@@ -33,9 +33,9 @@ from realm.training.warm import WarmTask, one_document_nll
 LONGEST_ANSWER = 6
 TRAIN_SAMPLE = 500
 BATCH = 32
-LEARNT = 0.8
+MIN_REMEMBERED = 0.8
 """Share of the training questions whose answers it can write that it must remember; with less, it is said that it has not learnt."""
-SAMPLE = 512
+SAMPLED_SENTENCES = 512
 """Sentences from which the wordpieces of a step are reckoned."""
 
 
@@ -45,7 +45,7 @@ def empty_joint(context: StageContext, query: TokenIds) -> Sequence:
 
 
 class ClosedBookTask(Task):
-    """Fills masks without a document. ``examples`` gives (wordpieces, mask positions, targets) of one drawn item."""
+    """Filling of masks without a document. ``example`` gives (wordpieces, mask positions, targets) of one drawn item."""
 
     def __init__(self, name: str, context: StageContext, model: RealmModel, batch: int):
         self.name = name
@@ -181,8 +181,8 @@ def reading_steps(context: StageContext, task: SentencesTask) -> int:
 
 def wordpieces_a_step(task: SentencesTask) -> float:
     """Wordpieces of a step over masked sentences, reckoned from some."""
-    drawn = [task.example(at, at % len(task.training))[0] for at in range(SAMPLE)]
-    return BATCH * sum(len(empty_joint(task.context, ids)) for ids in drawn) / SAMPLE
+    drawn = [task.example(at, at % len(task.training))[0] for at in range(SAMPLED_SENTENCES)]
+    return BATCH * sum(len(empty_joint(task.context, ids)) for ids in drawn) / SAMPLED_SENTENCES
 
 
 def question_steps(recipe: Recipe, questions: int) -> int:
@@ -217,7 +217,7 @@ def remembered(context: StageContext, model: RealmModel) -> float:
     """Exact match on the training questions; with too little of them the row says little, and a line says so."""
     sample = written(training_questions(context)[0])[:TRAIN_SAMPLE]
     share, writable = sum(share_correct(context, model, sample)) / max(1, len(sample)), reachable(context, sample)
-    if share < LEARNT * writable:
+    if share < MIN_REMEMBERED * writable:
         shown = f"{share:.0%} of its training questions, and could write {writable:.0%}"
         context.say(f"closed book: it remembers {shown}: its row says little. Raise eval.closed_book_epochs.")
     return share

@@ -8,8 +8,9 @@ import json
 
 from realm.models.model import RealmModel
 from realm.recipe import IctConfig, Recipe, WarmConfig
-from realm.search.publishing.generation import Generation, open_generation
+from realm.search.publishing.generation import Generation
 from realm.storage.paths import RunPaths
+from realm.storage.stages import stage_facts
 from realm.training.context import (
     StageContext,
     counting,
@@ -19,7 +20,7 @@ from realm.training.context import (
     publish_index,
     publish_stage,
     source_over,
-    stage_facts,
+    stage_generation,
     train,
 )
 from realm.training.finetune.task import ReadingTask, training_questions
@@ -169,7 +170,7 @@ def row_generation(context: StageContext, name: str, model: RealmModel) -> Gener
     """The index of a row that has none yet: REALM's own of the published documents, or a new one."""
     if not context.recipe.pretrain.queries_alone:
         return publish_index(context, model, row_paths(context, name))
-    return open_generation(context.paths, context.inputs, stage_facts(context.paths, "pretrain")["generation"], device=context.device)
+    return stage_generation(context, "pretrain")
 
 
 def finetune_with(context: StageContext, name: str, retriever: RealmModel, mark: str) -> None:

@@ -4,7 +4,7 @@ import itertools
 import math
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
@@ -15,18 +15,13 @@ from realm.errors import MissingExtra
 from realm.models import losses
 from realm.search.blocks import NO_ROW, BlockInputs
 from realm.search.candidates import Candidates, Source
-from realm.training.context import StageContext, is_published, load_stage, publish_stage, stage_facts
+from realm.storage.stages import stage_facts
+from realm.training.context import StageContext, is_published, load_stage, publish_stage
 from realm.training.finetune.task import ReadingTask, training_questions
 from realm.training.finetune.training import train_reader
 from realm.training.starting import with_new_reader
 
 BUCKETS = (1 << 24) - 1
-RRF_CONSTANT = 60
-LONGEST = 256
-"""Wordpieces of a block as a sentence embedder reads it, or its own limit where that is lower."""
-EMBED_BATCH = 64
-
-Progress = Callable[[int, int], None]
 
 
 class ScaledSource(Source):
@@ -135,9 +130,9 @@ class TfIdfCandidates(ScaledSource):
 
 SCALES = 2.0 ** (np.arange(-16, 17) / 2)
 """Candidates for the first scale of scores, half a doubling apart."""
-SCALED_BY = 64
+SCALE_QUESTIONS = 64
 """Questions that decide where it starts."""
-ENOUGH = 0.05
+LOSS_TOLERANCE = 0.05
 """Nats for which no larger scale is taken: where every answer is found first, the loss falls forever."""
 
 
@@ -155,24 +150,24 @@ def train_scaled(context: StageContext, name: str, source: ScaledSource, mark: s
 
 @torch.inference_mode()
 def starting_scale(task: ReadingTask) -> float:
-    """The smallest of ``SCALES`` whose retriever loss on some questions is within ``ENOUGH`` of the least; 1 if nothing is found.
+    """The smallest of ``SCALES`` whose retriever loss on some questions is within ``LOSS_TOLERANCE`` of the least; 1 if nothing is found.
 
     A step moves the scale by little, and scores of one retriever are a hundred times as large as another's.
     """
     assert isinstance(task.source, ScaledSource)
     nn.init.ones_(task.source.scale)
-    items = np.unique(np.linspace(0, len(task.questions) - 1, SCALED_BY).astype(int)).tolist()
+    items = np.unique(np.linspace(0, len(task.questions) - 1, SCALE_QUESTIONS).astype(int)).tolist()
     wide, correct = task.wide(items, [task.tokens[i] for i in items])
     scores, valid = wide.scores.double().cpu(), wide.valid.cpu()
     some = losses.retriever_marginal(scores, correct, valid)[1]
     if not bool(some.any()):
         return 1.0
     loss = np.array([float(losses.retriever_marginal(scores * scale, correct, valid)[0][some].mean()) for scale in SCALES])
-    return float(SCALES[int(np.argmax(loss <= loss.min() + ENOUGH))])
+    return float(SCALES[int(np.argmax(loss <= loss.min() + LOSS_TOLERANCE))])
 
 
 def scaled_answerer(context: StageContext, name: str, source: ScaledSource) -> Answerer:
-    """Answers by the published reader of stage ``name`` on its source."""
+    """Answerer with the published reader of stage ``name`` on its source."""
     facts, model = stage_facts(context.paths, name), load_stage(context, name)
     source.scale = nn.Parameter(torch.tensor(float(facts["scale"])))
     bf16 = context.recipe.run.bf16

@@ -19,14 +19,14 @@ from realm.evaluation.calibration import confidence_facts
 from realm.evaluation.evaluate import rank, ranking_summary
 from realm.evaluation.measures import Relevance, bootstrap_interval, f1_of, is_correct
 from realm.evaluation.questions.loading import Datasets, load_datasets, parts, pooled
-from realm.models.model import RealmModel, state_sha256
 from realm.recipe import Recipe
 from realm.search.candidates import DenseCandidates
-from realm.search.publishing.generation import Generation, open_generation
+from realm.search.publishing.generation import Generation
 from realm.storage.files import files_sha256
 from realm.storage.manifests import read_note, write_note
 from realm.storage.paths import RunPaths
-from realm.training.baselines.closed_book import SentencesTask, reading_steps, remembered, run_closed_book, share_correct, wordpieces_a_step
+from realm.storage.stages import stage_facts
+from realm.training.baselines.closed_book import remembered, run_closed_book, share_correct
 from realm.training.baselines.orqa import CLOZE, CONTINUED, reading_wordpieces, row_paths, run_continued, run_published, run_twin
 from realm.training.baselines.retrievers import ScaledSource, TfIdfCandidates, bm25_candidates, scaled_answerer, train_scaled
 from realm.training.context import (
@@ -38,7 +38,7 @@ from realm.training.context import (
     publish_stage,
     retrieval_facts,
     source_over,
-    stage_facts,
+    stage_generation,
 )
 from realm.training.finetune.stage import run_finetune
 from realm.training.finetune.task import ReadingTask, q_texts, training_questions
@@ -132,14 +132,9 @@ def _learned(
     return measured(context, answerer, datasets, index_bytes=int(generation.index.info()["bytes"]), networks=networks)
 
 
-def _realm_generation(context: StageContext) -> Generation:
-    facts, model = stage_facts(context.paths, "finetune"), load_stage(context, "finetune")
-    sha = state_sha256(model.documents)
-    return open_generation(context.paths, context.inputs, facts["generation"], document_embedder_sha256=sha, device=context.device)
-
-
 def _measure_realm(context: StageContext, datasets: Datasets) -> Row:
-    return _learned(context, "finetune", _realm_generation(context), datasets)
+    generation = stage_generation(context, "finetune", documents=load_stage(context, "finetune").documents)
+    return _learned(context, "finetune", generation, datasets)
 
 
 def _orqa_paths(context: StageContext) -> RunPaths:
@@ -178,21 +173,15 @@ def run_orqa(context: StageContext) -> None:
 
 def _measure_beside(context: StageContext, name: str, datasets: Datasets, encoded: int) -> Row:
     """A row beside REALM over published weights; ``encoded``: wordpieces that its retriever read besides what both share."""
-    paths, facts, model = row_paths(context, name), stage_facts(context.paths, name), load_stage(context, name)
-    sha = state_sha256(model.documents)
-    generation = open_generation(paths, context.inputs, facts["generation"], document_embedder_sha256=sha, device=context.device)
+    paths = row_paths(context, name)
+    generation = stage_generation(context, name, paths, load_stage(context, name).documents)
     return _learned(context, name, generation, datasets, paths=paths) | {"encoded": reading_wordpieces(context) + encoded}
-
-
-def _measure_published(context: StageContext, datasets: Datasets) -> Row:
-    return _measure_beside(context, "published", datasets, 0)
 
 
 def _measure_orqa(context: StageContext, datasets: Datasets) -> Row:
     if not from_stages(context.recipe):
         return _measure_beside(context, "orqa", datasets, int(stage_facts(context.paths, CLOZE)["encoded"]))
-    number = stage_facts(context.paths, "orqa")["generation"]
-    generation = open_generation(_orqa_paths(context), context.inputs, number, device=context.device)
+    generation = stage_generation(context, "orqa", _orqa_paths(context))
     row = _learned(context, "orqa", generation, datasets, dense=True)
     return row | {"encoded": int(stage_facts(context.paths, CONTINUED)["encoded"])}
 
@@ -222,26 +211,23 @@ def _measure_closed_book(context: StageContext, datasets: Datasets) -> Row:
     return answer_facts(hits) | {
         "recall": None, "recall_gold": None, "f1": None, "train_em": remembered(context, model),
         "datasets": {name: answer_facts(hits[part]) for name, part in parts(datasets).items()},
-        "encoded": _closed_book_wordpieces(context, model),
+        "encoded": int(stage_facts(context.paths, "closed_book")["encoded"]),
         "parameters": count_parameters([model]),
         "index_bytes": 0,
         "ms_per_question": 1000 * seconds / len(questions),
     }  # fmt: skip
 
 
-def _closed_book_wordpieces(context: StageContext, model: RealmModel) -> int:
-    """Wordpieces that the encoder read in pre-training; of stages that do not say, reckoned."""
-    known = stage_facts(context.paths, "closed_book").get("encoded")
-    if known is not None:
-        return int(known)
-    task = SentencesTask(context, model)
-    return round(reading_steps(context, task) * wordpieces_a_step(task))
-
-
 CONTENDERS = (
     _scaled("tfidf", "TF-IDF + reader", lambda context: TfIdfCandidates(context.inputs, np.flatnonzero(context.store.live))),
     _scaled("bm25", "BM25 + reader", bm25_candidates),
-    Contender("published", "Published embedder", run_published, _measure_published, over_published),
+    Contender(
+        "published",
+        "Published embedder",
+        run_published,
+        lambda context, asked: _measure_beside(context, "published", asked, 0),
+        over_published,
+    ),
     Contender("orqa", "ORQA (ICT only)", run_orqa, _measure_orqa, lambda recipe: from_stages(recipe) or over_published(recipe)),
     Contender("finetune", "REALM", run_finetune, _measure_realm),
     Contender("closed_book", "Closed book", run_closed_book, _measure_closed_book),

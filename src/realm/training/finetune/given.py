@@ -1,8 +1,7 @@
 """Fine-tuning of the reader alone on questions that bring their paragraph, cut into windows, without search.
 
 Batches hold windows of similar length. A window's loss is -log of the mass of its answers among its spans and "not here"; a window without
-an
-answer raises "not here".
+an answer raises "not here".
 """
 
 from collections.abc import Iterator, Sequence as SequenceOf
@@ -32,7 +31,7 @@ from realm.training.finetune.task import DEV_QUESTIONS, SPAN_LOSSES, files_of, i
 from realm.training.finetune.training import EXACT_MATCH, take_best
 from realm.training.loop.checkpoint import better_of
 from realm.training.loop.distributed import on_first
-from realm.training.loop.loop import Measured, Metrics, StepResult, Task
+from realm.training.loop.task import Measured, Metrics, StepResult, Task
 from realm.training.order import WHOLE, LengthOrder, Share
 
 OVERLAP = 4
@@ -140,7 +139,7 @@ GIVEN = QuestionOptions(unanswerable=True)
 
 
 class GivenTask(Task):
-    """Teaches a reader by questions with their paragraphs. Raises DataError: no question brings a paragraph with its answer."""
+    """Training of a reader by questions with their paragraphs. Raises DataError: no question brings a paragraph with its answer."""
 
     name = "finetune"
 
@@ -219,7 +218,7 @@ def joint_inputs(
 
 
 def gold_spans(windows: SequenceOf[Window], scores: SpanScores) -> Tensor:
-    """True at the answers of n windows, bool [n, t, w]."""
+    """Places of the answers of n windows, bool [n, t, w]."""
     gold = torch.zeros(scores.valid.shape, dtype=torch.bool)
     for number, window in enumerate(windows):
         start, end = torch.from_numpy(window.gold).long().unbind(1)

@@ -39,8 +39,7 @@ class Located:
     """Questions that have an answer to look for.
 
     ``spans`` are places that count by ``finetune.evidence``, ``elsewhere`` the others, neither right nor wrong; ``named``: whether named
-    documents
-    decide it; ``skipped`` patterns by reason, "invalid" and "slow".
+    documents decide it; ``skipped`` patterns by reason, "invalid" and "slow".
     """
 
     questions: list[Question]

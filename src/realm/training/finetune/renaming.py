@@ -1,8 +1,7 @@
 """Names permuted in a question and its documents, so that a reader learns to read and not to remember.
 
 A few thousand questions name a few hundred things, which are soon known by heart (after the entity markers of Hermann et al. 2015,
-"Teaching
-machines to read and comprehend").
+"Teaching machines to read and comprehend").
 """
 
 from collections import defaultdict

@@ -8,8 +8,9 @@ from realm.answering.generative import SEQ2SEQ_DIRECTORY
 from realm.models.fusion import FusionReader
 from realm.models.model import RealmModel
 from realm.search.candidates import DenseCandidates
-from realm.search.publishing.generation import Generation, open_generation
-from realm.training.context import StageContext, fingerprint, is_published, load_stage, publish_stage, source_over, stage_facts
+from realm.search.publishing.generation import Generation
+from realm.storage.stages import stage_facts
+from realm.training.context import StageContext, fingerprint, is_published, load_stage, publish_stage, source_over, stage_generation
 from realm.training.finetune.given import finetune_given
 from realm.training.finetune.task import GeneratingTask, ReadingTask, training_questions
 from realm.training.finetune.training import train_reader
@@ -43,7 +44,7 @@ def _publish(context: StageContext, model: RealmModel, mark: str, facts: dict[st
 
 
 def _finetune_generative(context: StageContext, mark: str) -> None:
-    """With a reader that writes: REALM's encoder is not used, its retriever learns as always."""
+    """Fine-tune with a reader that writes: REALM's encoder is not used, its retriever learns as always."""
     fusion = FusionReader.load(Path(context.recipe.finetune.seq2seq)).to(context.device)
     model = load_stage(context, "pretrain").fork_document_embedder().with_parts(encoder=None, reader=None).to(context.device)
     source, generation = _source(context, model)
@@ -54,6 +55,5 @@ def _finetune_generative(context: StageContext, mark: str) -> None:
 
 def _source(context: StageContext, model: RealmModel) -> tuple[DenseCandidates, Generation]:
     """The live question embedder over the index that pre-training left, with sparse search where the recipe asks for it."""
-    number = stage_facts(context.paths, "pretrain")["generation"]
-    generation = open_generation(context.paths, context.inputs, number, device=context.device)
+    generation = stage_generation(context, "pretrain")
     return source_over(context, model.embedder, generation), generation

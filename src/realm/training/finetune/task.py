@@ -31,22 +31,22 @@ from realm.training.context import StageContext
 from realm.training.finetune.located import Subjects, blocks_read, locate_answers, presence_scores
 from realm.training.finetune.renaming import Renaming
 from realm.training.loop.distributed import on_first
-from realm.training.loop.loop import Measured, Metrics, StepResult, Task
+from realm.training.loop.task import Measured, Metrics, StepResult, Task
 from realm.training.order import WHOLE, EpochOrder, Share
 
 DEV_QUESTIONS = 200
 DEV_DEPTH = 20
 """Blocks among which an answer to a dev question is looked for: recall at 20."""
-DEV_ENOUGH = 100
+MIN_DEV_FOR_GAIN = 100
 """Dev questions from which on a change of their recall is told: of fewer it would be chance."""
-HELD_OUT = 4
+DEV_EVERY = 4
 """Every fourth question is dev where the best weights are wanted and no dev is named."""
 PATTERN_CURE = "Correct the patterns: realm data check counts the invalid ones."
 SPAN_LOSSES = {"marginal": losses.span_marginal, "hard-em": losses.span_hard_em}
 
 
 class ReadingTask(Task):
-    """Fine-tunes a reader on the candidates of a source that learns, too: the same task for REALM and its baselines.
+    """Fine-tuning of a reader on the candidates of a source that learns, too: the same task for REALM and its baselines.
 
     Questions that have only invalid patterns are left out; ``dev`` is watched every ``eval_every`` steps and may be empty.
     """
@@ -148,7 +148,7 @@ class ReadingTask(Task):
         return self.renaming.draw(rng) if rng.random() < self.section.rename_rate else None
 
     def _at(self, places: list[Spans], items: list[int], rows: np.ndarray, spans: SpanScores) -> Tensor:
-        """True at the places of each question's answers among the spans, [b, k, t, w]."""
+        """Places of each question's answers among the spans, bool [b, k, t, w]."""
         gold = torch.zeros(spans.valid.shape, dtype=torch.bool)  # many small writes: not on an accelerator
         _, _, longest, widest = gold.shape
         for i, item in enumerate(items):
@@ -160,7 +160,7 @@ class ReadingTask(Task):
 
     @property
     def answerer(self) -> Answerer:
-        """Answers as the networks are now."""
+        """Answerer with the networks as they are now."""
         return Answerer(self.context.inputs, self.source, self.reader, versions={}, bf16=self.context.recipe.run.bf16)
 
     def between(self, step: int) -> Metrics | None:
@@ -178,7 +178,7 @@ class ReadingTask(Task):
         score = self.dev_em()
         self._evaluated_since = 0 if score > self._highest else self._evaluated_since + 1
         self._highest = max(self._highest, score)
-        gain = {"dev_recall_gain": recall - self.recall_before} if len(self.dev) >= DEV_ENOUGH else {}
+        gain = {"dev_recall_gain": recall - self.recall_before} if len(self.dev) >= MIN_DEV_FOR_GAIN else {}
         return {"dev_em": score, "dev_recall": recall, **gain}
 
     @cached_property
@@ -248,17 +248,17 @@ def files_of(names: tuple[str, ...]) -> str:
 
 
 def training_questions(context: StageContext) -> tuple[list[Question], list[Question]]:
-    """Questions to learn from and to watch; see ``HELD_OUT``. Raises DataError: too few to hold some out."""
+    """Questions to learn from and to watch; see ``DEV_EVERY``. Raises DataError: too few to hold some out."""
     recipe = context.recipe
     questions = pooled(load_datasets(recipe.train_files))
     if recipe.dev_files:
         return questions, in_turn(load_datasets(recipe.dev_files))
     if recipe.finetune.publish != "best":
         return questions, []
-    if len(questions) < HELD_OUT:
+    if len(questions) < DEV_EVERY:
         problem = f"{len(questions)} questions are too few to hold some out for choosing the best weights"
         raise DataError(problem, path=files_of(recipe.train_files), cure='Name others in finetune.dev, or set finetune.publish = "last".')
-    return [q for n, q in enumerate(questions, 1) if n % HELD_OUT], questions[HELD_OUT - 1 :: HELD_OUT]
+    return [q for n, q in enumerate(questions, 1) if n % DEV_EVERY], questions[DEV_EVERY - 1 :: DEV_EVERY]
 
 
 def in_turn(datasets: Datasets) -> list[Question]:

@@ -1,4 +1,4 @@
-"""Trains a fine-tuning task, and chooses which of its weights are published: the last, the best, or better ones than before."""
+"""Training of a fine-tuning task, and the choice of weights to publish: the last, the best, or better ones than before."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from realm.training.context import StageContext, train
 from realm.training.finetune.task import DEV_DEPTH, ReadingTask
 from realm.training.loop.checkpoint import Verdict, better_of, load_weights, shared_best
-from realm.training.loop.loop import Task
+from realm.training.loop.task import Task
 
 RECALL = f"dev questions with an answer among the {DEV_DEPTH} best blocks"
 EXACT_MATCH = "exact match on dev questions"

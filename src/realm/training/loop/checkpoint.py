@@ -27,8 +27,8 @@ from realm.training.loop.distributed import on_first
 
 FORMAT = 1
 WEIGHTS, OPTIMIZER = "weights.safetensors", "optimizer.safetensors"
-SCORE = "best.json"
-KEPT = 2
+SCORE_FILE = "best.json"
+KEPT_CHECKPOINTS = 2
 """So many of the newest checkpoints stay."""
 log = logging.getLogger(__name__)
 _OLDER = "An older checkpoint is used"
@@ -71,7 +71,7 @@ class CheckpointDirectory:
             state = {"format": FORMAT, "step": step, "fingerprint": self.fingerprint, "files": files, "extra": extra}
             write_sealed(staging / "state.json", json.loads(json.dumps(state)))  # the checksum is over what will be read: keys are strings
         reached("checkpoint: pruned", target)
-        for old in self._steps()[:-KEPT]:
+        for old in self._steps()[:-KEPT_CHECKPOINTS]:
             shutil.rmtree(old)
 
     def restore(self, module: nn.Module, optimizer: torch.optim.Optimizer) -> Restored | None:
@@ -171,7 +171,7 @@ class BestWeights:
         state = {"step": step, "score": score}
         with publish_anew(self.path / f"best-{step:07d}") as staging:
             save_tensors({k: v.contiguous() for k, v in module.state_dict().items()}, staging / WEIGHTS)
-            write_json(staging / SCORE, state)
+            write_json(staging / SCORE_FILE, state)
         self.state = state
 
     def prune(self, known: list[dict[str, Any] | None]) -> None:
@@ -186,7 +186,7 @@ def shared_best(path: Path) -> tuple[int, float, Path] | None:
     """Step, score and weights of the best, the same on every rank; None without any. Raises RunError: a score is damaged."""
 
     def scored(directory: Path) -> list[Any]:
-        file = directory / SCORE
+        file = directory / SCORE_FILE
         try:
             facts = json_value(file.read_text("utf-8"))
             return [int(facts["step"]), float(facts["score"]), str(directory / WEIGHTS)]
@@ -220,7 +220,7 @@ class Verdict:
         return self.after >= self.before
 
     def facts(self) -> dict[str, Any]:
-        """For ``stage.json`` and the report."""
+        """Facts for ``stage.json`` and the report."""
         return {**asdict(self), "kept": "after" if self.improved else "before"}
 
 

@@ -1,8 +1,7 @@
 """Ranks of one training job: what they exchange, and how the job ends if one does not answer.
 
 Without ``torchrun`` there is one rank, which does the work itself. Else all ranks call the same functions in the same order and exchange
-numbers
-and JSON; gradients are summed over ranks and divided once by the number of targets of the whole batch.
+numbers and JSON; gradients are summed over ranks and divided once by the number of targets of the whole batch.
 
 What every rank does at every step must be answered within the time limit. What the first rank does alone may take as long as it takes; each
 rank gives a sign of life every few seconds, and one that gives none for the time limit ends the job.
@@ -27,13 +26,13 @@ from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined
 from realm.errors import RealmError, TrainingError
 from realm.storage.processes import place
 
-BUCKET = 2**24
+BUCKET_NUMBERS = 2**24
 """Gradients summed in one message, in numbers: what a message takes in memory besides the gradients themselves."""
-LOST = 1
+LOST_EXIT_CODE = 1
 """Exit code of a rank that ends because another gave no sign."""
 SILENT_SECONDS = 600.0
 """A rank that gives no answer or no sign of life for so long ends the job."""
-PATIENT = timedelta(days=365)
+NO_TIMEOUT = timedelta(days=365)
 _CURE = "Start the same command again: the stage continues from its newest checkpoint."
 
 
@@ -66,7 +65,7 @@ def joined(*, cuda: bool) -> Iterator[None]:
         torch.cuda.set_device(here.local)
     with _speaking():
         dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=timedelta(seconds=SILENT_SECONDS))
-        _job = _Job(here.rank, here.world, dist.new_group(backend="gloo", timeout=PATIENT))
+        _job = _Job(here.rank, here.world, dist.new_group(backend="gloo", timeout=NO_TIMEOUT))
     pulse = _Heartbeat(here.rank, here.world, SILENT_SECONDS)
     try:
         yield
@@ -193,7 +192,7 @@ def _buckets(parameters: list[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
     """Parameters of one type, so many as one message takes."""
     bucket: list[nn.Parameter] = []
     for parameter in parameters:
-        full = sum(p.numel() for p in bucket) + parameter.numel() > BUCKET
+        full = sum(p.numel() for p in bucket) + parameter.numel() > BUCKET_NUMBERS
         if bucket and (full or parameter.dtype != bucket[0].dtype):
             yield bucket
             bucket = []
@@ -216,7 +215,7 @@ def _broadcast(value: dict[str, Any] | None) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _speaking() -> Iterator[None]:
-    """Says in one line what PyTorch says of a rank that does not answer."""
+    """Say in one line that a rank does not answer."""
     try:
         yield
     except RuntimeError as error:
@@ -226,7 +225,7 @@ def _speaking() -> Iterator[None]:
 
 
 class _Heartbeat:
-    """Beats from now until :meth:`stop`, and ends this process when another rank's beat stands still.
+    """Signs of life from now until :meth:`stop`; this process ends when another rank gives none.
 
     A thread writes a counter into the job's store and reads the others': a collective sees nothing while one rank works alone for hours.
     """
@@ -244,7 +243,7 @@ class _Heartbeat:
         self._thread.start()
 
     def stop(self) -> None:
-        """No more beats, and no more looking at others'."""
+        """End the beats, and the watch over others'."""
         self._ended.set()
         self._thread.join(self._every)
 
@@ -275,4 +274,4 @@ class _Heartbeat:
         if self._ended.is_set():
             return
         print(f"error: {problem}, and rank {self._rank} ends. {_CURE}", file=sys.stderr, flush=True)
-        os._exit(LOST)
+        os._exit(LOST_EXIT_CODE)

@@ -19,9 +19,7 @@ from realm.training.loop.checkpoint import BestWeights, CheckpointDirectory
 from realm.training.loop.distributed import exchange, is_first, on_first, world
 from realm.training.loop.optim import OPTIMIZERS
 from realm.training.loop.stepping import StepWindow, one_step as _one_step
-from realm.training.loop.task import LoopOptions, Measured, Metrics, StepResult, Task
-
-__all__ = ["LoopOptions", "Measured", "Metrics", "Report", "StepResult", "Task", "fit", "recompute_layers"]
+from realm.training.loop.task import LoopOptions, Metrics, Task
 
 Report = Callable[[str, int, int, Metrics], None]
 STUDY = "not_finite"

@@ -37,7 +37,7 @@ class Partners:
         return sorted((having & beside) - excluded)
 
 
-PAIRS = 4_000_000
+PAIRS_AT_ONCE = 4_000_000
 """Places of runs times blocks that hold them, looked at in one go: what bounds the memory."""
 CHANCE, CHANCE_LEAST = 0.02, 25
 """Runs in a and b of n blocks meet in a b / n by chance: more than CHANCE, or CHANCE_LEAST in small corpora, says nothing."""
@@ -95,20 +95,20 @@ class Evidence:
         return np.unique(rows[hidden[place]]).tolist()
 
     def _portions(self) -> Iterator[tuple[int, int]]:
-        """Places [begin, stop) of whole sentences, about ``PAIRS`` pairs with blocks at a time."""
+        """Places [begin, stop) of whole sentences, about ``PAIRS_AT_ONCE`` pairs with blocks at a time."""
         pairs = np.cumsum(np.diff(self._starts)[self._gram])
         borders = np.flatnonzero(np.append(np.diff(self.sentence, prepend=-1) != 0, True))  # where sentences begin, and the end
         begin = 0
         while begin < len(self.sentence):
             done = pairs[begin - 1] if begin else 0
-            wanted = int(np.searchsorted(pairs, done + PAIRS, side="right"))
+            wanted = int(np.searchsorted(pairs, done + PAIRS_AT_ONCE, side="right"))
             fitting = borders[np.searchsorted(borders, wanted, side="right") - 1]
             stop = int(fitting if fitting > begin else borders[np.searchsorted(borders, begin, side="right")])
             yield begin, stop
             begin = stop
 
     def _pairs(self, begin: int, stop: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Of the places [begin, stop), counted from ``begin``: each place, ascending, each block that is evidence, and ``chance``."""
+        """Places from ``begin`` to ``stop``, counted from ``begin`` and ascending, each block that is evidence, and ``chance``."""
         gram, sentence = self._gram[begin:stop], self.sentence[begin:stop]
         counts = self._starts[gram + 1] - self._starts[gram]
         place = np.repeat(np.arange(len(gram)), counts)
@@ -148,7 +148,7 @@ def _groups(together: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _least_before(group: np.ndarray, end: np.ndarray, value: np.ndarray, border: np.ndarray) -> np.ndarray:
-    """Of each entry, the least value in its group among those that end at its border or before; ``NONE`` where there is none."""
+    """Least value of each entry's group among those that end at its border or before; ``NONE`` where there is none."""
     order = np.lexsort((end, group))
     keys, wanted = (group * SPREAD + at for at in (end, border))
     least = np.minimum.accumulate(value[order] - group[order] * NONE) if len(order) else value
@@ -168,7 +168,7 @@ def _postings(grams: Grams, row: np.ndarray, known: np.ndarray) -> tuple[np.ndar
 
 
 def _cover(words: CorpusWords, grams: Grams) -> tuple[np.ndarray, np.ndarray]:
-    """Of each place, the words from the first to behind the last of all recurring runs that hold it whole."""
+    """Words from the first to behind the last of all recurring runs that hold a place whole, by place."""
     left, right = grams.first.copy(), np.maximum(grams.stop, grams.reach[grams.first])
     longest = int((grams.stop - grams.first).max(initial=0))
     for back in range(1, longest):

@@ -1,4 +1,4 @@
-"""Kinds of masks: listed (salient) spans, random wordpieces, random spans of whole words.
+"""Kinds of masks: listed spans, random wordpieces, random spans of whole words.
 
 A span is hidden whole or not at all, and at least one wordpiece of a sentence stays to be seen.
 """
@@ -36,7 +36,7 @@ class MaskKind(Protocol):
 
 
 class ListedSpans:
-    """Hides one of the listed spans of a sentence: ``listed`` gives of a row spans [m, 2] in its wordpieces and their sentences [m]."""
+    """Mask of one listed span of a sentence: ``listed`` gives of a row spans [m, 2] in its wordpieces and their sentences [m]."""
 
     def __init__(self, store: BlockStore, listed: Callable[[int], tuple[np.ndarray, np.ndarray]], *, max_masks: int = MAX_MASKS):
         self.store = store
@@ -75,7 +75,7 @@ def salient_spans(store: BlockStore, *, max_masks: int = MAX_MASKS) -> ListedSpa
 
 
 class UniformTokens:
-    """Hides wordpieces at random, each as likely as any other, at BERT's rate, at least one. All of them become [MASK]."""
+    """Mask of random wordpieces, each as likely as any other, at BERT's rate, at least one. All of them become [MASK]."""
 
     def __init__(self, store: BlockStore):
         self.store = store
@@ -93,7 +93,7 @@ class UniformTokens:
 
 
 class RandomSpans:
-    """Hides a span of whole words, of a random length of at most ``max_masks`` wordpieces at a random place."""
+    """Mask of a span of whole words, of a random length of at most ``max_masks`` wordpieces at a random place."""
 
     def __init__(self, store: BlockStore, words: WordTable, *, max_masks: int = MAX_MASKS):
         self.store = store

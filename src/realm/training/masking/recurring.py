@@ -1,8 +1,7 @@
 """Recurring spans with evidence: a block that can be found by the rest of the sentence, and states what is hidden.
 
 Any run of words counts, in any script (``grams.py``), and so does what it is found by (``evidence.py``). After Splinter (Ram et al. 2021)
-and
-Spider (Ram et al. 2022).
+and Spider (Ram et al. 2022).
 """
 
 from array import array
@@ -19,17 +18,16 @@ from realm.training.masking.kinds import MAX_MASKS, Maskable, Span
 
 NOTHING_RECURS = "sentences without words of another document"
 NO_EVIDENCE = "sentences without evidence for such words"
-SAID_TWICE = "sentences that say what could be hidden once more"
-UNSALIENT = 0.25
+REPEATED_IN_SENTENCE = "sentences that say what could be hidden once more"
+MAX_UNSALIENT_CHANCE = 0.25
 """Words that no tagger finds are hidden only where so little of their evidence would be there by chance, as a share of what may be else."""
 
 
 class RecurringSpans:
-    """Hides one span that another document has too: a salient one, or the longest run of words that no salient span touches.
+    """Mask of one span that another document has too: a salient one, or the longest run of words that no salient span touches.
 
     ``sentences`` is the pre-training corpus X, ``blocks`` the knowledge corpus Z; a query holds ``shown`` wordpieces; ``unsalient``: how
-    often an
-    untagged span is hidden where a sentence has both kinds.
+    often an untagged span is hidden where a sentence has both kinds.
     """
 
     def __init__(self, sentences: BlockStore, blocks: BlockStore, *, shown: int, unsalient: float, max_masks: int = MAX_MASKS):
@@ -51,7 +49,7 @@ class RecurringSpans:
                 start, end = int(places.start[at]), int(places.end[at])
                 if (start, end) in bare:
                     spans.extend((start, end))
-                elif places.maximal[at] and places.chance[at] <= UNSALIENT and all(end <= a or b <= start for a, b in tagged):
+                elif places.maximal[at] and places.chance[at] <= MAX_UNSALIENT_CHANCE and all(end <= a or b <= start for a, b in tagged):
                     spans.extend((end, start))
                 else:
                     continue
@@ -85,7 +83,7 @@ class RecurringSpans:
             if spans:
                 yield number, spans
             elif listed:
-                dropped[SAID_TWICE] += 1
+                dropped[REPEATED_IN_SENTENCE] += 1
             else:
                 dropped[NO_EVIDENCE if recurs[number] else NOTHING_RECURS] += 1
 

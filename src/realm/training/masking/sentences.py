@@ -35,7 +35,7 @@ class Exclusion:
 
 
 class NoExclusion(Exclusion):
-    """Excludes nothing, for experiments: a retriever that may find the sentence itself learns nothing else."""
+    """No exclusion, for experiments: a retriever that may find the sentence itself learns nothing else."""
 
     def __init__(self) -> None:
         pass

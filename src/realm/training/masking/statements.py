@@ -2,8 +2,7 @@
 
 The first are made of the retrieved statement and answered where the masked sentence stands: the statement's blocks must not be read, the
 sentence's own may. The second are thinned, some words dropped and out of order ("noisy cloze", Lewis et al. 2019): a whole one would teach
-a
-reader to look for the same words.
+a reader to look for the same words.
 """
 
 from bisect import bisect_right
@@ -25,9 +24,9 @@ from realm.text.wordpieces import word_table
 from realm.text.words import words
 from realm.training.masking.sentences import Exclusion
 
-AS_QUESTION = 0.7
+QUESTION_SHARE = 0.7
 """Share of sentences asked of their own block that are put as a question, if a template can; the rest keep their [MASK]."""
-FEWEST_SHARED = 2
+MIN_SHARED_WORDS = 2
 """A statement has so many words, besides the span, of the sentence that it is to restate."""
 
 
@@ -80,19 +79,12 @@ class Statements:
         self.sentences = sentences
         self.featurizer = featurizer
         self.exclusion = exclusion or Exclusion(store, store)
-        self.language = lru_cache(maxsize=65536)(self._language)
-
-    def question(
-        self, query: MaskedQuery, rows: SequenceOf[int], places: SequenceOf[SequenceOf[Span]], rng: np.random.Generator
-    ) -> str | None:
-        """A question that the masked span answers; None if none of ``rows`` states it, at ``places`` of its body, in a usable sentence."""
-        asked = self.as_question(query, rows, places, rng)
-        return None if asked is None else asked.text
+        self.language = lru_cache(maxsize=65536)(lambda row: detect_language(store.block(row).text))  # a sentence alone may be too short
 
     def as_question(
         self, query: MaskedQuery, rows: SequenceOf[int], places: SequenceOf[SequenceOf[Span]], rng: np.random.Generator
     ) -> Asked | None:
-        """The masked sentence as a question; the arguments, and None, as for ``question``."""
+        """The masked sentence as a question; None if none of ``rows`` states its span, at ``places`` of its body, in a usable sentence."""
         for row, place, statement in self._best_first(query, rows, places, rng):
             language = self.language(row)
             text = language and question_from(statement.text, statement.start, statement.end, language, rng)
@@ -105,7 +97,7 @@ class Statements:
 
     def of_itself(self, query: MaskedQuery, rng: np.random.Generator) -> TokenIds:
         """Wordpieces of the masked sentence, thinned, as a question or a cloze that its own block answers."""
-        text = self.in_words(query, rng) if rng.random() < AS_QUESTION else None
+        text = self.in_words(query, rng) if rng.random() < QUESTION_SHARE else None
         if text is None:
             ids = thinned_cloze(query, self.featurizer.mask, self._starts, rng)
         else:
@@ -146,7 +138,7 @@ class Statements:
             for place in spans:
                 statement = stating_sentence(self.store, row, place)
                 shared = 0 if statement is None else len(common & set(words(statement.text)))
-                if statement is not None and shared >= FEWEST_SHARED:
+                if statement is not None and shared >= MIN_SHARED_WORDS:
                     found.append((shared, row, place, statement))
         order = rng.permutation(len(found)).tolist()
         for at in sorted(order, key=lambda at: -found[at][0]):  # stable: ties stay as drawn
@@ -158,34 +150,30 @@ class Statements:
             return None
         return self.store.doc_id(int(self.store.rows_of(np.array([query.origin]))[0]))
 
-    def _language(self, row: int) -> str | None:
-        """The language of a block: a sentence alone may be too short to tell."""
-        return detect_language(self.store.block(row).text)
-
 
 _FUNCTION_WORDS = frozenset().union(*(language.words["function_words"] for language in LANGUAGES.values()))
 
 
-DROPPED = 0.15
+WORD_DROP_RATE = 0.15
 """Share of words that are left out."""
-REACH = 3.0
+SHUFFLE_DISTANCE = 3.0
 """By fewer places than this a word changes places with its neighbours."""
-BESIDE = (2, 12)
+WORDS_BESIDE_MASK = (2, 12)
 """Words that are kept on each side of what is hidden: from so many on, fewer than so many."""
 
 
 def thinned(ids: TokenIds, starts: np.ndarray, rng: np.random.Generator) -> TokenIds:
     """Wordpieces without some words, the others a little out of order; ``starts`` bool [v]: which wordpieces begin a word."""
     words = _words(ids, starts)
-    kept = [word for word in words if rng.random() >= DROPPED] or words
-    order = np.argsort(np.arange(len(kept)) + REACH * rng.random(len(kept)), kind="stable")
+    kept = [word for word in words if rng.random() >= WORD_DROP_RATE] or words
+    order = np.argsort(np.arange(len(kept)) + SHUFFLE_DISTANCE * rng.random(len(kept)), kind="stable")
     return [wordpiece for place in order.tolist() for wordpiece in kept[place]]
 
 
 def thinned_cloze(query: MaskedQuery, mask: int, starts: np.ndarray, rng: np.random.Generator) -> TokenIds:
     """Words around the hidden span of a sentence, thinned, with one [MASK] in its place."""
     before, after = _words(query.ids[: query.positions[0]], starts), _words(query.ids[query.positions[-1] + 1 :], starts)
-    left, right = before[-int(rng.integers(*BESIDE)) :], after[: int(rng.integers(*BESIDE))]
+    left, right = before[-int(rng.integers(*WORDS_BESIDE_MASK)) :], after[: int(rng.integers(*WORDS_BESIDE_MASK))]
     first, last = (thinned([wordpiece for word in words for wordpiece in word], starts, rng) for words in (left, right))
     return [*first, mask, *last]
 

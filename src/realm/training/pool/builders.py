@@ -26,14 +26,14 @@ from realm.training.refresh.refresher_process import open_recipe, serve_run
 
 START_SECONDS = 300.0
 """Seconds that a pool does without any actor before it is given up."""
-DEATHS = 3
+MAX_DEATHS = 3
 """So many actors may one part kill."""
 WAIT_SECONDS = 1.0
 Request = tuple[str, str, int, int, str, bool]  # the arguments of part_embedder
 
 
 class Builder:
-    """In an actor: embeds parts. What it has opened stays open for the next part of the same generation."""
+    """Actor that embeds parts; what it has opened stays open for the next part of the same generation."""
 
     def __init__(self) -> None:
         self._request: Request | None = None
@@ -209,9 +209,9 @@ class _Work:
             self._pool.ask(actor)
             self._deaths[first] += 1
             self._again.append(item)
-            if self._deaths[first] > DEATHS:
+            if self._deaths[first] > MAX_DEATHS:
                 cure = "If memory ran out, lower refresher.threads or --actors; run the same command again to continue"
-                raise PoolError(f"{DEATHS + 1} actors died over {part}", cure=cure) from error
+                raise PoolError(f"{MAX_DEATHS + 1} actors died over {part}", cure=cure) from error
             self._pool.died(part)
         else:
             self._pool.give(actor)

@@ -22,12 +22,7 @@ OBJECT_STORE = 1 << 28
 """Bytes of shared memory for what is under way in a local cluster; beyond that Ray goes to disk."""
 KNOCK_SECONDS = 5.0
 TOKEN, TOKEN_PATH, MODE = "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"
-QUIET = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ENABLE_AUTO_CONNECT": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    MODE: "token",
-}
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ENABLE_AUTO_CONNECT": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0", MODE: "token"}
 # Ray takes the machine's outer address even where 127.0.0.1 is asked for, unless clusters are off: then its servers bind to loopback.
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 
@@ -82,7 +77,7 @@ def connected(address: str = LOCAL, *, cpus: int = 1) -> Iterator[None]:
 
 @contextmanager
 def located() -> Iterator[None]:
-    """In an actor: an error that a user can cure says on which machine. Raises PoolError instead of any other RealmError."""
+    """Name the actor's machine in an error that a user can cure. Raises PoolError instead of any other RealmError."""
     try:
         yield
     except RealmError as said:
@@ -141,5 +136,5 @@ def _credentials(address: str) -> dict[str, str]:
 
 @cache
 def _own_token() -> str:
-    """For the local clusters of this process: Ray remembers the first token it saw."""
+    """Token of this process's local clusters: Ray remembers the first one it saw."""
     return secrets.token_hex(32)

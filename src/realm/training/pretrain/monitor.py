@@ -1,7 +1,6 @@
 """Numbers of pre-training while it runs: utility of documents, retrieval, age of the index, time.
 
-Cheap ones come from every step. Those that need more work of networks or index are measured at every ``EVERY``-th step on a few queries,
-the
+Cheap ones come from every step. Those that need more work of networks or index are measured at every 20th step on a few queries, the
 probe set and the followed sentences whenever another index is searched.
 """
 
@@ -32,34 +31,31 @@ from realm.storage.metrics import MetricsLog
 from realm.timing import KINDS, charged
 from realm.training.context import StageContext
 from realm.training.loop.distributed import is_first, rank, total, world
-from realm.training.loop.loop import Measured, Metrics
+from realm.training.loop.task import Measured, Metrics
 from realm.training.masking.sentences import MaskedSentences
 from realm.training.pretrain.retrieve import PretrainView, asked_inputs, holding
 from realm.training.pretrain.score import ScoredCandidates, ScoredStep, score_candidates
 
-EVERY = 20
-RECENT = 1000
+MEASURE_EVERY = 20
+RECENT_QUERIES = 1000
 """Queries over which distinct documents are counted."""
-DEPTH = 5
+RECALL_DEPTH = 5
 """Blocks in which the retriever alone is to find a hidden span."""
-COLLAPSE_AFTER = 2
-MARGIN = 2.0
+COLLAPSE_REFRESHES = 2
+COLLAPSE_STANDARD_ERRORS = 2.0
 """Standard errors of a recall measured on so few sentences: a fall of less is chance, and an alarm that rings for it is not heeded."""
-STALE_QUERIES = 16
-STALE_BLOCKS = 256
-"""Sampled queries and blocks: about one training step's work at each swap. A corpus of no more blocks is measured exactly."""
 STAGE = "pretrain"
-FOLLOWED = 5
-EXCERPT = 240
+FOLLOWED_SENTENCES = 5
+EXCERPT_CHARS = 240
 """Characters of a document that are kept: the whole corpus must not be written again at every refresh."""
 
 
 class Watcher:
-    """Watches pre-training without changing it; ``encoded``: wordpieces that the encoder has read in this rank's shares."""
+    """Numbers of pre-training, which they do not change; ``encoded``: wordpieces that the encoder has read in this rank's shares."""
 
     def __init__(self) -> None:
         self._before: dict[str, float] = {}
-        self._recent: deque[list[int]] = deque(maxlen=RECENT)
+        self._recent: deque[list[int]] = deque(maxlen=RECENT_QUERIES)
         self._steps: set[int] = set()
         self._tokens = 0
         self._oldest = 0
@@ -78,13 +74,15 @@ class Watcher:
             self._oldest = max(self._oldest, step - view.generation.step)
             self._recent.extend(ids[real].tolist() for ids, real in zip(retrieved.block_ids, retrieved.real, strict=True))
             metrics |= utility_by_rank(scored, retrieved)
-            if step % EVERY == 0:
+            if step % MEASURE_EVERY == 0:
                 metrics |= excluded_share(view, read.queries)
         return metrics
 
     def row(self, step: int, steps: int) -> Metrics:
         """Further numbers of a log row: speed, time left, shares of the time, distinct documents, the oldest index."""
-        seconds, metrics = timing.since(self._before), {**self._distinct(), "staleness_highest": float(self._oldest)}
+        seconds, metrics = timing.since(self._before), {"staleness_highest": float(self._oldest)}
+        if len(self._recent) >= RECENT_QUERIES:
+            metrics["distinct_per_1000"] = float(len({block_id for row in self._recent for block_id in row}))
         spent = sum(seconds.values())
         if self._steps and spent > 0:
             each = spent / len(self._steps)
@@ -105,14 +103,8 @@ class Watcher:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take back what :meth:`state` gave."""
-        self._recent, self._oldest = deque(state.get("recent", []), maxlen=RECENT), state.get("oldest", 0)
+        self._recent, self._oldest = deque(state.get("recent", []), maxlen=RECENT_QUERIES), state.get("oldest", 0)
         self.encoded = state.get("encoded", 0)
-
-    def _distinct(self) -> Metrics:
-        """Distinct documents among those that the last 1,000 queries retrieved, once there were so many."""
-        if len(self._recent) < RECENT:
-            return {}
-        return {"distinct_per_1000": float(len({block_id for row in self._recent for block_id in row}))}
 
 
 def pretraining_metrics(scored: ScoredCandidates, retrieved: Retrieved) -> Measured:
@@ -155,15 +147,15 @@ def evidence_share(view: PretrainView, queries: SequenceOf[MaskedQuery], size: i
 
 
 def held_out_recall(view: PretrainView, queries: SequenceOf[MaskedQuery], size: int) -> float:
-    """Share of sentences for which the embedder alone finds a block with the hidden span among its ``DEPTH`` best."""
+    """Share of sentences for which the embedder alone finds a block with the hidden span among its ``RECALL_DEPTH`` best."""
     dense = replace(view, hybrid=None)
-    return _shares_held(view, queries, size, partial(dense.retrieve, k=DEPTH + int(view.section.null)))[0]
+    return _shares_held(view, queries, size, partial(dense.retrieve, k=RECALL_DEPTH + int(view.section.null)))[0]
 
 
 def _shares_held(
     view: PretrainView, queries: SequenceOf[MaskedQuery], size: int, *searches: Callable[[SequenceOf[MaskedQuery]], Retrieved]
 ) -> list[float]:
-    """Of each search, for what share of the sentences it finds a document that holds the hidden span; the ranks share the work."""
+    """Share of the sentences for which each search finds a document with the hidden span; the ranks share the work."""
     mine = queries[rank() :: world()]
     sums = torch.zeros(len(searches) + 1, dtype=torch.float64)
     for at in range(0, len(mine), size):
@@ -217,9 +209,9 @@ class ProbeSet:
 
 def has_collapsed(history: list[float], size: int) -> bool:
     """Tell whether recall on ``size`` sentences stood clearly below its first value at the last refreshes in a row."""
-    first, recent = history[0], history[-COLLAPSE_AFTER:]
-    margin = MARGIN * math.sqrt(first * (1 - first) / size)
-    return len(history) > COLLAPSE_AFTER and all(first - recall > margin for recall in recent)
+    first, recent = history[0], history[-COLLAPSE_REFRESHES:]
+    margin = COLLAPSE_STANDARD_ERRORS * math.sqrt(first * (1 - first) / size)
+    return len(history) > COLLAPSE_REFRESHES and all(first - recall > margin for recall in recent)
 
 
 def _holds(body: list[int], span: list[int]) -> bool:
@@ -234,36 +226,6 @@ def overlap(before: Retrieved, after: Retrieved) -> float:
         shared += int(np.isin(real, new).sum())
         total += len(real)
     return shared / max(1, total)
-
-
-@torch.inference_mode()
-def stale_share(view: PretrainView, queries: SequenceOf[MaskedQuery], retrieved: Retrieved, step: int) -> float:
-    """Estimated share of retrieved documents that an index of the live parameters would not have returned, 0..1.
-
-    Not returned: as many documents as are retrieved score higher under the live embedders, counted among the candidates and in a sample of
-    the
-    corpus, drawn by ``step``, where each stands for as many as were not drawn.
-    """
-    inputs, model = view.inputs, view.model
-    queries = queries[:STALE_QUERIES]
-    live = np.flatnonzero(inputs.store.live)
-    sample = generator("staleness", view.context.seed, step).permutation(live)[:STALE_BLOCKS]
-    found = inputs.rows(retrieved.documents[: len(queries)])
-    rows = np.unique(np.concatenate([found[found != NULL_ROW], sample]))
-    query_emb = model.embedder.eval()(asked_inputs(view.context, queries))
-    block_emb = model.documents.eval()(inputs.blocks(rows.tolist()))
-    scores = (query_emb @ block_emb.T).float().cpu().numpy()
-    weight = len(live) / len(sample)
-    stale = total = 0
-    for score, query, candidates in zip(scores, queries, found, strict=True):
-        real = candidates[candidates != NULL_ROW]
-        own = score[np.searchsorted(rows, real)]
-        excluded = inputs.rows(query.excluded[np.isin(query.excluded, inputs.store.block_ids)])
-        others = score[np.searchsorted(rows, sample[~np.isin(sample, np.concatenate([real, excluded]))])]
-        higher = (own[None, :] > own[:, None]).sum(1) + weight * (others[None, :] > own[:, None]).sum(1)
-        stale += int((higher >= found.shape[1]).sum())
-        total += len(real)
-    return stale / max(1, total)
 
 
 def speed(found: Generation) -> dict[str, float]:
@@ -311,12 +273,12 @@ class Examples:
         """Note what the generation in use found for the probe queries, and what the networks make of it."""
         if not self.rows:
             self._log.rewind(STAGE, 0)  # the record of a run that was started again from nothing
-        queries = queries[:FOLLOWED]
+        queries = queries[:FOLLOWED_SENTENCES]
         first = Retrieved(*(values[: len(queries)] for values in (retrieved.block_ids, retrieved.valid, retrieved.scores)))
         found = read_sentences(view.context, view.model, self.sentences, queries, first)
         for number, read in enumerate(found):
             shown = asdict(read)
-            shown["candidates"] = [c | {"text": c["text"][:EXCERPT]} for c in shown["candidates"]]
+            shown["candidates"] = [c | {"text": c["text"][:EXCERPT_CHARS]} for c in shown["candidates"]]
             self._log.write(STAGE, step, generation=view.generation.number, sentence=number, **shown)
             self.rows += 1
         self._log.sync()  # a checkpoint counts them

@@ -1,8 +1,7 @@
 """Queries of a step: masked sentences, some asked of their own blocks or as questions (``training/masking/statements.py``).
 
 Questions made of held-out sentences tell whether the reader has learnt to read: asked of the whole corpus, their sentence included, they
-are
-easier than people's own.
+are easier than people's own.
 """
 
 from dataclasses import replace
@@ -25,11 +24,11 @@ from realm.training.order import WHOLE, EpochOrder, Share, hold_out
 from realm.training.pretrain.retrieve import PretrainView
 from realm.training.pretrain.sentences import pretraining_sentences, probe_sentences
 
-SALIENT = 0.7
+SALIENT_SHARE = 0.7
 """Share of sentences asked of their own block that hide a salient span of any sentence, which other documents seldom repeat."""
-ASKED = 50
+OWN_QUESTIONS = 50
 """Questions made of held-out sentences."""
-TRIED = 4
+TRIES_PER_QUESTION = 4
 """Held-out sentences that are tried for each question that is wanted of them."""
 
 
@@ -37,8 +36,7 @@ class Queries:
     """Masked sentences of the steps in training order, and those held out.
 
     ``sentences`` are masked as the recipe says, ``salient`` with a salient span; ``held_out`` and ``training`` are their numbers, ``order``
-    places of
-    ``training``, step by step.
+    places of ``training``, step by step.
     """
 
     def __init__(self, context: StageContext):
@@ -75,7 +73,10 @@ class Queries:
         """The masked sentences at these positions, some of them asked of their own blocks, or as questions."""
         own = self._chosen("own", self.section.own_block if reader_only else 0.0, positions)
         questions = self._chosen("question", self.section.questions, positions)
-        queries = [self._any_salient(own[i]) if i in own and own[i].random() < SALIENT else query for i, query in enumerate(queries)]
+        queries = list(queries)
+        for i, rng in own.items():
+            if rng.random() < SALIENT_SHARE:
+                queries[i] = self.salient.query(self._salient_training[int(rng.integers(len(self._salient_training)))], rng)
         queries = asked_of_own_blocks(self.statements, queries, own)
         return asked_instead(view, self.statements, queries, {i: rng for i, rng in questions.items() if i not in own})
 
@@ -93,16 +94,16 @@ class Queries:
 
     @cached_property
     def own_questions(self) -> list[Question]:
-        """Questions with answers made of the first ``ASKED`` held-out sentences; none without ``pretrain.own_block``."""
+        """Questions with answers made of the first ``OWN_QUESTIONS`` held-out sentences; none without ``pretrain.own_block``."""
         if not self.section.own_block:
             return []
         found: list[Question] = []
-        for item in hold_out(self.salient.keys, TRIED * ASKED)[0]:
+        for item in hold_out(self.salient.keys, TRIES_PER_QUESTION * OWN_QUESTIONS)[0]:
             query = self.salient.query(item, generator("own questions", self.context.seed, -1 - item))
             text = self.statements.in_words(query, generator("own questions", self.context.seed, len(found)))
             if text is not None:
                 found.append(Question(str(len(found)), text, masked_text(self.statements.store, query)[1]))
-            if len(found) == ASKED:
+            if len(found) == OWN_QUESTIONS:
                 break
         return found
 
@@ -110,10 +111,6 @@ class Queries:
         """Generators for the positions that are asked in another way, by their number."""
         rngs = {i: generator(purpose, self.context.seed, at) for i, at in enumerate(positions)} if share else {}
         return {i: rng for i, rng in rngs.items() if rng.random() < share}
-
-    def _any_salient(self, rng: np.random.Generator) -> MaskedQuery:
-        """Any sentence with a salient span hidden, but for those that are held out."""
-        return self.salient.query(self._salient_training[int(rng.integers(len(self._salient_training)))], rng)
 
     @cached_property
     def _salient_training(self) -> list[int]:

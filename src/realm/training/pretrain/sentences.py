@@ -37,9 +37,11 @@ def require_same_corpus(store: BlockStore) -> None:
 
 
 def warm_sentences(context: StageContext) -> MaskedSentences:
-    """Sentences of the run's corpus that teach reading, a salient span each by default. Raises CorpusError: there are none."""
-    masking = context.recipe.warm.masking
-    return _any(MaskedSentences(context.store, context.inputs.featurizer, _kind(masking, context.store)), f"warm.masking = {masking!r}")
+    """Sentences that teach reading: a salient span of each, or random spans in a corpus without. Raises CorpusError: there are none."""
+    salient = MaskedSentences(context.store, context.inputs.featurizer)
+    if len(salient):
+        return salient
+    return _any(MaskedSentences(context.store, context.inputs.featurizer, _kind("spans", context.store)), "random spans")
 
 
 def pretraining_sentences(context: StageContext) -> MaskedSentences:
@@ -88,5 +90,5 @@ def _any(sentences: MaskedSentences, choice: str) -> MaskedSentences:
         raise CorpusError(problem, path=sentences.store.path, cure=cure)
     left_out = ", ".join(f"{count} {reason}" for reason, count in sorted(sentences.dropped.items()))
     problem = f"no sentence has a span that can be masked with {choice}" + (f" ({left_out})" if left_out else "")
-    cure = "Give a gazetteer ([corpus] gazetteer) or documents with names or dates, or set warm.masking and pretrain.masking to 'spans'."
+    cure = "Give a gazetteer ([corpus] gazetteer) or documents with names or dates, or set pretrain.masking to 'spans'."
     raise CorpusError(problem, path=sentences.store.path, cure=cure)

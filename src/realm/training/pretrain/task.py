@@ -16,7 +16,7 @@ from realm.timing import charged
 from realm.training.context import StageContext, source_over
 from realm.training.ict import IctTask
 from realm.training.loop.distributed import is_first, on_first
-from realm.training.loop.loop import Metrics, StepResult, Task
+from realm.training.loop.task import Metrics, StepResult, Task
 from realm.training.order import WHOLE, Share
 from realm.training.pretrain import monitor
 from realm.training.pretrain.monitor import held_out_recall
@@ -89,11 +89,8 @@ class PretrainTask(Task):
         result = StepResult(read.loss.sum(), read.valid.sum(), self.watcher.step(view, step, read), read.scored.slots.sum())
         if self.cloze is None or not self.section.retriever_learns(step):
             return result
-        return self._with_cloze(result, self.cloze.step(step, share))
-
-    def _with_cloze(self, result: StepResult, cloze: StepResult) -> StepResult:
-        """A step with ICT's beside it: to the mean over sentences comes ICT's mean over its own batch."""
-        each = self.section.batch / self.section.ict_batch
+        cloze = self.cloze.step(step, share)
+        each = self.section.batch / self.section.ict_batch  # ICT's mean over its own batch comes to the mean over sentences
         metrics = {**result.metrics, "ict_accuracy": cloze.metrics["accuracy"]}
         return replace(result, loss=result.loss + each * cloze.loss, metrics=metrics)
 
@@ -158,7 +155,6 @@ class PretrainTask(Task):
         self.followed.add(view, step, queries, retrieved)
         if previous is not None:
             metrics["topk_overlap"] = monitor.overlap(previous, retrieved)
-            metrics["stale_share"] = monitor.stale_share(view, queries, previous, step)
         metrics["refresher_restarts"] = float(self.source.restarts)
         return metrics | {"wait_seconds": seconds} | monitor.speed(found)
 

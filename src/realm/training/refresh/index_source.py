@@ -1,8 +1,7 @@
 """The index that a trainer searches: one interface for every mode of refresh.
 
 ``Inline`` embeds in the trainer's process and is bit-reproducible; ``AsyncRefresh`` asks another process. With several ranks (``Ranked``)
-the
-first one proposes a generation by its number before each step, and the others open it, so every rank maps the same files.
+the first one proposes a generation by its number before each step, and the others open it, so every rank maps the same files.
 """
 
 import logging
@@ -96,7 +95,7 @@ class IndexSource(ABC):
         return self._embed(step, model, EmbedOptions(bf16=self.context.options.bf16).lasting(model.documents))
 
     def tidy(self) -> None:
-        """After the stage: its checkpoints are gone, and the generations that only they needed go too."""
+        """Delete the generations that only the stage's checkpoints needed."""
         self.context.prune()
 
     def close(self) -> None:
@@ -113,7 +112,7 @@ class IndexSource(ABC):
 
 
 class Inline(IndexSource):
-    """Refreshes in the trainer's process, between two steps."""
+    """Source that embeds in the trainer's process, between two steps."""
 
     def between(self, step: int, model: RealmModel) -> Generation | None:
         schedule = self.context.schedule
@@ -174,11 +173,10 @@ logger = logging.getLogger(__name__)
 
 
 class AsyncRefresh(IndexSource):
-    """Asks a refresher every so many steps and swaps when an answer is there.
+    """Source that asks a refresher every so many steps and swaps when an answer is there.
 
     Below the staleness limit a step never waits. ``process``: the refresher as a child, which leaves the first and the last index to this
-    process;
-    None: the user's own (``realm refresh RUN``), which makes them all.
+    process; None: the user's own (``realm refresh RUN``), which makes them all.
     """
 
     def __init__(self, context: RefreshContext, process: RefresherProcess | None):

@@ -28,7 +28,7 @@ NICE = 10
 """Nice level of a refresher beside the trainer."""
 RESTARTS = 5
 """In a row, without a generation published in between."""
-PATIENCE = 10.0
+STOP_SECONDS = 10.0
 LOG = "refresher.log"
 logger = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class RefresherProcess:
         if self._process is None:
             return
         try:
-            self._process.communicate(timeout=PATIENCE)  # closes the pipe and waits
+            self._process.communicate(timeout=STOP_SECONDS)  # closes the pipe and waits
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
