@@ -22,15 +22,15 @@ class Bound(NamedTuple):
 
 
 BOUNDS = {
-    "lines of source": Bound(38_500, 44_930),
-    "modules": Bound(290, 312),
+    "lines of source": Bound(38_500, 42_756),
+    "modules": Bound(290, 296),
     "lines of tests": Bound(32_000, 35_600),
     "options": Bound(160, 160),
-    "keys": Bound(110, 120),
+    "keys": Bound(110, 111),
     "files in a folder": Bound(15, 15),
     "modules in the root": Bound(5, 5),
-    "docstrings that open with a question": Bound(0, 152),
-    "docstrings three times their function": Bound(0, 17),
+    "docstrings that open with a question": Bound(0, 0),
+    "docstrings three times their function": Bound(0, 4),
 }
 
 
