@@ -221,8 +221,8 @@ def _change(change: Callable[[Path, Path], object]) -> Callable[[RunPaths, Path]
 ASK = Operation("ask", _ask, answers)
 BUILD = Operation("index build", lambda run, scratch: realm(["index", "build", str(run.root)]), answers)
 OPERATIONS = (
-    Operation("pretrain", lambda run, scratch: realm(["pretrain", str(run.root)]), lambda run: trained(run, "pretrain")),
-    Operation("finetune", lambda run, scratch: realm(["finetune", str(run.root)]), lambda run: trained(run, "finetune")),
+    Operation("pretrain", lambda run, scratch: realm(["run", str(run.root), "--stages", "pretrain"]), lambda run: trained(run, "pretrain")),
+    Operation("finetune", lambda run, scratch: realm(["run", str(run.root), "--stages", "finetune"]), lambda run: trained(run, "finetune")),
     ASK,
     Operation("repair", lambda run, scratch: realm(["repair", str(run.root), "--yes"]), answers, _damage, mends=True),
     Operation("add", _change(lambda corpus, scratch: add_documents(corpus, [scratch / "more.jsonl"], workers=1)), blocks),

@@ -109,7 +109,7 @@ def test_bad_settings(tmp_path, write_tiny, refused):
     assert "no such file" in refused("data", "check", tmp_path / "none.jsonl")
     for asked in (["nowhere", "Who?"], ["Who repaired the bridge?"]):
         assert f"{asked[0]}: no such run, file or folder. Check the path; put the question last" in refused("ask", *asked)
-    for verb in (["index", "build", tmp_path], ["report", tmp_path], ["warm", tmp_path], ["explain", tmp_path, "[MASK]"]):
+    for verb in (["index", "build", tmp_path], ["report", tmp_path], ["run", tmp_path], ["explain", tmp_path, "[MASK]"]):
         assert "config.toml is missing" in refused(*verb)
 
 
