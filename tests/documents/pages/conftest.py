@@ -7,6 +7,7 @@ import pytest
 
 @pytest.fixture
 def pdf():
+    """Makes a PDF of pages, each a list of lines, or of text with its place."""
     return _pdf
 
 
@@ -14,7 +15,7 @@ def pdf():
 def office_files(pdf):
     """A good file of each kind; none where their extras are not installed."""
     try:
-        import pypdf  # noqa: F401
+        import pypdfium2  # noqa: F401
         from docx import Document
     except ImportError:
         return {}
@@ -24,19 +25,30 @@ def office_files(pdf):
     return {"pdf": pdf(["Some text (with brackets)", "on two lines."], ["Another page."]), "docx": out.getvalue()}
 
 
-def _pdf(*pages):
-    objects = [b"<< /Type /Catalog /Pages 2 0 R >>", b"", b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"]
+HELVETICA = b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>"
+
+
+def _pdf(*pages, font=HELVETICA, page=b"", more=()):
+    """A PDF with lines of text on each page.
+
+    Args:
+        pages: lines, or texts with their places from the left and from below.
+        font: its object.
+        page: entries of every page.
+        more: objects from number 4 on.
+    """
+    objects = [b"<< /Type /Catalog /Pages 2 0 R >>", b"", font, *more]
     kids = []
     for lines in pages:
-        shown = b" T* ".join(b"(" + line.encode("latin-1").replace(b"(", b"\\(").replace(b")", b"\\)") + b") Tj" for line in lines)
-        stream = b"BT /F1 12 Tf 14 TL 50 780 Td " + shown + b" ET"
+        placed = [line if isinstance(line, tuple) else (50, 780 - 14 * at, line) for at, line in enumerate(lines)]
+        stream = b" ".join(b"BT /F1 12 Tf %d %d Td (%s) Tj ET" % (x, y, _escaped(text)) for x, y, text in placed)
         objects.append(b"<< /Length %d >>\nstream\n%s\nendstream" % (len(stream), stream))
-        page = b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 600 800] /Contents %d 0 R /Resources << /Font << /F1 3 0 R >> >> >>"
-        objects.append(page % len(objects))
+        entries = b"/Parent 2 0 R /MediaBox [0 0 600 800] /Contents %d 0 R /Resources << /Font << /F1 3 0 R >> >>" % len(objects)
+        objects.append(b"<< /Type /Page " + entries + page + b" >>")
         kids.append(b"%d 0 R" % len(objects))
     objects[1] = b"<< /Type /Pages /Kids [%s] /Count %d >>" % (b" ".join(kids), len(kids))
-    out, places = io.BytesIO(b"%PDF-1.4\n"), []
-    out.seek(0, io.SEEK_END)
+    out, places = io.BytesIO(), []
+    out.write(b"%PDF-1.4\n")
     for number, body in enumerate(objects, 1):
         places.append(out.tell())
         out.write(b"%d 0 obj\n%s\nendobj\n" % (number, body))
@@ -45,3 +57,7 @@ def _pdf(*pages):
     out.writelines(b"%010d 00000 n \n" % place for place in places)
     out.write(b"trailer << /Size %d /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF" % (len(objects) + 1, start))
     return out.getvalue()
+
+
+def _escaped(text):
+    return text.encode("cp1252").replace(b"\\", b"\\\\").replace(b"(", b"\\(").replace(b")", b"\\)")

@@ -17,8 +17,9 @@ from realm.documents.change.updates import sync_documents
 from realm.documents.ingest.builder import build_corpus
 from realm.documents.pages import pictures, recognition
 from realm.documents.pages.figures import html_figures
+from realm.documents.pages.layout import Piece
 from realm.documents.pages.pictures import picture_bytes
-from realm.documents.pages.recognition import Piece, lines_of, recognises
+from realm.documents.pages.recognition import lines_of, recognises
 from realm.documents.pictures import inside, parted, picture_sum, picture_type
 from realm.documents.records import (
     DAMAGED_PICTURE,
@@ -255,7 +256,7 @@ def test_figures_of_html():
 
 
 def test_pictures_of_a_pdf(tmp_path, pdf):
-    pytest.importorskip("pypdf")
+    pytest.importorskip("pypdfium2")
     path = tmp_path / "scan.pdf"
     drawn("Harrow 1931", size=(700, 500)).save(path, "PDF")
     found, reasons = read(path)
@@ -276,13 +277,17 @@ def test_pictures_of_a_pdf(tmp_path, pdf):
 @pytest.mark.parametrize(("matrix", "turned"), [((1, 1), 0), ((1, -1), 0), ((-1, 1), 0), ((-1, -1), 90), ((1, 1), 90), ((1, 1), 270)])
 def test_a_picture_of_a_pdf_is_as_the_page_shows_it(tmp_path, matrix, turned):
     """One whose upper left corner is red: mirrored by the page, or turned with it."""
-    pypdf, image = pytest.importorskip("pypdf"), Image.new("RGB", (120, 80), "white")
+    pdfium = pytest.importorskip("pypdfium2")
+    image = Image.new("RGB", (120, 80), "white")
     image.paste("red", (0, 0, 40, 30))
     image.save(tmp_path / "plain.pdf", "PDF", quality=95)
-    writer = pypdf.PdfWriter(clone_from=tmp_path / "plain.pdf")
-    writer.pages[0].add_transformation(pypdf.Transformation().scale(*matrix))
-    writer.pages[0].rotate(turned)
-    writer.write(tmp_path / "x.pdf")
+    document = pdfium.PdfDocument(tmp_path / "plain.pdf")
+    page = document[0]
+    (shown,) = page.get_objects()
+    shown.transform(pdfium.PdfMatrix().scale(*matrix))
+    page.set_rotation(turned)
+    page.gen_content()
+    document.save(tmp_path / "x.pdf")
     (data,) = pictures.pictures_of_page((tmp_path / "x.pdf").read_bytes(), 1, 20)
     assert isinstance(data, bytes)
     for mirrored, step in zip(matrix, (Image.Transpose.FLIP_LEFT_RIGHT, Image.Transpose.FLIP_TOP_BOTTOM), strict=True):

@@ -1,4 +1,4 @@
-"""Documents whose readers are others' native code, read in a child that may take so much time and memory for each and no more.
+"""Documents that may be much work, read in a child that may take so much time and memory for each and no more.
 
 Nothing can stop libxml2 or a PDF's decompressor in this process: a page with 300,000 attributes takes it hours. The child is told
 what to read on its standard input and answers on its standard output, a line of JSON and then the bytes it names, either way; the kernel
@@ -13,10 +13,13 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
+from math import inf
 from pathlib import Path
 from typing import IO, Any
 
@@ -30,13 +33,14 @@ SMALL = 20_000
 """Bytes of a document that cannot be much work whatever it holds: read here."""
 _READERS = {
     "html": "texts:main_text",
-    "pdf": "office:pdf_pages",
+    "pdf": "pdf:pdf_pages",
     "docx": "office:docx_text",
     "picture": "recognition:picture_text",
-    "pdf pictures": "office:pdf_pictures",
+    "pdf pictures": "pdf:pdf_pictures",
+    "pdf page": "pdf:pdf_page_picture",
 }
 """Module beside this one, and the function in it, that reads a kind."""
-_PACKED = frozenset({"picture", "pdf pictures"})
+_PACKED = frozenset(_READERS) - {"html"}
 """Kinds of which few bytes may unpack to any number."""
 
 
@@ -60,8 +64,24 @@ def read_limited(kind: str, data: bytes, seconds: float) -> Any:
     """
     if len(data) <= SMALL and kind not in _PACKED:
         return _reader(kind)(data)
+    parts, _, beyond = read_parts(kind, data, seconds)
+    return parts[0] if beyond is None else beyond
+
+
+def read_parts(kind: str, data: bytes, seconds: float, most: float = inf) -> tuple[list[Any], float, Beyond | None]:
+    """The same of a reader that yields the document in parts, as a PDF's pages.
+
+    Args:
+        seconds: for each part.
+        most: for all of them.
+
+    Returns: the parts, the seconds they took, and why those that follow are missing, if any are.
+
+    Raises:
+        ValueError: the reader refused the document.
+    """
     with _asking:
-        return _child.read(kind, data, seconds)
+        return _child.read(kind, data, seconds, most)
 
 
 def _reader(kind: str) -> Callable[[bytes], Any]:
@@ -76,22 +96,31 @@ class _Child:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
 
-    def read(self, kind: str, data: bytes, seconds: float) -> Any:
-        """See ``read_limited``."""
+    def read(self, kind: str, data: bytes, seconds: float, most: float) -> tuple[list[Any], float, Beyond | None]:
+        """See ``read_parts``."""
         process = self._process
         if process is None or process.poll() is not None:
             command = python("realm.documents.pages.limited")
             process = self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        parts, used = list[Any](), 0.0
         try:
             _send(process.stdin, {"kind": kind, "seconds": seconds}, data)
-            said, answer = _receive(process.stdout)
+            while used <= most:
+                said, answer = _receive(process.stdout)
+                used = said["used"]
+                if said["what"] == "refused":
+                    raise ValueError(said["why"])
+                if said["what"] != "part":
+                    return parts, used, Beyond(TOO_MUCH_MEMORY) if said["what"] == "memory" else None
+                parts.append(json_value(answer))
+            process.kill()
+            self.end()
+            return parts, used, Beyond(TOO_SLOW)
         except (OSError, EOFError):
             self.end()
             # The kernel ends it at the limit of time; anything else that ends it, so far, was memory that it could not have.
-            return Beyond(TOO_SLOW if process.returncode in (-signal.SIGXCPU, -signal.SIGKILL) else TOO_MUCH_MEMORY)
-        if said["what"] == "refused":
-            raise ValueError(said["why"])
-        return Beyond(TOO_MUCH_MEMORY) if said["what"] == "memory" else json_value(answer)
+            slow = process.returncode in (-signal.SIGXCPU, -signal.SIGKILL)
+            return parts, used + seconds * slow, Beyond(TOO_SLOW if slow else TOO_MUCH_MEMORY)
 
     def end(self) -> None:
         """End it, if there is one."""
@@ -102,16 +131,6 @@ class _Child:
                     stream.close()
             self._process.wait()
             self._process = None
-
-
-_seconds: float | None = None
-"""In the child: for one document."""
-
-
-def another_document() -> None:
-    """A reader begins the next document of a file that holds several: it has the whole time again. Nothing outside the child."""
-    if _seconds is not None:
-        _limit_time(_seconds)
 
 
 _child, _asking = _Child(), threading.Lock()
@@ -140,23 +159,38 @@ def _receive(stream: IO[bytes] | None) -> tuple[dict[str, Any], bytes]:
 
 def main() -> None:
     """The child: read what is requested until its input ends."""
-    global _seconds
     asked, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is no answer
     for facts, data in _asked(asked):
         reader = _reader(facts["kind"])
         _lift_limits()
         with suppress(Exception):
-            reader(b"")  # its imports are not the document's
+            deque(_parts(reader, b""), 0)  # its imports are not the document's
+        began = time.process_time()
+
+        def say(what: str, value: bytes = b"", began: float = began, **more: str) -> None:
+            _send(answers, {"what": what, "used": time.process_time() - began, **more}, value)
+
         try:
             _limit_memory()
-            _seconds = facts["seconds"]
-            another_document()
-            _send(answers, {"what": "read"}, json.dumps(reader(data)).encode("utf-8"))
+            _limit_time(facts["seconds"])
+            for part in _parts(reader, data):
+                say("part", json.dumps(part).encode("utf-8"))
+                _limit_time(facts["seconds"])
+            say("read")
         except MemoryError:
-            _send(answers, {"what": "memory"}, b"")
+            say("memory")
         except Exception as error:  # what others' code raises, and whatever it is, it is about the document
-            _send(answers, {"what": "refused", "why": f"{type(error).__name__}: {error}"[:500]}, b"")
+            say("refused", why=f"{type(error).__name__}: {error}"[:500])
+
+
+def _parts(reader: Callable[[bytes], Any], data: bytes) -> Iterator[Any]:
+    """What a reader yields one after the other, or the one thing that it returns."""
+    found = reader(data)
+    if isinstance(found, Iterator):
+        yield from found
+    else:
+        yield found
 
 
 def _asked(stream: IO[bytes]) -> Iterator[tuple[dict[str, Any], bytes]]:

@@ -12,10 +12,11 @@ from hashlib import sha256
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from platformdirs import user_cache_path
 
+from realm.documents.pages.layout import Piece, rows_of
 from realm.documents.pages.limited import Beyond, read_limited
 from realm.documents.pages.paragraphs import unwrapped
 from realm.documents.pictures import MOST_PIXELS
@@ -25,8 +26,6 @@ from realm.storage.files import write_atomic
 _LAYOUT = 1
 """Counts up with every change of how lines are made of what is recognised."""
 _DECODERS = ("PNG", "JPEG", "GIF", "WEBP", "BMP", "TIFF")
-TALL = 1.5
-"""Height by width from which a piece of several characters is written upwards."""
 APART = 1.2
 """Gap between pieces of a row, in heights, from which they are cells and not words."""
 
@@ -156,39 +155,20 @@ def _pixels(image: Any) -> Any:
     return np.ascontiguousarray(np.asarray(image.convert("RGB"))[..., ::-1])
 
 
-class Piece(NamedTuple):
-    """Words that stand together in a picture, and their box in pixels."""
-
-    text: str
-    left: float
-    top: float
-    right: float
-    bottom: float
-
-    @property
-    def height(self) -> float:
-        return self.bottom - self.top
-
-    @property
-    def middle(self) -> tuple[float, float]:
-        """Across and down."""
-        return (self.left + self.right) / 2, (self.top + self.bottom) / 2
-
-
 def lines_of(pieces: Sequence[Piece]) -> str:
     """Text of what was recognised: rows from above, cells of a row with a bar between them, lines of prose joined; then names of bars with
     their values, what is written upwards, and numbers that stand alone.
 
     Example: a bar chart whose bars "Rye" and "Corn" carry 45 and 120 says "Rye | 45" and "Corn | 120".
     """
-    flat = [piece for piece in pieces if not _upwards(piece)]
+    flat = [piece for piece in pieces if not piece.upwards]
     pairs = _named_values(flat)
     used = {id(piece) for pair in pairs for piece in pair}
     lines: list[str] = []
     prose: list[str] = []
     alone: list[str] = []
     above: list[Piece] = []
-    for row in _rows([piece for piece in flat if id(piece) not in used]):
+    for row in rows_of([piece for piece in flat if id(piece) not in used]):
         cells = _cells(row)
         if above and row[0].top - above[0].bottom > PARTED * above[0].height:
             prose.append("")
@@ -200,24 +180,8 @@ def lines_of(pieces: Sequence[Piece]) -> str:
         prose = []
     lines.append(unwrapped("\n".join(prose)))
     lines += [f"{name.text} | {value.text}" for name, value in pairs]
-    lines += [piece.text for piece in pieces if _upwards(piece)] + [" | ".join(alone)]
+    lines += [piece.text for piece in pieces if piece.upwards] + [" | ".join(alone)]
     return "\n\n".join(filter(None, lines))
-
-
-def _upwards(piece: Piece) -> bool:
-    return len(piece.text) > 2 and piece.height > TALL * (piece.right - piece.left)
-
-
-def _rows(pieces: Sequence[Piece]) -> list[list[Piece]]:
-    """Pieces that stand beside each other, rows from above, a row from the left."""
-    rows: list[list[Piece]] = []
-    for piece in sorted(pieces, key=lambda piece: piece.middle[1]):
-        last = rows[-1][-1] if rows else None
-        if last is not None and piece.middle[1] - last.middle[1] < 0.5 * min(piece.height, last.height):
-            rows[-1].append(piece)
-        else:
-            rows.append([piece])
-    return [sorted(row, key=lambda piece: piece.left) for row in rows]
 
 
 def _cells(row: Sequence[Piece]) -> list[str]:
@@ -243,8 +207,8 @@ def _named_values(pieces: Sequence[Piece]) -> list[tuple[Piece, Piece]]:
     """
     values = [piece for piece in pieces if _is_value(piece.text)]
     free = [value for value in values if sum(abs(value.right - other.right) < 0.5 * value.height for other in values) < 3]
-    rows = [row for row in reversed(_rows([piece for piece in pieces if not _is_value(piece.text)])) if len(row) > 1]
-    rows += [row for row in reversed(_rows(values)) if _ascend(row)][:1]
+    rows = [row for row in reversed(rows_of([piece for piece in pieces if not _is_value(piece.text)])) if len(row) > 1]
+    rows += [row for row in reversed(rows_of(values)) if _ascend(row)][:1]
     for row in rows:
         reach = min(after.middle[0] - before.middle[0] for before, after in itertools.pairwise(row)) / 4
         found = [(name, [v for v in free if v.bottom <= name.top and abs(v.middle[0] - name.middle[0]) < reach]) for name in row]

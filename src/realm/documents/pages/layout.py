@@ -1,0 +1,243 @@
+"""The order in which the words of a page are read: columns one after the other, tables row by row, lines put together to paragraphs."""
+
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from statistics import median
+from typing import NamedTuple
+
+from realm.documents.pages.paragraphs import ENDS, FULL, POINT
+
+TALL = 1.5
+"""Height by width from which a piece of several characters is written upwards."""
+APART = 0.7
+"""Of a word's height, the least white that parts columns."""
+PROSE_ROWS, PROSE_WORDS = 3, 3.0
+"""Rows, and words in each on average, from which what stands beside other text is a column of its own and no column of a table."""
+LOOSE = 1.35
+"""Distance of lines, in parts of what is usual there, from which they are two paragraphs."""
+_LEADERS = re.compile(r"(?: ?[.·_]){4,}")
+_RIGHT_TO_LEFT = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff]")
+
+
+class Piece(NamedTuple):
+    """Words that stand together, and their box; what is further down is larger."""
+
+    text: str
+    left: float
+    top: float
+    right: float
+    bottom: float
+
+    @property
+    def height(self) -> float:
+        return self.bottom - self.top
+
+    @property
+    def middle(self) -> tuple[float, float]:
+        """Across and down."""
+        return (self.left + self.right) / 2, (self.top + self.bottom) / 2
+
+    @property
+    def upwards(self) -> bool:
+        return len(self.text) > 2 and self.height > TALL * (self.right - self.left)
+
+
+def rows_of(pieces: Sequence[Piece]) -> list[list[Piece]]:
+    """Pieces that stand beside each other, rows from above, a row from the left."""
+    rows: list[list[Piece]] = []
+    for piece in sorted(pieces, key=lambda piece: piece.middle[1]):
+        last = rows[-1][-1] if rows else None
+        if last is not None and piece.middle[1] - last.middle[1] < 0.5 * min(piece.height, last.height):
+            rows[-1].append(piece)
+        else:
+            rows.append([piece])
+    return [sorted(row, key=lambda piece: piece.left) for row in rows]
+
+
+class Line(NamedTuple):
+    """One line of text, its box, the edges of the column that it stands in, how wide its first word is, and whether it stands alone."""
+
+    text: str
+    box: Piece
+    column: tuple[float, float]
+    first: float
+    alone: bool = False
+
+
+Band = list[Piece]
+"""Words whose middle parts overlap in height: a line across the page, or lines of columns that do not stand level."""
+
+
+def read_page(words: Sequence[Piece]) -> list[tuple[Line, bool]]:
+    """Lines in the order of reading, and whether each begins a paragraph; what is written upwards comes last."""
+    high = TALL * median([word.height for word in words] or [0])
+    upright = [word for word in words if word.upwards and word.height > high]
+    level = [word for word in words if not word.upwards or word.height <= high]
+    lines = list(_flow(_bands(level), _edges(level)))
+    usual = _usual_distances(lines)
+    found = [(line, _begins(before, line, usual)) for before, line in zip([None, *lines], lines, strict=False)]
+    return found + [(Line(word.text, word, (word.left, word.right), 0, True), True) for word in upright]
+
+
+def _bands(words: Sequence[Piece]) -> list[Band]:
+    bands: list[Band] = []
+    reach = 0.0
+    for word in sorted(words, key=lambda word: word.top + word.height / 4):
+        if bands and word.top + word.height / 4 < reach:
+            bands[-1].append(word)
+            reach = max(reach, word.bottom - word.height / 4)
+        else:
+            bands.append([word])
+            reach = word.bottom - word.height / 4
+    return bands
+
+
+def _edges(words: Sequence[Piece]) -> tuple[float, float]:
+    return min((word.left for word in words), default=0.0), max((word.right for word in words), default=0.0)
+
+
+def _flow(bands: list[Band], column: tuple[float, float]) -> Iterator[Line]:
+    """Lines of bands, each run of them that white parts from above to below as columns or as a table."""
+    at = 0
+    while at < len(bands):
+        end, gap = _widest_run(bands, at)
+        run = bands[at:end]
+        sides = [[word for band in run for word in band if (word.right <= gap[0]) == left] for left in (True, False)] if gap else []
+        if sides and all(map(_is_prose, sides)):
+            for side in sides:
+                yield from _flow(_bands(side), _edges(side))
+        elif sides and sum(_crosses(band, gap) for band in run) > 1:
+            yield from _table(run, column)
+        else:
+            end = at + 1
+            yield from (_line(row, column) for row in _rows(bands[at]))
+        at = end
+
+
+def _rows(words: Sequence[Piece]) -> list[Band]:
+    """Words on one base line, rows from above; those of a script that runs to the left from the right."""
+    rows: list[Band] = []
+    for word in sorted(words, key=lambda word: word.middle[1]):
+        same = rows and word.middle[1] - rows[-1][0].middle[1] < 0.5 * max(word.height, rows[-1][0].height)
+        if same:
+            rows[-1].append(word)
+        else:
+            rows.append([word])
+    for row in rows:
+        leftwards = 2 * sum(_RIGHT_TO_LEFT.search(word.text) is not None for word in row) > len(row)
+        row.sort(key=lambda word: word.left, reverse=leftwards)
+    return rows
+
+
+def _line(row: Band, column: tuple[float, float]) -> Line:
+    text = " ".join(word.text for word in row)
+    bare = _LEADERS.sub(" ", text)
+    left, right = _edges(row)
+    height = median(word.height for word in row)
+    middle = median(word.middle[1] for word in row)
+    box = Piece("", left, middle - height / 2, right, middle + height / 2)
+    return Line(" ".join(bare.split()), box, column, row[0].right - row[0].left, bare != text)
+
+
+def _gaps(band: Band) -> list[tuple[float, float]]:
+    """White between words, wide enough to part columns."""
+    least, gaps, reach = APART * median(word.height for word in band), [], None
+    for word in sorted(band, key=lambda word: word.left):
+        if reach is not None and word.left - reach >= least:
+            gaps.append((reach, word.left))
+        reach = word.right if reach is None else max(reach, word.right)
+    return gaps
+
+
+def _widest_run(bands: list[Band], at: int) -> tuple[int, tuple[float, float] | None]:
+    """The end of the longest run of bands that one gap of the first parts, and that gap as all of them leave it."""
+    best: tuple[int, tuple[float, float] | None] = at + 1, None
+    for gap in _gaps(bands[at]):
+        end, (left, right) = at + 1, gap
+        for band in bands[at + 1 :]:
+            narrowed = _narrowed(band, left, right)
+            if narrowed is None or _far_below(bands[end - 1], band):
+                break
+            end, (left, right) = end + 1, narrowed
+        while end > at + 1 and _set_apart(bands, at, end, (left, right)):
+            end -= 1
+        if best[1] is None or end > best[0]:
+            best = end, (left, right)
+    return best
+
+
+def _narrowed(band: Band, left: float, right: float) -> tuple[float, float] | None:
+    """The part of a gap that a band leaves; None: too little."""
+    for word in band:
+        if word.right > left and word.left < right:
+            if word.middle[0] < (left + right) / 2:
+                left = max(left, word.right)
+            else:
+                right = min(right, word.left)
+    return (left, right) if right - left >= APART * median(word.height for word in band) else None
+
+
+def _far_below(before: Band, band: Band) -> bool:
+    return min(word.top for word in band) - max(word.bottom for word in before) > 6 * median(word.height for word in band)
+
+
+def _set_apart(bands: list[Band], at: int, end: int, gap: tuple[float, float]) -> bool:
+    """Tell a last band that stands on one side only, further below than the bands of the run stand from each other."""
+    tops = [min(word.top for word in band) for band in bands[at:end]]
+    distances = [after - before for before, after in itertools.pairwise(tops)]
+    return not _crosses(bands[end - 1], gap) and distances[-1] > LOOSE * median(distances)
+
+
+def _crosses(band: Band, gap: tuple[float, float]) -> bool:
+    return any(word.right <= gap[0] for word in band) and any(word.left >= gap[1] for word in band)
+
+
+def _is_prose(words: Sequence[Piece]) -> bool:
+    rows = len(_rows(words))
+    return rows >= PROSE_ROWS and len(words) >= PROSE_WORDS * rows
+
+
+def _table(run: list[Band], column: tuple[float, float]) -> Iterator[Line]:
+    """Rows with a bar between their cells, an empty cell kept; a row without a first cell continues the one above."""
+    words = [word for band in run for word in band]
+    starts = [gap[1] for gap in _gaps(words)]
+    rows: list[tuple[Band, list[str]]] = []
+    for row in (row for band in run for row in _rows(band)):
+        cells = [" ".join(word.text for word in row if at == sum(start <= word.left for start in starts)) for at in range(len(starts) + 1)]
+        goes_on = not cells[0] and sum(map(bool, cells)) <= max(1, len(starts) - 1)
+        if rows and goes_on and row[0].top - max(word.bottom for word in rows[-1][0]) < 0.5 * row[0].height:
+            rows[-1] = rows[-1][0] + row, [" ".join(filter(None, both)) for both in zip(rows[-1][1], cells, strict=True)]
+        else:
+            rows.append((row, cells))
+    for row, cells in rows:
+        point = POINT.fullmatch(f"{cells[0]} ")
+        text = " ".join(cells) if point else " | ".join(cells).rstrip(" |")
+        yield _line(row, column)._replace(text=" ".join(_LEADERS.sub(" ", text).split()), alone=True)
+
+
+def _usual_distances(lines: Sequence[Line]) -> dict[tuple[float, float], float]:
+    """From one line of a column to the next, as most of its paragraphs have it."""
+    found: dict[tuple[float, float], list[float]] = {}
+    for before, line in itertools.pairwise(lines):
+        distance = line.box.middle[1] - before.box.middle[1]
+        if before.column == line.column and 0 < distance < 3 * line.box.height:
+            found.setdefault(line.column, []).append(distance)
+    return {column: sorted(distances)[len(distances) // 4] for column, distances in found.items()}
+
+
+def _begins(before: Line | None, line: Line, usual: dict[tuple[float, float], float]) -> bool:
+    """Tell a line that begins a paragraph."""
+    if before is None or before.alone or line.alone or POINT.match(line.text):
+        return True
+    left, right = before.column
+    ended, parted = before.text.endswith(ENDS), before.text[-2:-1].isalnum() and before.text.endswith(("-", "\u2010"))
+    distance = line.box.middle[1] - before.box.middle[1]
+    if before.box.right - left < FULL * (right - left) and not parted:
+        return True
+    if line.column != before.column or distance < 0:
+        return ended or not line.text[:1].islower()
+    if distance > LOOSE * usual.get(line.column, line.box.height) or abs(line.box.height - before.box.height) > 0.2 * line.box.height:
+        return True
+    room = right - before.box.right > line.first + 0.3 * line.box.height
+    return ended and (room or line.box.left > before.box.left + 0.8 * line.box.height)
