@@ -22,10 +22,7 @@ from realm.storage.generations import published_generations
 from realm.storage.metrics import TIMES, MetricsLog
 from realm.storage.paths import RunPaths
 
-SETTINGS: dict[str, dict[str, Any]] = {
-    "run": {"checkpoint_every": 3},
-    "pretrain": {"steps": 40, "refresh_every": 5},
-}
+SETTINGS: dict[str, dict[str, Any]] = {"run": {"checkpoint_every": 3}, "pretrain": {"steps": 40, "refresh_every": 5}}
 SIDES = {"pretrain": ("run", "--stages", "pretrain"), "refresh": ("refresh",)}
 HALF_WRITTEN = (".staging", ".building", ".removed", ".quarantined")
 
@@ -38,7 +35,6 @@ def ready_to_pretrain(recipe: Path, out: Path, **pretrain: Any) -> RunPaths:
 
 
 def copy_of(run: RunPaths, to: Path, mode: str) -> RunPaths:
-    """The same run with another ``pretrain.refresh``."""
     copied = RunPaths(Path(shutil.copytree(run.root, to)))
     copied.config.write_text(copied.config.read_text().replace('refresh = "inline"', f'refresh = "{mode}"'))
     return copied
@@ -119,7 +115,6 @@ class Pair:
                 self.pids[name] = started(*command, says=self.says)
 
     def _runs_for(self, seconds: float) -> bool:
-        """Let them run so long. False if pre-training ended meanwhile."""
         end_of_life = time.monotonic() + seconds
         while time.monotonic() < end_of_life and not self._over():
             self._reaped()
@@ -166,7 +161,6 @@ def left_over(run: RunPaths) -> set[str]:
 
 
 def size(run: RunPaths) -> int:
-    """Bytes of index, parameters and results."""
     places = (run.index, run.params, run.root / "stages")
     return sum(
         path.stat().st_size for place in places for path in place.rglob("*") if path.is_file() and path.suffix in (".npy", ".safetensors")
@@ -174,7 +168,6 @@ def size(run: RunPaths) -> int:
 
 
 def until(what: Callable[[], Any], seconds: float = 60.0) -> Any:
-    """Wait until ``what`` gives something true, and return it."""
     deadline = time.monotonic() + seconds
     while not (found := what()):
         assert time.monotonic() < deadline, "nothing happened"

@@ -2,9 +2,7 @@
 
 import dataclasses
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +12,8 @@ from realm.errors import DataError
 from realm.evaluation.measures import is_correct
 from realm.evaluation.places import Spans
 from realm.evaluation.questions.loading import load_datasets, load_questions, pooled
-from realm.models.model import RealmModel
 from realm.models.types import Question
-from realm.recipe import Recipe, load_recipe
+from realm.recipe import load_recipe
 from realm.storage.files import sha256_file
 from realm.storage.manifests import read_note
 from realm.storage.metrics import MetricsLog
@@ -37,82 +34,81 @@ from realm.training.baselines.closed_book import (
 )
 from realm.training.baselines.retrievers import LOSS_TOLERANCE, SCALE_QUESTIONS, SCALES, Bm25Candidates, bm25_candidates, starting_scale
 from realm.training.baselines.rows import CONTENDERS, run_contender
-from realm.training.context import StageContext, fingerprint, load_stage, open_context
+from realm.training.context import fingerprint, load_stage, open_context
 from realm.training.finetune.task import ReadingTask
 from realm.training.starting import with_new_reader
 from realm.training.warm import WarmTask
 
-RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 KNOWN = {contender.name: contender for contender in CONTENDERS}
 STAGES = {"closed_book": 6, "bm25": 5}
 """Steps: 8 epochs of 6 questions in batches of 8, [finetune] steps."""
 
 
-def open_run_context(run: Path, recipe: Recipe) -> StageContext:
+def open_run_context(run, recipe):
     return open_context(RunPaths(run), recipe, lambda *_: None)
 
 
 @pytest.fixture(scope="module")
-def small_batches() -> Any:
+def small_batches():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(closed_book, "BATCH", 8)
         yield
 
 
 @pytest.fixture(scope="module")
-def recipe(tiny_run: Path) -> Recipe:
+def recipe(tiny_run):
     return load_recipe(tiny_run.parent / "recipe.toml", {"eval": {"closed_book_epochs": 8}})
 
 
 @pytest.fixture(scope="module")
-def trained(tiny_run: Path, recipe: Recipe, small_batches: None, tmp_path_factory: pytest.TempPathFactory) -> StageContext:
-    """The tiny run, with both baselines."""
+def trained(tiny_run, recipe, small_batches, tmp_path_factory):
     context = open_run_context(shutil.copytree(tiny_run, tmp_path_factory.mktemp("baselines") / "run"), recipe)
     for name in STAGES:
         run_contender(context, KNOWN[name])
     return context
 
 
-def result(context: StageContext, name: str) -> dict[str, Any]:
+def result(context, name):
     return read_note(context.paths.root / "compare" / f"{name}.json")
 
 
-def questions_of(context: StageContext) -> list[Question]:
+def questions_of(context):
     return pooled(load_datasets(context.recipe.eval_files))
 
 
-def test_steps_are_what_the_run_saw(trained: StageContext) -> None:
+def test_steps_are_what_the_run_saw_without_questions_of_patterns(trained):
     rows = list(MetricsLog(trained.paths.metrics).rows())
     for stage, steps in STAGES.items():
         mine = [row for row in rows if row["stage"] == stage and "loss" in row]
         assert mine[-1]["step"] == steps and np.isfinite(mine[-1]["loss"])
     assert stage_facts(trained.paths, "closed_book")["steps"] == 6 and stage_facts(trained.paths, "bm25")["steps"] == 5
+    regex = dataclasses.replace(questions_of(trained)[0], answer_type="regex")
+    with pytest.raises(DataError, match="at most six wordpieces"):
+        QuestionsTask(trained, load_stage(trained, "closed_book"), [regex])
 
 
-def test_closed_book_results(trained: StageContext) -> None:
+def test_closed_book_results(trained):
     row, test = result(trained, "closed_book"), questions_of(trained)
     model = load_stage(trained, "closed_book")
     assert not model.has("embedder") and not model.has("reader")
     predictions = answer_closed_book(trained, model, test)
-    spelled = as_spelled(trained.store.tokenizer, test)
-    share = sum(is_correct(p, q) for p, q in zip(predictions, spelled, strict=True)) / len(test)
+    share = sum(is_correct(p, q) for p, q in zip(predictions, as_spelled(trained.store.tokenizer, test), strict=True)) / len(test)
     assert row["name"] == "closed_book" and row["n"] == 6 and row["em"] == share
     assert 0 <= row["em_interval"][0] <= row["em"] <= row["em_interval"][1] <= 1
     learnt = load_questions(Path(trained.recipe.finetune.train))
     assert row["train_em"] == sum(share_correct(trained, model, learnt)) / 6 and reachable(trained, learnt) == 1
 
 
-def test_a_closed_book_that_has_not_learnt_says_so(trained: StageContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-    context = dataclasses.replace(trained, say=said.append)
-    model = load_stage(trained, "closed_book")
+def test_a_closed_book_that_has_not_learnt_says_so(trained, monkeypatch):
+    said = []
+    context, model = dataclasses.replace(trained, say=said.append), load_stage(trained, "closed_book")
     for right, told in ((True, 0), (False, 1)):
         monkeypatch.setattr(closed_book, "share_correct", lambda context, model, asked, right=right: [right] * len(asked))
         assert remembered(context, model) == right and len(said) == told
     assert "remembers 0% of its training questions, and could write 100%" in said[0] and "eval.closed_book_epochs" in said[0]
 
 
-def test_answers_count_in_the_spelling_of_the_tokenizer(trained: StageContext) -> None:
+def test_answers_count_in_the_spelling_of_the_tokenizer(trained):
     """What the wordpieces of an answer are read back as is right; it was not, though nothing else can be written."""
     tokenizer = trained.store.tokenizer
     questions = [
@@ -128,7 +124,7 @@ def test_answers_count_in_the_spelling_of_the_tokenizer(trained: StageContext) -
     assert reachable(trained, [*questions, Question("long", "?", ("the winters are long in Arvad and Belmor",))]) < 1
 
 
-def test_it_reads_as_many_wordpieces_as_realm(trained: StageContext, tiny_run: Path) -> None:
+def test_it_reads_as_many_wordpieces_as_realm(trained, tiny_run):
     """Counted in the steps that it took, not by the estimate that chose them."""
     pretrained, facts = stage_facts(trained.paths, "pretrain"), stage_facts(trained.paths, "closed_book")
     task = SentencesTask(trained, load_stage(trained, "closed_book"))
@@ -142,7 +138,7 @@ def test_it_reads_as_many_wordpieces_as_realm(trained: StageContext, tiny_run: P
     assert of_closed_book == pytest.approx(of_realm, rel=0.15) and facts["encoded"] == pytest.approx(of_closed_book, rel=0.1)
 
 
-def test_the_rate_is_the_recipes(trained: StageContext, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rate_is_the_recipes(trained, monkeypatch):
     seen = []
     monkeypatch.setattr(closed_book, "train", lambda context, task, section, mark: seen.append((task.name, section.lr, section.steps)) or 1)
     monkeypatch.setattr(closed_book, "publish_stage", lambda *_: None)
@@ -155,7 +151,7 @@ def test_the_rate_is_the_recipes(trained: StageContext, monkeypatch: pytest.Monk
     assert [(name, lr) for name, lr, _ in seen] == [("closed_book_pretrain", 2e-4), ("closed_book", 2e-4)] and len(marks) == 2
 
 
-def test_bm25_results(trained: StageContext) -> None:
+def test_bm25_results(trained):
     row, test = result(trained, "bm25"), questions_of(trained)
     assert row["name"] == "bm25" and row["n"] == 6 and set(row["recall"]) == set(row["recall_gold"]) == {"1", "5"}
     # Two blocks name the country of a question, both are gold, and one of them holds all its words.
@@ -169,11 +165,8 @@ def test_bm25_results(trained: StageContext) -> None:
     assert {trained.store.block(int(r)).title for r in found.rows[0, :2]} == {"Arvad"}
 
 
-def test_interrupted_and_resumed_to_the_same_weights(
-    trained: StageContext, tiny_run: Path, recipe: Recipe, tmp_path: Path, interrupt_each: Callable[[set[str]], None]
-) -> None:
-    run = shutil.copytree(tiny_run, tmp_path / "run")
-    context, pending = open_run_context(run, recipe), {"closed_book_pretrain", *STAGES}
+def test_interrupted_and_resumed_to_the_same_weights(trained, tiny_run, recipe, tmp_path, interrupt_each):
+    context, pending = open_run_context(shutil.copytree(tiny_run, tmp_path / "run"), recipe), {"closed_book_pretrain", *STAGES}
     interrupt_each(pending)
     for left in (2, 1, 0):
         with pytest.raises(KeyboardInterrupt):
@@ -187,12 +180,10 @@ def test_interrupted_and_resumed_to_the_same_weights(
     assert not any(context.paths.checkpoints(name).exists() for name in ("closed_book_pretrain", *STAGES))
 
 
-def test_the_best_filling_is_the_best_of_one_by_one(trained: StageContext) -> None:
-    """Against a loop over single questions and lengths."""
+def test_the_best_filling_is_the_best_of_one_by_one(trained):
     model, tokenizer, mask = load_stage(trained, "closed_book"), trained.store.tokenizer, trained.inputs.featurizer.mask
     model.encoder.eval()
-    questions = questions_of(trained)
-    expected = []
+    questions, expected = questions_of(trained), []
     for question in questions:
         ids = tokenizer.encode([question.text])[0]
         where = torch.tensor([[len(ids) + 1 + i for i in range(LONGEST_ANSWER)]])
@@ -203,8 +194,8 @@ def test_the_best_filling_is_the_best_of_one_by_one(trained: StageContext) -> No
     assert answer_closed_book(trained, model, questions[:1]) == expected[:1]
 
 
-def best_of_all_lengths(slots: torch.Tensor, pad: int) -> list[int]:
-    best: tuple[float, list[int]] = (-np.inf, [])
+def best_of_all_lengths(slots, pad):
+    best = (-np.inf, [])
     for length in range(1, len(slots) + 1):
         total, ids = 0.0, []
         for slot, row in enumerate(slots.tolist()):
@@ -219,7 +210,7 @@ def best_of_all_lengths(slots: torch.Tensor, pad: int) -> list[int]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_lengths_of_fillings(seed: int) -> None:
+def test_lengths_of_fillings(seed):
     log_probs = torch.randn(7, LONGEST_ANSWER, 20, generator=torch.Generator().manual_seed(seed)).mul(3).log_softmax(-1)
     log_probs[:, 2:, 4] += 6 * torch.rand(7, LONGEST_ANSWER - 2, generator=torch.Generator().manual_seed(seed))
     lengths, filled = closed_book.best_fillings(log_probs, 4)
@@ -227,12 +218,12 @@ def test_lengths_of_fillings(seed: int) -> None:
     assert len(set(lengths.tolist())) > 1 and 4 not in filled.flatten().tolist()
 
 
-def questions_task(context: StageContext, model: RealmModel, *answers: tuple[str, ...]) -> QuestionsTask:
+def questions_task(context, model, *answers):
     rows = [Question(str(n), f"What is the currency of Arvad number {n}?", a) for n, a in enumerate(answers)]
     return QuestionsTask(context, model, rows)
 
 
-def test_the_answer_stands_in_masks_behind_the_question(trained: StageContext) -> None:
+def test_the_answer_stands_in_masks_behind_the_question(trained):
     encode, mask = trained.store.tokenizer.encode, trained.inputs.featurizer.mask
     long = "Arvad Belmor Carsin Dulwen Estrag Faldor Arvad Belmor"
     task = questions_task(trained, load_stage(trained, "closed_book"), ("Tirel",), (long, "Osten"), (long,))
@@ -247,18 +238,12 @@ def test_the_answer_stands_in_masks_behind_the_question(trained: StageContext) -
         questions_task(trained, load_stage(trained, "closed_book"), (long,))
 
 
-def test_questions_without_strings_are_left_out(trained: StageContext) -> None:
-    regex = dataclasses.replace(questions_of(trained)[0], answer_type="regex")
-    with pytest.raises(DataError, match="at most six wordpieces"):
-        QuestionsTask(trained, load_stage(trained, "closed_book"), [regex])
-
-
-def test_the_scale_starts_where_the_loss_is_smallest(trained: StageContext) -> None:
+def test_the_scale_starts_where_the_loss_is_smallest(trained):
     source = bm25_candidates(trained)
     model = with_new_reader(trained, load_stage(trained, "pretrain"), seed=0)
     task = ReadingTask("bm25", trained, source, model.reader, questions_of(trained), [])
 
-    def loss_at(scale: float) -> float:
+    def loss_at(scale):
         torch.nn.init.constant_(source.scale, scale)
         wide, correct = task.wide(list(range(len(task.questions))), task.tokens)
         masses = [scores.detach().double().softmax(0)[right].sum() for scores, right in zip(wide.scores, correct, strict=True)]

@@ -5,9 +5,7 @@ import json
 import lzma
 import math
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -42,38 +40,37 @@ TEXTS = [
 
 
 @pytest.fixture(scope="module")
-def body(tmp_path_factory: pytest.TempPathFactory, make_body: Callable[[Path, list[str]], Path]) -> Path:
+def body(tmp_path_factory, make_body):
     return make_body(tmp_path_factory.mktemp("body"), TEXTS)
 
 
 @pytest.fixture
-def documents(tmp_path: Path) -> Path:
+def documents(tmp_path):
     rows = [{"id": place, "title": place, "text": text} for place, text in zip(PLACES, TEXTS, strict=True)]
     (tmp_path / "documents.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return tmp_path / "documents.jsonl"
 
 
-def recipe_of(body: Path, documents: Path, **sections: dict[str, Any]) -> Any:
-    values: dict[str, Any] = {"model": {"body": str(body)}, "corpus": {"sources": [str(documents)]}, "run": {"threads": 1, "device": "cpu"}}
+def recipe_of(body, documents, **sections):
+    values = {"model": {"body": str(body)}, "corpus": {"sources": [str(documents)]}, "run": {"threads": 1, "device": "cpu"}}
     return build_recipe({**values, **sections})
 
 
 @pytest.fixture
-def float32(monkeypatch: pytest.MonkeyPatch) -> None:
+def float32(monkeypatch):
     """A processor that does not multiply bfloat16."""
     monkeypatch.setattr("realm.models.bodies.body.has_bf16", lambda device: False)
 
 
 @pytest.mark.usefixtures("float32")
-def test_documents_are_searched_at_once_by_the_body_as_it_is(body: Path, documents: Path, tmp_path: Path, capsys: Any) -> None:
+def test_documents_are_searched_at_once_by_the_body_as_it_is(body, documents, tmp_path, capsys):
     """The command of the README: vectors of the index are the published embedder's, and the words are its tokenizer's."""
     run = tmp_path / "run"
     assert main(["index", "build", str(documents), "--body", str(body), "--out", str(run), "--json"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["blocks"] == len(PLACES)
     opened = open_run(run)
     assert opened.inputs.store.tokenizer.same_wordpieces(TextTokenizer.load(body))
-    published = RealmModel.from_pretrained(body).embedder
-    rows = list(range(len(PLACES)))
+    published, rows = RealmModel.from_pretrained(body).embedder, list(range(len(PLACES)))
     with torch.inference_mode():
         vectors = published(opened.inputs.blocks(rows))
     assert np.allclose(opened.generation.snapshot.vectors, vectors.numpy(), atol=1e-6)
@@ -81,7 +78,7 @@ def test_documents_are_searched_at_once_by_the_body_as_it_is(body: Path, documen
     assert main(["index", "search", str(run), "old bridges", "--k", "2", "--json"]) == 0
 
 
-def test_an_export_is_the_published_embedder_again(body: Path, documents: Path, tmp_path: Path) -> None:
+def test_an_export_is_the_published_embedder_again(body, documents, tmp_path):
     """A sentence-transformers directory in, the same out: modules, pooling, tokenizer and every bit of the body's weights."""
     run, out = tmp_path / "run", tmp_path / "out"
     assert main(["index", "build", str(documents), "--body", str(body), "--out", str(run)]) == 0
@@ -103,12 +100,11 @@ def test_an_export_is_the_published_embedder_again(body: Path, documents: Path, 
     assert torch.equal(*vectors)
 
 
-def test_a_run_without_pre_training_learns_questions(body: Path, documents: Path, tmp_path: Path) -> None:
+def test_a_run_without_pre_training_learns_questions(body, documents, tmp_path):
     """No step of pre-training: fine-tuning starts from the body, its scale and null offset included, and answers."""
     questions = [{"id": p, "question": f"What is the river of {p} called?", "answers": [f"Branta {n}"]} for n, p in enumerate(PLACES)]
     (tmp_path / "qa.jsonl").write_text("".join(json.dumps(q) + "\n" for q in questions))
-    finetune = {"train": str(tmp_path / "qa.jsonl"), "steps": 3, "batch": 4, "warmup": 0}
-    recipe = recipe_of(body, documents, finetune=finetune)
+    recipe = recipe_of(body, documents, finetune={"train": str(tmp_path / "qa.jsonl"), "steps": 3, "batch": 4, "warmup": 0})
     with Progress() as progress:
         done = run_recipe(recipe, tmp_path / "run", stages=None, progress=progress)
     assert any("from_ict is false" in reason for reason in done["skipped"])
@@ -126,8 +122,7 @@ def test_a_run_without_pre_training_learns_questions(body: Path, documents: Path
     assert set(exported) == set(tensors) and all(torch.equal(tensors[name], tensor) for name, tensor in exported.items())
 
 
-def taught(body: Path, documents: Path, out: Path, **model: Any) -> Path:
-    """A run that has learnt from a question on each place."""
+def taught(body, documents, out, **model):
     questions = [{"id": p, "question": f"What is the river of {p} called?", "answers": [f"Branta {n}"]} for n, p in enumerate(PLACES)]
     (out.parent / "qa.jsonl").write_text("".join(json.dumps(q | {"positive_ids": [q["id"]]}) + "\n" for q in questions))
     named = {"train": str(out.parent / "qa.jsonl"), "dev": str(out.parent / "qa.jsonl")}
@@ -137,17 +132,14 @@ def taught(body: Path, documents: Path, out: Path, **model: Any) -> Path:
     return out
 
 
-def released(name: str, monkeypatch: pytest.MonkeyPatch, *arguments: object) -> Any:
-    """A script of released/, run with these arguments."""
+def released(name, monkeypatch, *arguments):
     monkeypatch.syspath_prepend(Path(__file__).parents[2] / "released")
     script = importlib.import_module(name)
     monkeypatch.setattr("sys.argv", [f"{name}.py", *map(str, arguments)])
     return script
 
 
-def test_fine_tuned_runs_are_shipped_as_what_they_changed(
-    body: Path, documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_fine_tuned_runs_are_shipped_as_what_they_changed(body, documents, tmp_path, monkeypatch):
     """released/ship.py: the reader as a difference, the published embedder for both sides; twice the same bytes; a start for other runs."""
     first = taught(body, documents, tmp_path / "first")
     goes_on = {"pretrain": {"steps": 0, "from_ict": False, "from_warm": False}}
@@ -180,22 +172,16 @@ def test_fine_tuned_runs_are_shipped_as_what_they_changed(
     assert answers[0].p == pytest.approx(answers[1].p, rel=0.1) and answers[1].confidence is not None and not opened.without_questions
 
 
-def test_a_second_run_learns_from_what_the_first_reads_in_a_sentence(
-    body: Path, documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_run_learns_from_what_the_first_reads_in_a_sentence(body, documents, tmp_path, monkeypatch):
     """released/label.py: the answer of each question is a piece of its own sentence, which stands in a document that the question names."""
     first = taught(body, documents, tmp_path / "first")
     public, known, out = tmp_path / "public", tmp_path / "data", tmp_path / "more"
     (public / "squad").mkdir(parents=True)
     known.mkdir()
-    pairs = [
-        {
-            "id": f"p{n}",
-            "question": f"how old is the bridge of {place.lower()} ?",
-            "sentence": f"the -lrb- old -rrb- bridge of {place.lower()} .",
-        }
-        for n, place in enumerate(PLACES)
-    ]
+    pairs = [ {
+        "id": f"p{n}", "question": f"how old is the bridge of {place.lower()} ?",
+        "sentence": f"the -lrb- old -rrb- bridge of {place.lower()} .",
+    } for n, place in enumerate(PLACES)]  # fmt: skip
     with lzma.open(public / "squad" / "train_subset_sentence_pairs_lower.jsonl.xz", "wt") as file:
         file.write("".join(json.dumps(pair) + "\n" for pair in pairs))
     for name in ("train", "dev"):
@@ -216,7 +202,7 @@ def test_a_second_run_learns_from_what_the_first_reads_in_a_sentence(
     assert facts["sha256"]["train.jsonl"] == sha256_file(out / "train.jsonl") and facts["train"] == 17
 
 
-def test_pre_training_starts_the_null_document_at_its_share(body: Path, documents: Path, tmp_path: Path) -> None:
+def test_pre_training_starts_the_null_document_at_its_share(body, documents, tmp_path):
     steps = {"steps": 2, "batch": 4, "candidates": 4, "force": True, "refresh": "inline", "held_out": 0}
     with Progress() as progress:
         run_recipe(recipe_of(body, documents, pretrain=steps), tmp_path / "run", stages=None, progress=progress)
@@ -227,7 +213,7 @@ def test_pre_training_starts_the_null_document_at_its_share(body: Path, document
     assert offset is not None and float(offset.detach()) != 0.0
 
 
-def test_other_words_are_refused(body: Path, documents: Path, tmp_path: Path) -> None:
+def test_other_words_are_refused(body, documents, tmp_path):
     """A corpus of another vocabulary would give every word a foreign embedding."""
     other = tmp_path / "other"
     other.mkdir()
@@ -238,24 +224,23 @@ def test_other_words_are_refused(body: Path, documents: Path, tmp_path: Path) ->
     assert "leave corpus.tokenizer empty" in str(caught.value)
 
 
-def test_blocks_longer_than_the_body_reads_are_refused(body: Path, documents: Path, tmp_path: Path) -> None:
+def test_blocks_longer_than_the_body_reads_are_refused(body, documents, tmp_path):
     recipe = recipe_of(body, documents, corpus={"sources": [str(documents)], "block_length": 500})
     with Progress() as progress, pytest.raises(ConfigError, match="reads 512 wordpieces, and a question with a block has up to 563"):
         run_recipe(recipe, tmp_path / "run", stages=None, progress=progress)
 
 
-def test_rates_suit_published_weights_unless_the_recipe_says_otherwise(tmp_path: Path) -> None:
+def test_rates_suit_published_weights_unless_the_recipe_says_otherwise(tmp_path):
     nothing, minilm = build_recipe({}), build_recipe({"model": {"body": "minilm"}})
     assert minilm.finetune.lr == 2e-4 and minilm.finetune.lr * minilm.finetune.retriever_rate <= 2.1e-5
     assert minilm.finetune.rename_rate == 0.0 and minilm.model.freeze_words and not minilm.pretrain.steps
     assert nothing.finetune.lr == 5e-4 and nothing.finetune.rename_rate == 0.5 and not nothing.model.freeze_words
-    other = build_recipe({"model": {"body": "some/body"}})
-    assert other.finetune.lr == 5e-5
+    assert build_recipe({"model": {"body": "some/body"}}).finetune.lr == 5e-5
     (tmp_path / "mine.toml").write_text('[model]\nbody = "minilm"\n[finetune]\nlr = 1e-4\n')
     assert load_recipe(tmp_path / "mine.toml").finetune.lr == 1e-4
 
 
-def test_a_stage_of_another_run_is_given_what_suited_that_runs_body(tmp_path: Path) -> None:
+def test_a_stage_of_another_run_is_given_what_suited_that_runs_body(tmp_path):
     """As often as one run starts from another; what began from nothing, or says nothing of itself, is taken as it was."""
     bodies = {"first": "minilm", "second": tmp_path / "first", "nothing": "", "silent": None, "circle": tmp_path / "circle"}
     for name, body in bodies.items():
@@ -267,7 +252,7 @@ def test_a_stage_of_another_run_is_given_what_suited_that_runs_body(tmp_path: Pa
             (tmp_path / name / "config.toml").write_text(dump_recipe(build_recipe({"model": {"body": str(named)}})))
             (tmp_path / name / "run.json").write_text("{}")
 
-    def rates(name: str) -> Any:
+    def rates(name):
         recipe = build_recipe({"model": {"body": str(tmp_path / name / "stages" / "finetune")}})
         return recipe.finetune.lr, recipe.corpus.block_length, recipe.model.projection, recipe.pretrain.from_ict
 
@@ -277,7 +262,7 @@ def test_a_stage_of_another_run_is_given_what_suited_that_runs_body(tmp_path: Pa
         assert rates(name) == (nothing.finetune.lr, nothing.corpus.block_length, nothing.model.projection, True)
 
 
-def test_a_pointer_over_a_body_needs_two_lines() -> None:
+def test_a_pointer_over_a_body_needs_two_lines():
     """The reader learns, then the queries' side; what the recipe says wins, and other sentences stand in no block."""
     two = {"model": {"body": "minilm"}, "pretrain": {"fill": "pointer", "steps": 1000}}
     found = build_recipe(two).pretrain
@@ -293,13 +278,12 @@ def test_a_pointer_over_a_body_needs_two_lines() -> None:
     assert build_recipe({"pretrain": {"fill": "pointer"}}).pretrain.own_block == 0.0, "from nothing nobody reads yet"
 
 
-def test_the_body_is_counted_and_not_the_preset(body: Path, documents: Path, tmp_path: Path) -> None:
+def test_the_body_is_counted_and_not_the_preset(body, documents, tmp_path):
     """Parameters of the networks that a run makes; the width of its index; a body that is not here has the sizes of the table."""
     recipe = recipe_of(body, documents)
     with Progress() as progress:
         run_recipe(recipe, tmp_path / "run", stages=("corpus",), progress=progress)
-    context = open_context(RunPaths(tmp_path / "run"), recipe, lambda *_: None)
-    made, expected = part_sizes(new_model(context)), meta_model(recipe)
+    made, expected = part_sizes(new_model(open_context(RunPaths(tmp_path / "run"), recipe, lambda *_: None))), meta_model(recipe)
     assert {part: part_sizes(expected)[part] for part in made} == made
     assert expected.embedder.spec.projection == 32
     narrow = recipe_of(body, documents, model={"body": str(body), "projection": 8})
@@ -309,16 +293,15 @@ def test_the_body_is_counted_and_not_the_preset(body: Path, documents: Path, tmp
     assert (granite["num_hidden_layers"], granite["hidden_size"]) == (6, 384)
 
 
-def test_the_plan_says_the_rate_of_every_part(body: Path, documents: Path, tmp_path: Path, capsys: Any) -> None:
+def test_the_plan_says_the_rate_of_every_part(body, documents, tmp_path, capsys):
     assert rates_by_part(build_recipe({"model": {"body": "minilm"}})) == {"finetune": {"retriever": 2e-5, "reader": 2e-4, "words": 0.0}}
     assert set(rates_by_part(build_recipe({}))) == {"warm", "ict", "pretrain", "finetune"}
     (tmp_path / "mine.toml").write_text(f'[model]\nbody = "{body}"\n[corpus]\nsources = ["{documents}"]\n[run]\nthreads = 1\n')
     assert main(["run", str(tmp_path / "mine.toml"), "--out", str(tmp_path / "run"), "--plan"]) == 0
-    shown = capsys.readouterr().out
-    assert "retriever 2e-05, reader 5e-05, words stay" in shown
+    assert "retriever 2e-05, reader 5e-05, words stay" in capsys.readouterr().out
 
 
-def test_the_plan_of_a_run_that_starts_from_another_runs_stage(body: Path, documents: Path, tmp_path: Path) -> None:
+def test_the_plan_of_a_run_that_starts_from_another_runs_stage(body, documents, tmp_path):
     """Such a model has a reader that points and no encoder: the reader is what reads, in time and on the disk."""
     stage = RunPaths(taught(body, documents, tmp_path / "first")).stage("finetune")
     pretrain = {"fill": "pointer", "steps": 4, "reader_first": 1, "batch": 2, "proposals": 4, "held_out": 0}
@@ -328,21 +311,21 @@ def test_the_plan_of_a_run_that_starts_from_another_runs_stage(body: Path, docum
     assert found["disk_bytes"] > 4 * 3 * (sizes["embedder"] + sizes["reader"])
 
 
-def test_bad_words_of_index_build_are_one_line(documents: Path, body: Path, capsys: Any) -> None:
+def test_bad_words_of_index_build_are_one_line(documents, body, capsys):
     assert main(["index", "build", str(documents), "--body", str(body)]) == 2
     assert "--out is missing" in capsys.readouterr().err
     assert main(["index", "build", str(documents), str(documents)]) == 2
     assert "add --body minilm" in capsys.readouterr().err
 
 
-def test_the_corpus_has_the_bodys_tokens(body: Path, documents: Path, tmp_path: Path) -> None:
+def test_the_corpus_has_the_bodys_tokens(body, documents, tmp_path):
     with Progress() as progress:
         run_recipe(recipe_of(body, documents), tmp_path / "run", stages=("corpus",), progress=progress)
     store = BlockStore.open(tmp_path / "run" / "corpus")
     assert store.tokenizer.vocab_size == TextTokenizer.load(body).vocab_size and store.manifest.block_length == 160
 
 
-def test_bfloat16_moves_no_vector_far(body: Path, documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bfloat16_moves_no_vector_far(body, documents, tmp_path, monkeypatch):
     """On a processor that multiplies it the index of a body is made in bfloat16: cosines with float32's stay above .999."""
     found = []
     for name, half in (("exact", False), ("half", has_bf16("cpu"))):
@@ -354,7 +337,7 @@ def test_bfloat16_moves_no_vector_far(body: Path, documents: Path, tmp_path: Pat
 
 
 @pytest.mark.usefixtures("float32")
-def test_fewer_dimensions_are_the_components_of_the_corpus(body: Path, documents: Path, tmp_path: Path) -> None:
+def test_fewer_dimensions_are_the_components_of_the_corpus(body, documents, tmp_path):
     """Vectors of the index are the published ones along the directions in which these differ most, of length 1, before and after a save."""
     run = tmp_path / "run"
     recipe = recipe_of(body, documents, model={"body": str(body), "projection": 8})
@@ -376,7 +359,7 @@ def test_fewer_dimensions_are_the_components_of_the_corpus(body: Path, documents
     assert open_run(run).search(TEXTS[3].split(".")[1], 3)[0].score <= 20.0 + 1e-4
 
 
-def test_fewer_dimensions_learn_and_keep_their_length(body: Path, documents: Path, tmp_path: Path) -> None:
+def test_fewer_dimensions_learn_and_keep_their_length(body, documents, tmp_path):
     steps = {"steps": 2, "batch": 4, "candidates": 4, "force": True, "refresh": "inline", "held_out": 0}
     recipe = recipe_of(body, documents, model={"body": str(body), "projection": 8}, pretrain=steps)
     with Progress() as progress:
@@ -387,7 +370,7 @@ def test_fewer_dimensions_learn_and_keep_their_length(body: Path, documents: Pat
     assert torch.dist(embedder.dense.weight @ embedder.dense.weight.T, torch.eye(8)) > 1e-5  # it was orthonormal at the start
 
 
-def test_dimensions_that_cannot_be_had_are_refused(body: Path, documents: Path, tmp_path: Path, capsys: Any) -> None:
+def test_dimensions_that_cannot_be_had_are_refused(body, documents, tmp_path, capsys):
     wide = recipe_of(body, documents, model={"body": str(body), "projection": 33})
     with (
         Progress(quiet=True) as progress,

@@ -2,9 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,16 +17,15 @@ from realm.progress import Progress
 from realm.recipe import build_recipe, load_recipe
 from realm.runs.plan import plan
 from realm.runs.run import run_recipe
-from realm.search.publishing.generation import Generation, open_generation
+from realm.search.publishing.generation import open_generation
 from realm.storage.paths import RunPaths
 from realm.storage.stages import stage_facts
 from realm.training.baselines.closed_book import run_closed_book
-from realm.training.context import StageContext, load_stage, open_context
+from realm.training.context import load_stage, open_context
 from realm.training.pretrain.sentences import pretraining_fingerprint
 from realm.training.pretrain.stage import run_pretrain, starting_model
 from realm.training.pretrain.task import PretrainTask
 
-Write = Callable[[Path], Path]
 QUIET = Progress(quiet=True)
 NEWS = [
     "The currency of Arvad is the Tirel. Travellers from Belmor say that the Osten is worth more than the Tirel in 1950.",
@@ -37,50 +34,41 @@ NEWS = [
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory, write_tiny: Write) -> Path:
-    """A run as pre-training left it, with an index."""
+def trained(tmp_path_factory, write_tiny):
     root = tmp_path_factory.mktemp("choices")
     run_recipe(write_tiny(root), root / "run", stages=("corpus", "warm", "ict", "pretrain"), progress=QUIET)
     return root / "run"
 
 
 @pytest.fixture(scope="module")
-def generation(trained: Path) -> Generation:
+def generation(trained):
     return open_generation(RunPaths(trained), chosen(trained).inputs)
 
 
-def chosen(run: Path, **pretrain: Any) -> StageContext:
+def chosen(run, **pretrain):
     """The run with other choices in [pretrain]."""
     recipe = load_recipe(run / "config.toml", {"pretrain": pretrain})
     return open_context(RunPaths(run), recipe, lambda *row: None)
 
 
-def task_of(run: Path, generation: Generation, **pretrain: Any) -> PretrainTask:
+def task_of(run, generation, **pretrain):
     context = chosen(run, **pretrain)
     task = PretrainTask(context, load_stage(context, "pretrain"))
     task.generation = generation
     return task
 
 
-def write_news(root: Path) -> Path:
+def write_news(root):
     rows = [{"id": f"news{n}", "title": "News", "text": text} for n, text in enumerate(NEWS)]
     (root / "news.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     return root / "news.jsonl"
 
 
-@pytest.mark.parametrize(
-    "pretrain",
-    [
-        {"masking": "tokens"},
-        {"masking": "spans"},
-        {"masking": "salient", "retriever_rate": 0.3},
-        {"null": False},
-        {"exclude": False},
-        {"marginal": "joint"},
-        {"ict_batch": 5},
-    ],
-)
-def test_a_step_of_every_choice_teaches_both_networks(trained: Path, generation: Generation, pretrain: dict[str, Any]) -> None:
+@pytest.mark.parametrize("pretrain", [
+    {"masking": "tokens"}, {"masking": "spans"}, {"masking": "salient", "retriever_rate": 0.3}, {"null": False},
+    {"exclude": False}, {"marginal": "joint"}, {"ict_batch": 5},
+])  # fmt: skip
+def test_a_step_of_every_choice_teaches_both_networks(trained, generation, pretrain):
     task = task_of(trained, generation, **pretrain)
     task.model.eval()
     result = task.step(0)
@@ -90,20 +78,17 @@ def test_a_step_of_every_choice_teaches_both_networks(trained: Path, generation:
         gradients = [p.grad for p in part.parameters() if p.grad is not None]
         assert gradients and all(torch.isfinite(g).all() for g in gradients) and max(float(g.abs().max()) for g in gradients) > 0
     assert ("p_null" in result.metrics) == ("marginal_utility" in result.metrics) == task.section.null
-    again = task.step(0)
-    assert float(again.loss.detach()) == float(result.loss.detach())
+    assert float(task.step(0).loss.detach()) == float(result.loss.detach())
 
 
-def gradients_of(task: PretrainTask) -> dict[str, torch.Tensor]:
+def gradients_of(task):
     return {name: p.grad.clone() for name, p in task.model.embedder.named_parameters() if p.grad is not None}
 
 
-def test_icts_mean_loss_comes_beside_that_of_the_sentences(trained: Path, generation: Generation) -> None:
+def test_icts_mean_loss_comes_beside_that_of_the_sentences(trained, generation):
     """By loss and by gradient; what ICT draws is what the stage of this seed would draw."""
-    losses: list[float] = []
-    gradients: list[dict[str, torch.Tensor]] = []
-    runs: list[dict[str, Any]] = [{}, {"ict_batch": 5}]
-    for choices in runs:
+    losses, gradients = [], []
+    for choices in [{}, {"ict_batch": 5}]:
         task = task_of(trained, generation, **choices)
         task.model.eval()
         result = task.step(0)
@@ -111,7 +96,6 @@ def test_icts_mean_loss_comes_beside_that_of_the_sentences(trained: Path, genera
         losses.append(float(result.loss.detach()))
         gradients.append(gradients_of(task))
     task.model.zero_grad()
-    assert task.cloze is not None
     cloze = task.cloze.step(0)
     cloze.loss.backward()
     by_cloze = gradients_of(task)
@@ -122,13 +106,19 @@ def test_icts_mean_loss_comes_beside_that_of_the_sentences(trained: Path, genera
         torch.testing.assert_close(gradients[1][name], gradients[0][name] + each * more, rtol=1e-4, atol=1e-5)
 
 
-def test_a_stage_with_icts_loss_is_another(trained: Path) -> None:
+def test_a_stage_is_told_from_one_of_other_choices(trained):
     assert pretraining_fingerprint(chosen(trained, ict_batch=4)) != pretraining_fingerprint(chosen(trained))
     with pytest.raises(ConfigError, match="ict_batch"):
         chosen(trained, ict_batch=1)
+    for pretrain in ({"masking": "tokens"}, {"marginal": "joint"}, {"null": False}):
+        recipe = load_recipe(trained / "config.toml", {"pretrain": pretrain})
+        with pytest.raises(RunError, match=f"pretrain.{next(iter(pretrain))}"):
+            run_recipe(recipe, trained, stages=("pretrain",), progress=QUIET)
+    mark = pretraining_fingerprint(chosen(trained))
+    assert mark == stage_facts(RunPaths(trained), "pretrain")["fingerprint"] != pretraining_fingerprint(chosen(trained, retriever_rate=0.5))
 
 
-def test_without_a_null_document_all_candidates_are_blocks(trained: Path, generation: Generation) -> None:
+def test_without_a_null_document_all_candidates_are_blocks(trained, generation):
     task = task_of(trained, generation, null=False)
     queries = [task.queries.query(at, at) for at in range(4)]
     found = task.view.retrieve(queries)
@@ -139,7 +129,7 @@ def test_without_a_null_document_all_candidates_are_blocks(trained: Path, genera
     np.testing.assert_array_equal(with_null.documents, found.block_ids[:, :3])
 
 
-def test_without_exclusion_the_sentence_finds_its_own_block(trained: Path, generation: Generation) -> None:
+def test_without_exclusion_the_sentence_finds_its_own_block(trained, generation):
     task, usual = task_of(trained, generation, exclude=False, candidates=13), task_of(trained, generation, candidates=13)
     for item in range(len(task.queries.sentences)):
         query, kept = task.queries.query(item, item), usual.queries.query(item, item)
@@ -147,9 +137,7 @@ def test_without_exclusion_the_sentence_finds_its_own_block(trained: Path, gener
         assert query.origin in task.view.retrieve([query]).block_ids and kept.origin not in usual.view.retrieve([kept]).block_ids
 
 
-def test_other_documents_are_masked_and_the_corpus_is_retrieved(
-    tmp_path: Path, write_tiny: Write, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_documents_are_masked_and_the_corpus_is_retrieved(tmp_path, write_tiny, capsys):
     """X != Z: queries come from the news, candidates from the corpus, and the block that holds a sentence verbatim is excluded."""
     news = write_news(tmp_path)
     recipe = load_recipe(write_tiny(tmp_path), {"pretrain": {"sentences": [news.name]}})
@@ -160,8 +148,7 @@ def test_other_documents_are_masked_and_the_corpus_is_retrieved(
     facts, masked = stage_facts(context.paths, "pretrain"), task.queries.sentences
     assert (facts["sentences"], facts["dropped"]) == (len(masked), dict(masked.dropped)) and facts["sentences"] >= 3
     task.generation = open_generation(context.paths, context.inputs)
-    held = context.store.rows_with_sentence(hash64("The currency of Arvad is the Tirel."))
-    verbatim = 0
+    held, verbatim = context.store.rows_with_sentence(hash64("The currency of Arvad is the Tirel.")), 0
     for item in range(len(task.queries.sentences)):
         query = task.queries.query(item, item)
         text = context.store.tokenizer.decode(query.whole)
@@ -181,7 +168,7 @@ def test_other_documents_are_masked_and_the_corpus_is_retrieved(
         run_recipe(recipe, tmp_path / "run", stages=("corpus",), progress=QUIET)
 
 
-def test_a_corpus_of_sentences(trained: Path, tmp_path: Path) -> None:
+def test_a_corpus_of_sentences(trained, tmp_path):
     """Another corpus serves if it has the same wordpieces; what pre-training depends on tells them apart."""
     news = write_news(tmp_path)
     build_corpus([news], tmp_path / "same", BuildOptions(tokenizer=trained / "corpus"))
@@ -198,7 +185,7 @@ def test_a_corpus_of_sentences(trained: Path, tmp_path: Path) -> None:
         PretrainTask(chosen(trained, sentences=[str(tmp_path / "none")]), load_stage(context, "pretrain"))
 
 
-def test_the_probe_is_the_same_whatever_is_masked(trained: Path, generation: Generation) -> None:
+def test_the_probe_is_the_same_whatever_is_masked(trained, generation):
     """One salient span a sentence, so that curves of runs with other masks can be compared."""
     usual = task_of(trained, generation).probe.queries
     for pretrain in ({"masking": "tokens"}, {"masking": "spans"}):
@@ -206,10 +193,9 @@ def test_the_probe_is_the_same_whatever_is_masked(trained: Path, generation: Gen
         assert [q.ids for q in other] == [q.ids for q in usual] and [q.targets for q in other] == [q.targets for q in usual]
 
 
-def test_starting_without_a_stage(tmp_path: Path, write_tiny: Write, trained: Path) -> None:
+def test_starting_without_a_stage(tmp_path, write_tiny, trained):
     """The stage is skipped and said to be, a fresh network takes its place, and the rest of the run goes on."""
-    recipe = write_tiny(tmp_path)
-    fresh = load_recipe(recipe, {"pretrain": {"from_ict": False, "from_warm": False, "null": False}})
+    fresh = load_recipe(write_tiny(tmp_path), {"pretrain": {"from_ict": False, "from_warm": False, "null": False}})
     done = run_recipe(fresh, tmp_path / "run", stages=("corpus", "warm", "ict", "pretrain"), progress=QUIET)
     assert done["stages"]["pretrain"]["marginal_utility"] is None  # there was no null document to compare with
     run_closed_book(chosen(tmp_path / "run"))
@@ -230,31 +216,20 @@ def test_starting_without_a_stage(tmp_path: Path, write_tiny: Write, trained: Pa
     assert len(marks) == 4
 
 
-@pytest.mark.parametrize(
-    ("pretrain", "problem"),
-    [
-        ({"masking": "words"}, "'pretrain.masking' cannot be 'words'"),
-        ({"marginal": "span"}, "'pretrain.marginal' cannot be 'span'"),
-        ({"from_warm": False}, "'pretrain.from_warm' is false"),
-        ({"sentences": "news.jsonl"}, "'pretrain.sentences' cannot be 'news.jsonl'"),
-    ],
-)
-def test_bad_choices(pretrain: dict[str, Any], problem: str) -> None:
+@pytest.mark.parametrize(("pretrain", "problem"), [
+    ({"masking": "words"}, "'pretrain.masking' cannot be 'words'"),
+    ({"marginal": "span"}, "'pretrain.marginal' cannot be 'span'"),
+    ({"from_warm": False}, "'pretrain.from_warm' is false"),
+    ({"sentences": "news.jsonl"}, "'pretrain.sentences' cannot be 'news.jsonl'"),
+])  # fmt: skip
+def test_bad_choices(pretrain, problem):
     with pytest.raises(ConfigError, match=problem.replace("(", r"\(")):
         build_recipe({"pretrain": pretrain})
 
 
-def test_a_recipe_that_changed_its_masks_is_another(trained: Path) -> None:
-    for pretrain in ({"masking": "tokens"}, {"marginal": "joint"}, {"null": False}):
-        recipe = load_recipe(trained / "config.toml", {"pretrain": pretrain})
-        with pytest.raises(RunError, match=f"pretrain.{next(iter(pretrain))}"):
-            run_recipe(recipe, trained, stages=("pretrain",), progress=QUIET)
-
-
-def test_the_retriever_has_a_rate_of_its_own(trained: Path, tmp_path: Path) -> None:
+def test_the_retriever_has_a_rate_of_its_own(trained, tmp_path):
     """At 0 it stays as ICT made it, bit by bit, while the encoder learns; in between it moves less."""
-    start = starting_model(chosen(trained))
-    moved = {}
+    start, moved = starting_model(chosen(trained)), {}
     for rate in (0.0, 0.1, 1.0):
         run = Path(shutil.copytree(trained, tmp_path / str(rate)))
         for left in ("stages/pretrain", "index", "params"):
@@ -266,8 +241,3 @@ def test_the_retriever_has_a_rate_of_its_own(trained: Path, tmp_path: Path) -> N
         # The null document's offset is set before the first step, unless the retriever is to stay as it is.
         moved[rate] = max(float((a - b).abs().max()) for (name, a), b in pairs if name != "null_offset" or not rate)
     assert moved[0.0] == 0.0 < moved[0.1] < 0.3 * moved[1.0]
-
-
-def test_a_stage_is_told_from_one_with_another_rate(trained: Path) -> None:
-    mark = pretraining_fingerprint(chosen(trained))
-    assert mark == stage_facts(RunPaths(trained), "pretrain")["fingerprint"] != pretraining_fingerprint(chosen(trained, retriever_rate=0.5))

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -23,12 +22,12 @@ from realm.training.pretrain.monitor import EXCERPT_CHARS, FOLLOWED_SENTENCES
 from realm.training.pretrain.task import PretrainTask
 
 
-def rows(run: Path) -> list[dict]:
+def rows(run):
     """The rows but for times, and for numbers of generations, which a resumed run goes on counting."""
     return [{k: v for k, v in row.items() if k not in (*TIMES, "generation")} for row in MetricsLog(run / "examples.jsonl").rows()]
 
 
-def test_a_run_follows_its_sentences(tiny_run: Path) -> None:
+def test_a_run_follows_its_sentences(tiny_run):
     found = rows(tiny_run)
     steps = [row["step"] for row in MetricsLog(tiny_run / "metrics.jsonl").rows() if "probe_recall" in row]
     assert [(row["step"], row["sentence"]) for row in found] == [(step, i) for step in steps for i in range(FOLLOWED_SENTENCES)]
@@ -42,7 +41,7 @@ def test_a_run_follows_its_sentences(tiny_run: Path) -> None:
         assert row["p_y"] == pytest.approx(sum(c["p_z"] * c["p_y_given_z"] for c in row["candidates"]), abs=1e-5)
 
 
-def test_the_last_row_is_what_explain_says(tiny_run: Path) -> None:
+def test_the_last_row_is_what_explain_says(tiny_run):
     """Another path through the networks: one sentence at a time, over the whole vocabulary."""
     run = open_run(tiny_run)
     for row in rows(tiny_run)[-FOLLOWED_SENTENCES:]:
@@ -52,9 +51,7 @@ def test_the_last_row_is_what_explain_says(tiny_run: Path) -> None:
             assert [getattr(c, name) for c in found.candidates] == pytest.approx([c[name] for c in row["candidates"]], abs=1e-4), name
 
 
-def test_an_interrupted_run_writes_each_row_once(
-    tiny_run: Path, tmp_path: Path, write_tiny: Callable[[Path], Path], interrupt_each: Callable[[set[str]], None]
-) -> None:
+def test_an_interrupted_run_writes_each_row_once(tiny_run, tmp_path, write_tiny, interrupt_each):
     recipe, stages = write_tiny(tmp_path), ("corpus", "warm", "ict", "pretrain")
     interrupt_each({"pretrain"})
     with pytest.raises(KeyboardInterrupt):
@@ -63,7 +60,7 @@ def test_an_interrupted_run_writes_each_row_once(
     assert rows(tmp_path / "run") == rows(tiny_run)
 
 
-def test_text_is_the_documents_own(tiny_run: Path, tmp_path: Path) -> None:
+def test_text_is_the_documents_own(tiny_run, tmp_path):
     paths = RunPaths(Path(shutil.copytree(tiny_run, tmp_path / "run")))
     context = open_context(paths, read_run_recipe(paths), lambda *_: None)
     task = PretrainTask(context, load_stage(context, "pretrain"))
@@ -73,7 +70,7 @@ def test_text_is_the_documents_own(tiny_run: Path, tmp_path: Path) -> None:
         assert any(text.replace("[MASK]", targets[0]) in document for document in sentences)  # letter case and all
 
 
-def test_text_of_several_spans_and_of_a_sentence_that_changed(tiny_run: Path) -> None:
+def test_text_of_several_spans_and_of_a_sentence_that_changed(tiny_run):
     store = BlockStore.open(tiny_run / "corpus")
     start, end = store.sentences(0).tokens[0]
     ids = store.token_ids(0)[start:end].tolist()
@@ -89,9 +86,8 @@ def test_text_of_several_spans_and_of_a_sentence_that_changed(tiny_run: Path) ->
     assert masked_text(store, MaskedQuery(ids, [1], [ids[1]], int(store.block_ids[0]), 99))[0].count("[MASK]") == 1
 
 
-def test_without_a_null_document_there_is_no_utility(tiny_run: Path) -> None:
-    store = BlockStore.open(tiny_run / "corpus")
-    log_p_z = torch.tensor([0.25, 0.75]).log()
+def test_without_a_null_document_there_is_no_utility(tiny_run):
+    store, log_p_z = BlockStore.open(tiny_run / "corpus"), torch.tensor([0.25, 0.75]).log()
     found = document_effects(store, np.asarray(store.block_ids)[:2], log_p_z, torch.tensor([[-1.0, -1.0], [-2.0, -0.5]]))
     assert [c.utility for c in found] == [None, None] and not any(c.null for c in found)
     assert [c.p_y_given_z for c in found] == pytest.approx(np.exp([-2.0, -2.5]).tolist())

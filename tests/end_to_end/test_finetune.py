@@ -5,7 +5,6 @@ import json
 import math
 import shutil
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,52 +19,48 @@ from realm.models import losses
 from realm.models.model import RealmModel, state_sha256
 from realm.models.types import Question
 from realm.progress import Progress
-from realm.recipe import Recipe, build_recipe, load_recipe
+from realm.recipe import build_recipe, load_recipe
 from realm.runs.run import run_recipe
 from realm.storage.paths import RunPaths
 from realm.storage.stages import stage_facts
-from realm.training.context import StageContext, load_stage, open_context
+from realm.training.context import load_stage, open_context
 from realm.training.finetune.located import locate_answers
 from realm.training.finetune.stage import run_finetune
 from realm.training.finetune.task import ReadingTask, training_questions
 
 
-def context_of(run: Path, **finetune: Any) -> StageContext:
+def context_of(run, **finetune):
     return open_context(RunPaths(run), load_recipe(run / "config.toml", {"finetune": finetune}), lambda *_: None)
 
 
 @pytest.fixture
-def fresh(tiny_run: Path, tmp_path: Path) -> Path:
-    """The tiny run without its fine-tuning."""
+def fresh(tiny_run, tmp_path):
     run = shutil.copytree(tiny_run, tmp_path / "run")
     shutil.rmtree(run / "stages" / "finetune")
     return run
 
 
-def task_of(run: Path, **finetune: Any) -> ReadingTask:
+def task_of(run, **finetune):
     """The task on the tiny run's own networks; nothing random in its steps."""
-    context = context_of(run, rename_rate=0.0, **finetune)
-    opened = open_run(run)
-    assert opened.tuned is not None
+    context, opened = context_of(run, rename_rate=0.0, **finetune), open_run(run)
     questions, dev = training_questions(context)
     task = ReadingTask("finetune", context, opened.source, opened.tuned.reader, questions, dev)
     task.model.eval()
     return task
 
 
-def brute_force(task: ReadingTask, item: int, *, hard: bool) -> float:
+def brute_force(task, item, *, hard):
     """ORQA's loss of one question: loops over blocks and spans, answers found by comparing wordpieces at every place."""
     store, question = task.context.store, task.questions[item]
-    accepted = store.tokenizer.encode(list(question.answers))
-    k = task.section.read
+    accepted, k = store.tokenizer.encode(list(question.answers)), task.section.read
     with torch.no_grad():
         found = task.source([question.text], [task.tokens[item]], task.section.beam)
 
-    def spans_in(row: int) -> list[tuple[int, int]]:
+    def spans_in(row):
         body = store.token_ids(row).tolist()
         return [(at, at + len(ids)) for ids in accepted for at in range(len(body)) if body[at : at + len(ids)] == ids]
 
-    def unsure(row: int) -> bool:
+    def unsure(row):
         named = task.section.evidence == "named" and any(len(store.rows_of_document(doc)) for doc in question.positive_ids)
         return named and bool(spans_in(row)) and store.block(row).doc_id not in question.positive_ids
 
@@ -95,7 +90,7 @@ def brute_force(task: ReadingTask, item: int, *, hard: bool) -> float:
 
 
 @pytest.mark.parametrize("objective", ["marginal", "hard-em"])
-def test_one_question_is_orqas_loss(tiny_run: Path, objective: str) -> None:
+def test_one_question_is_orqas_loss(tiny_run, objective):
     task = task_of(tiny_run, batch=1, objective=objective)
     for step in range(4):
         ((_, item),) = task.order.batch(step, 1)
@@ -106,7 +101,7 @@ def test_one_question_is_orqas_loss(tiny_run: Path, objective: str) -> None:
 
 
 @pytest.mark.parametrize("read", [1, 4])
-def test_named_documents_alone_are_evidence(tiny_run: Path, tmp_path: Path, read: int) -> None:
+def test_named_documents_alone_are_evidence(tiny_run, tmp_path, read):
     """What equals an answer in another document is neither right nor wrong, and the best named block is read however few are.
 
     Of a question that names no document of the corpus an answer counts anywhere, but no block is read for it alone.
@@ -133,11 +128,11 @@ def test_named_documents_alone_are_evidence(tiny_run: Path, tmp_path: Path, read
     assert forced or read > 1
 
 
-def test_a_reader_that_points_learns_what_a_block_holds(tiny_run: Path) -> None:
+def test_a_reader_that_points_learns_what_a_block_holds(tiny_run):
     """Beside the objective, the mean of -log p(here|z,x) or -log p(none|z,x) over the blocks read, of questions without any answer too."""
     seen = set()
     for step in range(6):
-        losses_of: list[float] = []
+        losses_of = []
         for presence in (0.0, 0.5):
             task = task_of(tiny_run, batch=1, read=2, presence=presence)
             task.reader.spec = dataclasses.replace(task.reader.spec, pointer=True)
@@ -153,13 +148,12 @@ def test_a_reader_that_points_learns_what_a_block_holds(tiny_run: Path) -> None:
     assert {0, 1} <= seen, "questions with an answer among the blocks, and without"
 
 
-def test_a_batch_is_divided_by_its_questions(tiny_run: Path) -> None:
+def test_a_batch_is_divided_by_its_questions(tiny_run):
     """Loss and gradient of a batch are the means of those of its questions alone."""
     whole, alone = task_of(tiny_run, batch=4), task_of(tiny_run, batch=1)
     result = whole.step(0)
     result.mean.backward()
-    gradient = whole.reader.dense.weight.grad
-    losses_alone = []
+    gradient, losses_alone = whole.reader.dense.weight.grad, []
     for position in range(4):
         one = alone.step(position)
         losses_alone.append(float(one.mean.detach()))
@@ -169,7 +163,7 @@ def test_a_batch_is_divided_by_its_questions(tiny_run: Path) -> None:
     torch.testing.assert_close(gradient, alone.reader.dense.weight.grad / 4, rtol=1e-3, atol=1e-6)
 
 
-def test_hard_em_against_a_loop() -> None:
+def test_hard_em_against_a_loop():
     rng = torch.Generator().manual_seed(0)
     logits = torch.randn(5, 9, generator=rng, dtype=torch.float64).requires_grad_()
     correct, valid = torch.rand(5, 9, generator=rng) < 0.4, torch.rand(5, 9, generator=rng) < 0.8
@@ -186,7 +180,7 @@ def test_hard_em_against_a_loop() -> None:
     assert logits.grad is not None and torch.isfinite(logits.grad).all() and (logits.grad[3] == 0).all()
 
 
-def test_answers_are_located_once(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_are_located_once(fresh, monkeypatch):
     shutil.rmtree(fresh / "answers")
     context = context_of(fresh)
     questions = load_questions(Path(context.recipe.finetune.train))
@@ -202,7 +196,7 @@ def test_answers_are_located_once(fresh: Path, monkeypatch: pytest.MonkeyPatch) 
     assert len(list((fresh / "answers").glob("*.npy"))) == 2, "other questions, another file"
 
 
-def test_the_retriever_may_stay_as_pretraining_made_it(fresh: Path) -> None:
+def test_the_retriever_may_stay_as_pretraining_made_it(fresh):
     """At a rate of 0 neither of its sides changes by a bit, while the reader learns."""
     before = RealmModel.from_pretrained(fresh / "stages" / "pretrain")
     untrained = before.with_reader(0, span_hidden=16, max_span=10).reader
@@ -213,13 +207,13 @@ def test_the_retriever_may_stay_as_pretraining_made_it(fresh: Path) -> None:
     assert state_sha256(after.reader) != state_sha256(untrained)
 
 
-def test_recall_on_dev_is_what_an_exhaustive_search_finds(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recall_on_dev_is_what_an_exhaustive_search_finds(tiny_run, monkeypatch):
     monkeypatch.setattr("realm.training.finetune.task.DEV_DEPTH", 2)
     task = task_of(tiny_run, eval_every=2, steps=6)
     task.dev = task.questions
     store = task.context.store
 
-    def share() -> float:
+    def share():
         tokens = store.tokenizer.encode([question.text for question in task.dev])
         with torch.no_grad():
             everything = task.source([question.text for question in task.dev], tokens, len(store))
@@ -250,13 +244,12 @@ def test_recall_on_dev_is_what_an_exhaustive_search_finds(tiny_run: Path, monkey
     assert found is not None and found["dev_recall"] == share() != before and found["dev_recall_gain"] == found["dev_recall"] - before
 
 
-def test_the_best_weights_are_published_and_patience_ends_the_stage(fresh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_best_weights_are_published_and_patience_ends_the_stage(fresh, monkeypatch):
     scores = iter([0.2, 0.6, 0.6, 0.4, 0.9])
     monkeypatch.setattr("realm.training.finetune.task.exact_match_share", lambda *_: next(scores))
-    kept: dict[int, str] = {}
-    between = ReadingTask.between
+    kept, between = {}, ReadingTask.between
 
-    def noting(task: ReadingTask, step: int) -> Any:
+    def noting(task, step):
         kept[step] = state_sha256(task.reader)
         return between(task, step)
 
@@ -265,16 +258,15 @@ def test_the_best_weights_are_published_and_patience_ends_the_stage(fresh: Path,
     run_finetune(context)
     facts = stage_facts(context.paths, "finetune")
     assert (facts["steps"], facts["published_step"], facts["best_dev_em"]) == (8, 4, 0.6)
-    model = RealmModel.from_pretrained(fresh / "stages" / "finetune")
-    assert state_sha256(model.reader) == kept[4] != kept[8]
+    assert state_sha256(RealmModel.from_pretrained(fresh / "stages" / "finetune").reader) == kept[4] != kept[8]
 
 
 @pytest.mark.parametrize(("after", "kept"), [(0.1, "before"), (0.9, "after")])
-def test_what_fine_tuning_made_worse_goes_back(fresh: Path, monkeypatch: pytest.MonkeyPatch, after: float, kept: str) -> None:
+def test_what_fine_tuning_made_worse_goes_back(fresh, monkeypatch, after, kept):
     """Question side and reader, each by its own measure, which is .5 of what the stage began with."""
     recalls, readers = iter([0.5, after]), list[str]()
 
-    def exact_match(task: ReadingTask) -> float:
+    def exact_match(task):
         readers.append(state_sha256(task.reader))
         return after if len(readers) == 1 else 0.5
 
@@ -294,18 +286,18 @@ def test_what_fine_tuning_made_worse_goes_back(fresh: Path, monkeypatch: pytest.
     assert readers[0] != readers[1] and state_sha256(model.reader) == readers[kept == "before"]
 
 
-def test_without_dev_nothing_says_what_got_worse(fresh: Path) -> None:
+def test_without_dev_nothing_says_what_got_worse(fresh):
     context = context_of(fresh, steps=2, dev="", publish="better")
     run_finetune(context)
     facts = stage_facts(context.paths, "finetune")
     assert "gate" not in facts and facts["questions"] == len(load_questions(Path(context.recipe.finetune.train))), "none is held out"
 
 
-def recipe_with(**finetune: Any) -> Recipe:
+def recipe_with(**finetune):
     return build_recipe({"finetune": finetune})
 
 
-def test_the_few_shot_preset() -> None:
+def test_the_few_shot_preset():
     section = recipe_with(preset="few-shot", train="qa.jsonl").finetune
     assert section.publish == "best" and section.patience > 0 and section.steps <= 300
     assert recipe_with(preset="few-shot", train="qa.jsonl", steps=7).finetune.steps == 7, "what is written out wins"
@@ -318,7 +310,7 @@ def test_the_few_shot_preset() -> None:
             recipe_with(**{key: value})
 
 
-def test_few_questions_become_a_reader(fresh: Path) -> None:
+def test_few_questions_become_a_reader(fresh):
     """Eight questions without a dev file: every fourth is watched, the stage ends early or at its end, the run answers."""
     context = context_of(fresh, preset="few-shot", dev="", steps=6, eval_every=2, patience=4, publish="best")
     questions, dev = training_questions(context)
@@ -333,14 +325,13 @@ def test_few_questions_become_a_reader(fresh: Path) -> None:
         training_questions(dataclasses.replace(context, recipe=dataclasses.replace(context.recipe, finetune=few)))
 
 
-def test_a_beam_wider_than_the_corpus(tiny_run: Path) -> None:
+def test_a_beam_wider_than_the_corpus(tiny_run):
     task = task_of(tiny_run, batch=2, beam=100_000)
     wide, correct = task.wide([0, 1], [task.tokens[0], task.tokens[1]])
     assert wide.rows.shape == correct.shape == (2, int(task.context.store.live.sum()))
 
 
-def test_the_pipeline_takes_the_options(tmp_path: Path, write_tiny: Any) -> None:
+def test_the_pipeline_takes_the_options(tmp_path, write_tiny):
     """From documents to answers with the likeliest span alone: one command."""
     recipe = load_recipe(write_tiny(tmp_path), {"finetune": {"objective": "hard-em"}})
-    done = run_recipe(recipe, tmp_path / "run", stages=None, progress=Progress(quiet=True))
-    assert 0 <= done["stages"]["finetune"]["em"] <= 1
+    assert 0 <= run_recipe(recipe, tmp_path / "run", stages=None, progress=Progress(quiet=True))["stages"]["finetune"]["em"] <= 1

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,7 +22,7 @@ from realm.training.finetune.stage import run_finetune
 QUESTION, PASSAGES = "what is it", [("Arvad", "People pay with the Tirel."), ("Belmor", "The winters are long in it, and dark.")]
 
 
-def write_model(directory: Path, family: str) -> Path:
+def write_model(directory, family):
     """A random model of a few thousand parameters with a tokenizer of single characters."""
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
     from transformers import BartConfig, BartForConditionalGeneration, PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
@@ -35,7 +34,7 @@ def write_model(directory: Path, family: str) -> Path:
     backend.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, pad_token="<pad>", eos_token="</s>", unk_token="<unk>")
     torch.manual_seed(0)
-    common: dict[str, Any] = {"vocab_size": len(words), "d_model": 16, "pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
+    common = {"vocab_size": len(words), "d_model": 16, "pad_token_id": 0, "eos_token_id": 1, "decoder_start_token_id": 0}
     model: Any
     if family == "t5":
         model = T5ForConditionalGeneration(T5Config(d_kv=8, d_ff=32, num_layers=1, num_heads=2, dropout_rate=0.0, **common))
@@ -51,11 +50,11 @@ def write_model(directory: Path, family: str) -> Path:
 
 
 @pytest.fixture(scope="module", params=["t5", "bart"])
-def seq2seq(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def seq2seq(request, tmp_path_factory):
     return write_model(tmp_path_factory.mktemp("seq2seq") / request.param, request.param)
 
 
-def test_the_decoder_attends_to_all_blocks(seq2seq: Path) -> None:
+def test_the_decoder_attends_to_all_blocks(seq2seq):
     """Against the encoder called block by block and the decoder over the states put together by hand."""
     from transformers.modeling_outputs import BaseModelOutput
 
@@ -68,19 +67,17 @@ def test_the_decoder_attends_to_all_blocks(seq2seq: Path) -> None:
                 ids = reader.tokenizer(f"question: {QUESTION} title: {title} context: {text}", return_tensors="pt").input_ids
                 states.append(reader.model.get_encoder()(input_ids=ids).last_hidden_state)
             labels = reader.tokenizer(answer, return_tensors="pt").input_ids
-            fused = BaseModelOutput(last_hidden_state=torch.cat(states, 1))
-            logits = reader.model(encoder_outputs=fused, labels=labels).logits
+            logits = reader.model(encoder_outputs=BaseModelOutput(last_hidden_state=torch.cat(states, 1)), labels=labels).logits
             expected = -logits.log_softmax(-1).gather(-1, labels.unsqueeze(-1)).sum()
             assert float(found) == pytest.approx(float(expected), rel=1e-4)
 
 
-def test_it_learns_to_write(seq2seq: Path) -> None:
+def test_it_learns_to_write(seq2seq):
     reader = FusionReader.load(seq2seq).train()
     optimizer = torch.optim.Adam(reader.parameters(), lr=2e-2)
     for _ in range(60):
         optimizer.zero_grad()
-        loss = reader.loss([QUESTION], [PASSAGES], ["abc"]).sum()
-        loss.backward()
+        reader.loss([QUESTION], [PASSAGES], ["abc"]).sum().backward()
         optimizer.step()
     texts, log_p = reader.eval().generate([QUESTION], [PASSAGES])
     with torch.no_grad():
@@ -89,11 +86,10 @@ def test_it_learns_to_write(seq2seq: Path) -> None:
     assert float(log_p[0]) > -0.7
 
 
-def test_a_run_that_writes_its_answers(seq2seq: Path, tiny_run: Path, tmp_path: Path) -> None:
+def test_a_run_that_writes_its_answers(seq2seq, tiny_run, tmp_path):
     run = shutil.copytree(tiny_run, tmp_path / "run")
     shutil.rmtree(run / "stages" / "finetune")
-    choices = {"seq2seq": str(seq2seq), "publish": "best", "eval_every": 2}
-    recipe = load_recipe(run / "config.toml", {"finetune": choices})
+    recipe = load_recipe(run / "config.toml", {"finetune": {"seq2seq": str(seq2seq), "publish": "best", "eval_every": 2}})
     context = open_context(RunPaths(run), recipe, lambda *_: None)
     run_finetune(context)
     assert stage_facts(context.paths, "finetune")["slope"] > 0
@@ -111,16 +107,15 @@ def test_a_run_that_writes_its_answers(seq2seq: Path, tiny_run: Path, tmp_path: 
     json.dumps(answer.to_dict())
 
 
-def test_a_plan_times_the_reader_that_writes(seq2seq: Path, tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = []
-    loss_of = FusionReader.loss
+def test_a_plan_times_the_reader_that_writes(seq2seq, tiny_run, monkeypatch):
+    calls, loss_of = [], FusionReader.loss
     monkeypatch.setattr(FusionReader, "loss", lambda self, *of: calls.append(len(of[0])) or loss_of(self, *of))
     recipe = load_recipe(tiny_run / "config.toml", {"finetune": {"seq2seq": str(seq2seq)}})
     assert plan(recipe, tiny_run)["stages"]["finetune"]["seconds_per_step"] > 0
     assert calls == [recipe.finetune.batch] * TIMED_STEPS
 
 
-def test_what_is_refused(tmp_path: Path) -> None:
+def test_what_is_refused(tmp_path):
     with pytest.raises(ConfigError, match="no such directory"):
         FusionReader.load(tmp_path / "none")
     (tmp_path / "config.json").write_text("{}")

@@ -2,9 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -14,17 +12,17 @@ from realm.models.model import state_sha256
 from realm.models.reader import SpanScores
 from realm.models.types import Question
 from realm.progress import Progress
-from realm.recipe import Recipe, build_recipe
+from realm.recipe import build_recipe
 from realm.runs.run import run_recipe
 from realm.storage.paths import RunPaths
-from realm.training.context import StageContext, load_stage, open_context
+from realm.training.context import load_stage, open_context
 from realm.training.finetune.given import GivenParagraphs, GivenTask, given_scores, gold_spans, posterior_nll, read_given
 from realm.training.starting import with_new_reader
 
 TOWNS = ("Oslo", "Lima", "Cairo", "Quito", "Hanoi", "Accra", "Sofia", "Dakar", "Minsk", "Tunis", "Delhi", "Seoul")
 
 
-def rows(count: int) -> list[dict[str, Any]]:
+def rows(count):
     """Questions on who built which bridge; every fourth is asked of a paragraph about another town."""
     found = []
     for n in range(count):
@@ -38,26 +36,20 @@ def rows(count: int) -> list[dict[str, Any]]:
     return found
 
 
-def recipe_of(root: Path, towns: Callable[..., Recipe], questions: list[dict[str, Any]], **finetune: Any) -> Recipe:
+def recipe_of(root, towns, questions, **finetune):
     (root / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in questions))
     recipe = towns(root, steps=0, fill="mlm", masking="salient", shown=0.0, questions=0.0, reader_first=0)
     values = {"sources": list(recipe.corpus.sources), "vocab_size": 400}
-    return build_recipe(
-        {
-            "corpus": values,
-            "run": {"threads": 1, "device": "cpu", "checkpoint_every": 5},
-            "model": {"hidden": 32, "layers": 2, "heads": 2, "intermediate": 64, "projection": 16, "span_hidden": 32, "dropout": 0.0},
-            "warm": {"steps": 1, "batch": 4},
-            "ict": {"steps": 1, "batch": 8},
-            "pretrain": {"steps": 0, "refresh": "inline"},
-            "finetune": {"passages": "given", "train": str(root / "train.jsonl"), "batch": 8, "lr": 3e-3, "warmup": 5, **finetune},
-        }
-    )
+    return build_recipe( {
+        "corpus": values, "run": {"threads": 1, "device": "cpu", "checkpoint_every": 5},
+        "model": {"hidden": 32, "layers": 2, "heads": 2, "intermediate": 64, "projection": 16, "span_hidden": 32, "dropout": 0.0},
+        "warm": {"steps": 1, "batch": 4}, "ict": {"steps": 1, "batch": 8}, "pretrain": {"steps": 0, "refresh": "inline"},
+        "finetune": {"passages": "given", "train": str(root / "train.jsonl"), "batch": 8, "lr": 3e-3, "warmup": 5, **finetune},
+    })  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory, towns: Callable[..., Recipe]) -> Path:
-    """A run up to fine-tuning."""
+def start(tmp_path_factory, towns):
     root = tmp_path_factory.mktemp("given")
     run_recipe(
         recipe_of(root, towns, rows(64), steps=12),
@@ -68,11 +60,11 @@ def start(tmp_path_factory: pytest.TempPathFactory, towns: Callable[..., Recipe]
     return root
 
 
-def context_of(root: Path, towns: Callable[..., Recipe], **finetune: Any) -> StageContext:
+def context_of(root, towns, **finetune):
     return open_context(RunPaths(root / "run"), recipe_of(root, towns, rows(64), **finetune), lambda *_: None)
 
 
-def test_the_loss_is_the_mass_on_answers_or_on_not_here() -> None:
+def test_the_loss_is_the_mass_on_answers_or_on_not_here():
     """Two windows of three wordpieces with spans of one or two: enumerated by hand, the second without an answer."""
     generator = torch.Generator().manual_seed(0)
     logits, none = torch.randn(2, 3, 2, generator=generator, dtype=torch.float64), torch.randn(2, generator=generator, dtype=torch.float64)
@@ -95,7 +87,7 @@ def test_the_loss_is_the_mass_on_answers_or_on_not_here() -> None:
     assert logits.grad[0, 0, 1] < 0 < none.grad[0] and none.grad[1] < 0 and not logits.grad[1, 2].any()
 
 
-def test_hard_em_raises_the_likeliest_answer_alone() -> None:
+def test_hard_em_raises_the_likeliest_answer_alone():
     scores = SpanScores(torch.tensor([[[1.0], [2.0], [0.0]]]), torch.ones(1, 3, 1, dtype=torch.bool), torch.zeros(1))
     gold = torch.tensor([[[True], [True], [False]]])
     soft, hard = (posterior_nll(scores, gold, objective)[0].item() for objective in ("marginal", "hard-em"))
@@ -103,27 +95,24 @@ def test_hard_em_raises_the_likeliest_answer_alone() -> None:
     assert hard == pytest.approx(-math.log(math.exp(2.0) / everything)) and soft < hard
 
 
-def test_gold_spans_are_those_of_each_window(start: Path, towns: Callable[..., Recipe]) -> None:
+def test_gold_spans_are_those_of_each_window(start, towns):
     task = task_of(context_of(start, towns, steps=1))
     drawn = task.windows[:6]
-    longest = max(map(len, drawn))
-    valid = torch.ones(6, longest, task.reader.max_span, dtype=torch.bool)
-    gold = gold_spans(drawn, SpanScores(valid.float(), valid, valid[:, 0, 0].float()))
-    for window, marks in zip(drawn, gold, strict=True):
+    valid = torch.ones(6, max(map(len, drawn)), task.reader.max_span, dtype=torch.bool)
+    for window, marks in zip(drawn, gold_spans(drawn, SpanScores(valid.float(), valid, valid[:, 0, 0].float())), strict=True):
         assert [[t, t + w + 1] for t, w in marks.nonzero().tolist()] == window.gold.tolist()
 
 
-def task_of(context: StageContext) -> GivenTask:
+def task_of(context):
     from realm.training.finetune.given import given_questions
 
     model = with_new_reader(context, load_stage(context, "pretrain").fork_document_embedder(), pointer=True, titles=True)
     return GivenTask(context, model.reader, *given_questions(context))
 
 
-def test_the_stage_learns_to_point_and_to_abstain(start: Path, towns: Callable[..., Recipe]) -> None:
+def test_the_stage_learns_to_point_and_to_abstain(start, towns):
     """On paragraphs it has learnt from: hardly any is right before, most are after, and "not here" is told from the others."""
-    context = context_of(start, towns, steps=150)
-    task = task_of(context)
+    task = task_of(context_of(start, towns, steps=150))
     questions = task.given.questions
     before = given_scores(task.read(list(questions)), questions)["em"]
     optimizer = torch.optim.Adam(task.model.parameters(), lr=3e-3)
@@ -143,21 +132,17 @@ def test_the_stage_learns_to_point_and_to_abstain(start: Path, towns: Callable[.
     assert all(0 <= answer.p + answer.not_here <= 1 + 1e-6 for answer in answers)
 
 
-def test_a_killed_stage_resumes_to_the_same_weights(start: Path, towns: Callable[..., Recipe], tmp_path: Path) -> None:
+def test_a_killed_stage_resumes_to_the_same_weights(start, towns, tmp_path):
     import shutil
 
     class Killed(Exception):
         pass
 
-    def until(run: Path, last: int) -> None:
-        def report(_stage: str, _step: int, _steps: int, _values: Any) -> None:
-            raise Killed
-
+    def until(run, last):
         from realm.training.finetune.stage import run_finetune
 
         recipe = recipe_of(start, towns, rows(64), steps=25)
-        context = open_context(RunPaths(run), recipe, report if last else (lambda *_: None))
-        run_finetune(context)
+        run_finetune(open_context(RunPaths(run), recipe, Mock(side_effect=Killed) if last else (lambda *_: None)))
 
     runs = [shutil.copytree(start / "run", tmp_path / name) for name in ("whole", "cut")]
     until(runs[0], 0)
@@ -170,11 +155,10 @@ def test_a_killed_stage_resumes_to_the_same_weights(start: Path, towns: Callable
     assert whole.reader.spec.titles and whole.reader.spec.pointer and whole.reader.spec.taught
 
 
-def test_long_paragraphs_share_their_probability(start: Path, towns: Callable[..., Recipe]) -> None:
+def test_long_paragraphs_share_their_probability(start, towns):
     """A paragraph of many windows: equal strings of several windows are one answer, and p stays below what "not here" leaves."""
     context = context_of(start, towns, steps=1)
-    task = task_of(context)
-    text = " ".join(row["context"] for row in rows(40))
+    task, text = task_of(context), " ".join(row["context"] for row in rows(40))
     long = Question("1", "When was the bridge of Oslo built?", ("1700",), context=text)
     given = GivenParagraphs([long], context.store.tokenizer, context.inputs.featurizer, task.reader.max_span)
     assert len(given.windows_of(0)) > 2
@@ -182,7 +166,7 @@ def test_long_paragraphs_share_their_probability(start: Path, towns: Callable[..
     assert answer.text in text and 0 < answer.p <= 1 - answer.not_here + 1e-6
 
 
-def test_questions_without_paragraphs_are_refused(start: Path, towns: Callable[..., Recipe]) -> None:
+def test_questions_without_paragraphs_are_refused(start, towns):
     bare = [{key: value for key, value in row.items() if key != "context"} for row in rows(8) if row["answers"]]
     context = open_context(RunPaths(start / "run"), recipe_of(start, towns, bare, steps=1), lambda *_: None)
     with pytest.raises(DataError, match="no question has a paragraph that holds its answer") as caught:
@@ -190,6 +174,6 @@ def test_questions_without_paragraphs_are_refused(start: Path, towns: Callable[.
     assert caught.value.path is not None and "context" in str(caught.value)
 
 
-def test_given_paragraphs_teach_the_span_reader_alone() -> None:
+def test_given_paragraphs_teach_the_span_reader_alone():
     with pytest.raises(ConfigError, match=r"finetune\.passages"):
         build_recipe({"finetune": {"passages": "given", "train": "q.jsonl", "seq2seq": "somewhere"}})

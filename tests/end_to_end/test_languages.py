@@ -77,16 +77,13 @@ def test_the_recipe_runs_and_its_words_find(run):
     assert store.tokenizer.cuts_characters
 
 
-def test_recall_by_language(run):
+def test_answers_are_whole_characters_and_recall_is_told_by_language(run):
     language, root = run
     assert evaluate_run(root / "run", Wanted((root / "qa.jsonl",), depths=(1, 5)))["languages"] == {}, "one language is the whole"
     both = evaluate_run(root / "run", Wanted((root / "qa.jsonl", root / "other.jsonl"), depths=(1, 5)))
     assert list(both["languages"]) == ["ko", "zh"] and all(rates["n"] == 5 for rates in both["languages"].values())
     assert both["languages"][language] == both["datasets"]["qa"]
     assert sum([both["languages"][name]["recall"]["5"] for name in ("ko", "zh")]) / 2 == pytest.approx(both["recall"]["5"])
-
-
-def test_answers_are_whole_characters_of_a_document(run):
     language, root = run
     opened, texts = open_run(root / "run"), {row["id"]: row["text"] for row in documents()}
     assert {opened.inputs.store.language(row) for row in range(len(opened.inputs.store))} >= {"zh", "ko"}

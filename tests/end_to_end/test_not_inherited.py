@@ -1,9 +1,7 @@
 """Faults of the published classes (transformers 4.40.2) that users met, each with a test that ours works there."""
 
 import math
-from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -11,45 +9,39 @@ from cases import BLOCKS, QUESTIONS, SHAPES, vocabulary
 from small_corpus import READ, SmallCorpus
 
 from realm.answering.answerer import Answerer
-from realm.answering.records import Answer
 from realm.errors import DataError
 from realm.evaluation.questions.loading import load_questions
 from realm.models import losses
 from realm.models.model import RealmModel
 from realm.models.published.names import read_published_config
-from realm.training.loop.task import StepResult
 
-Ask = Callable[[list[str], int], list[Answer]]
-Step = Callable[[tuple[tuple[str, tuple[str, ...]], ...]], StepResult]
 WORDS = vocabulary()
 UNKNOWN = WORDS.index("[UNK]")
 
 
 @pytest.fixture(scope="module")
-def model() -> RealmModel:
+def model():
     torch.manual_seed(0)
     config = {**SHAPES["small"].config(len(WORDS)), "pad_token_id": 1, "max_span_width": 10}
     return RealmModel(read_published_config(config, "openqa")).eval()
 
 
 @pytest.fixture(scope="module")
-def corpus(model: RealmModel, tmp_path_factory: pytest.TempPathFactory) -> SmallCorpus:
+def corpus(model, tmp_path_factory):
     corpus = SmallCorpus(tmp_path_factory.mktemp("corpus"), BLOCKS, torch.zeros(len(BLOCKS), SHAPES["small"].projection))
     corpus.vectors = corpus.embed(model).numpy()
     return corpus
 
 
 @pytest.fixture
-def ask(corpus: SmallCorpus, model: RealmModel) -> Ask:
+def ask(corpus, model):
     answerer = Answerer(corpus.inputs, corpus.source(model), model.reader, versions={})
     return lambda questions, k: answerer.answer(questions, k=k)
 
 
 @pytest.fixture
-def step(corpus: SmallCorpus, model: RealmModel) -> Iterator[Step]:
-    """One fine-tuning step on some questions, backward included."""
-
-    def run(questions: tuple[tuple[str, tuple[str, ...]], ...]) -> StepResult:
+def step(corpus, model):
+    def run(questions):
         model.zero_grad()
         result = corpus.task(model, questions).step(0)
         result.mean.backward()
@@ -59,17 +51,17 @@ def step(corpus: SmallCorpus, model: RealmModel) -> Iterator[Step]:
     model.zero_grad()
 
 
-def gradients(model: RealmModel) -> dict[str, torch.Tensor]:
+def gradients(model):
     return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
-def test_one_block_is_searched_and_read(ask: Ask) -> None:
+def test_one_block_is_searched_and_read(ask):
     (answer,) = ask([QUESTIONS[0][0]], 1)
     assert len(answer.evidence) == 1 and answer.answer and answer.answer in answer.evidence[0].text
     assert answer.evidence[0].p_z == pytest.approx(1)
 
 
-def test_a_beam_of_one_trains(corpus: SmallCorpus, model: RealmModel) -> None:
+def test_a_beam_of_one_trains(corpus, model):
     task = corpus.task(model, QUESTIONS)
     task.section = replace(task.section, beam=1, read=1)
     loss = task.step(0).mean
@@ -78,18 +70,17 @@ def test_a_beam_of_one_trains(corpus: SmallCorpus, model: RealmModel) -> None:
     model.zero_grad()
 
 
-def test_unknown_words_of_a_question_reach_the_reader(corpus: SmallCorpus) -> None:
+def test_unknown_words_of_a_question_reach_the_reader(corpus):
     (ids,) = corpus.inputs.store.tokenizer.encode(["What do ☃ people zzz pay?"])
     assert ids.count(UNKNOWN) == 2
-    joint = corpus.inputs.joint(ids, 0)
-    query = corpus.inputs.featurizer.query(ids)
+    joint, query = corpus.inputs.joint(ids, 0), corpus.inputs.featurizer.query(ids)
     assert joint.ids[1 : 1 + len(ids)] == ids and query.ids[1:-1] == ids
     assert joint.ids[corpus.inputs.featurizer.body_start(ids) :][:-1] == corpus.inputs.store.token_ids(0).tolist()
 
 
-def test_padding_is_0_and_wordpiece_1_learns(corpus: SmallCorpus, model: RealmModel) -> None:
+def test_padding_is_0_and_wordpiece_1_learns(corpus, model):
     assert model.embedder.spec.body.config["pad_token_id"] == 0
-    embeddings = model.embedder.body.model.get_input_embeddings()  # type: ignore[operator]
+    embeddings = model.embedder.body.model.get_input_embeddings()
     assert embeddings.padding_idx == 0
     (ids,) = corpus.inputs.store.tokenizer.encode(["What do ☃ pay?"])
     model.embedder([corpus.inputs.featurizer.query(ids)])[0, 0].backward()
@@ -97,18 +88,16 @@ def test_padding_is_0_and_wordpiece_1_learns(corpus: SmallCorpus, model: RealmMo
     model.zero_grad()
 
 
-def test_a_batch_of_questions_is_answered_as_one_by_one(ask: Ask) -> None:
+def test_a_batch_of_questions_is_answered_as_one_by_one(ask):
     texts = [text for text, _ in QUESTIONS]
-    together = ask(texts, READ)
-    for text, answer in zip(texts, together, strict=True):
+    for text, answer in zip(texts, ask(texts, READ), strict=True):
         (alone,) = ask([text], READ)
         assert (alone.answer, [e.block_id for e in alone.evidence]) == (answer.answer, [e.block_id for e in answer.evidence])
         assert alone.p == pytest.approx(answer.p, rel=1e-4)
 
 
-def test_a_batch_of_questions_has_the_mean_of_their_losses_and_gradients(step: Step, model: RealmModel) -> None:
-    together = step(QUESTIONS)
-    expected = gradients(model)
+def test_a_batch_of_questions_has_the_mean_of_their_losses_and_gradients(step, model):
+    together, expected = step(QUESTIONS), gradients(model)
     alone, summed = 0.0, {name: torch.zeros_like(gradient) for name, gradient in expected.items()}
     for question in QUESTIONS:
         alone += float(step((question,)).mean.detach())
@@ -120,20 +109,20 @@ def test_a_batch_of_questions_has_the_mean_of_their_losses_and_gradients(step: S
 
 
 @pytest.mark.parametrize("answers", [(), ("nobody",), ("☃",)], ids=["none", "in no block", "unknown word"])
-def test_a_question_without_an_answer_in_the_corpus_teaches_nothing(step: Step, model: RealmModel, answers: tuple[str, ...]) -> None:
+def test_a_question_without_an_answer_in_the_corpus_teaches_nothing(step, model, answers):
     result = step(((QUESTIONS[0][0], answers),))
     assert float(result.loss.detach()) == 0 and result.valid == 0
     assert all((gradient == 0).all() for gradient in gradients(model).values())
 
 
-def test_an_empty_answer_list_in_a_file_is_named(tmp_path: Path) -> None:
+def test_an_empty_answer_list_in_a_file_is_named(tmp_path):
     path = tmp_path / "qa.jsonl"
     path.write_text('{"question": "Who?", "answers": ["x"]}\n{"question": "What?", "answers": []}\n', "utf-8")
     with pytest.raises(DataError, match=r"qa.jsonl:2: no answers"):
         load_questions(path)
 
 
-def test_blocks_shorter_than_the_widest_span_are_read(corpus: SmallCorpus, model: RealmModel, tmp_path: Path) -> None:
+def test_blocks_shorter_than_the_widest_span_are_read(corpus, model, tmp_path):
     row = next(row for row, (title, _) in enumerate(BLOCKS) if title == "Estrag")
     body = len(corpus.inputs.store.token_ids(row))
     assert 0 < body < model.reader.max_span
@@ -145,10 +134,9 @@ def test_blocks_shorter_than_the_widest_span_are_read(corpus: SmallCorpus, model
     assert answer.answer and answer.answer in BLOCKS[4][1]
 
 
-def test_an_example_without_masks_counts_as_nothing_and_is_said_to() -> None:
+def test_an_example_without_masks_counts_as_nothing_and_is_said_to():
     log_probs = torch.full((2, 3, 2), -1.0, requires_grad=True)
-    log_p_z = torch.zeros(2, 3).log_softmax(-1)
-    slots = torch.tensor([[True, True], [False, False]])
+    log_p_z, slots = torch.zeros(2, 3).log_softmax(-1), torch.tensor([[True, True], [False, False]])
     for nll in (losses.marginal_nll_per_token, losses.marginal_nll_joint):
         loss, valid = nll(log_probs, log_p_z, slots)
         assert valid.tolist() == [True, False] and float(loss[1].detach()) == 0 < float(loss[0].detach())
@@ -156,7 +144,7 @@ def test_an_example_without_masks_counts_as_nothing_and_is_said_to() -> None:
         assert torch.isfinite(gradient).all() and (gradient[1] == 0).all() and (gradient[0] != 0).any()
 
 
-def test_a_nan_is_not_hidden() -> None:
+def test_a_nan_is_not_hidden():
     log_probs = torch.full((2, 3, 2), -1.0)
     log_probs[0, 1, 0] = float("nan")
     slots = torch.ones(2, 2, dtype=torch.bool)

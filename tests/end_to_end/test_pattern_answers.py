@@ -4,9 +4,7 @@ import dataclasses
 import json
 import shutil
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -23,7 +21,7 @@ from realm.runs.evaluation import evaluate_stage
 from realm.storage.paths import RunPaths
 from realm.storage.stages import stage_facts
 from realm.training.baselines.closed_book import QuestionsTask, run_closed_book
-from realm.training.context import StageContext, fingerprint, load_stage, open_context
+from realm.training.context import fingerprint, load_stage, open_context
 from realm.training.finetune import task as finetune_task
 from realm.training.finetune.stage import run_finetune
 from realm.training.finetune.task import GeneratingTask, ReadingTask, q_texts, training_questions
@@ -32,13 +30,13 @@ from realm.training.starting import with_new_reader
 HOSTILE = "([\\w ]|\\w)+\\d{9}"
 
 
-def write(path: Path, questions: list[Question]) -> str:
+def write(path, questions):
     rows = [{"id": q.id, "question": q.text, "answers": list(q.answers), "answer_type": q.answer_type} for q in questions]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     return str(path)
 
 
-def as_patterns(questions: list[Question]) -> list[Question]:
+def as_patterns(questions):
     """The same questions, their answers written as patterns that match nothing else."""
     return [
         dataclasses.replace(q, answers=tuple(f"nowhere|{a[0]}[{a[1]}]{a[2:]}" for a in q.answers), answer_type="regex") for q in questions
@@ -46,7 +44,7 @@ def as_patterns(questions: list[Question]) -> list[Question]:
 
 
 @pytest.fixture
-def fresh(tiny_run: Path, tmp_path: Path) -> Path:
+def fresh(tiny_run, tmp_path):
     """The tiny run without its fine-tuning, its questions also as patterns, and half of them as these."""
     run = shutil.copytree(tiny_run, tmp_path / "run")
     shutil.rmtree(run / "stages" / "finetune")
@@ -58,25 +56,24 @@ def fresh(tiny_run: Path, tmp_path: Path) -> Path:
     return run
 
 
-def context_of(run: Path, *names: str, said: list[str] | None = None, **finetune: Any) -> StageContext:
+def context_of(run, *names, said=None, **finetune):
     files = tuple(str(run.parent / f"{name}.jsonl") for name in names)
     recipe = load_recipe(run / "config.toml", {"finetune": {"train": files, "dev": files, **finetune}})
     return open_context(RunPaths(run), recipe, lambda *_: None, (said if said is not None else []).append)
 
 
-def task_of(context: StageContext, tiny_run: Path) -> ReadingTask:
+def task_of(context, tiny_run):
     opened = open_run(tiny_run)
-    assert opened.tuned is not None
     task = ReadingTask("finetune", context, opened.source, opened.tuned.reader, *training_questions(context))
     task.model.eval()
     return task
 
 
-def weights(run: Path) -> dict[str, torch.Tensor]:
+def weights(run):
     return RealmModel.from_pretrained(run / "stages" / "finetune").state_dict()
 
 
-def test_the_loss_is_that_of_the_strings(fresh: Path, tiny_run: Path) -> None:
+def test_the_loss_is_that_of_the_strings(fresh, tiny_run):
     losses, found = [], []
     for names in (("strings",), ("patterns",), ("half-strings", "half-patterns")):
         task = task_of(context_of(fresh, *names, rename_rate=0.0, batch=6), tiny_run)
@@ -87,7 +84,7 @@ def test_the_loss_is_that_of_the_strings(fresh: Path, tiny_run: Path) -> None:
     assert losses[0] == losses[1] == losses[2] > 0 and found[0] == found[1] == found[2] and found[0][0] == 1.0
 
 
-def test_long_matches_count_for_the_retriever_alone(fresh: Path, tiny_run: Path) -> None:
+def test_long_matches_count_for_the_retriever_alone(fresh, tiny_run):
     long = Question("long", "Where?", ("People in Arvad.*",), answer_type="regex")
     write(fresh.parent / "long.jsonl", [long])
     task = task_of(context_of(fresh, "long", batch=1, read=12, rename_rate=0.0), tiny_run)
@@ -99,7 +96,7 @@ def test_long_matches_count_for_the_retriever_alone(fresh: Path, tiny_run: Path)
         assert task_of(context_of(fresh, "short", batch=1, read=12, rename_rate=0.0), tiny_run).step(0).metrics["readable"] == 1.0
 
 
-def test_it_learns(fresh: Path, tiny_run: Path) -> None:
+def test_it_learns(fresh, tiny_run):
     """Exact match by patterns on the questions that were learnt, before and after."""
     context = context_of(fresh, "patterns", steps=240, eval_every=1000, lr=5e-3, warmup=5, batch=6, rename_rate=0.0)
     questions, _ = training_questions(context)
@@ -113,7 +110,7 @@ def test_it_learns(fresh: Path, tiny_run: Path) -> None:
     assert stage_facts(context.paths, "finetune")["skipped_patterns"] == {"invalid": 0, "slow": 0}
 
 
-def test_same_seed_same_weights_and_a_resumed_run(fresh: Path, interrupt_each: Callable[[set[str]], None]) -> None:
+def test_same_seed_same_weights_and_a_resumed_run(fresh, interrupt_each):
     """Two whole runs, and one that was interrupted between two checkpoints; strings and patterns in one batch."""
     runs = [fresh, *(shutil.copytree(fresh, fresh.parent / name) for name in ("again", "resumed"))]
     contexts = [context_of(run, "half-strings", "half-patterns") for run in runs]
@@ -130,11 +127,11 @@ def test_same_seed_same_weights_and_a_resumed_run(fresh: Path, interrupt_each: C
     assert stage_facts(contexts[0].paths, "finetune")["questions"] == 6
 
 
-def test_what_cannot_be_looked_for_is_skipped_and_named_once(fresh: Path, tiny_run: Path) -> None:
+def test_what_cannot_be_looked_for_is_skipped_and_named_once(fresh, tiny_run):
     questions = as_patterns(load_questions(Path(fresh.parent / "strings.jsonl")))[:2]
     questions = [dataclasses.replace(questions[0], answers=(*questions[0].answers, HOSTILE, "(")), questions[1]]
     write(fresh.parent / "bad.jsonl", [*questions, Question("none", "Who?", ("(", "[z"), answer_type="regex")])
-    said: list[str] = []
+    said = []
     context, began = context_of(fresh, "bad", said=said), time.process_time()
     task = task_of(context, tiny_run)
     assert time.process_time() - began < 20
@@ -155,7 +152,7 @@ def test_what_cannot_be_looked_for_is_skipped_and_named_once(fresh: Path, tiny_r
         task_of(context_of(fresh, "none"), tiny_run)
 
 
-def test_files_in_a_list(fresh: Path) -> None:
+def test_files_in_a_list(fresh):
     one, same = context_of(fresh, "half-strings"), context_of(fresh, "half-strings")
     single = dataclasses.replace(same.recipe.finetune, train=same.recipe.train_files[0], dev=same.recipe.dev_files[0])
     same = dataclasses.replace(same, recipe=dataclasses.replace(same.recipe, finetune=single))
@@ -170,8 +167,8 @@ def test_files_in_a_list(fresh: Path) -> None:
         check_questions(context_of(fresh, "patterns", "patterns").recipe)
 
 
-def test_the_closed_book_skips_patterns_and_says_so(fresh: Path, tiny_run: Path) -> None:
-    said: list[str] = []
+def test_the_closed_book_skips_patterns_and_says_so(fresh, tiny_run):
+    said = []
     context = context_of(fresh, "half-strings", "half-patterns", said=said)
     run_closed_book(context)
     assert stage_facts(context.paths, "closed_book")["skipped"] == {"patterns": 3, "too_long": 0}
@@ -185,25 +182,22 @@ def test_the_closed_book_skips_patterns_and_says_so(fresh: Path, tiny_run: Path)
     check_closed_book(context.recipe)
 
 
-def test_a_question_whose_blocks_hold_no_answer_is_not_read(fresh: Path, tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_question_whose_blocks_hold_no_answer_is_not_read(fresh, tiny_run, monkeypatch):
     """Left out, it costs nothing and changes nothing: the same loss and the same gradient as where all are read."""
     strings = load_questions(tiny_run.parent / "qa.jsonl")[:3]
     write(fresh.parent / "some.jsonl", [Question("nowhere", "Who knows?", ("nobody",)), *strings, Question("no", "Why?", ("no reason",))])
-    context = context_of(fresh, "some", read=3)
-    task = task_of(context, tiny_run)
-    calls: list[int] = []
+    task, calls = task_of(context_of(fresh, "some", read=3), tiny_run), []
     plain = finetune_task.read_candidates
     monkeypatch.setattr(finetune_task, "read_candidates", lambda *args, **named: (calls.append(len(args[2])), plain(*args, **named))[1])
 
-    def of(items: list[int]) -> tuple[list[float], list[bool], list[torch.Tensor]]:
+    def of(items):
         wide, _ = task.wide(items, [task.tokens[i] for i in items])
         loss, found = task.reading([0] * len(items), items, [task.tokens[i] for i in items], wide.best(3))
         task.reader.zero_grad()
         loss.sum().backward()
         return loss.tolist(), found.tolist(), [p.grad.clone() for p in task.reader.parameters() if p.grad is not None]
 
-    few = of([0, 1, 2, 3, 4])
-    read = calls.pop()
+    few, read = of([0, 1, 2, 3, 4]), calls.pop()
     with monkeypatch.context() as patch:
         patch.setattr(finetune_task, "_held", lambda places, items, rows: torch.ones(rows.shape, dtype=torch.bool))
         everyone = of([0, 1, 2, 3, 4])
@@ -218,25 +212,23 @@ def test_a_question_whose_blocks_hold_no_answer_is_not_read(fresh: Path, tiny_ru
 class _Written:
     """In place of a reader that writes: a loss of 1, and what was to be written."""
 
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, str]] = []
+    def __init__(self):
+        self.asked = []
 
-    def loss(self, questions: list[str], passages: list[Any], answers: list[str]) -> torch.Tensor:
+    def loss(self, questions, passages, answers):
         assert len(questions) == len(passages) == len(answers)
         self.asked += zip(questions, answers, strict=True)
         return torch.ones(len(answers))
 
 
-def test_a_generative_reader_learns_to_write_what_patterns_match(fresh: Path, tiny_run: Path) -> None:
+def test_a_generative_reader_learns_to_write_what_patterns_match(fresh, tiny_run):
     nowhere = Question("nowhere", "Who knows?", ("at nobody",), answer_type="regex")
     several = Question("several", "When?", ("in 1950|has one", "y{0}"), answer_type="regex")
     long = Question("long", "Where?", ("The Tirel.*",), answer_type="regex")
-    string = Question("string", "What?", ("anything",))
-    write(fresh.parent / "mixed.jsonl", [nowhere, several, long, string])
-    context = context_of(fresh, "mixed", read=13)
-    opened, reader = open_run(tiny_run), _Written()
-    task = GeneratingTask(context, opened.source, torch.nn.Identity(), *training_questions(context))  # type: ignore[arg-type]
-    task.fusion = reader  # type: ignore[assignment]
+    write(fresh.parent / "mixed.jsonl", [nowhere, several, long, Question("string", "What?", ("anything",))])
+    context, opened, reader = context_of(fresh, "mixed", read=13), open_run(tiny_run), _Written()
+    task = GeneratingTask(context, opened.source, torch.nn.Identity(), *training_questions(context))
+    task.fusion = reader
     with torch.no_grad():
         wide, _ = task.wide([0, 1, 2, 3], task.tokens)
         for position in range(8):

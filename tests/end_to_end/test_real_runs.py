@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ import pytest
 from realm.cli import main
 from realm.search.publishing.refresher import read_status
 from realm.storage.metrics import MetricsLog
-from realm.storage.paths import RunPaths
 
 from .real_runs import SIDES, Pair, copy_of, end, ended, left_over, outcome, ready_to_pretrain, size, started, until, waited
 
@@ -22,14 +20,13 @@ SLOW = pytest.mark.slow
 
 
 @pytest.fixture(scope="session")
-def ready(tmp_path_factory: pytest.TempPathFactory, write_tiny: Callable[[Path], Path]) -> RunPaths:
-    """A run that is about to pre-train."""
+def ready(tmp_path_factory, write_tiny):
     root = tmp_path_factory.mktemp("ready")
     return ready_to_pretrain(write_tiny(root), root / "run")
 
 
 @pytest.fixture(scope="session")
-def whole(ready: RunPaths, tmp_path_factory: pytest.TempPathFactory) -> RunPaths:
+def whole(ready, tmp_path_factory):
     """The same run after inline pre-training that nobody disturbed."""
     run = copy_of(ready, tmp_path_factory.mktemp("whole") / "run", "inline")
     assert main([*SIDES["pretrain"], str(run.root)]) == 0
@@ -37,9 +34,7 @@ def whole(ready: RunPaths, tmp_path_factory: pytest.TempPathFactory) -> RunPaths
 
 
 @pytest.mark.parametrize(("kills", "seeds"), [(2, 1), pytest.param(25, 4, marks=SLOW)])
-def test_a_killed_inline_run_ends_as_if_nothing_had_happened(
-    ready: RunPaths, whole: RunPaths, tmp_path: Path, kills: int, seeds: int
-) -> None:
+def test_a_killed_inline_run_ends_as_if_nothing_had_happened(ready, whole, tmp_path, kills, seeds):
     for seed in range(seeds):
         run = copy_of(ready, tmp_path / f"run-{seed}", "inline")
         pair = Pair(run, refresher=False)
@@ -49,9 +44,7 @@ def test_a_killed_inline_run_ends_as_if_nothing_had_happened(
 
 
 @pytest.mark.parametrize(("kills", "seeds"), [(3, 1), pytest.param(25, 4, marks=SLOW)])
-def test_a_run_whose_trainer_and_refresher_are_killed_leaves_nothing_behind(
-    ready: RunPaths, whole: RunPaths, tmp_path: Path, kills: int, seeds: int
-) -> None:
+def test_a_run_whose_trainer_and_refresher_are_killed_leaves_nothing_behind(ready, whole, tmp_path, kills, seeds):
     for seed in range(seeds):
         run = copy_of(ready, tmp_path / f"run-{seed}", "external")
         pair = Pair(run, refresher=True)
@@ -61,12 +54,11 @@ def test_a_run_whose_trainer_and_refresher_are_killed_leaves_nothing_behind(
 
 
 @pytest.mark.slow
-def test_trainer_and_the_refresher_beside_it_are_killed(ready: RunPaths, whole: RunPaths, tmp_path: Path) -> None:
+def test_trainer_and_the_refresher_beside_it_are_killed(ready, whole, tmp_path):
     """Mode "process": the trainer starts a killed refresher again; then it is killed itself, and its refresher ends with it."""
-    run, says = copy_of(ready, tmp_path / "run", "process"), tmp_path / "says"
-    seen: list[int] = []
+    run, says, seen = copy_of(ready, tmp_path / "run", "process"), tmp_path / "says", []
 
-    def another() -> int | None:
+    def another():
         status = read_status(run.index)
         return None if status is None or status.pid in seen else status.pid
 
@@ -81,7 +73,7 @@ def test_trainer_and_the_refresher_beside_it_are_killed(ready: RunPaths, whole: 
     assert not left_over(run) and size(run) == size(whole)
 
 
-def runs(pid: int) -> bool:
+def runs(pid):
     """Whether a process is there and not just waiting to be reaped."""
     try:
         os.kill(pid, 0)
@@ -90,12 +82,11 @@ def runs(pid: int) -> bool:
     return not Path(f"/proc/{pid}/stat").exists() or Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
 
 
-def descendants(pid: int) -> set[int]:
-    """Processes started by a process, and by those."""
+def descendants(pid):
     parents = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
-            number, rest = re.match(r"(\d+) \(.*\) \S (\d+)", stat.read_text(), re.DOTALL).groups()  # type: ignore[union-attr]
+            number, rest = re.match(r"(\d+) \(.*\) \S (\d+)", stat.read_text(), re.DOTALL).groups()
         except OSError:  # it ended while we looked
             continue
         parents[int(number)] = int(rest)
@@ -110,11 +101,11 @@ CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
 
 
 @pytest.fixture
-def endless(ready: RunPaths, tmp_path: Path) -> Iterator[Callable[..., tuple[RunPaths, dict[str, int]]]]:
+def endless(ready, tmp_path):
     """Starts a trainer, and a refresher if it is external, that do not end by themselves."""
-    pids: dict[str, int] = {}
+    pids = {}
 
-    def start(mode: str, *devices: str) -> tuple[RunPaths, dict[str, int]]:
+    def start(mode, *devices):
         run = copy_of(ready, tmp_path / "run", mode)
         run.config.write_text(
             run.config.read_text().replace("steps = 40", LONG).replace("devices = []", f"devices = {json.dumps(devices)}")
@@ -130,27 +121,19 @@ def endless(ready: RunPaths, tmp_path: Path) -> Iterator[Callable[..., tuple[Run
             os.waitpid(pid, 0)
 
 
-def half_written(run: RunPaths) -> list[Path]:
+def half_written(run):
     return [path for path in run.root.rglob("*") if path.name.endswith(".staging")]
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
-@pytest.mark.parametrize(
-    ("side", "how"),
-    [
-        ("refresh", signal.SIGINT),
-        pytest.param("refresh", signal.SIGTERM, marks=SLOW),
-        pytest.param("pretrain", signal.SIGTERM, marks=SLOW),
-        pytest.param("pretrain", signal.SIGINT, marks=SLOW),
-    ],
-)
-def test_either_side_ends_cleanly_by_a_signal(
-    endless: Callable[..., tuple[RunPaths, dict[str, int]]], tmp_path: Path, side: str, how: signal.Signals
-) -> None:
+@pytest.mark.parametrize(("side", "how"), [
+    ("refresh", signal.SIGINT), pytest.param("refresh", signal.SIGTERM, marks=SLOW),
+    pytest.param("pretrain", signal.SIGTERM, marks=SLOW), pytest.param("pretrain", signal.SIGINT, marks=SLOW),
+])  # fmt: skip
+def test_either_side_ends_cleanly_by_a_signal(endless, tmp_path, side, how):
     run, pids = endless("external")
     until(lambda: any(row["step"] > 20 for row in MetricsLog(run.metrics).rows() if row["stage"] == "pretrain"))
-    other = pids["pretrain" if side == "refresh" else "refresh"]
-    children = descendants(pids[side])
+    other, children = pids["pretrain" if side == "refresh" else "refresh"], descendants(pids[side])
     assert end(pids[side], how) == CODES[how]
     assert "run the same command again to continue" in (tmp_path / side).read_text()
     assert not any(runs(child) for child in children)
@@ -166,9 +149,7 @@ def test_either_side_ends_cleanly_by_a_signal(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", list(CODES))
-def test_a_refresher_with_workers_leaves_none(
-    endless: Callable[..., tuple[RunPaths, dict[str, int]]], monkeypatch: pytest.MonkeyPatch, how: signal.Signals
-) -> None:
+def test_a_refresher_with_workers_leaves_none(endless, monkeypatch, how):
     monkeypatch.setattr("realm.search.publishing.embedding.PART_ROWS", 2)  # enough parts for several processes
     run, pids = endless("external", "cpu", "cpu")
     children = until(lambda: descendants(pids["refresh"]))
@@ -178,7 +159,7 @@ def test_a_refresher_with_workers_leaves_none(
 
 
 @pytest.mark.slow
-def test_external_mode_as_a_user_starts_it(ready: RunPaths, tmp_path: Path) -> None:
+def test_external_mode_as_a_user_starts_it(ready, tmp_path):
     """``realm refresh RUN`` and ``realm run RUN``, interpreters of their own: both end by themselves, and the index is valid."""
     run = copy_of(ready, tmp_path / "run", "external")
     commands = [[sys.executable, "-m", "realm", *said, str(run.root)] for said in (["refresh"], ["run", "--stages", "pretrain"])]

@@ -8,19 +8,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from realm.answering.opening import open_run
 from realm.cli import main
 from realm.documents.records import SourceDocument
-from realm.documents.sources import SourceOptions
 from realm.errors import ConfigError, CorpusError, RunError
 from realm.progress import Progress
-from realm.recipe import Recipe, load_recipe
+from realm.recipe import load_recipe
 from realm.runs.plan import plan
 from realm.runs.run import run_recipe
 from realm.storage import locks as locking
@@ -30,24 +28,21 @@ from realm.storage.metrics import TIMES, MetricsLog
 from realm.timing import KINDS
 
 QUIET = Progress(quiet=True)
-Write = Callable[[Path], Path]
 
 
-def tree(root: Path) -> dict[str, str]:
-    """Every file below a directory with its contents' hash."""
+def tree(root):
     return {str(path.relative_to(root)): sha256_file(path) for path in sorted(root.rglob("*")) if path.is_file()}
 
 
-def weights(run: Path) -> dict[str, str]:
+def weights(run):
     return {name: sha for name, sha in tree(run / "stages").items() if name.endswith("model.safetensors")}
 
 
-def rows(run: Path) -> list[dict[str, Any]]:
-    """metrics.jsonl but for times."""
+def rows(run):
     return [{key: value for key, value in row.items() if key not in TIMES} for row in MetricsLog(run / "metrics.jsonl").rows()]
 
 
-def test_a_run_leaves_its_parts(tiny_run: Path) -> None:
+def test_a_run_leaves_its_parts(tiny_run):
     assert sorted(weights(tiny_run)) == [f"{stage}/model.safetensors" for stage in ("finetune", "ict", "pretrain", "warm")]
     results = {path.stem: read_note(path) for path in (tiny_run / "results").glob("*.json")}
     shown = results.pop("answers")
@@ -60,7 +55,7 @@ def test_a_run_leaves_its_parts(tiny_run: Path) -> None:
     assert set(json.loads((tiny_run / "seconds.json").read_text())) == {"corpus", "warm", "ict", "pretrain", "finetune", "eval"}
 
 
-def test_the_profile_says_where_all_the_time_went(tiny_run: Path) -> None:
+def test_the_profile_says_where_all_the_time_went(tiny_run):
     profile, seconds = (json.loads((tiny_run / f"{name}.json").read_text()) for name in ("profile", "seconds"))
     assert set(profile) == set(seconds)
     for stage, kinds in profile.items():
@@ -75,11 +70,11 @@ def test_the_profile_says_where_all_the_time_went(tiny_run: Path) -> None:
     assert kinds_of["eval"] >= {"tokenising", "search", "forward"}
 
 
-def test_a_second_start_does_nothing(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_start_does_nothing(tiny_run, tmp_path, monkeypatch):
     run = shutil.copytree(tiny_run, tmp_path / "run")
     before = tree(run)
 
-    def never(*_: Any, **__: Any) -> None:
+    def never(*_, **__):
         raise AssertionError("trained or evaluated again")
 
     monkeypatch.setattr("realm.training.context.fit", never)
@@ -90,9 +85,7 @@ def test_a_second_start_does_nothing(tiny_run: Path, tmp_path: Path, monkeypatch
     assert done["skipped"] == [] and done["stages"]["finetune"]["em"] == json.loads((run / "results/finetune.json").read_text())["em"]
 
 
-def test_interrupted_in_every_stage_and_resumed(
-    tiny_run: Path, tmp_path: Path, write_tiny: Write, interrupt_each: Callable[[set[str]], None]
-) -> None:
+def test_interrupted_in_every_stage_and_resumed(tiny_run, tmp_path, write_tiny, interrupt_each):
     recipe, pending = write_tiny(tmp_path), {"warm", "ict", "pretrain", "finetune"}
     interrupt_each(pending)
     for left in (3, 2, 1, 0):
@@ -104,17 +97,15 @@ def test_interrupted_in_every_stage_and_resumed(
     assert rows(tmp_path / "run") == rows(tiny_run)
 
 
-def test_killed_and_started_again(tmp_path: Path, write_tiny: Write) -> None:
-    recipe = write_tiny(tmp_path)
-    overrides = {"pretrain": {"steps": 60, "refresh_every": 7}}
+def test_killed_and_started_again(tmp_path, write_tiny):
+    recipe, overrides = write_tiny(tmp_path), {"pretrain": {"steps": 60, "refresh_every": 7}}
     stages = ("corpus", "warm", "ict", "pretrain")
     run_recipe(load_recipe(recipe, overrides), tmp_path / "whole", stages=stages, progress=QUIET)
     arguments = ["run", str(recipe), "--out", str(tmp_path / "killed"), "--set", "pretrain.steps=60", "--set", "pretrain.refresh_every=7"]
     process = subprocess.Popen(
         [sys.executable, "-m", "realm", *arguments, "--stages", ",".join(stages)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
-    checkpoints = tmp_path / "killed" / "checkpoints" / "pretrain"
-    deadline = time.monotonic() + 60
+    checkpoints, deadline = tmp_path / "killed" / "checkpoints" / "pretrain", time.monotonic() + 60
     while not list(checkpoints.glob("step-00000[1-9]?")) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.002)
     process.send_signal(signal.SIGKILL)
@@ -125,9 +116,7 @@ def test_killed_and_started_again(tmp_path: Path, write_tiny: Write) -> None:
     assert rows(tmp_path / "killed") == rows(tmp_path / "whole")
 
 
-def test_two_processes_do_not_train_in_one_run(
-    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_two_processes_do_not_train_in_one_run(tiny_run, tmp_path, monkeypatch, capsys):
     """The second waits, is refused by name, and changes nothing; when the first has ended it goes on."""
     run = shutil.copytree(tiny_run, tmp_path / "run")
     shutil.rmtree(run / "stages" / "finetune")
@@ -143,7 +132,7 @@ def test_two_processes_do_not_train_in_one_run(
     assert main(["run", str(run), "--stages", "finetune"]) == 0 and (run / "stages" / "finetune").is_dir()
 
 
-def test_another_recipe_is_refused(tiny_run: Path) -> None:
+def test_another_recipe_is_refused(tiny_run):
     recipe, before = tiny_run.parent / "recipe.toml", tree(tiny_run)
     for section, key, value in (("ict", "steps", 6), ("run", "seed", 1), ("corpus", "vocab_size", 301), ("model", "hidden", 64)):
         with pytest.raises(RunError, match=rf"config.toml: .*{section}\.{key} = .*{value}.*--out"):
@@ -153,7 +142,7 @@ def test_another_recipe_is_refused(tiny_run: Path) -> None:
         run_recipe(recipe, tiny_run, stages=("pretain",), progress=QUIET)
 
 
-def test_fine_tuning_alone_may_be_made_anew(tiny_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fine_tuning_alone_may_be_made_anew(tiny_run, tmp_path, capsys):
     """Other values are refused with what is in their way; with that gone all else stays as it was."""
     run = shutil.copytree(tiny_run, tmp_path / "run")
     shutil.rmtree(run / "stages" / "bm25", ignore_errors=True)
@@ -174,14 +163,10 @@ def test_fine_tuning_alone_may_be_made_anew(tiny_run: Path, tmp_path: Path, caps
     assert json.loads((run / "results" / "finetune.json").read_text())["fingerprint"] != answered["fingerprint"]
 
 
-def test_a_run_may_move_with_its_files(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_may_move_with_its_files(tiny_run, tmp_path, monkeypatch):
     shutil.copytree(tiny_run.parent, tmp_path / "moved")
     before = weights(tiny_run)
-
-    def never(*_: Any, **__: Any) -> None:
-        raise AssertionError("trained again")
-
-    monkeypatch.setattr("realm.training.context.fit", never)
+    monkeypatch.setattr("realm.training.context.fit", Mock(side_effect=AssertionError("trained again")))
     run_recipe(tmp_path / "moved" / "recipe.toml", tmp_path / "moved" / "run", stages=None, progress=QUIET)
     assert weights(tmp_path / "moved" / "run") == before
     assert str(tmp_path / "moved") in (tmp_path / "moved" / "run" / "config.toml").read_text()
@@ -192,7 +177,7 @@ def test_a_run_may_move_with_its_files(tiny_run: Path, tmp_path: Path, monkeypat
         run_recipe(other, tmp_path / "moved" / "run", stages=None, progress=QUIET)
 
 
-def test_changed_sources_are_refused(tiny_run: Path, tmp_path: Path, write_tiny: Write) -> None:
+def test_changed_sources_are_refused(tiny_run, tmp_path, write_tiny):
     recipe = write_tiny(tmp_path)
     run_recipe(recipe, tmp_path / "run", stages=("corpus",), progress=QUIET)
     before = tree(tmp_path / "run")
@@ -205,11 +190,11 @@ def test_changed_sources_are_refused(tiny_run: Path, tmp_path: Path, write_tiny:
     assert {name: sha for name, sha in tree(tmp_path / "run").items() if name.startswith("corpus/")} == corpus
 
 
-def test_a_source_on_the_hub(tmp_path: Path, write_tiny: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_on_the_hub(tmp_path, write_tiny, monkeypatch):
     """A name, not a path: it is not resolved, and files beside it are still watched."""
-    asked: list[Path] = []
+    asked = []
 
-    def read_dataset(source: Path, _: SourceOptions) -> Iterator[SourceDocument]:
+    def read_dataset(source, _):
         asked.append(source)
         yield SourceDocument("hub", "Hub", "A document of the hub. It says little.", str(source), 1)
 
@@ -223,7 +208,7 @@ def test_a_source_on_the_hub(tmp_path: Path, write_tiny: Write, monkeypatch: pyt
         run_recipe(recipe, tmp_path / "run", stages=("corpus",), progress=QUIET)
 
 
-def test_edited_questions_are_refused(tiny_run: Path, tmp_path: Path, write_tiny: Write) -> None:
+def test_edited_questions_are_refused(tiny_run, tmp_path, write_tiny):
     recipe = write_tiny(tmp_path)
     run_recipe(recipe, tmp_path / "run", stages=None, progress=QUIET)
     before = weights(tmp_path / "run")
@@ -233,9 +218,8 @@ def test_edited_questions_are_refused(tiny_run: Path, tmp_path: Path, write_tiny
     assert weights(tmp_path / "run") == before
 
 
-def test_without_questions_the_run_ends_after_pretraining(tmp_path: Path, write_tiny: Write) -> None:
-    recipe = write_tiny(tmp_path)
-    none = {"finetune": {"train": "", "dev": ""}, "eval": {"qa": ""}}
+def test_without_questions_the_run_ends_after_pretraining(tmp_path, write_tiny):
+    recipe, none = write_tiny(tmp_path), {"finetune": {"train": "", "dev": ""}, "eval": {"qa": ""}}
     done = run_recipe(load_recipe(recipe, none), tmp_path / "run", stages=None, progress=QUIET)
     assert len(done["skipped"]) == 1 and "index search" in done["skipped"][0] and "finetune" not in done["stages"]
     run = open_run(tmp_path / "run")
@@ -248,7 +232,7 @@ def test_without_questions_the_run_ends_after_pretraining(tmp_path: Path, write_
     assert done["skipped"] == [] and done["stages"]["finetune"]["n"] == 6 and kept.items() <= weights(tmp_path / "run").items()
 
 
-def test_plan_changes_nothing(tiny_run: Path, tmp_path: Path) -> None:
+def test_plan_changes_nothing(tiny_run, tmp_path):
     recipe, before = tiny_run.parent / "recipe.toml", tree(tiny_run)
     for out in (tiny_run, tmp_path / "new"):
         found = plan(recipe, out)
@@ -260,21 +244,17 @@ def test_plan_changes_nothing(tiny_run: Path, tmp_path: Path) -> None:
     assert tree(tiny_run) == before and not (tmp_path / "new").exists()
 
 
-def test_plan_keeps_the_places_of_answers_for_the_run(tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plan_keeps_the_places_of_answers_for_the_run(tiny_run, tmp_path, monkeypatch):
     run = shutil.copytree(tiny_run, tmp_path / "run")
     located = tree(run / "answers")
     shutil.rmtree(run / "answers")
     plan(tiny_run.parent / "recipe.toml", run)
     assert {name: sha for name, sha in located.items() if name in tree(run / "answers")} == tree(run / "answers") != {}
-
-    def never(*_: Any, **__: Any) -> None:
-        raise AssertionError("located again")
-
-    monkeypatch.setattr("realm.evaluation.matching.locate_answers", never)
+    monkeypatch.setattr("realm.evaluation.matching.locate_answers", Mock(side_effect=AssertionError("located again")))
     assert plan(tiny_run.parent / "recipe.toml", run)["stages"]["finetune"]["seconds"] > 0
 
 
-def test_plan_goes_by_the_clock_of_work(tiny_run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plan_goes_by_the_clock_of_work(tiny_run, monkeypatch):
     """Whatever the probe waits for: with a clock that moves by a second at each look, a step takes one."""
     ticks = itertools.count()
     monkeypatch.setattr(sys.modules["realm.runs.plan"], "working_clock", lambda device: lambda: float(next(ticks)))
@@ -284,8 +264,7 @@ def test_plan_goes_by_the_clock_of_work(tiny_run: Path, monkeypatch: pytest.Monk
     assert stages["corpus"]["seconds"] < 60
 
 
-def test_plan_counts_what_a_run_does_besides_steps(tiny_run: Path) -> None:
-    """Evaluations on held-out sentences, as many as a run has."""
+def test_plan_counts_what_a_run_does_besides_steps(tiny_run):
     stages = plan(tiny_run / "config.toml", tiny_run)["stages"]
     rows = [json.loads(line) for line in (tiny_run / "metrics.jsonl").read_text().splitlines()]
     assert stages["pretrain"]["evaluations"] == sum("held_out_loss" in row for row in rows) > 0
@@ -295,16 +274,12 @@ def test_plan_counts_what_a_run_does_besides_steps(tiny_run: Path) -> None:
     assert "evaluations" not in unevaluated["pretrain"]
 
 
-def test_the_recipe_from_nothing_runs(
-    tmp_path: Path, small_atlas: Callable[..., None], from_nothing: Callable[[Path, dict[str, dict[str, Any]]], Recipe]
-) -> None:
-    """Whole, on a part of the atlas; again it trains nothing."""
+def test_the_recipe_from_nothing_runs(tmp_path, small_atlas, from_nothing):
     small_atlas(tmp_path / "runs" / "atlas")
     few = {"steps": 2, "batch": 4}
     model = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32, "projection": 16, "span_hidden": 16}
     stages = {"warm": few | {"least_steps": 0}, "ict": few, "pretrain": few | {"force": True}, "finetune": few}
-    changes = {"run": {"threads": 1}, "corpus": {"vocab_size": 800}, "model": model, **stages}
-    recipe = from_nothing(tmp_path, changes)
+    recipe = from_nothing(tmp_path, {"run": {"threads": 1}, "corpus": {"vocab_size": 800}, "model": model, **stages})
     done = run_recipe(recipe, tmp_path / "run", stages=None, progress=QUIET)
     assert list(done["stages"]) == ["corpus", "warm", "ict", "pretrain", "finetune", "eval"] and not done["skipped"]
     row = json.loads((tmp_path / "run" / "results" / "finetune.json").read_text())

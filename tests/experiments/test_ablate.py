@@ -3,9 +3,6 @@
 import dataclasses
 import json
 import shutil
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,14 +12,13 @@ from realm.errors import ConfigError, CorpusError, RunError, TrainingError
 from realm.experiments import ablate as module
 from realm.experiments.ablate import BASELINE, GROUPS, OWN, REALM, TABLE2, ablate, ablation_recipe, ablation_table, chosen_ablations
 from realm.progress import Progress
-from realm.recipe import Recipe, load_recipe
+from realm.recipe import load_recipe
 
 QUIET = Progress(quiet=True)
-Write = Callable[[Path], Path]
 PLACES = ["Gardon", "Helvar", "Istrum", "Jolvik", "Kasmer", "Lorund", "Mirvan", "Nolbek"]
 
 
-def write_recipe(root: Path, write_tiny: Write) -> Path:
+def write_recipe(root, write_tiny):
     """The tiny recipe with documents enough for sixteen candidates, hardly trained."""
     recipe = write_tiny(root)
     with open(root / "docs.jsonl", "a", encoding="utf-8") as file:
@@ -34,8 +30,8 @@ def write_recipe(root: Path, write_tiny: Write) -> Path:
     return recipe
 
 
-def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    def never(*_: Any, **__: Any) -> None:
+def no_training(monkeypatch):
+    def never(*_, **__):
         raise AssertionError("trained or evaluated again")
 
     monkeypatch.setattr("realm.training.context.fit", never)
@@ -43,14 +39,14 @@ def no_training(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory, write_tiny: Write) -> tuple[Recipe, Path, dict[str, Any]]:
+def whole(tmp_path_factory, write_tiny):
     """Every row there is, one seed."""
     root = tmp_path_factory.mktemp("ablation")
     recipe = load_recipe(write_recipe(root, write_tiny))
     return recipe, root / "out", ablate(recipe, root / "out", GROUPS["all"], 1, QUIET)
 
 
-def test_every_row_is_measured(whole: tuple[Recipe, Path, dict[str, Any]]) -> None:
+def test_every_row_is_measured(whole):
     _, root, found = whole
     rows = {row["row"]: row for row in found["rows"]}
     assert list(rows) == [ablation.name for ablation in (*TABLE2, *OWN)] and found["waiting"] == []
@@ -64,35 +60,29 @@ def test_every_row_is_measured(whole: tuple[Recipe, Path, dict[str, Any]]) -> No
     assert {path.name for path in root.glob("ablation.*")} == {"ablation.txt", "ablation.json"}
 
 
-def test_each_stage_is_trained_once(whole: tuple[Recipe, Path, dict[str, Any]]) -> None:
+def test_each_stage_is_trained_once(whole):
     _, root, _ = whole
     trained = [path.name.partition("-")[0] for path in (root / "stages").iterdir()]
     # All rows pre-train but the three of mixed parts, each of which is a combination of its own; salient spans are what this recipe hides.
     counts = {name: trained.count(name) for name in set(trained)}
     assert counts == {
-        "warm": 1,
-        "ict": 1,
-        "continued": 1,
-        "pretrain": len(GROUPS["all"]) - 4,
-        "combined": 3,
+        "warm": 1, "ict": 1, "continued": 1, "pretrain": len(GROUPS["all"]) - 4, "combined": 3,
         "finetune": len(GROUPS["all"]) - 1,
-    }
+    }  # fmt: skip
 
 
-def facts(root: Path, row: str, stage: str = "pretrain") -> dict[str, Any]:
+def facts(root, row, stage="pretrain"):
     run = json.loads((root / "rows" / f"{row}-seed-0.json").read_text())["run"]
-    found: dict[str, Any] = json.loads((root / run / "stages" / stage / "stage.json").read_text())
-    return found
+    return json.loads((root / run / "stages" / stage / "stage.json").read_text())
 
 
-def test_mixed_rows_are_made_of_the_right_parts(whole: tuple[Recipe, Path, dict[str, Any]]) -> None:
+def test_mixed_rows_are_made_of_the_right_parts(whole):
     import torch
 
     _, root, found = whole
 
-    def model(row: str) -> Any:
-        run = json.loads((root / "rows" / f"{row}-seed-0.json").read_text())["run"]
-        return open_run(root / run)
+    def model(row):
+        return open_run(root / json.loads((root / "rows" / f"{row}-seed-0.json").read_text())["run"])
 
     runs = {name: model(name) for name in ("realm", "realm_retriever", "realm_encoder", "orqa")}
     retriever = {name: next(run.generation.embedder.parameters()).detach() for name, run in runs.items()}
@@ -108,7 +98,7 @@ def test_mixed_rows_are_made_of_the_right_parts(whole: tuple[Recipe, Path, dict[
     assert runs["orqa"].answerer.answer(["What is the currency of Arvad?"], k=3)
 
 
-def test_a_second_start_trains_nothing(whole: tuple[Recipe, Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_start_trains_nothing(whole, tmp_path, monkeypatch):
     recipe, root, found = whole
     moved = shutil.copytree(root, tmp_path / "moved", symlinks=True)
     no_training(monkeypatch)
@@ -123,22 +113,20 @@ def test_a_second_start_trains_nothing(whole: tuple[Recipe, Path, dict[str, Any]
     assert row["measures"]["em"] == before["measures"]["em"] and row["runs"][0]["run"] == before["runs"][0]["run"]
 
 
-def test_interrupted_and_resumed(
-    whole: tuple[Recipe, Path, dict[str, Any]], tmp_path: Path, write_tiny: Write, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupted_and_resumed(whole, tmp_path, write_tiny, monkeypatch):
     """Stopped before every stage and every measure: what was trained stays, and in the end all is as in one go."""
     _, _, found = whole
     recipe = load_recipe(write_recipe(tmp_path, write_tiny))
     publish, stops = module.SharedStages.publish, 0
 
-    def once(self: Any, job: Any, *rest: Any) -> Any:
+    def once(self, job, *rest):
         stage = publish(self, job, *rest)
         if job.directory not in seen:
             seen.add(job.directory)
             raise KeyboardInterrupt
         return stage
 
-    seen: set[str] = set()
+    seen = set()
     monkeypatch.setattr(module.SharedStages, "publish", once)
     for _ in range(20):
         try:
@@ -155,16 +143,14 @@ def test_interrupted_and_resumed(
     }
 
 
-def test_a_row_that_cannot_be_trained_does_not_stop_the_others(
-    whole: tuple[Recipe, Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_row_that_cannot_be_trained_does_not_stop_the_others(whole, tmp_path, monkeypatch):
     recipe, root, _ = whole
     copy = shutil.copytree(root, tmp_path / "copy", symlinks=True)
     for name in ("realm", "frozen"):
         (copy / "rows" / f"{name}-seed-0.json").unlink()
     measure = module._measure
 
-    def failing(shared: Any, ablation: Any, recipe: Any) -> Any:
+    def failing(shared, ablation, recipe):
         if ablation.name == "realm":
             raise TrainingError("loss is not finite")
         return measure(shared, ablation, recipe)
@@ -176,7 +162,7 @@ def test_a_row_that_cannot_be_trained_does_not_stop_the_others(
     assert (copy / "rows" / "frozen-seed-0.json").exists()
 
 
-def test_table_of_a_changed_recipe_is_empty(whole: tuple[Recipe, Path, dict[str, Any]], tmp_path: Path) -> None:
+def test_table_of_a_changed_recipe_is_empty(whole, tmp_path):
     recipe, root, _ = whole
     copy = shutil.copytree(root, tmp_path / "copy", symlinks=True)
     other = dataclasses.replace(recipe, ict=dataclasses.replace(recipe.ict, steps=9))
@@ -185,7 +171,7 @@ def test_table_of_a_changed_recipe_is_empty(whole: tuple[Recipe, Path, dict[str,
     assert ablation_table(slower, copy, TABLE2, 1)["waiting"] == []
 
 
-def test_the_command(whole: tuple[Recipe, Path, dict[str, Any]], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(whole, capsys):
     _, root, found = whole
     arguments = ["ablate", str(root.parent / "recipe.toml"), "--out", str(root), "--seeds", "1"]
     assert main(arguments) == 0
@@ -197,7 +183,7 @@ def test_the_command(whole: tuple[Recipe, Path, dict[str, Any]], capsys: pytest.
     assert value["rows"][0]["measures"] == found["rows"][0]["measures"]
 
 
-def test_recipes_of_the_rows(whole: tuple[Recipe, Path, dict[str, Any]]) -> None:
+def test_recipes_of_the_rows(whole):
     recipe, _, _ = whole
     long = dataclasses.replace(recipe, pretrain=dataclasses.replace(recipe.pretrain, steps=600, refresh_every=50, refresh="process"))
     recipes = {ablation.name: ablation_recipe(long, ablation, 4) for ablation in GROUPS["all"]}
@@ -216,7 +202,7 @@ def test_recipes_of_the_rows(whole: tuple[Recipe, Path, dict[str, Any]]) -> None
     assert ablation_recipe(sparse, REALM, 0).pretrain.refresh_every == 3
 
 
-def test_names_of_rows() -> None:
+def test_names_of_rows():
     assert [a.name for a in chosen_ablations("k2, realm,k2")] == ["realm", "k2"]
     assert chosen_ablations("table2") == TABLE2 and chosen_ablations("own")[0] is REALM
     with pytest.raises(ConfigError, match=r"no row 'orqua'.*Did you mean 'orqa'"):
@@ -225,7 +211,7 @@ def test_names_of_rows() -> None:
         chosen_ablations(" ,")
 
 
-def test_bad_input(tmp_path: Path, write_tiny: Write, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bad_input(tmp_path, write_tiny, capsys):
     path = write_recipe(tmp_path, write_tiny)
     recipe = load_recipe(path)
     with pytest.raises(ConfigError, match=r"no questions to compare the rows by"):
@@ -236,26 +222,25 @@ def test_bad_input(tmp_path: Path, write_tiny: Write, capsys: pytest.CaptureFixt
     with pytest.raises(RunError, match="a file is here"):
         ablate(recipe, tmp_path / "file", TABLE2, 1, QUIET)
     assert main(["ablate", str(path), "--seeds", "0"]) == 2 and "--seeds 0" in capsys.readouterr().err
-    lines = (tmp_path / "docs.jsonl").read_text().splitlines(keepends=True)
-    (tmp_path / "docs.jsonl").write_text("".join(lines[:12]))
+    (tmp_path / "docs.jsonl").write_text("".join((tmp_path / "docs.jsonl").read_text().splitlines(keepends=True)[:12]))
     with pytest.raises(CorpusError, match=r"row k16: the corpus has 12 blocks.*leave the row out"):
         ablate(recipe, tmp_path / "small", chosen_ablations("k16"), 1, QUIET)
 
 
-def test_two_processes_do_not_train_in_one_directory(tmp_path: Path, write_tiny: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_processes_do_not_train_in_one_directory(tmp_path, write_tiny, monkeypatch):
     from realm.storage import locks as locking
 
     recipe = load_recipe(write_recipe(tmp_path, write_tiny))
     monkeypatch.setattr(locking, "WAIT_SECONDS", 0.0)
     (tmp_path / "out").mkdir()
     with (
-        locking.held(tmp_path / "out", lambda named: AssertionError(named)),  # type: ignore[arg-type, return-value]
+        locking.held(tmp_path / "out", lambda named: AssertionError(named)),
         pytest.raises(RunError, match=r"another process \(process \d+\) trains here.*ablation\.txt"),
     ):
         ablate(recipe, tmp_path / "out", TABLE2, 1, QUIET)
 
 
-def test_questions_that_dev_and_evaluation_share_are_said(tmp_path: Path, write_tiny: Write, capsys: pytest.CaptureFixture[str]) -> None:
+def test_questions_that_dev_and_evaluation_share_are_said(tmp_path, write_tiny, capsys):
     recipe = load_recipe(write_tiny(tmp_path), {"finetune": {"dev": str(tmp_path / "qa.jsonl")}})
     with pytest.raises(CorpusError, match="row k16"):  # before anything is trained
         ablate(recipe, tmp_path / "out", chosen_ablations("k16"), 1, Progress())

@@ -209,24 +209,11 @@ def test_what_is_refused(tmp_path, write_tiny, capsys):
 
 
 def test_the_command(compared, tmp_path, capsys):
-    """One row of a copy, through the command line."""
     root, _ = compared
     out = shutil.copytree(root, tmp_path / "out", symlinks=True)
-    assert (
-        main(
-            [
-                "compare",
-                str(root.parent / "recipe.toml"),
-                "--out",
-                str(out),
-                "--rows",
-                "bm25",
-                "--json",
-                "--set",
-                "eval.closed_book_epochs=2",
-            ]
-        )
-        == 0
-    )
+    assert (main( [
+        "compare", str(root.parent / "recipe.toml"), "--out", str(out), "--rows", "bm25", "--json", "--set",
+        "eval.closed_book_epochs=2",
+    ]) == 0)  # fmt: skip
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert [row["name"] for row in found["rows"]] == ["bm25"] and found["differences"] == []

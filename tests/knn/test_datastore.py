@@ -165,14 +165,11 @@ def load_network_changed(network):
     return HubNetwork(network.model, network.tokenizer)
 
 
-def test_another_tokenizer_is_refused(copy, model_directories):
+def test_another_tokenizer_or_dimension_is_refused(copy, model_directories):
     other = load_network(model_directories["causal"])
     other.tokenizer.add_tokens(["more"])
     with pytest.raises(SnapshotError, match="another tokenizer"):
         Datastore.open(copy, load_network_changed(other))
-
-
-def test_another_dimension_is_refused(copy):
     with pytest.raises(SnapshotError, match="keys of 24 dimensions, the model's have 7"):
         find_neighbours(Datastore.open(copy).index(), torch.zeros(2, 7), 3)
 
@@ -229,12 +226,9 @@ def test_a_key_that_is_not_finite_is_refused(tmp_path, model_directories, source
         Datastore.open(tmp_path / "d")
 
 
-def test_a_query_that_is_not_finite_is_refused(built):
+def test_what_is_no_query_or_no_datastore_is_refused(built, tmp_path):
     with pytest.raises(DataError, match="not finite"):
         find_neighbours(built("causal").index(), torch.full((1, 24), torch.nan), 2)
-
-
-def test_no_datastore(tmp_path):
     with pytest.raises(SnapshotError, match="no datastore here"):
         Datastore.open(tmp_path)
 
@@ -290,8 +284,7 @@ def test_merged_keys_are_means_of_one_token(seed, wanted):
 
 def test_near_keys_are_the_ones_merged():
     """Four tight bunches of one token, four keys wanted: a key for each bunch."""
-    rng = np.random.default_rng(0)
-    centres = np.array([[0, 0], [50, 0], [0, 50], [50, 50]], np.float64)
+    rng, centres = np.random.default_rng(0), np.array([[0, 0], [50, 0], [0, 50], [50, 50]], np.float64)
     keys = np.concatenate([centre + 0.01 * rng.standard_normal((20, 2)) for centre in centres])
     for seed in range(5):
         _, means, counts = merged(keys, np.tile([7, 1], (80, 1)), 8, seed)

@@ -3,10 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Iterable
 from html.parser import HTMLParser
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,45 +22,44 @@ VOID = {"meta", "br", "col"}
 class Page(HTMLParser):
     """Checks that elements nest and collects tags, attributes and text."""
 
-    def __init__(self, text: str):
+    def __init__(self, text):
         super().__init__(convert_charrefs=True)
-        self.open: list[str] = []
-        self.tags: list[str] = []
-        self.attributes: list[tuple[str, str]] = []
-        self.words: list[str] = []
+        self.open = []
+        self.tags = []
+        self.attributes = []
+        self.words = []
         self.feed(text)
         self.close()
         assert self.open == []
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
         self.attributes += [(name, value or "") for name, value in attrs]
         if tag not in VOID:
             self.open.append(tag)
 
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_startendtag(self, tag, attrs):
         self.tags.append(tag)
         self.attributes += [(name, value or "") for name, value in attrs]
 
-    def handle_endtag(self, tag: str) -> None:
+    def handle_endtag(self, tag):
         assert self.open.pop() == tag
 
-    def handle_data(self, data: str) -> None:
+    def handle_data(self, data):
         if not self.open or self.open[-1] != "style":
             self.words.append(data)
 
     @property
-    def text(self) -> str:
+    def text(self):
         return " ".join(" ".join(self.words).split())
 
 
-def lines(rows: Iterable[Any]) -> str:
+def lines(rows):
     """Rows of a log, each with its checksum; what is no row as it is."""
     return "".join(_line(row) if isinstance(row, dict) else json.dumps(row) + "\n" for row in rows)
 
 
-def write(path: Path, value: Any) -> None:
-    """A file of a run: text as it is, results with their checksum."""
+def write(path, value):
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.parent.name == "results" and not isinstance(value, str):
         write_note(path, value)
@@ -71,10 +67,10 @@ def write(path: Path, value: Any) -> None:
         path.write_text(value if isinstance(value, str) else json.dumps(value), "utf-8")
 
 
-def metrics() -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
+def metrics():
+    rows = []
 
-    def add(stage: str, step: int, **values: Any) -> None:
+    def add(stage, step, **values):
         rows.append({"stage": stage, "step": step, **values, "time": 1.7e9 + 4.2 * len(rows)})
 
     for step in range(20, 401, 20):
@@ -100,7 +96,7 @@ def metrics() -> list[dict[str, Any]]:
     return rows
 
 
-def results(root: Path) -> None:
+def results(root):
     recall = {"1": 0.41, "5": 0.72, "20": 0.9, "100": 0.97}
     more = {"1": 0.55, "5": 0.83, "20": 0.95, "100": 0.99}
     write(root / "results/ict.json", {"name": "ict", "n": 400, "recall": recall, "recall_gold": recall, "seconds": 21.0})
@@ -109,7 +105,7 @@ def results(root: Path) -> None:
     write(root / "results/finetune.json", {"name": "finetune", **tuned, "seconds": 3725})
 
 
-def examples(root: Path) -> None:
+def examples(root):
     body = "The pound sterling is the currency of the United Kingdom and nine of its associated territories. It is divided into 100 pence."
     other = "In the United Kingdom, shops price their goods in pounds. " + "The coins are struck at Llantrisant in Wales. " * 12
     evidence = [
@@ -149,19 +145,14 @@ def examples(root: Path) -> None:
         (4, "Wales", other, False, 0.1, 2e-5, -0.09, -6.9),
     ]
     explanation = {
-        "text": "The [MASK] is the currency of the United Kingdom.",
-        "targets": ["pound"],
-        "p_y": 0.426,
-        "p_y_null": 0.02,
-        "excluded": [1],
-        "predictions": [{"text": "pound", "p": 0.426}, {"text": "euro", "p": 0.07}],
+        "text": "The [MASK] is the currency of the United Kingdom.", "targets": ["pound"], "p_y": 0.426,
+        "p_y_null": 0.02, "excluded": [1], "predictions": [{"text": "pound", "p": 0.426}, {"text": "euro", "p": 0.07}],
         "candidates": [dict(zip(keys, row, strict=True)) for row in rows],
-    }
+    }  # fmt: skip
     write(root / "results/explanation.json", explanation)
 
 
-def followed(root: Path, steps: range) -> None:
-    """Two sentences followed: in the end a document helps."""
+def followed(root, steps):
     rows = []
     for step in steps:
         for sentence, target in enumerate(["pound", "Llantrisant"]):
@@ -175,8 +166,7 @@ def followed(root: Path, steps: range) -> None:
     write(root / "examples.jsonl", lines(rows))
 
 
-def make_run(root: Path) -> RunPaths:
-    """A finished run as other modules write it."""
+def make_run(root):
     write(root / "metrics.jsonl", lines(metrics()))
     results(root)
     examples(root)
@@ -187,23 +177,15 @@ def make_run(root: Path) -> RunPaths:
     return RunPaths(root)
 
 
-def report(paths: RunPaths) -> Page:
+def report(paths):
     written = write_report(paths)
     assert written == paths.report
     return Page(written.read_text("utf-8"))
 
 
-def test_everything_there_is_shown(tmp_path: Path) -> None:
+def test_everything_there_is_shown(tmp_path):
     page = report(make_run(tmp_path / "atlas"))
-    for words in (
-        "atlas",
-        "87.1 %",
-        "83.8 to 90.2 %",
-        "1 h 2 min",
-        "Marginal utility",
-        "pound sterling",
-        "tiny: 2 layers × 128",
-    ):
+    for words in ("atlas", "87.1 %", "83.8 to 90.2 %", "1 h 2 min", "Marginal utility", "pound sterling", "tiny: 2 layers × 128"):
         assert words in page.text, words
     for words in ("REALM pre-training", "Fine-tuning", "Held-out spans filled", "And in Iceland?", "no document", "p(y|x) = 0.426"):
         assert words in page.text, words
@@ -215,7 +197,7 @@ def test_everything_there_is_shown(tmp_path: Path) -> None:
     assert page.tags.count("h1") == page.tags.count("main") == 1
 
 
-def test_sentences_are_followed_from_first_to_last(tmp_path: Path) -> None:
+def test_sentences_are_followed_from_first_to_last(tmp_path):
     page = report(make_run(tmp_path))
     section = page.text[page.text.index("Sentences followed") : page.text.index("What to try")]
     assert section.count("Best at 0 +2.25") == section.count("Best at 300 +2.25") == 2 and "Llantrisant" in section
@@ -224,14 +206,14 @@ def test_sentences_are_followed_from_first_to_last(tmp_path: Path) -> None:
     assert section.count("It is the pound.") == 2 * 2  # the last refresh in full
 
 
-def test_ranks_stand_together(tmp_path: Path) -> None:
+def test_ranks_stand_together(tmp_path):
     page = report(make_run(tmp_path))
     for words in ("rank 1 1", "rank 4 −0.5", "rank 7 −0.714"):
         assert words in page.text, words
     assert page.text.count("Utility of a document by its rank") == 2  # one picture: its caption and its title
 
 
-def test_the_time_of_the_run_is_shown_by_stage_and_kind(tmp_path: Path) -> None:
+def test_the_time_of_the_run_is_shown_by_stage_and_kind(tmp_path):
     paths = make_run(tmp_path)
     assert "The time of the run" not in report(paths).text
     write(
@@ -243,7 +225,7 @@ def test_the_time_of_the_run_is_shown_by_stage_and_kind(tmp_path: Path) -> None:
     assert "tokenising: text to wordpieces; forward: networks, and the loss; other:" in section
 
 
-def test_alarms_come_first_with_what_to_try(tmp_path: Path) -> None:
+def test_alarms_come_first_with_what_to_try(tmp_path):
     root = make_run(tmp_path).root
     rows = [{"stage": "pretrain", "step": 140, "alarm": name, "problem": f"the {name}", "cure": HOSTILE} for name in ("staleness", HOSTILE)]
     with open(root / "metrics.jsonl", "a") as file:
@@ -253,7 +235,7 @@ def test_alarms_come_first_with_what_to_try(tmp_path: Path) -> None:
     assert page.text.count("seen in this run") == 1 and "script" not in page.tags
 
 
-def test_the_page_stands_alone_and_runs_nothing(tmp_path: Path) -> None:
+def test_the_page_stands_alone_and_runs_nothing(tmp_path):
     paths = make_run(tmp_path)
     page = report(paths)
     assert not {"script", "link", "img", "iframe", "object", "a"} & set(page.tags)
@@ -261,13 +243,13 @@ def test_the_page_stands_alone_and_runs_nothing(tmp_path: Path) -> None:
     assert not re.search(r"url\(|@import|https?:", paths.report.read_text("utf-8"))
 
 
-def test_every_picture_and_table_has_a_name(tmp_path: Path) -> None:
+def test_every_picture_and_table_has_a_name(tmp_path):
     page = report(make_run(tmp_path))
     assert page.tags.count("table") == page.tags.count("caption")
     assert page.tags.count("svg") == page.tags.count("desc") == [name for name, value in page.attributes if value == "img"].count("role")
 
 
-def test_hostile_text_is_text(tmp_path: Path) -> None:
+def test_hostile_text_is_text(tmp_path):
     root = tmp_path / "run <b>"
     rows = [{"stage": HOSTILE, "step": s, HOSTILE: s / 2, "loss": "1", "time": None} for s in range(3)]
     write(root / "metrics.jsonl", lines(rows))
@@ -278,20 +260,13 @@ def test_hostile_text_is_text(tmp_path: Path) -> None:
     found = {"text": HOSTILE + "[MASK][MASK]", "targets": [HOSTILE], "predictions": [{"text": HOSTILE}], "candidates": [block]}
     write(root / "results/explanation.json", found)
     row = {
-        "stage": HOSTILE,
-        "step": 1,
-        "sentence": 0,
-        "text": HOSTILE + "[MASK]",
-        "targets": [HOSTILE],
-        "p_y": HOSTILE,
+        "stage": HOSTILE, "step": 1, "sentence": 0, "text": HOSTILE + "[MASK]", "targets": [HOSTILE], "p_y": HOSTILE,
         "candidates": [3, block],
-    }
+    }  # fmt: skip
     odd = [
-        {"step": 1, "sentence": [3]},
-        {"step": None, "sentence": 1},
-        {"step": 1, "sentence": 2, "candidates": HOSTILE, "targets": 3},
-        [1],
-    ]
+        {"step": 1, "sentence": [3]}, {"step": None, "sentence": 1},
+        {"step": 1, "sentence": 2, "candidates": HOSTILE, "targets": 3}, [1],
+    ]  # fmt: skip
     write(root / "examples.jsonl", lines((row, *odd)))
     write(root / "config.toml", f"[{json.dumps('<script>')}]\n{json.dumps('<i>')} = {json.dumps('<script>')}\n")
     page = report(RunPaths(root))
@@ -301,7 +276,7 @@ def test_hostile_text_is_text(tmp_path: Path) -> None:
     assert root.joinpath("report.html").read_text("utf-8").count("<style>") == 1
 
 
-def test_nothing_there_is_a_page_too(tmp_path: Path) -> None:
+def test_nothing_there_is_a_page_too(tmp_path):
     page = report(RunPaths(tmp_path / "empty"))
     assert "What to try when it goes wrong" in page.text and "Results" not in page.text
 
@@ -309,52 +284,40 @@ def test_nothing_there_is_a_page_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "damage", ["", "{", "null", "[]", "3", '{"name": null}', '{"em": NaN, "recall": 4, "em_interval": [1]}', '"\\ud800"', "\x00"]
 )
-def test_odd_files_only_make_it_shorter(tmp_path: Path, damage: str) -> None:
+def test_odd_files_only_make_it_shorter(tmp_path, damage):
     root = make_run(tmp_path).root
     for file in (
-        "results/finetune.json",
-        "results/answers.json",
-        "results/claims.json",
-        "results/explanation.json",
-        "stages/warm/stage.json",
-        "config.toml",
-        "metrics.jsonl",
-        "examples.jsonl",
-    ):
+        "results/finetune.json", "results/answers.json", "results/claims.json", "results/explanation.json",
+        "stages/warm/stage.json", "config.toml", "metrics.jsonl", "examples.jsonl",
+    ):  # fmt: skip
         write(root / file, damage)
         assert "ICT alone" in report(RunPaths(root)).text
 
 
-def test_nulls_and_odd_rows_leave_gaps(tmp_path: Path) -> None:
+def test_nulls_and_odd_rows_leave_gaps(tmp_path):
     rows = [
         '{"stage": "ict", "step": 1, "loss": null, "time": 1}',
         '{"stage": "ict", "step": 2, "loss": 1.5, "accuracy": NaN, "time": 2}',
-        '{"stage": "ict", "step": null, "loss": 99999}',
-        '{"stage": null, "step": 1, "loss": 1}',
+        '{"stage": "ict", "step": null, "loss": 99999}', '{"stage": null, "step": 1, "loss": 1}',
         '{"stage": "ict", "step": 3, "loss": 1e999, "flag": true, "huge": %s}' % ("9" * 400),
-        '{"stage": "ict", "step": 4, "loss": 1.25, "constant": 0}',
-        '["no row"]',
-    ]
+        '{"stage": "ict", "step": 4, "loss": 1.25, "constant": 0}', '["no row"]',
+    ]  # fmt: skip
     write(tmp_path / "metrics.jsonl", lines(map(json.loads, rows)) + '{"stage": "ict", "st')
     page = report(RunPaths(tmp_path))
     assert "1.25" in page.text and "99,999" not in page.text and "huge" not in page.text and "flag" not in page.text
 
 
-def test_troubles_of_this_run_come_first(tmp_path: Path) -> None:
+def test_troubles_of_this_run_come_first(tmp_path):
     rows = [{"stage": "pretrain", "step": s, "marginal_utility": -0.1, "p_null": 0.99, "distinct": 0.05, "time": s} for s in (1, 2)]
     rows.append({"stage": "finetune", "step": 1, "found": 0.1, "time": 3})
     write(tmp_path / "metrics.jsonl", lines(rows))
     write(tmp_path / "stages/warm/stage.json", {"reads": False})
-    page = report(RunPaths(tmp_path))
-    assert page.text.count("seen in this run") == 5
+    assert report(RunPaths(tmp_path)).text.count("seen in this run") == 5
 
 
-def test_a_resumed_run_counts_no_pause(tmp_path: Path) -> None:
+def test_a_resumed_run_counts_no_pause(tmp_path):
     times = [0, 10, 20, 30, 90000, 90010]
-    write(
-        tmp_path / "metrics.jsonl",
-        lines({"stage": "ict", "step": i, "loss": 1.0, "time": t} for i, t in enumerate(times)),
-    )
+    write(tmp_path / "metrics.jsonl", lines({"stage": "ict", "step": i, "loss": 1.0, "time": t} for i, t in enumerate(times)))
     assert "ict (40 s)" in report(RunPaths(tmp_path)).text
 
 
@@ -362,7 +325,7 @@ def test_a_resumed_run_counts_no_pause(tmp_path: Path) -> None:
     "points", [[(0.0, 0.0)], [(5.0, -3.0)], [(1.0, 1e-9), (2.0, 1e12)], [(float(i), i % 7) for i in range(100000)], [(0, 5), (1, 5)]]
 )
 @pytest.mark.parametrize("zero", [False, True])
-def test_charts_of_any_numbers_stay_inside(points: list[tuple[float, float]], zero: bool) -> None:
+def test_charts_of_any_numbers_stay_inside(points, zero):
     svg = line_chart("t", [Series("a", points)], zero=zero)
     assert "nan" not in svg and "inf" not in svg and len(svg) < 60000
     for y in re.findall(r'cy="([-\d.]+)"', svg):
@@ -370,16 +333,9 @@ def test_charts_of_any_numbers_stay_inside(points: list[tuple[float, float]], ze
     assert 2 <= svg.count('text-anchor="end"') <= 9
 
 
-def test_markup_escapes_what_is_not_markup() -> None:
+def test_markup_escapes_what_is_not_markup():
     assert tag("p", "<", Html("<b>"), None, 3, class_='"') == '<p class="&quot;">&lt;<b>3</p>'
     assert marked("a <b> c", 2, 5) == "a <mark>&lt;b&gt;</mark> c"
     assert [short(v) for v in (0.0, 0.12345, 12.5, 1234.5, -0.5, 1e-5, None, math.nan)] == [
-        "0",
-        "0.123",
-        "12.5",
-        "1,234",
-        "−0.5",
-        "1 · 10⁻⁵",
-        "–",
-        "–",
-    ]
+        "0", "0.123", "12.5", "1,234", "−0.5", "1 · 10⁻⁵", "–", "–",
+    ]  # fmt: skip

@@ -3,8 +3,6 @@
 import json
 import shutil
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +23,7 @@ COUNTRIES = ["Arvad", "Belmor", "Carsin", "Dulwen", "Estrag", "Faldor"]
 
 
 @pytest.fixture
-def patterns(tmp_path: Path) -> Path:
+def patterns(tmp_path):
     rows = [{"id": n, "question": f"When do many visit {n}?", "answers": ["19[0-9]{2}", "("], "answer_type": "regex"} for n in COUNTRIES]
     path = tmp_path / "patterns.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
@@ -33,7 +31,7 @@ def patterns(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def collection(tmp_path: Path) -> Path:
+def collection(tmp_path):
     folder = tmp_path / "beir"
     (folder / "qrels").mkdir(parents=True)
     queries = [{"_id": f"q {n}", "text": f"What is the currency of {n}?"} for n in COUNTRIES]
@@ -43,7 +41,7 @@ def collection(tmp_path: Path) -> Path:
     return folder
 
 
-def test_several_datasets(tiny_run: Path, patterns: Path) -> None:
+def test_several_datasets(tiny_run, patterns):
     qa = tiny_run.parent / "qa.jsonl"
     found = evaluate_run(tiny_run, Wanted((qa, patterns)))
     alone = {path.stem: evaluate_run(tiny_run, Wanted((path,))) for path in (qa, patterns)}
@@ -61,9 +59,7 @@ def test_several_datasets(tiny_run: Path, patterns: Path) -> None:
         assert 0 <= low <= rates["em"] <= high <= 1
 
 
-def test_abstaining_is_counted_beside_the_whole(
-    tiny_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_abstaining_is_counted_beside_the_whole(tiny_run, tmp_path, monkeypatch, capsys):
     """Coverage and exact match of what is left, against a loop over the predictions; the rates of the whole stay what they are."""
     qa, file = tiny_run.parent / "qa.jsonl", tmp_path / "p.jsonl"
     whole = evaluate_run(tiny_run, Wanted((qa,), predictions=file))
@@ -85,10 +81,9 @@ def test_abstaining_is_counted_beside_the_whole(
 
 
 @pytest.mark.parametrize("batch", [1, 4, 64])
-def test_the_same_whatever_the_batch(tiny_run: Path, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_whatever_the_batch(tiny_run, batch, monkeypatch):
     run, questions = open_run(tiny_run), load_questions(tiny_run.parent / "qa.jsonl")
-    relevance = Relevance(run.inputs.store)
-    told: list[tuple[str, int, int]] = []
+    relevance, told = Relevance(run.inputs.store), []
     rankings = rank(run.source, relevance, questions, 12, batch=batch, counting=lambda *what: told.append(what))
     assert told[-1] == ("eval: questions searched", 6, 6) and len(told) == -(-6 // batch)
     monkeypatch.setattr(realm.answering.answerer, "BATCH_SIZE", batch)
@@ -96,13 +91,12 @@ def test_the_same_whatever_the_batch(tiny_run: Path, batch: int, monkeypatch: py
     for number, question in enumerate(questions):
         one = rank(run.source, relevance, [question], 12, batch=1)[0]
         assert np.array_equal(rankings[number].rows, one.rows) and np.allclose(rankings[number].scores, one.scores, atol=1e-5)
-        answer = run.answerer.answer([question.text], k=3)[0]
-        got = readings[number].answer
+        answer, got = run.answerer.answer([question.text], k=3)[0], readings[number].answer
         assert (got.answer, [e.block_id for e in got.evidence]) == (answer.answer, [e.block_id for e in answer.evidence])
         assert got.p == pytest.approx(answer.p, abs=1e-5)
 
 
-def test_blocks_that_answer_are_those_of_the_whole_corpus(tiny_run: Path) -> None:
+def test_blocks_that_answer_are_those_of_the_whole_corpus(tiny_run):
     """A ranking is judged by its own blocks; places without a block answer nothing."""
     store = open_run(tiny_run).inputs.store
     relevance, questions = Relevance(store), load_questions(tiny_run.parent / "qa.jsonl")
@@ -114,7 +108,7 @@ def test_blocks_that_answer_are_those_of_the_whole_corpus(tiny_run: Path) -> Non
     assert hits
 
 
-def test_predictions(tiny_run: Path, patterns: Path, tmp_path: Path) -> None:
+def test_predictions(tiny_run, patterns, tmp_path):
     qa = tiny_run.parent / "qa.jsonl"
     found = evaluate_run(tiny_run, Wanted((qa, patterns), read=2, predictions=tmp_path / "p.jsonl"))
     rows = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text("utf-8").splitlines()]
@@ -129,7 +123,7 @@ def test_predictions(tiny_run: Path, patterns: Path, tmp_path: Path) -> None:
             assert row["correct"] == exact_match(row["prediction"], row["answers"])
 
 
-def test_trec_files_measure_the_same_elsewhere(tiny_run: Path, tmp_path: Path) -> None:
+def test_trec_files_measure_the_same_elsewhere(tiny_run, tmp_path):
     ir_measures = pytest.importorskip("ir_measures")
     rows = [json.loads(line) for line in (tiny_run.parent / "qa.jsonl").read_text("utf-8").splitlines()]
     rows += [{"id": "no one 100%", "question": "Who?", "answers": ["Atlantis"], "positive_ids": ["gone"]}]
@@ -154,20 +148,19 @@ def test_trec_files_measure_the_same_elsewhere(tiny_run: Path, tmp_path: Path) -
     assert len(wanted) == 13 and all(row.relevance == 1 for row in wanted)
 
 
-def test_scores_fall_strictly_and_hardly_change() -> None:
+def test_scores_fall_strictly_and_hardly_change():
     scores = falling([2.0, 2.0, 2.0, 1.0, 1.5, -3.0])
     assert all(a > b for a, b in pairwise(scores)) and np.allclose(scores[:4], [2, 2, 2, 1])
     assert [float(np.float32(repr(s))) for s in scores] == scores, "what is written reads back the same"
 
 
-def test_judged_documents(tiny_run: Path, collection: Path) -> None:
+def test_judged_documents(tiny_run, collection):
     ir_measures = pytest.importorskip("ir_measures")
     found = evaluate_run(tiny_run, Wanted((collection,), depths=(1, 10)))
     assert found["n"] == 0 and found["em"] is None and found["recall"] is None and found["datasets"] == {}
     judged = found["judged"]["beir"]
     assert judged["n"] == 6 and judged["unknown_documents"] == 1
-    run = open_run(tiny_run)
-    queries = {f"q {n}": f"What is the currency of {n}?" for n in COUNTRIES}
+    run, queries = open_run(tiny_run), {f"q {n}": f"What is the currency of {n}?" for n in COUNTRIES}
     ranked = rank_documents(run.source, run.inputs.store, queries, 10)
     # nDCG by its definition, gains 2, 1, 1 at best.
     values = []
@@ -184,7 +177,7 @@ def test_judged_documents(tiny_run: Path, collection: Path) -> None:
     )
 
 
-def test_what_is_refused(tiny_run: Path, collection: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_refused(tiny_run, collection, tmp_path, monkeypatch):
     qa = tiny_run.parent / "qa.jsonl"
     with pytest.raises(ConfigError, match="nothing to evaluate on"):
         evaluate_run(tiny_run, Wanted(()))
@@ -202,12 +195,12 @@ def test_what_is_refused(tiny_run: Path, collection: Path, tmp_path: Path, monke
         evaluate_run(tiny_run, Wanted((collection,)))
 
 
-def test_a_depth_beyond_the_corpus_is_all_of_it(tiny_run: Path) -> None:
+def test_a_depth_beyond_the_corpus_is_all_of_it(tiny_run):
     found = evaluate_run(tiny_run, Wanted((tiny_run.parent / "qa.jsonl",), depths=(12, 5000)))
     assert found["recall"]["5000"] == found["recall"]["12"] == 1.0
 
 
-def test_an_index_of_another_corpus(tiny_run: Path, tmp_path: Path) -> None:
+def test_an_index_of_another_corpus(tiny_run, tmp_path):
     run = shutil.copytree(tiny_run, tmp_path / "run")
     command = ["corpus", "build", str(tiny_run.parent / "more.jsonl"), "--out", str(tmp_path / "other"), "--vocab-size", "300"]
     assert main(command) == 0
@@ -218,22 +211,22 @@ def test_an_index_of_another_corpus(tiny_run: Path, tmp_path: Path) -> None:
     assert caught.value.cure
 
 
-def test_long_questions_are_cut_and_counted(tiny_run: Path, tmp_path: Path) -> None:
+def test_long_questions_are_cut_and_counted(tiny_run, tmp_path):
     path = tmp_path / "qa.jsonl"
     path.write_text(json.dumps({"question": "What is " + "very " * 100, "answers": ["Tirel"]}) + "\n", "utf-8")
     assert evaluate_run(tiny_run, Wanted((path,)))["cut_questions"] == 1
 
 
-def test_intervals_need_no_memory_for_a_million(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_intervals_need_no_memory_for_a_million(monkeypatch):
     hits = [True] * 30 + [False] * 70
     whole = bootstrap_interval(hits)
     monkeypatch.setattr("realm.evaluation.measures._DRAWS_PER_CHUNK", 700)
     assert bootstrap_interval(hits) == whole and 0.2 < whole[0] < 0.3 < whole[1] < 0.4
 
 
-def test_the_table(tiny_run: Path, patterns: Path, collection: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table(tiny_run, patterns, collection, capsys):
     pytest.importorskip("ir_measures")
-    command: list[Any] = ["eval", tiny_run, "--qa", tiny_run.parent / "qa.jsonl", patterns, collection, "--k", 1, 5]
+    command = ["eval", tiny_run, "--qa", tiny_run.parent / "qa.jsonl", patterns, collection, "--k", 1, 5]
     assert main([str(word) for word in command]) == 0
     shown = capsys.readouterr().out
     for words in ("together", "patterns", "regex EM", "qa, gold", "nDCG@10", "beir", "invalid patterns"):

@@ -1,8 +1,4 @@
-"""Runs jobs of several ranks: one process imports everything once and forks the ranks of each job, which may be killed.
-
-Standard input names a plan a line, a JSON list of jobs {"world", "work", ...}; exit codes of the ranks go to PLAN.done, "done" to standard
-output.
-"""
+"""Jobs of several forked ranks, which may be killed: standard input names plans (JSON lists of jobs), exit codes go to PLAN.done."""
 
 import contextlib
 import json
@@ -73,8 +69,7 @@ def tasks(context: StageContext) -> list[Task]:
 def gradients(job: Job) -> None:
     """One step of each stage; the first rank writes its gradients and loss."""
     with joined(timeout=60, cuda=False):
-        context = open_context(RunPaths(Path(job["run"])), recipe_of(job), lambda *_: None)
-        found = {}
+        context, found = open_context(RunPaths(Path(job["run"])), recipe_of(job), lambda *_: None), {}
         for task in tasks(context):
             options = LoopOptions(steps=9, lr=0.0, warmup=0, clip=1e9, accumulate=job["accumulate"])
             outcome = one_step(task, 0, torch.optim.SGD(task.model.parameters(), lr=0.0), options)
@@ -98,8 +93,7 @@ def unused(job: Job) -> None:
 
 def stages(job: Job) -> None:
     """Stages of a recipe; ``kill`` is [rank, step, stage]: SIGKILL inside that step; ``stop`` the same with SIGSTOP."""
-    sent = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
-    step_of = realm.training.loop.loop._one_step
+    sent, step_of = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}, realm.training.loop.loop._one_step
 
     def one_step(task: Task, step: int, *rest: Any) -> Any:
         for name, number in sent.items():

@@ -12,13 +12,7 @@ from realm.documents.store.blocks import BlockStore
 from realm.models.featurize import Featurizer
 from realm.recipe.seeds import generator
 from realm.text.wordpieces import word_table
-from realm.training.masking.kinds import (
-    LENGTH_SHARES,
-    MOST_WORDS,
-    RandomSpans,
-    UniformTokens,
-    salient_spans,
-)
+from realm.training.masking.kinds import LENGTH_SHARES, MOST_WORDS, RandomSpans, UniformTokens, salient_spans
 from realm.training.masking.sentences import MaskedSentences
 
 WORDS = ["wind", "rain", "snow", "stone", "river", "field", "house", "garden", "window", "table", "apple", "bread", "water", "fire"]
@@ -56,11 +50,7 @@ def features(store, query_length=64):
 
 def kinds(store):
     words = word_table(store.tokenizer)
-    return {
-        "salient": salient_spans(store),
-        "spans": RandomSpans(store, words),
-        "tokens": UniformTokens(store),
-    }
+    return {"salient": salient_spans(store), "spans": RandomSpans(store, words), "tokens": UniformTokens(store)}
 
 
 def sentence_of(store, query):
@@ -149,7 +139,7 @@ def test_random_spans_are_whole_words_of_geometric_lengths(terms_store):
     assert np.average(np.arange(1, MOST_WORDS + 1), weights=shares) == pytest.approx(3.8, abs=0.01)
 
 
-def test_a_word_that_the_query_cuts_is_not_hidden(terms_store):
+def test_words_that_the_query_cuts_and_other_drops_are_counted(terms_store):
     words = word_table(terms_store.tokenizer)
     whole = MaskedSentences(terms_store, features(terms_store), RandomSpans(terms_store, words))
     for length in range(8, 20):
@@ -160,9 +150,6 @@ def test_a_word_that_the_query_cuts_is_not_hidden(terms_store):
             for _, end in stretches(query.positions):
                 assert end == len(full) or words.starts[full[end]]
     assert len(whole) > 50
-
-
-def test_drops_are_counted_by_reason(terms_store):
     words, live = word_table(terms_store.tokenizer), np.flatnonzero(terms_store.live)
     total = sum(len(terms_store.sentences(int(row)).tokens) for row in live)
     tokens = MaskedSentences(terms_store, features(terms_store), UniformTokens(terms_store))

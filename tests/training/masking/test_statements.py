@@ -68,16 +68,13 @@ def found(corpus, *documents):
     return rows, [places(corpus, row, span(corpus)) for row in rows]
 
 
-def test_the_sentence_that_holds_a_span_is_found_in_characters(corpus):
+def test_the_statement_that_shares_most_is_found_and_asked(corpus, statements):
     for document in DOCUMENTS:
         rows, ((place, *_),) = found(corpus, document)
         statement = stating_sentence(corpus, rows[0], place)
         assert statement is not None and statement.text[statement.start : statement.end] == "1932"
         assert statement.text in DOCUMENTS[document]
     assert stating_sentence(corpus, row_of(corpus, "paper"), (0, 12)) is None  # more than a sentence
-
-
-def test_a_question_is_made_of_the_statement_that_shares_most(corpus, statements):
     rows, spans = found(corpus, "rain", "guide", "paper")
     for seed in range(4):
         assert statements.as_question(masked(corpus), rows, spans, np.random.default_rng(seed)).text == PAPER
@@ -140,8 +137,7 @@ def test_words_are_left_out_and_moved_but_something_is_left():
 @pytest.mark.parametrize("place", [0, 21, 57])
 def test_a_cloze_keeps_the_words_around_one_mask(place):
     ids = [*SENTENCE[:place], MASK, MASK, *SENTENCE[place + 2 :]]
-    query = MaskedQuery(ids, [place, place + 1], SENTENCE[place : place + 2], origin=0)
-    sizes = set()
+    query, sizes = MaskedQuery(ids, [place, place + 1], SENTENCE[place : place + 2], origin=0), set()
     for seed in range(100):
         cloze = thinned_cloze(query, MASK, STARTS, np.random.default_rng(seed))
         at = cloze.index(MASK)

@@ -5,8 +5,6 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +14,7 @@ from realm.documents.ingest.builder import build_corpus
 from realm.errors import ConfigError, PoolError
 from realm.models.model import RealmModel
 from realm.models.spec import BodySpec, bert_spec, one_body
-from realm.search.blocks import BlockInputs, open_inputs
+from realm.search.blocks import open_inputs
 from realm.search.publishing import embedding
 from realm.search.publishing.embedding import EmbedOptions
 from realm.search.publishing.generation import open_generation
@@ -35,7 +33,7 @@ DOCUMENTS, PART = 60, 7
 class Fatal(Builder):
     """Dies over every part that holds the first block."""
 
-    def embed(self, request: builders.Request, block_ids: np.ndarray) -> np.ndarray:
+    def embed(self, request, block_ids):
         if block_ids[0] == 0:
             os._exit(3)
         return super().embed(request, block_ids)
@@ -46,15 +44,14 @@ class FatalPool(BuilderPool):
 
 
 @pytest.fixture(autouse=True)
-def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_parts(monkeypatch):
     monkeypatch.setattr(embedding, "PART_ROWS", PART)
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> tuple[RunPaths, BlockInputs, RealmModel]:
+def run(tmp_path):
     """A corpus of nine parts, its model, and generation 1 made without a pool."""
-    paths = RunPaths(tmp_path / "run")
-    text = "The town lies at the river. Its {} bridges are old. "
+    paths, text = RunPaths(tmp_path / "run"), "The town lies at the river. Its {} bridges are old. "
     rows = [{"id": f"d{i}", "title": f"Town {i}", "text": text.format(i) * (1 + i % 5)} for i in range(DOCUMENTS)]
     (tmp_path / "docs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     build_corpus([tmp_path / "docs.jsonl"], paths.corpus, vocab_size=300)
@@ -68,18 +65,18 @@ def run(tmp_path: Path) -> tuple[RunPaths, BlockInputs, RealmModel]:
 
 
 @pytest.fixture(scope="module")
-def said() -> list[str]:
+def said():
     return []
 
 
 @pytest.fixture(scope="module")
-def pool(cluster: None, said: list[str]) -> Iterator[BuilderPool]:
+def pool(cluster, said):
     """Two actors for all tests of this file; they are killed now and then."""
     with BuilderPool(2, said.append) as pool:
         yield pool
 
 
-def tick(run: tuple[RunPaths, BlockInputs, RealmModel], pool: BuilderPool, seen: list[int], options: EmbedOptions = ONE) -> int | None:
+def tick(run, pool, seen, options=ONE):
     """Ask for an index of the same parameters and let the pool answer. ``seen`` gets the rows done."""
     paths, inputs, _ = run
     refresher = Refresher(paths, inputs, options, lambda done, total: seen.append(done), pool.parts)
@@ -87,7 +84,7 @@ def tick(run: tuple[RunPaths, BlockInputs, RealmModel], pool: BuilderPool, seen:
         return refresher.tick()
 
 
-def same_bytes(paths: RunPaths, first: int, second: int) -> bool:
+def same_bytes(paths, first, second):
     """Whether two generations of the same parameters differ in nothing but number, step and time."""
     one, other = (generation_path(paths.index, number) for number in (first, second))
     manifests = [json.loads((place / "manifest.json").read_text("utf-8")) for place in (one, other)]
@@ -99,22 +96,22 @@ def same_bytes(paths: RunPaths, first: int, second: int) -> bool:
     return all(sha256_file(one / name) == sha256_file(other / name) for name in files if name.endswith(".npy"))
 
 
-def pids(pool: BuilderPool) -> list[int]:
+def pids(pool):
     import ray
 
     return [pid for _, pid in ray.get([actor.ready.options(max_task_retries=-1).remote() for actor in pool._all])]
 
 
-def test_the_bytes_of_one_process(run: tuple[RunPaths, BlockInputs, RealmModel], pool: BuilderPool) -> None:
+def test_the_bytes_of_one_process(run, pool):
     paths, inputs, model = run
     request_index(model, paths, 2)
-    seen: list[int] = []
+    seen = []
     assert tick(run, pool, seen) == 2
     assert seen == [*range(PART, DOCUMENTS, PART), DOCUMENTS]
     assert same_bytes(paths, 1, 2) and open_generation(paths, inputs).number == 2
 
 
-def test_an_actor_killed_over_a_part(run: tuple[RunPaths, BlockInputs, RealmModel], pool: BuilderPool, said: list[str]) -> None:
+def test_an_actor_killed_over_a_part(run, pool, said):
     """It is stopped first, so that it has a part when it dies; the other one goes on meanwhile as far as the window lets it."""
     paths, _, model = run
     request_index(model, paths, 2)
@@ -133,16 +130,16 @@ def test_an_actor_killed_over_a_part(run: tuple[RunPaths, BlockInputs, RealmMode
     assert victim not in after and len(after) == 2, "Ray has started it again"
 
 
-def test_taken_up_at_whole_parts(run: tuple[RunPaths, BlockInputs, RealmModel], pool: BuilderPool) -> None:
+def test_taken_up_at_whole_parts(run, pool):
     """A coordinator that dies after two parts; the next one begins with the third, and the pool is fit for it."""
     paths, inputs, model = run
     request_index(model, paths, 2)
-    seen: list[int] = []
+    seen = []
 
     class Killed(BaseException):
         """Stands for a coordinator that dies here."""
 
-    def die(done: int, total: int) -> None:
+    def die(done, total):
         if done == 3 * PART:
             raise Killed
 
@@ -152,16 +149,14 @@ def test_taken_up_at_whole_parts(run: tuple[RunPaths, BlockInputs, RealmModel], 
     assert seen[0] == 3 * PART and same_bytes(paths, 1, 2)
 
 
-def test_a_part_that_kills_every_actor(
-    run: tuple[RunPaths, BlockInputs, RealmModel], cluster: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_part_that_kills_every_actor(run, cluster, monkeypatch):
     from ray import cloudpickle
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # actors do not stand where the tests do
     paths, _, model = run
     monkeypatch.setattr(builders, "MAX_DEATHS", 1)
     request_index(model, paths, 2)
-    said: list[str] = []
+    said = []
     with (
         FatalPool(1, said.append) as pool,
         pytest.raises(PoolError, match=r"2 actors died over rows 0 to 7\. .*run the same command again"),
@@ -171,17 +166,16 @@ def test_a_part_that_kills_every_actor(
     assert not (paths.index / "000002").exists()
 
 
-def test_what_an_actor_cannot_open(run: tuple[RunPaths, BlockInputs, RealmModel], pool: BuilderPool, tmp_path: Path) -> None:
+def test_what_an_actor_cannot_open(run, pool, tmp_path):
     paths, inputs, _ = run
-    rows = np.arange(DOCUMENTS)
-    embedder = open_generation(paths, inputs).embedder
+    rows, embedder = np.arange(DOCUMENTS), open_generation(paths, inputs).embedder
     missing = parameters_path(paths, 9)
     with pytest.raises(PoolError, match=r"000009.*\(in an actor on .+\)") as caught:
         list(pool.parts(embedder, missing, inputs, rows, ONE, None)(0))
     assert len(str(caught.value).splitlines()) == 1
 
 
-def test_actors_that_do_not_fit(run: tuple[RunPaths, BlockInputs, RealmModel], cluster: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_actors_that_do_not_fit(run, cluster, monkeypatch):
     paths, _, model = run
     monkeypatch.setattr(builders, "START_SECONDS", 0.1)
     request_index(model, paths, 2)
@@ -189,6 +183,6 @@ def test_actors_that_do_not_fit(run: tuple[RunPaths, BlockInputs, RealmModel], c
         tick(run, pool, [], EmbedOptions(threads=64))
 
 
-def test_no_actors() -> None:
+def test_no_actors():
     with pytest.raises(ConfigError, match="actors = 0 is below 1"):
         BuilderPool(0)

@@ -54,9 +54,7 @@ def answer(run, inputs):
 
 def test_skipped_not_queued_and_swapped_once(run, inputs, model):
     source = started(run, inputs)
-    base = source.generation
-    assert base is not None
-    hashes = {}
+    base, hashes = source.generation, {}
     for step in range(base.step + 1, base.step + 12):
         hashes[step] = move(model)
         assert source.between(step, model) is None, "the refresher is slow, and nothing waits"
@@ -71,7 +69,6 @@ def test_skipped_not_queued_and_swapped_once(run, inputs, model):
 
 def test_above_the_limit_it_waits_and_says_who_is_silent(run, inputs, model):
     source = started(run, inputs)
-    assert source.generation is not None
     late = source.generation.step + 26
     with pytest.raises(TrainingError, match=r"no refresher has started \(realm refresh RUN\): waited 0 s"):
         source.between(late, model)
@@ -84,7 +81,6 @@ def test_above_the_limit_it_waits_and_says_who_is_silent(run, inputs, model):
 
 def test_a_damaged_generation_is_not_swapped_in(run, inputs, model):
     source = started(run, inputs)
-    assert source.generation is not None
     step = source.generation.step + 5
     source.between(step, model)
     answer(run, inputs)
@@ -96,7 +92,6 @@ def test_a_damaged_generation_is_not_swapped_in(run, inputs, model):
 def test_requests_of_forgotten_steps_are_not_swapped_in(run, inputs, model):
     """Killed after step 10, resumed from a checkpoint of step 7: what step 10 asked for is another history."""
     source = started(run, inputs)
-    assert source.generation is not None
     number, base = source.generation.number, source.generation.step
     move(model)
     source.between(base + 5, model)
@@ -112,7 +107,6 @@ def test_requests_of_forgotten_steps_are_not_swapped_in(run, inputs, model):
 def test_the_number_of_a_forgotten_request_is_not_given_again(run, inputs, model):
     """Else its answer would be taken for one of the forgotten steps, and a trainer above the limit would wait for ever."""
     source = started(run, inputs)
-    assert source.generation is not None
     number, base = source.generation.number, source.generation.step
     move(model)
     source.between(base + 5, model)  # unanswered when the trainer was killed
@@ -130,7 +124,6 @@ def test_the_number_of_a_forgotten_request_is_not_given_again(run, inputs, model
 
 def test_an_answer_that_cannot_be_used_is_asked_for_again(run, inputs, model, monkeypatch):
     source = started(run, inputs)
-    assert source.generation is not None
     late = source.generation.step + 26
     source.between(late - 1, model)
     answer(run, inputs)
@@ -190,7 +183,6 @@ def alive(pid):
 def test_the_child_answers_is_started_again_and_ends(run, inputs, model, child):
     source = asking(run, inputs, child, deadline=120.0, limit=5)
     source.resume(current_generation(run.index) or 0)
-    assert source.generation is not None
     base = source.generation.step
     move(model)
     found = source.between(base + 6, model)  # above the limit: waits for the child to come up and answer
