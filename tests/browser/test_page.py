@@ -66,7 +66,7 @@ def test_an_answer_that_is_held_back(browser, shared):
     sure = given["p"] if given["confidence"] is None else given["confidence"]
     assert sure < 0.95 and browser.text(".said") == given["answer"] and browser.text("#ask-below-said") == "off"
     _slide(browser, 95)
-    assert browser.text(".said") == "No answer" and f"{sure:.3f}, below 0.95" in browser.text(".held")
+    assert browser.text(".said") == "I am not sure" and f"{sure:.3f}, below 0.95" in browser.text(".held")
     assert not browser.one(".guess .said").is_displayed() and len(browser.all(".evidence > li")) == 5
     browser.shot("held")
     browser.one(".guess summary").click()
@@ -76,7 +76,7 @@ def test_an_answer_that_is_held_back(browser, shared):
     browser.sees(".held", "below 0.95")
     assert '"abstain_below":0.95' in browser.run("return sent.map(r => r[1].body).join()")
     browser.driver.refresh()
-    browser.sees(".said", "No answer")
+    browser.sees(".said", "I am not sure")
     assert browser.text("#ask-below-said") == "95 %"
     _slide(browser, 0)
     assert browser.text(".said") == given["answer"] and not browser.all(".held")

@@ -150,7 +150,20 @@ def test_corpus_verbs(say, tmp_path, write_tiny):
 
 def test_ask(say, tiny_run):
     found = say("ask", tiny_run, "What is the currency of Arvad?", "--k", 3, "--json")
-    assert set(found) == {"question", "answer", "p", "confidence", "abstained", "evidence", "versions", "timings_ms"}
+    assert set(found) == {
+        "question",
+        "answer",
+        "p",
+        "confidence",
+        "abstained",
+        "kind",
+        "shown",
+        "said",
+        "level",
+        "evidence",
+        "versions",
+        "timings_ms",
+    }
     keys = {"doc_id", "block_id", "title", "text", "p_z", "p_span", "answer", "start", "end", "doc_start", "path", "media"}
     assert len(found["evidence"]) == 3 and all(set(e) == keys for e in found["evidence"])
     assert set(found["versions"]) == {"params", "index", "corpus"} and set(found["timings_ms"]) == {"embed", "search", "read"}
@@ -256,6 +269,6 @@ def test_help_fits_the_terminal(columns, monkeypatch, capsys):
 
 def test_evidence_is_printed_on_one_line(capsys):
     text = "Council\n\nSofia\nMoretti chairs it.\nTwelve sit in it."
-    evidence = {"doc_id": "council.md", "title": "Council", "path": [], "p_z": 1.0, "text": text, "start": 9, "end": 22}
+    evidence = {"doc_id": "council.md", "title": "Council", "path": [], "p_span": 0.9, "text": text, "start": 9, "end": 22}
     show.answer({"question": "Who chairs it?", "answer": "Sofia Moretti", "p": 0.9, "evidence": [evidence]})
     assert "     Council [[Sofia Moretti]] chairs it. Twelve sit in it.\n" in capsys.readouterr().out

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from realm.answering.answerer import Confidence
+from realm.answering.levels import leveled
 from realm.answering.opening import open_run
 from realm.answering.records import Answer
 from realm.cli import main
@@ -99,7 +100,7 @@ def answer(p, confidence, text="x"):
 
 def test_abstaining():
     answers = [answer(0.9, 0.2), answer(0.1, 0.7), answer(0.6, None)]
-    assert [a.abstaining(0.5).abstained for a in answers] == [True, False, False], "confidence where there is one, else p"
+    assert [leveled(a, 0.5).abstained for a in answers] == [True, False, False], "confidence where there is one, else p"
 
 
 def test_a_run_is_calibrated_and_abstains(tiny_run, capsys):
@@ -113,7 +114,7 @@ def test_a_run_is_calibrated_and_abstains(tiny_run, capsys):
         found = json.loads(capsys.readouterr().out.splitlines()[-1])
         assert found["abstained"] is abstained and found["confidence"] == pytest.approx(given.confidence, rel=1e-4)
     assert main(["ask", str(tiny_run), question, "--abstain-below", "1"]) == 0
-    assert "nothing here answers that; closest:" in capsys.readouterr().out
+    assert "I am not sure; this passage comes closest:" in capsys.readouterr().out
     assert main(["ask", str(tiny_run), question, "--abstain-below", "1.5"]) == 2
     assert "--abstain-below 1.5: not a probability" in capsys.readouterr().err
 

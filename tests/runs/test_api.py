@@ -41,7 +41,7 @@ def test_what_is_better_withheld(demo):
     realm = Realm.open(demo)
     answer = realm.ask("What is the currency of Arvad?", k=2)
     assert 0.0 <= realm.abstain_below <= 1.0
-    assert answer.abstaining(realm.abstain_below).abstained == (answer.sureness < realm.abstain_below)
+    assert answer.abstained == (answer.sureness < realm.abstain_below)
 
 
 def test_public_names_lead_to_what_they_name(demo):

@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 
 from realm.answering import records
 from realm.answering.explain import explain
+from realm.answering.levels import leveled
 from realm.answering.opening import open_run
 from realm.answering.records import (
     AnswerResponse,
@@ -86,7 +87,7 @@ def test_a_record_is_read_as_it_was_written():
     """Nested records are records again; a field that is not known here is left out."""
     evidence = records.Evidence("arvad", 1, "Arvad", "The Tirel", 0.5, 0.25, "Tirel", 4, 9, 0, ("Belmor", "Arvad"))
     answer = records.Answer("Which?", "Tirel", 0.5, (evidence,), {"params": 1, "index": 1, "corpus": 2}, {"read": 1.5})
-    response = records.AnswerResponse([answer.abstaining(0.75)], records.Versions(1, 1, 2))
+    response = records.AnswerResponse([leveled(answer, 0.75)], records.Versions(1, 1, 2))
     text = json.loads(json.dumps(response.to_dict()))
     assert text["answers"][0]["evidence"][0]["path"] == ["Belmor", "Arvad"] and text["answers"][0]["abstained"]
     assert records.AnswerResponse.from_dict({**text, "later": 1}) == response

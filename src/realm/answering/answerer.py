@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from realm.answering.questions.answer_kinds import Asked, asked_for
+from realm.answering.questions.forms import shown
 from realm.answering.reading import read_candidates
 from realm.answering.records import Answer, Evidence
 from realm.documents.store.blocks import Block
@@ -76,6 +77,16 @@ class TextSpan:
     def weight(self, asked: Asked | None) -> float:
         """1 for a kind that is asked for, or if any is; ``KIND_MISMATCH_WEIGHT`` for others."""
         return 1.0 if asked is None or asked.answered_by(self.text, self.start, self.end) else KIND_MISMATCH_WEIGHT
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best string: which candidate holds its best span (-1: none does), that span with its probability, and that of the string."""
+
+    candidate: int
+    p_span: float
+    span: TextSpan
+    p: float
 
 
 def likeliest(choice: Mapping[str, TextSpan], mass: Mapping[str, float], asked: Asked | None) -> str:
@@ -223,12 +234,13 @@ class Answerer:
         paths = [self._paths(found, i) for i in range(len(questions))]
         return [replace(answer, timings_ms=timings).along(path) for answer, path in zip(answers, paths, strict=True)]
 
-    def _paths(self, found: Candidates, i: int) -> list[tuple[str, ...]]:
-        """``Evidence.path`` of each block read for a question, in their order; none if no links were followed."""
+    def _paths(self, found: Candidates, i: int) -> dict[int, tuple[str, ...]]:
+        """``Evidence.path`` of the blocks that links led to, by block id."""
         if found.via is None:
-            return []
+            return {}
         pairs = zip(found.via[i].tolist(), found.rows[i].tolist(), strict=True)
-        return [() if via < 0 else (self._name(via), self._name(row)) for via, row in pairs if row >= 0]
+        ids = self.inputs.store.block_ids
+        return {int(ids[row]): (self._name(via), self._name(row)) for via, row in pairs if row >= 0 and via >= 0}
 
     def _name(self, row: int) -> str:
         block = self.inputs.store.block(row)
@@ -243,13 +255,19 @@ class Answerer:
     def _assemble(self, question: str, rows: np.ndarray, p_z: Tensor, log_p: Tensor) -> Answer:
         read = ReadBlocks(self.inputs)
         asked = asked_for(question)
-        evidence = [self._evidence(int(row), float(p_z[j]), log_p[j], read, asked) for j, row in enumerate(rows) if row >= 0]
-        text, p = self._best_string(rows, log_p, read, scoring_of(question), asked)
-        sure = None if self.confidence is None else self.confidence.of(p)
-        return Answer(question, text, p, tuple(evidence), self.versions, {}, sure)
+        best = self._best_string(rows, log_p, read, scoring_of(question), asked)
+        evidence = {j: self._evidence(int(row), float(p_z[j]), log_p[j], read, asked) for j, row in enumerate(rows) if row >= 0}
+        if best.candidate in evidence:
+            span, held = best.span, evidence[best.candidate]
+            evidence[best.candidate] = replace(held, answer=span.words, start=span.start, end=span.end, p_span=best.p_span)
+        order = sorted(evidence, key=lambda j: (j != best.candidate, -evidence[j].p_span))
+        sure = None if self.confidence is None else self.confidence.of(best.p)
+        found = Answer(question, best.span.words, best.p, tuple(evidence[j] for j in order), self.versions, {}, sure)
+        form = shown(question, best.span.text, best.span.start, best.span.end)
+        return replace(found, kind=form.kind, shown=best.span.text[form.start : form.end], said=form.said)
 
-    def _best_string(self, rows: np.ndarray, log_p: Tensor, read: ReadBlocks, scoring: Scoring, asked: Asked | None) -> tuple[str, float]:
-        """The string with the most mass over the best spans, spelled as its best span, and that mass.
+    def _best_string(self, rows: np.ndarray, log_p: Tensor, read: ReadBlocks, scoring: Scoring, asked: Asked | None) -> "Best":
+        """The string with the most mass over the best spans, in the spelling of its best span, and that mass.
 
         Spans are one string if ``scoring`` equates them; kinds not asked for are weighted by ``KIND_MISMATCH_WEIGHT``. A string with an
         unclosed bracket, or across sentences, is an answer only if there is no other.
@@ -258,6 +276,7 @@ class Answerer:
         mass: dict[str, float] = {}
         spelling: dict[str, TextSpan] = {}
         whole: dict[str, TextSpan] = {}
+        holder: dict[TextSpan, tuple[int, float]] = {}
         where = np.stack(np.unravel_index(places.cpu().numpy(), log_p.shape), 1).tolist()
         for value, (j, start, width) in zip(values.tolist(), where, strict=True):
             if value == float("-inf"):
@@ -266,13 +285,15 @@ class Answerer:
             place = TextSpan(read.block(row).text, *read.characters(row, start, start + width + 1))
             key = scoring.form(place.words) or place.words
             spelling.setdefault(key, place)
+            holder.setdefault(place, (j, float(np.exp(value))))
             if is_whole(place.words):
                 whole.setdefault(key, place)
             mass[key] = mass.get(key, 0.0) + float(np.exp(value))
         if not mass:
-            return "", 0.0
+            return Best(-1, 0.0, TextSpan("", 0, 0), 0.0)
         best = likeliest(whole or spelling, mass, asked)
-        return (whole or spelling)[best].words, min(1.0, mass[best])
+        span = (whole or spelling)[best]
+        return Best(*holder[span], span, min(1.0, mass[best]))
 
     def _evidence(self, row: int, p_z: float, log_p: Tensor, read: ReadBlocks, asked: Asked | None) -> Evidence:
         block = read.block(row)

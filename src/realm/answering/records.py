@@ -3,7 +3,7 @@
 As JSON a record has the names of its fields, lists for tuples, and null for numbers that are not finite. Standard library only.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Literal, Self, get_args, get_origin, get_type_hints
@@ -84,16 +84,17 @@ class Evidence(Record):
 
 @dataclass(frozen=True)
 class Answer(Record):
-    """An answer, spelled as in the documents, with its ``evidence`` ordered by relevance.
+    """An answer, spelled as in the documents, with the block that carries it first in ``evidence``, the others by ``p_span``.
 
-    ``p`` is the probability of all spans with the same normalised string, p(y|x) = sum over z of p(z|x) p(y|z,x). A pointer gives part of
-    the probability to "not here"; other readers divide it among spans only. ``confidence`` is the calibrated probability that the answer is
-    right; None without calibration. ``timings_ms`` are "embed", "search" (with tokenising) and "read", each the question's share of its
-    batch. If it ``abstained``, ``answer`` is the best guess.
+    ``p`` is the probability of all spans with the same normalised string; "not here" has a part of it with a reader that points.
+    ``confidence`` is the calibrated probability that the answer is right, or None. ``timings_ms`` are "embed", "search" (with tokenising)
+    and "read", each the question's share of its batch. ``kind`` is the form that is asked for ("span", "sentence", "list", "yes_no"),
+    ``shown`` the sentence or list that holds the answer, ``said`` "yes" or "no" if it says so. ``level`` is how much is claimed ("answer",
+    "probably", "closest", "nothing"); in the last two it ``abstained``, and ``answer`` is the best guess.
 
     >>> answer = Answer("Who built it?", "Eiffel", 0.4, (), {"params": 1, "index": 1, "corpus": 1}, {})
-    >>> answer.abstaining(below=0.5).abstained
-    True
+    >>> answer.sureness
+    0.4
     """
 
     question: str
@@ -104,20 +105,21 @@ class Answer(Record):
     timings_ms: dict[str, float]
     confidence: float | None = None
     abstained: bool = False
+    kind: str = "span"
+    shown: str = ""
+    said: str = ""
+    level: str = "answer"
 
     @property
     def sureness(self) -> float:
         """The confidence, or p without calibration."""
         return self.p if self.confidence is None else self.confidence
 
-    def abstaining(self, below: float) -> "Answer":
-        """Mark this answer as abstained if its ``sureness`` is below a threshold."""
-        return replace(self, abstained=self.sureness < below)
-
-    def along(self, paths: Sequence[tuple[str, ...]]) -> "Answer":
-        """Add the path to each evidence; nothing if ``paths`` is empty."""
-        led = [replace(evidence, path=path) for evidence, path in zip(self.evidence, paths, strict=False)]
-        return replace(self, evidence=tuple(led)) if led else self
+    def along(self, paths: Mapping[int, tuple[str, ...]]) -> "Answer":
+        """Return this answer with the path to each of its evidence, by block id."""
+        if not paths:
+            return self
+        return replace(self, evidence=tuple(replace(one, path=paths.get(one.block_id, ())) for one in self.evidence))
 
 
 @dataclass(frozen=True)

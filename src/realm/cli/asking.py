@@ -74,7 +74,9 @@ def ask(asked: Asked, /, *, k: int = 5, abstain_below: Threshold = None, body: B
             input; those from a pipe are answered as JSON, one object a line.
         k: blocks to read.
         abstain_below: give no answer whose confidence (p, where none was calibrated) is below this; between 0 and 1. If not given:
-            the threshold that was measured with the run's own questions, or with the released model."""
+            the threshold that was measured with the run's own questions, or with the released model.
+    """
+    from realm.answering.levels import leveled
     from realm.answering.opening import open_run
     from realm.errors import require_share
 
@@ -90,7 +92,7 @@ def ask(asked: Asked, /, *, k: int = 5, abstain_below: Threshold = None, body: B
 
     def answer(text: str) -> dict[str, Any]:
         below = opened.abstain_below if abstain_below is None else abstain_below
-        return opened.answerer.answer([text], k=k)[0].abstaining(below).to_dict()
+        return leveled(opened.answerer.answer([text], k=k)[0], below).to_dict()
 
     def found(text: str) -> dict[str, Any]:
         return {"text": text, "results": [hit.to_dict() for hit in opened.search(text, k)], "versions": opened.versions}

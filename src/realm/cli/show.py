@@ -166,18 +166,30 @@ def answer(value: dict[str, Any], mark: str = "", most: int = 3) -> None:
     from rich.text import Text
 
     sure = "" if value.get("confidence") is None else f", confidence {value['confidence']:.2f}"
-    best = ("  " + (value["answer"] or "no answer"), "bold")
-    said = ("  nothing here answers that; closest:", best) if value.get("abstained") else (best,)
-    _print(Text(f"{value['question']}"), Text.assemble(*said, f"  p = {value['p']:.2f}{sure}{mark}"))
+    _print(Text(f"{value['question']}"), Text.assemble("  ", *_said(value), f"  p = {value['p']:.2f}{sure}{mark}"))
     for number, evidence in enumerate(value["evidence"][:most], 1):
         text, start, end = evidence["text"], evidence["start"], evidence["end"]
         first, last = max(0, start - EXCERPT_CHARS // 2), min(len(text), end + EXCERPT_CHARS // 2)
         before, after = ("…" if first else "") + _one_line(text[first:start]), _one_line(text[end:last]) + ("…" if last < len(text) else "")
         name = " -> ".join(evidence["path"]) or evidence["title"]
-        head = f"  {number}. {name} ({evidence['doc_id']}), p(z|x) = {evidence['p_z']:.2f}\n     "
+        head = f"  {number}. {name} ({evidence['doc_id']}), p = {evidence['p_span']:.2f}\n     "
         _print(Text.assemble(head, before, _shown(_one_line(text[start:end]), "bold underline"), after))
         _picture(evidence, "     ")
     _print("")
+
+
+def _said(value: dict[str, Any]) -> list[Any]:
+    """What is claimed of an answer, by its level and its form, as parts of a rich text."""
+    if value.get("level") == "nothing":
+        return ["nothing here is about that; these passages come closest."]
+    if value.get("level") == "closest":
+        return ["I am not sure; this passage comes closest:"]
+    answer, shown = value["answer"] or "no answer", value.get("shown", "")
+    before = {"yes": "yes: ", "no": "no: "}.get(value.get("said", ""), "probably: " if value.get("level") == "probably" else "")
+    if value.get("kind", "span") == "span" or answer not in shown:
+        return [before, (answer, "bold")]
+    first, _, last = shown.partition(answer)
+    return [before, *((part, style) for part, style in ((first, ""), (answer, "bold underline"), (last, "")))]
 
 
 def _one_line(text: str) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from realm.answering.answerer import Answerer
+from realm.answering.levels import leveled
 from realm.answering.opening import OpenRun, open_run
 from realm.documents.change.updates import add_documents, update_documents
 from realm.errors import DataError
@@ -232,7 +233,7 @@ def _changed(run: OpenRun, atlas: Path, progress: Progress) -> Claim:
 def _asked(run: OpenRun, answerer: Answerer, questions: Sequence[Question]) -> list[dict[str, Any]]:
     """Answers, each with whether it is right; one below the run's threshold is marked as abstained."""
     readings = answer_all(answerer, Relevance(run.inputs.store), questions, run.recipe.read)
-    return [replace(reading, answer=reading.answer.abstaining(run.abstain_below)).to_dict() for reading in readings]
+    return [replace(reading, answer=leveled(reading.answer, run.abstain_below)).to_dict() for reading in readings]
 
 
 def _first_of_each(questions: Sequence[Question]) -> list[Question]:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from realm.answering.levels import leveled
 from realm.answering.opening import OpenRun, open_run
 from realm.answering.records import Answer, Explanation, Hit
 from realm.documents.change.updates import add_documents
@@ -44,7 +45,7 @@ class Realm:
     def ask(self, question: str, k: int = 5) -> Answer:
         """Answer a question from the k most relevant blocks. Raises RunError: no reader; ConfigError: k out of range."""
         run = self._current()
-        return run.answerer.answer([question], k=run.require_k(k))[0]
+        return leveled(run.answerer.answer([question], k=run.require_k(k))[0], run.abstain_below)
 
     def search(self, text: str, k: int = 5) -> tuple[Hit, ...]:
         """Find the k nearest blocks, best first, before fine-tuning, too. Raises ConfigError: k is not 1 to the number of blocks."""
@@ -73,8 +74,7 @@ class Realm:
     @property
     def abstain_below(self) -> float:
         """Confidence below which the run abstains, measured on dev questions; 0 if it was not measured.
-
-        Example: ``answer.abstaining(realm.abstain_below).abstained``. Raises RunError: the run has no reader.
+        Raises RunError: the run has no reader.
         """
         return self._current().abstain_below
 

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import numpy as np
 
 from realm.answering.generative import load_reader
+from realm.answering.levels import leveled
 from realm.answering.opening import OpenRun, open_run
 from realm.errors import ConfigError, require_share
 from realm.evaluation.check import require_readable
@@ -108,7 +109,7 @@ def _answered(context: StageContext, stage: str, model: RealmModel, source: Sour
     )
     shown = readings[:: -(-len(readings) // SHOWN_ANSWERS)]
     below = reader.abstain_below
-    write_note(context.paths.results / "answers.json", [replace(r, answer=r.answer.abstaining(below)).to_dict() for r in shown])
+    write_note(context.paths.results / "answers.json", [replace(r, answer=leveled(r.answer, below)).to_dict() for r in shown])
     return reading_summary(readings)
 
 
@@ -209,7 +210,7 @@ def _evaluate(
         return _Found(rankings, [])
     k = run.require_k(wanted.read or run.recipe.read)
     readings = answer_all(run.answerer, relevance, questions, k, counting=counting)
-    return _Found(rankings, [replace(reading, answer=reading.answer.abstaining(wanted.abstain_below)) for reading in readings])
+    return _Found(rankings, [replace(reading, answer=leveled(reading.answer, wanted.abstain_below)) for reading in readings])
 
 
 def _by_language(relevance: Relevance, found: Iterable[_Found]) -> dict[str, _Found]:

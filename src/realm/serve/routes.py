@@ -11,6 +11,7 @@ from fastapi.responses import PlainTextResponse
 
 from realm import __version__
 from realm.answering import records
+from realm.answering.levels import leveled
 from realm.documents.pictures import SHOWN
 from realm.report.pictures import run_summary
 from realm.serve import shapes
@@ -53,7 +54,7 @@ def question_routes(serving: Serving) -> APIRouter:
         for found, _ in results:
             serving.meter.answered(found.timings_ms)
         below = serving.current.abstain_below if request.abstain_below is None else request.abstain_below
-        return Json(records.AnswerResponse([found.abstaining(below) for found, _ in results], _versions(results)))
+        return Json(records.AnswerResponse([leveled(found, below) for found, _ in results], _versions(results)))
 
     @router.post("/search", responses=_described(records.SearchResponse))
     async def search(request: shapes.SearchRequest) -> Response:

@@ -33,8 +33,8 @@ export function answerCard(found, heading, below) {
     "article",
     { class: "card answer" },
     el("h2", { class: "kicker" }, heading),
-    el("p", { class: "said weak" }, "No answer"),
-    el("p", { class: "held" }, `The model abstained: ${why}.`),
+    el("p", { class: "said weak" }, found.level === "nothing" ? "Nothing here is about that" : "I am not sure"),
+    el("p", { class: "held" }, `${found.level === "nothing" ? "N" : "The passage below comes closest; n"}o answer is claimed: ${why}.`),
     el("details", { class: "guess" }, el("summary", {}, "Show the best guess"), answerText(found, "Best guess")),
   );
 }
@@ -43,7 +43,7 @@ function answerText(found, heading) {
   const best = found.evidence.find((item) => same(item.answer, found.answer)) ?? found.evidence[0];
   return [
     el("h2", { class: "kicker" }, heading),
-    el("p", { class: found.answer ? "said" : "said weak", dir: "auto" }, found.answer || "no answer"),
+    el("p", { class: found.answer ? "said" : "said weak", dir: "auto" }, wording(found)),
     best ? el("p", { class: "from" }, "from ", el("a", { href: markedAt(best) }, own(best.title || best.doc_id))) : null,
     el(
       "dl",
@@ -65,6 +65,15 @@ function answerText(found, heading) {
     ),
     best ? el("div", { class: "line" }, citation(best, found)) : null,
   ];
+}
+
+/** The words asked for; where the question asks for more than a span, the sentence or list with them marked, after yes or no. */
+function wording(found) {
+  if (!found.answer) return ["no answer"];
+  const said = { yes: "Yes: ", no: "No: " }[found.said] ?? (found.level === "probably" ? "Probably: " : "");
+  if (found.kind === "span" || !found.shown) return said + found.answer;
+  const at = Array.from(found.shown.slice(0, Math.max(0, found.shown.indexOf(found.answer)))).length;
+  return [said, ...marked(found.shown, at, at + Array.from(found.answer).length)];
 }
 
 /** Embedding, search and reading, in milliseconds. */

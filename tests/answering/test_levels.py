@@ -1,0 +1,37 @@
+"""How much is claimed of an answer."""
+
+import pytest
+
+from realm.answering.levels import leveled
+from realm.answering.records import Answer, Evidence
+
+PASSAGE = "Our dental insurance is with MetLife; ask Petra for the café card."
+
+
+def found(question, confidence):
+    block = Evidence("d", 1, "Benefits", PASSAGE, 1.0, 0.5, "MetLife", 29, 36, 0)
+    return Answer(question, "MetLife", 0.5, (block,), {}, {}, confidence)
+
+
+@pytest.mark.parametrize(
+    ("question", "confidence", "below", "level"),
+    [
+        ("Who is our dental insurance with?", 0.9, 0.2, "answer"),
+        ("Who is our dental insurance with?", 0.3, 0.2, "probably"),
+        ("Who is our dental insurance with?", 0.6, 0.7, "closest"),
+        ("Who is our dental insurance with?", 0.1, 0.2, "closest"),
+        ("insurers", 0.1, 0.2, "closest"),
+        ("CAFE CARDS", 0.1, 0.2, "closest"),
+        ("Which planet has the most moons?", 0.1, 0.2, "nothing"),
+        ("Which planet has the most moons?", 0.3, 0.2, "probably"),
+        ("Who is it?", 0.1, 0.2, "closest"),
+        ("Where?", 0.0, 0.0, "probably"),
+    ],
+)
+def test_levels(question, confidence, below, level):
+    answer = leveled(found(question, confidence), below)
+    assert answer.level == level and answer.abstained == (confidence < below)
+
+
+def test_nothing_found_is_nothing_claimed():
+    assert leveled(Answer("Which moon?", "", 0.0, (), {}, {}), 0.1).level == "nothing"
