@@ -37,8 +37,7 @@ def _pdf(*pages, font=HELVETICA, page=b"", more=()):
         page: entries of every page.
         more: objects from number 4 on.
     """
-    objects = [b"<< /Type /Catalog /Pages 2 0 R >>", b"", font, *more]
-    kids = []
+    objects, kids = [b"<< /Type /Catalog /Pages 2 0 R >>", b"", font, *more], []
     for lines in pages:
         placed = [line if isinstance(line, tuple) else (50, 780 - 14 * at, line) for at, line in enumerate(lines)]
         stream = b" ".join(b"BT /F1 12 Tf %d %d Td (%s) Tj ET" % (x, y, _escaped(text)) for x, y, text in placed)

@@ -277,8 +277,7 @@ def test_pictures_of_a_pdf(tmp_path, pdf):
 @pytest.mark.parametrize(("matrix", "turned"), [((1, 1), 0), ((1, -1), 0), ((-1, 1), 0), ((-1, -1), 90), ((1, 1), 90), ((1, 1), 270)])
 def test_a_picture_of_a_pdf_is_as_the_page_shows_it(tmp_path, matrix, turned):
     """One whose upper left corner is red: mirrored by the page, or turned with it."""
-    pdfium = pytest.importorskip("pypdfium2")
-    image = Image.new("RGB", (120, 80), "white")
+    pdfium, image = pytest.importorskip("pypdfium2"), Image.new("RGB", (120, 80), "white")
     image.paste("red", (0, 0, 40, 30))
     image.save(tmp_path / "plain.pdf", "PDF", quality=95)
     document = pdfium.PdfDocument(tmp_path / "plain.pdf")
