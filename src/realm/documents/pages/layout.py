@@ -107,7 +107,7 @@ def _flow(bands: list[Band], column: tuple[float, float]) -> Iterator[Line]:
         if sides and all(map(_is_prose, sides)):
             for side in sides:
                 yield from _flow(_bands(side), _edges(side))
-        elif sides and sum(_crosses(band, gap) for band in run) > 1:
+        elif gap and sum(_crosses(band, gap) for band in run) > 1:
             yield from _table(run, column)
         else:
             end = at + 1
@@ -142,7 +142,9 @@ def _line(row: Band, column: tuple[float, float]) -> Line:
 
 def _gaps(band: Band) -> list[tuple[float, float]]:
     """White between words, wide enough to part columns."""
-    least, gaps, reach = APART * median(word.height for word in band), [], None
+    least = APART * median(word.height for word in band)
+    gaps: list[tuple[float, float]] = []
+    reach: float | None = None
     for word in sorted(band, key=lambda word: word.left):
         if reach is not None and word.left - reach >= least:
             gaps.append((reach, word.left))

@@ -185,7 +185,7 @@ def main() -> None:
 
 
 def _parts(reader: Callable[[bytes], Any], data: bytes) -> Iterator[Any]:
-    """What a reader yields one after the other, or the one thing that it returns."""
+    """Parts that a reader yields, or the one thing that it returns."""
     found = reader(data)
     if isinstance(found, Iterator):
         yield from found

@@ -68,11 +68,8 @@ _FRONT_TITLE = regex.compile(r"""^title:[ \t]*(["']?)(.+?)\1[ \t]*$""", regex.MU
 
 
 def plain_markdown(text: str) -> tuple[str, str]:
-    """(title, text) of a Markdown document.
-
-    Headings, paragraphs, list items and code become lines of text; emphasis, links and inline code keep their words; images and HTML
-    tags go. The title is that of the front matter, else the first heading, else empty.
-    """
+    """(title, text) of a Markdown document: words of headings, paragraphs, lists, links, code, without images and HTML tags. The title is
+    that of the front matter, else the first heading, else empty."""
     return marked_down(text)[:2]
 
 
