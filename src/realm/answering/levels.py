@@ -1,4 +1,4 @@
-"""How much is claimed of an answer, in four levels that the command line, the page, the server and Python share.
+"""Four levels of what is claimed of an answer, which the command line, the page, the server and Python share.
 
 answer      the words, as they are
 probably    the words with their sentence, and that they are probable

@@ -179,7 +179,7 @@ def answer(value: dict[str, Any], mark: str = "", most: int = 3) -> None:
 
 
 def _said(value: dict[str, Any]) -> list[Any]:
-    """What is claimed of an answer, by its level and its form, as parts of a rich text."""
+    """Claim of an answer, by its level and its form, as parts of a rich text."""
     if value.get("level") == "nothing":
         return ["nothing here is about that; these passages come closest."]
     if value.get("level") == "closest":
