@@ -22,8 +22,8 @@ class Bound(NamedTuple):
 
 
 BOUNDS = {
-    "lines of source": Bound(38_500, 42_756),
-    "modules": Bound(290, 296),
+    "lines of source": Bound(38_500, 43_544),
+    "modules": Bound(290, 300),
     "lines of tests": Bound(32_000, 35_200),
     "options": Bound(160, 160),
     "keys": Bound(110, 111),
