@@ -1,4 +1,4 @@
-"""Options of sources, for what readers otherwise look for."""
+"""Statements of the user about sources, in place of the readers' looking."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,15 +11,15 @@ DOCUMENT_BYTES, DOCUMENT_SECONDS = 2**24, 20.0
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """Options of the sources of one build; None lets the reader look.
+    """The reading of the sources of one build; None lets the reader look.
 
     Args:
         format: one of ``FORMATS``, for every source. Of a folder, only the files that look like this format are read.
         id_column: column (or JSON key) with the id.
         templates: file with the sentences that triples are put into.
         document_bytes: of a document's text in UTF-8; a longer one is left out.
-        document_seconds: of computing that a reader may take for one document in others' code (HTML, PDF, Word); what takes longer is left
-            out.
+        document_seconds: of computing that others' code (HTML, PDF, Word) may take for one document; one that takes longer is left out.
+        whole_rows: whether of tables and JSON without a text column the whole row is the text, as in folders of documents.
 
     Raises:
         ConfigError: an unknown format.
@@ -32,6 +32,7 @@ class SourceOptions:
     templates: str | None = None
     document_bytes: int = DOCUMENT_BYTES
     document_seconds: float = DOCUMENT_SECONDS
+    whole_rows: bool = False
 
     def __post_init__(self) -> None:
         if self.format is not None and self.format not in FORMATS:
@@ -43,7 +44,7 @@ class SourceOptions:
         return cls(format or None, id_column or None, title_column or None, text_column or None, templates or None, **limits)
 
     def said(self) -> dict[str, str]:
-        """Options that a reader needs to find a record again."""
+        """Options that a reader must know to find a record again, and is not left to look for."""
         return {name: value for name, value in asdict(self).items() if isinstance(value, str)}
 
 

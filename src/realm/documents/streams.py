@@ -14,8 +14,9 @@ from typing import IO, Any, cast
 
 import pyarrow as pa
 import regex
+from charset_normalizer import from_bytes
 
-from realm.documents.records import BINARY, DAMAGED, INVALID_UTF8, INVALID_UTF16, TOO_LONG, TOO_MANY_EMPTY, UNREADABLE, Rejected
+from realm.documents.records import BINARY, DAMAGED, INVALID_UTF16, TOO_LONG, TOO_MANY_EMPTY, UNREADABLE, Rejected
 from realm.errors import Interrupted
 from realm.storage.disk import is_transient
 
@@ -26,10 +27,18 @@ HEAD_BYTES = 2**18
 EMPTY_LINES = 1_000_000
 _BUFFER = 2**20
 _BINARY_SAMPLE = 2**16
-_CONTROL = bytes(set(range(32)) - {8, 9, 10, 11, 12, 13, 27}) + b"\x7f"
+_CONTROL = dict.fromkeys([*(set(range(32)) - {8, 9, 10, 11, 12, 13, 27}), 127])
 _BINARY_SHARE = 0.1
 
 _ESCAPED = regex.compile("[\udc80-\udcff]")
+_BEYOND_ASCII = regex.compile("[^\0-\x7f]")
+_TELLING = 2**13
+"""Bytes beyond ASCII, with their lines, from which an encoding is guessed."""
+_ENCODINGS = (
+    *("cp1252", "cp1250", "cp1251", "cp1253", "cp1254", "cp1255", "cp1256", "koi8_r"),
+    *("shift_jis", "euc_jp", "euc_kr", "gb18030", "big5"),
+)
+"""Those that files without a byte order mark have besides UTF-8, what is most common first."""
 
 DECOMPRESSION_ERRORS = (EOFError, OSError, lzma.LZMAError, zlib.error, pa.ArrowInvalid)
 _MAGIC = ((b"\x1f\x8b", "gz"), (b"\xfd7zXZ\x00", "xz"), (b"\x28\xb5\x2f\xfd", "zst"), (b"BZh", "bz2"))
@@ -61,11 +70,8 @@ class Cursor:
 
 
 def open_bytes(path: Path) -> IO[bytes]:
-    """Open a file for reading, decompressed if its first bytes say that it is compressed, whatever its name.
-
-    Raises:
-        OSError: it cannot be opened. Damage shows later, as one of ``DECOMPRESSION_ERRORS``.
-    """
+    """Open a file for reading, decompressed if its first bytes say that it is compressed, whatever its name. Raises OSError: it cannot be
+    opened. Damage shows later, as one of ``DECOMPRESSION_ERRORS``."""
     with open(path, "rb") as file:
         start = file.read(8)
     # Small buffers: what stands in one when damage is met is lost.
@@ -83,11 +89,8 @@ def open_bytes(path: Path) -> IO[bytes]:
 
 
 def read_head(path: Path, size: int = HEAD_BYTES) -> bytes:
-    """The first decompressed bytes, as UTF-8 where a byte order mark says what they are; fewer where the file ends or is damaged.
-
-    Raises:
-        OSError: the file cannot be opened.
-    """
+    """The first decompressed bytes, as UTF-8 where a byte order mark says what they are; fewer where the file ends or is damaged. Raises
+    OSError: the file cannot be opened."""
     found = bytearray()
     with open_bytes(path) as file:
         try:
@@ -103,18 +106,19 @@ def read_head(path: Path, size: int = HEAD_BYTES) -> bytes:
     return decoder.decode(head).encode("utf-8", "replace")
 
 
-def numbered_lines(path: Path, cursor: Cursor | None = None) -> Iterator[tuple[int, bytes] | Rejected]:
+def numbered_lines(path: Path, cursor: Cursor | None = None, encoding: str = "utf-8") -> Iterator[tuple[int, bytes] | Rejected]:
     """Lines with their 1-based numbers, as UTF-8 without a byte order mark; a rejected record for each line that cannot be had.
 
     Memory: one line of at most ``LINE_LIMIT`` bytes. What was read before damage stays; the rest cannot be trusted and ends the file.
 
     Args:
-        cursor: where to begin, and moved behind each line, if the file is neither compressed nor recoded; else left alone.
+        cursor: the beginning, and moved behind each line, if the file is neither compressed nor recoded; else left alone.
+        encoding: of a file without a byte order mark.
     """
     number = cursor.line if cursor else 0
     try:
         with open_bytes(path) as raw:
-            file = _as_utf8(raw)
+            file = _as_utf8(raw, encoding)
             plain = cursor if file is raw and isinstance(getattr(raw, "raw", None), io.FileIO) else None
             offset = (raw.seek(plain.offset) if plain.offset else raw.tell()) if plain else 0
             empty = 0
@@ -180,20 +184,37 @@ def read_document(path: Path) -> bytes | Rejected:
 
 
 def decoded(data: bytes, path: str) -> str | Rejected:
-    """Text of a file's bytes: by its byte order mark, else UTF-8. Binary data is told from text by its control characters."""
-    encoding = encoding_of(data)
-    try:
-        text = data.decode("utf-8-sig" if encoding in (None, "utf-8") else encoding or "")
-    except UnicodeDecodeError as error:
-        if encoding not in (None, "utf-8"):
-            return Rejected(path, 0, INVALID_UTF16)
-        if b"\0" in data[:_BINARY_SAMPLE]:
-            return Rejected(path, 0, BINARY)
-        return Rejected(path, data[: error.start].count(b"\n") + 1, INVALID_UTF8)
-    sample = text[:_BINARY_SAMPLE].encode("utf-8", "replace")
-    if len(sample) - len(sample.translate(None, _CONTROL)) > _BINARY_SHARE * len(sample):
-        return Rejected(path, 0, BINARY)
-    return text
+    """Text of a file's bytes: by its byte order mark, else by what it looks like; a bad byte within UTF-8 costs nothing but itself.
+
+    Binary data is told from text by its control characters.
+    """
+    encoding = encoding_of(data) or guessed_encoding(data[:HEAD_BYTES])
+    if encoding == "utf-8":
+        text = _ESCAPED.sub(_as_windows, data.decode("utf-8-sig", "surrogateescape"))
+    else:
+        text = data.decode(encoding, "replace")
+    sample = text[:_BINARY_SAMPLE]
+    odd = len(sample) - len(sample.translate(_CONTROL)) + sample.count("\ufffd")
+    return Rejected(path, 0, BINARY) if "\0" in sample or odd > _BINARY_SHARE * len(sample) else text
+
+
+def _as_windows(escaped: regex.Match[str]) -> str:
+    """The letter that a byte which is no UTF-8 most likely is."""
+    return escaped.group().encode("ascii", "surrogateescape").decode("cp1252", "replace")
+
+
+def guessed_encoding(head: bytes) -> str:
+    """Python's name of the encoding of text without a byte order mark: UTF-8 unless more bytes speak against it than for it."""
+    even, odd = head[::2].count(0), head[1::2].count(0)
+    if max(even, odd) > 8 * min(even, odd) and 6 * max(even, odd) > len(head):  # a third of the letters are Latin, one byte of each is 0
+        return "utf-16-be" if even > odd else "utf-16-le"
+    beyond = _BEYOND_ASCII.findall(codecs.getincrementaldecoder("utf-8")("surrogateescape").decode(head))
+    if b"\0" in head or 2 * len(_ESCAPED.findall("".join(beyond))) <= len(beyond):
+        return "utf-8"
+    telling = b"\n".join(line for line in head.splitlines() if not line.isascii())[:_TELLING]
+    found = from_bytes(telling, cp_isolation=list(_ENCODINGS))
+    best = min(found, key=lambda match: (round(match.chaos, 2), -match.coherence, _ENCODINGS.index(match.encoding)), default=None)
+    return best.encoding if best else "cp1252"
 
 
 def is_utf8(text: str) -> bool:
@@ -202,22 +223,23 @@ def is_utf8(text: str) -> bool:
 
 
 class _Recoded:
-    """Lines of a UTF-16 or UTF-32 stream, as UTF-8."""
+    """Lines of a stream in another encoding, as UTF-8."""
 
     def __init__(self, file: IO[bytes], encoding: str):
-        self._text = io.TextIOWrapper(file, encoding=encoding, newline="\n")
+        errors = "strict" if encoding.startswith("utf") else "replace"
+        self._text = io.TextIOWrapper(file, encoding=encoding, newline="\n", errors=errors)
 
     def readline(self, size: int) -> bytes:
         return self._text.readline(size).encode("utf-8")
 
 
-def _as_utf8(raw: IO[bytes]) -> Any:
-    """``raw`` after its byte order mark, or a stream that recodes it."""
-    start = cast(io.BufferedReader, raw).peek(4)[:4]
-    encoding = encoding_of(start)
-    if encoding == "utf-8":
+def _as_utf8(raw: IO[bytes], unmarked: str = "utf-8") -> Any:
+    """``raw`` after its byte order mark, or a stream that recodes it; ``unmarked``: the encoding where there is no mark."""
+    marked = encoding_of(cast(io.BufferedReader, raw).peek(4)[:4])
+    if marked == "utf-8":
         raw.read(len(codecs.BOM_UTF8))
-    return raw if encoding in (None, "utf-8") else _Recoded(raw, encoding)
+    encoding = marked or unmarked
+    return raw if encoding == "utf-8" else _Recoded(raw, encoding)
 
 
 def _skip_line(file: Any, line: bytes) -> int:
@@ -230,11 +252,8 @@ def _skip_line(file: Any, line: bytes) -> int:
 
 
 def refuse_passing(error: BaseException, path: Path) -> None:
-    """End the whole work over what says nothing of a source, or that its disk fails: documents that cannot be read now are not gone.
-
-    Raises:
-        Interrupted: it is of that kind.
-    """
+    """End the whole work over what says nothing of a source, or that its disk fails: documents that cannot be read now are not gone. Raises
+    Interrupted: it is of that kind."""
     if is_transient(error) or (isinstance(error, OSError) and error.errno == errno.EIO):
         problem = f"could not be read: {getattr(error, 'strerror', None) or error}"
         cure = "Nothing is changed; run the same command again, without this source if its disk fails"

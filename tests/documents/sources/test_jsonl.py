@@ -179,5 +179,5 @@ def test_columns(tmp_path):
     path.write_text('{"key": 1, "body": "One."}\n')
     with pytest.raises(DataError, match=r"no column 'text'.*--column text=NAME. Columns are: key, body$"):
         list(iter_documents(path))
-    with pytest.raises(ConfigError, match=r"unknown format of sources 'odt'. It is one of: jsonl, csv"):
-        SourceOptions(format="odt")
+    with pytest.raises(ConfigError, match=r"unknown format of sources 'ods'. It is one of: jsonl, csv"):
+        SourceOptions(format="ods")

@@ -4,11 +4,13 @@ import csv
 import random
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, strategies as st
 
 from realm.documents import streams
 from realm.documents.records import Record, Rejected
@@ -58,8 +60,65 @@ def test_tables(tmp_path: Path, name: str, text: str, expected: list[tuple[Any, 
 
 def test_bad_bytes_cost_one_row(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
-    path.write_bytes(b"id,text,note\n1,A,\xff\n2,B\xff,x\n3,\xe9\xe9,x\n4,D,x\n")
-    assert seen(path) == [(2, "1", "", "A"), (3, "invalid utf-8"), (4, "invalid utf-8"), (5, "4", "", "D")]
+    path.write_bytes("id,text,note\n0,äöüß äöü,\n1,A,".encode() + b"\xff\n2,B\xff,x\n3,\xe9\xe9,x\n4,D,x\n")
+    assert seen(path)[1:] == [(3, "1", "", "A"), (4, "invalid utf-8"), (5, "invalid utf-8"), (6, "4", "", "D")]
+
+
+COLUMNS = {
+    "quoted commas": ('"id";"title, subtitle, note";"text"\r\n"1";"A, b";"First, second."\r\n', [(2, "1", "", "First, second.")]),
+    "quoted semicolons": ('"id","a; b; c; d","text"\n1,x,"One; two."\n', [(2, "1", "", "One; two.")]),
+    "bars in quotes": ('id\t"a|b|c|d"\ttext\n1\tx\tOne\n', [(2, "1", "", "One")]),
+    "one column, commas": ("text\nA, b\nC, d, e\n", [(2, "a.csv#1", "", "A, b"), (3, "a.csv#2", "", "C, d, e")]),
+    "more commas than semicolons": ("id;text\n1;a, b, c\n2;d, e\n", [(2, "1", "", "a, b, c"), (3, "2", "", "d, e")]),
+    "spaces around names": (' id , title , text \n1, A, "Quoted, here."\n', [(2, "1", "A", "Quoted, here.")]),
+    "names in quotes": ('" id ";"text "\n1;One\n', [(2, "1", "", "One")]),
+    "another column twice": ("id,note,note,text\n1,a,b,One\n", [(2, "1", "", "One")]),
+    "latin-1": ("id,text\n1,Größe\n2,Straße\n".encode("latin-1"), [(2, "1", "", "Größe"), (3, "2", "", "Straße")]),
+    "an open quote": ('id,text\n1,"A, a"\n2,"open\n3,"C, c"\n4,D\n',
+                      [(2, "1", "", "A, a"), (3, "bad row of a table"), (4, "3", "", "C, c"), (5, "4", "", "D")]),
+    "an open quote to the end": ('id,text\n1,"A"\n2,"B"\n3,"open\n4,D\n5,E\n',
+                      [(2, "1", "", "A"), (3, "2", "", "B"), (4, "bad row of a table"), (5, "4", "", "D"), (6, "5", "", "E")]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_columns_and_rows(tmp_path, name):
+    text, expected = COLUMNS[name]
+    (tmp_path / "a.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
+    assert seen(tmp_path / "a.csv") == expected
+
+
+@pytest.mark.parametrize("name", ["id", "title", "text"])
+@pytest.mark.parametrize("space", ["", " "])
+def test_a_column_that_is_there_twice_is_named(tmp_path, name, space):
+    (tmp_path / "a.csv").write_text(f"id,title,text,{space}{name}\n1,A,B,C\n")
+    columns = [pa.array(["x"])] * 4
+    pq.write_table(pa.Table.from_arrays(columns, ["id", "title", "text", name]), tmp_path / "a.parquet")
+    for file in ("a.csv", "a.parquet"):
+        with pytest.raises(DataError, match=f"{file}: two columns are called '{name}'"):
+            seen(tmp_path / file)
+
+
+@given(st.lists(st.sampled_from(["1,a", '2,"b"', '3,"c', '4,"d, e"', "5,f,g", "6", '7,"h""i"', '8,j"k', ""]), max_size=8))
+def test_every_row_is_read_or_rejected(rows):
+    """No row is swallowed by another, but for one that a later quote closes."""
+    with TemporaryDirectory() as scratch:
+        (file := Path(scratch, "a.csv")).write_text("\n".join(["id,text", '0,"z, z"', *rows]))
+        found = [record.line for record in iter_documents(file)]
+        text = "".join(getattr(record, "text", "") for record in iter_documents(file))
+    swallowed = text.count("\n")
+    assert len(set(found)) == len(found) and len(found) + swallowed == 1 + sum(map(bool, rows)) + text.count("\n\n")
+
+
+def test_whole_rows(tmp_path):
+    """In a folder, a table without a column of texts is read row by row, each value behind the name of its column."""
+    (tmp_path / "a.csv").write_text("name;phone;name\nPetra;0151;Klein\n;;\nOmar;;\n")
+    (tmp_path / "b.json").write_text('{"room": {"keys": ["red", 7]}, "open": null}')
+    pq.write_table(pa.table({"name": ["Ann"], "age": [7]}), tmp_path / "c.parquet")
+    assert seen(tmp_path) == [
+        (2, "a.csv#1", "", "name: Petra\nphone: 0151\nname (2): Klein"), (3, "empty text"), (4, "a.csv#3", "", "name: Omar"),
+        (1, "b.json#1", "", "room keys: red\nroom keys: 7"), (1, "c.parquet#1", "", "name: Ann\nage: 7"),
+    ]  # fmt: skip
 
 
 def test_utf16_table(tmp_path: Path) -> None:

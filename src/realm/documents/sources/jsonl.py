@@ -25,15 +25,11 @@ _DECODER = json.JSONDecoder()
 
 
 def read_jsonl(path: Path, name: str, options: SourceOptions, cursor: streams.Cursor | None = None) -> Iterator[Record]:
-    """Documents of a JSON file; ``line`` is that where an object starts.
+    """Documents of a JSON file; ``line`` is that where an object starts, ``cursor`` begins and moves in a plain file with one object a
+    line.
 
-    A file in which the first objects have no id has no ids: its rows are named by file and line.
-
-    Args:
-        cursor: where to begin, and moved along, in a plain file with one object a line.
-
-    Raises:
-        DataError: the first objects lack a column that was asked for, or have no text column.
+    A file in which the first objects have no id has no ids: its rows are named by file and line. Raises DataError: the first objects lack a
+    column that was asked for, or have no text column.
     """
     columns = _columns(path, options)
     for found in values_in(path, cursor):
@@ -41,9 +37,9 @@ def read_jsonl(path: Path, name: str, options: SourceOptions, cursor: streams.Cu
             yield found
             continue
         line, value = found
-        if not isinstance(value, dict):
+        if not isinstance(value, dict) and columns.text is not None:
             yield Rejected(str(path), line, NOT_AN_OBJECT)
-        elif columns.id is None and (own := value.get("id", value.get("_id"))) is not None:
+        elif columns.text is not None and columns.id is None and (own := value.get("id", value.get("_id"))) is not None:
             yield Columns("id", columns.title, columns.text).record({**value, "id": own}, str(path), name, line, line)
         else:
             yield columns.record(value, str(path), name, line, line)
@@ -77,6 +73,8 @@ def _columns(path: Path, options: SourceOptions) -> Columns:
     """Columns by the keys of the objects that start the file; the usual ones of a file that starts without a whole object."""
     if keys := first_keys(path):
         return find_columns(options, keys, path)
+    if options.whole_rows:
+        return Columns(None, None, None)
     return Columns(options.id_column or "id", options.title_column or "title", options.text_column or "text")
 
 

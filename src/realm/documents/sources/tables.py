@@ -1,6 +1,7 @@
 """CSV and TSV with a header, DPR's passages among them; Parquet, a batch of rows at a time."""
 
 import csv
+from collections import deque
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from realm.documents import streams
-from realm.documents.columns import Columns, find_columns
+from realm.documents.columns import Columns, find_columns, only_one
 from realm.documents.options import SourceOptions
 from realm.documents.records import BAD_ROW, DAMAGED_FILE, INVALID_UTF8, TOO_LONG, UNREADABLE, Record, Rejected
 from realm.errors import DataError
@@ -18,25 +19,26 @@ from realm.errors import DataError
 Style = dict[str, Any]
 """Arguments of ``csv.reader``."""
 
-_STYLES: tuple[Style, ...] = ({"strict": True, "quoting": csv.QUOTE_MINIMAL}, {"strict": True, "quoting": csv.QUOTE_NONE})
+_STYLES: tuple[Style, ...] = (
+    {"strict": True, "quoting": csv.QUOTE_MINIMAL},
+    {"strict": True, "quoting": csv.QUOTE_NONE},
+)
 """Fields in quotes where they need it, or quotes that are part of the text."""
 
 
 def read_table(path: Path, name: str, options: SourceOptions, delimiters: str = ",;\t|") -> Iterator[Record]:
-    """Rows of a table whose first line names the columns; of ``delimiters`` that counts which gives this line the most columns.
+    """Rows of a table whose first line names the columns, cut by that of ``delimiters`` which fits the start of the file best.
 
-    ``line`` is the physical line where a row starts, the number in a made id counts rows after the header.
-
-    Raises:
-        DataError: a column is missing.
+    ``line`` is the physical line where a row starts, the number in a made id counts rows after the header. Raises DataError: a column is
+    missing, or there twice.
     """
     columns: Columns | None = None
     for row in named_rows(path, delimiters):
         if isinstance(row, Rejected):
             yield row
         elif columns is None:
-            columns = find_columns(options, list(row.values), path)
-        elif all(streams.is_utf8(row.values[column]) for column in columns.wanted):
+            columns = find_columns(options, list(row.values.values()), path)
+        elif all(streams.is_utf8(row.values[column]) for column in columns.wanted or row.values):
             yield columns.record(row.values, str(path), name, row.number, row.line)
         else:
             yield Rejected(str(path), row.line, INVALID_UTF8)
@@ -56,34 +58,30 @@ class Row(NamedTuple):
 def named_rows(path: Path, delimiters: str = ",;\t|") -> Iterator[Row | Rejected]:
     """The header of a table, each name under itself, and its rows; those that are broken or too short are rejected, and numbered too.
 
-    Raises:
-        DataError: the first line is not a header.
+    The second of two columns of one name is found under ``name (2)``. Raises DataError: the first line is not a header.
     """
     header: list[str] = []
     number = 0
     for found in rows_of(path, style_of(path, delimiters)):
-        if isinstance(found, Rejected) or found[1] == []:
-            yield from [found] if isinstance(found, Rejected) else ()
+        if isinstance(found, Rejected):
+            yield found
             continue
         line, row = found
         if not header:
             if isinstance(row, str):
                 cure = "It must name the columns, such as id,title,text, and end as lines do"
                 raise DataError("the first line is not a header", path=path, line=line, cure=cure)
-            header = row
-            yield Row(0, line, dict(zip(header, header, strict=True)))
+            names = [name.strip() for name in row]
+            before = [names[:at].count(name) for at, name in enumerate(names)]
+            header = [f"{name} ({earlier + 1})" if earlier else name for name, earlier in zip(names, before, strict=True)]
+            yield Row(0, line, dict(zip(header, names, strict=True)))
             continue
         number += 1
-        if isinstance(row, str):
-            yield Rejected(str(path), line, row)
-        elif len(row) < len(header) or any(row[len(header) :]):
-            yield Rejected(str(path), line, BAD_ROW)
-        else:
-            yield Row(number, line, dict(zip(header, row, strict=False)))
+        yield Rejected(str(path), line, row) if isinstance(row, str) else Row(number, line, dict(zip(header, row, strict=False)))
 
 
 def style_of(path: Path, delimiters: str) -> Style:
-    """Delimiter and quoting under which the start of the file has the fewest bad rows."""
+    """Delimiter and quoting under which the start of the file has several columns and the fewest bad rows."""
     try:
         head = streams.read_head(path)
     except OSError:
@@ -91,58 +89,95 @@ def style_of(path: Path, delimiters: str) -> Style:
     lines = [line.decode("utf-8", "replace") + "\n" for line in head.split(b"\n")]
     if len(head) >= streams.HEAD_BYTES and len(lines) > 1:
         del lines[-1]  # cut off
-    delimiter = max(delimiters, key=lines[0].count)
-    return min((style | {"delimiter": delimiter} for style in _STYLES), key=lambda style: _bad_rows(lines, style))
+    spaced = {delimiter: all(name[:1] == " " for name in lines[0].split(delimiter)[1:]) for delimiter in delimiters}
+    styles = [style | {"delimiter": one, "skipinitialspace": skips} for one, skips in spaced.items() for style in _STYLES]
+    return min(styles, key=lambda style: _misfit(lines, style))
 
 
-def _bad_rows(lines: list[str], style: Style) -> int:
-    """Rows that are broken, have not as many fields as the first, or keep both quotes of a field. A quote that the end cuts costs one."""
+def _misfit(lines: list[str], style: Style) -> tuple[bool, bool, int, int]:
+    """Order of styles: several columns, none cut within quotes; few bad rows; many columns. Rows are bad that are broken, have not as many
+    fields as the first, or keep both quotes of a field; a quote that the end cuts costs one."""
     reader = csv.reader(lines, **style)
-    width, bad = 0, 0
+    header: list[str] = []
+    rows, bad = 0, 0
     while True:
+        row: list[str] = []
         try:
             row = next(reader)
+            header = header or row
+            kept = style["quoting"] == csv.QUOTE_NONE and any(len(field) > 1 and field[0] == field[-1] == '"' for field in row)
+            bad += kept or len(row) not in (0, len(header))
         except StopIteration:
-            return bad
+            cut = any(name.count('"') % 2 for name in header)
+            return len(header) < 2 or cut, 2 * bad >= max(rows, 2), -len(header), bad
         except csv.Error:
+            if not header:
+                return True, True, 0, 0
             bad += 1
-            continue
-        width = width or len(row)
-        kept = style["quoting"] == csv.QUOTE_NONE and any(len(field) > 1 and field[0] == field[-1] == '"' for field in row)
-        bad += kept or len(row) not in (0, width)
+        rows += 1
+
+
+class _Lines:
+    """The lines of a table for ``csv.reader``, with numbers and texts of those ``taken`` since the last row, and of those ``rejected``; the
+    lines of a row that was none can be given back. A byte that is not UTF-8 becomes a lone surrogate."""
+
+    def __init__(self, path: Path):
+        self._found = streams.numbered_lines(path, encoding=_encoding_of(path))
+        self._back: deque[tuple[int, str]] = deque()
+        self.taken: list[tuple[int, str]] = []
+        self.rejected: list[Rejected] = []
+
+    def __iter__(self) -> "_Lines":
+        return self
+
+    def __next__(self) -> str:
+        while not self._back:
+            found = next(self._found)
+            if isinstance(found, Rejected):
+                self.rejected.append(found)
+            else:
+                self._back.append((found[0], found[1].decode("utf-8", "surrogateescape")))
+        self.taken.append(self._back.popleft())
+        return self.taken[-1][1]
+
+    def give_back(self) -> None:
+        """Read the lines after the first of the last row once more."""
+        self._back.extendleft(reversed(self.taken[1:]))
+
+
+def _encoding_of(path: Path) -> str:
+    try:
+        return streams.guessed_encoding(streams.read_head(path))
+    except OSError:
+        return "utf-8"  # the reader says why
 
 
 def rows_of(path: Path, style: Style) -> Iterator[tuple[int, list[str] | str] | Rejected]:
-    """(line, fields) of each row, or (line, reason) of a broken one; before it, the lines that cannot be had.
+    """(line, fields) of each row that is not empty, or (line, reason) of a broken one; before it, the lines that cannot be had.
 
-    A byte that is not UTF-8 becomes a lone surrogate.
+    A quote that is never closed costs the line in which it stands, and not those that follow.
     """
     csv.field_size_limit(streams.LINE_LIMIT)
-    rejected: list[Rejected] = []
-    first = 0  # line where a row starts
-
-    def lines() -> Iterator[str]:
-        nonlocal first
-        for found in streams.numbered_lines(path):
-            if isinstance(found, Rejected):
-                rejected.append(found)
-                continue
-            first = first or found[0]
-            yield found[1].decode("utf-8", "surrogateescape")
-
-    reader = csv.reader(lines(), **style)
+    lines, width = _Lines(path), 0
+    reader = csv.reader(lines, **style)
     while True:
-        first = 0
+        lines.taken.clear()
         row: list[str] | str | None
         try:
             row = next(reader, None)
         except csv.Error as error:
             row = TOO_LONG if "field limit" in str(error) else BAD_ROW
-        yield from rejected
-        rejected.clear()
+            if row == BAD_ROW:
+                lines.give_back()
+        yield from lines.rejected
+        lines.rejected.clear()
         if row is None:
             return
-        yield first, row
+        if not row:
+            continue
+        width = width or len(row)
+        wrong = not isinstance(row, str) and (len(row) < width or any(row[width:]))
+        yield lines.taken[0][0], BAD_ROW if wrong else row
 
 
 # Rows decoded at a time; the file's own pages, and not its size, bound the rest of the memory.
@@ -155,13 +190,14 @@ def read_parquet(path: Path, name: str, options: SourceOptions) -> Iterator[Reco
     try:
         with open(path, "rb") as raw, pq.ParquetFile(raw) as file:
             columns = find_columns(options, file.schema_arrow.names, path)
-            strings = [name for name in columns.wanted if _is_text(file.schema_arrow.field(name).type)]
+            wanted = columns.wanted or [only_one(name, file.schema_arrow.names, path) for name in file.schema_arrow.names]
+            strings = [name for name in wanted if _is_text(file.schema_arrow.field(name).type)]
         # Strings stay coded by a dictionary: a few bytes a row may each name one of many megabytes.
         with open(path, "rb") as raw, pq.ParquetFile(raw, read_dictionary=strings) as file:
-            for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=columns.wanted):
-                for values in zip(*(_values(batch.column(column)) for column in columns.wanted), strict=True):
+            for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=wanted):
+                for values in zip(*(_values(batch.column(column)) for column in wanted), strict=True):
                     number += 1
-                    yield _decoded(dict(zip(columns.wanted, values, strict=True)), columns, str(path), name, number)
+                    yield _decoded(dict(zip(wanted, values, strict=True)), columns, str(path), name, number)
     except PermissionError:
         yield Rejected(str(path), 0, UNREADABLE)
     except (pa.ArrowException, OSError) as error:

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 import regex
 
 from realm.documents import records, streams
-from realm.documents.columns import ROLES_OF_TRIPLES, triple_columns
+from realm.documents.columns import ROLES_OF_TRIPLES, only_one, triple_columns
 from realm.documents.links import title_key
 from realm.documents.options import SourceOptions
 from realm.documents.records import Record, Rejected, SourceDocument
@@ -36,11 +36,8 @@ Fact = tuple[str, str, str]
 
 def read_triples(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
     """A document for each subject of a CSV, TSV or JSON file of triples, in the order of their first facts; its title is the subject, and
-    it links to the documents that are titled by its objects. ``line`` is that of its first fact.
-
-    Raises:
-        DataError: the file has no columns for subject, relation and object, or the templates cannot be used.
-    """
+    it links to the documents that are titled by its objects. ``line`` is that of its first fact. Raises DataError: the file has no columns
+    for subject, relation and object, or the templates cannot be used."""
     templates = read_templates(Path(options.templates)) if options.templates else {}
     subjects: dict[str, tuple[int, dict[Fact, str]]] = {}
     rejected: list[Rejected] = []
@@ -68,7 +65,10 @@ def _rows(path: Path) -> Iterator[tuple[int, Any] | Rejected]:
     for row in values_in(path) if first_keys(path) else named_rows(path):
         if not isinstance(row, Row) or row.number:
             yield row if isinstance(row, Rejected) else row[-2:]
-        elif not triple_columns(names := list(row.values)):
+        elif columns := triple_columns(names := list(row.values.values())):
+            for name in columns.values():
+                only_one(name, names, path)
+        else:
             raise DataError("no columns 'subject', 'relation' and 'object'", path=path, line=row.line, cure=f"It has {', '.join(names)}")
 
 

@@ -11,6 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from realm.documents.columns import only_one
 from realm.errors import DataError
 from realm.evaluation.questions.rows import QUESTIONS_CURE, QuestionOptions, Row, Rows, Skipped, distinct
 from realm.text.files import json_lines, open_text
@@ -190,8 +191,15 @@ def read_curatedtrec(path: Path, options: QuestionOptions) -> Rows:
 
 
 def best_delimiter(line: str) -> str:
-    """The usual delimiter most frequent in a header."""
-    return max(DELIMITERS, key=line.count)
+    """The usual delimiter that gives a header the most columns; those in quotes do not count."""
+    return max(DELIMITERS, key=lambda delimiter: _width(line, delimiter))
+
+
+def _width(line: str, delimiter: str) -> int:
+    try:
+        return len(next(csv.reader([line], delimiter=delimiter, strict=True, skipinitialspace=True), []))
+    except csv.Error:
+        return 0
 
 
 def read_named(path: Path, options: QuestionOptions, delimiter: str | None = None) -> Rows:
@@ -232,6 +240,7 @@ def _columns(header: list[str], options: QuestionOptions, path: Path, line: int)
             raise DataError(f"no column '{asked}', which --column {field}={asked} names", path=path, line=line, cure=cure)
         place = header.index(asked) if asked else next((lower.index(name) for name in usual if name in lower), None)
         if place is not None:
+            only_one(header[place], header, path)
             found[field] = place
         elif field in ("question", "answers"):
             cure = f"Name it with --column {field}=NAME. Columns are: {', '.join(header)}."
@@ -244,7 +253,7 @@ def _cells(path: Path, delimiter: str | None, *, quoted: bool) -> Iterator[tuple
     csv.field_size_limit(MAX_CELL_CHARACTERS)
     with open_text(path) as lines:
         first = next(lines, "")
-        style: dict[str, Any] = {"delimiter": delimiter or best_delimiter(first), "strict": quoted}
+        style: dict[str, Any] = {"delimiter": delimiter or best_delimiter(first), "strict": quoted, "skipinitialspace": quoted}
         reader = csv.reader(chain([first], lines), quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE, **style)
         while True:
             begin = reader.line_num + 1
