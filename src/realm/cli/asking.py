@@ -190,8 +190,20 @@ def serve(
         if (error.name or "").partition(".")[0] not in ("fastapi", "uvicorn", "starlette", "prometheus_client", "h11", "pydantic"):
             raise
         raise MissingExtra("realm serve", "serve") from error
+    from realm.runs.cached import follow_documents
+
     run = named_run(list(places))
+    followed = follow_documents if run is None else None
     if run is None:
         run = opened_documents(list(places), body).paths.root
         show.note("note: documents added on the page disappear when the files change")
-    listen(run, host=host, port=port, token_file=token_file, allow_hosts=allow_host, without_token=without_token, say=show.note)
+    listen(
+        run,
+        host=host,
+        port=port,
+        token_file=token_file,
+        allow_hosts=allow_host,
+        without_token=without_token,
+        say=show.note,
+        documents=followed,
+    )

@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from realm.documents.sources.folders import files_of, what_changes
 from realm.errors import ConfigError, CorpusError, RunError
 from realm.models.bodies.known import body_directory
 from realm.models.published.models import read_tokenizer
@@ -186,19 +187,14 @@ def _check_sources(mark: Path, sources: list[Path], corpus: Path) -> None:
     write_json(mark, now)
 
 
-def _files(sources: list[Path]) -> Iterator[Path]:
-    for source in sources:
-        yield from sorted(p for p in source.rglob("*") if p.is_file()) if source.is_dir() else [source]
-
-
 def stat_digest(sources: list[Path]) -> str:
-    """SHA-256 over names, sizes and times of all files of the sources: what changes when one of them does, without reading any."""
-    rows = [[os.fspath(path), (stat := path.stat()).st_size, stat.st_mtime_ns] for path in _files(sources)]
+    """SHA-256 over names, sizes, times and inodes of all files of the sources: what changes when one of them does, without reading any."""
+    rows = [[os.fspath(path), *what_changes(path)] for source in sources for path in files_of(source)]
     return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
 
 
 def _marks(sources: list[Path]) -> dict[str, str]:
-    content = hashlib.sha256("".join(sha256_file(path) for path in _files(sources)).encode()).hexdigest()
+    content = hashlib.sha256("".join(sha256_file(path) for source in sources for path in files_of(source)).encode()).hexdigest()
     return {"stat": stat_digest(sources), "content": content}
 
 

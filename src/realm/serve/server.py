@@ -86,6 +86,7 @@ def serve(
     allow_hosts: tuple[str, ...],
     without_token: bool,
     say: Callable[[str], None],
+    documents: Callable[[Path], object] | None = None,
 ) -> None:
     """Serve a run until SIGTERM or SIGINT.
 
@@ -96,6 +97,7 @@ def serve(
         allow_hosts: names under which the server may be asked, besides ``host`` and those of the loopback address.
         without_token: listen on an address that others reach although there is no token.
         say: told where the server listens.
+        documents: as for ``Serving``.
 
     Raises:
         ConfigError: an address that others reach without a token or a name, a bad token file, or a port that is taken.
@@ -103,7 +105,7 @@ def serve(
     rules = rules_of(host, token_file, allow_hosts, without_token)
     listening = _listen(host, port)  # before the run is opened, which takes longer
     with listening:
-        serving = Serving(run)
+        serving = Serving(run, documents=documents)
         config = uvicorn.Config(
             make_app(serving, rules),
             http=BoundedProtocol,

@@ -7,6 +7,7 @@ import ctypes
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -32,9 +33,13 @@ logger = logging.getLogger(__name__)
 
 
 class Serving:
-    """A run that is being served; ``close`` ends it. Raises RealmError: the run cannot be opened, or another process serves it."""
+    """A run that is being served; ``close`` ends it. ``documents`` brings the corpus up to date with the files that it is made of, if they
+    have changed; None: a run of its own. Raises RealmError: the run cannot be opened, or another process serves it."""
 
-    def __init__(self, root: Path, *, limits: Limits = LIMITS, meter: Meter | None = None):
+    def __init__(
+        self, root: Path, *, limits: Limits = LIMITS, meter: Meter | None = None, documents: Callable[[Path], object] | None = None
+    ):
+        self._documents, self._rests = documents, 0.0
         self.paths = RunPaths(root)
         self.limits = limits
         self.meter = meter or Meter()
@@ -133,6 +138,7 @@ class Serving:
     def _watch(self) -> None:
         while not self._stopped.wait(WATCH_SECONDS):
             try:
+                self._follow_documents()
                 self.follow()
                 self.tidy()
                 self._told = ""
@@ -141,6 +147,17 @@ class Serving:
                 if said != self._told:
                     logger.warning("a change of the run could not be loaded; serving the old state: %s", said)
                 self._told = said
+
+    def _follow_documents(self) -> None:
+        """Look at the documents, but for a tenth of the time at most: many files take long to look at."""
+        if self._documents is None or time.monotonic() < self._rests:
+            return
+        started = time.monotonic()
+        try:
+            with self._changing:
+                self._documents(self.paths.root)
+        finally:
+            self._rests = time.monotonic() + 9 * (time.monotonic() - started)
 
     def _only_server(self) -> ExitStack:
         """Be the one server of this run until the result is closed; what a killed one left half taken in goes."""

@@ -1,6 +1,7 @@
 """Documents come, change and go: versions, tombstones, exact counts, compaction, purging, the look-up files."""
 
 import json
+import os
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -380,3 +381,35 @@ def test_the_same_sentence_is_left_out_of_every_document_that_holds_it(tmp_path:
     same = store.rows_with_sentence(int(store.sentences(row).hashes[0]))
     assert {store.doc_id(one) for one in same.tolist()} == set(leases)
     assert len(np.unique(same)) == 3
+
+
+def test_what_cannot_be_read_for_a_moment_stays(tmp_path, monkeypatch):
+    """A file and a folder that open no more are not gone; what was deleted beside them is."""
+    (folder := tmp_path / "notes" / "sub").mkdir(parents=True)
+    for file in ("a.txt", "b.txt", "sub/c.txt", "d.txt"):
+        (tmp_path / "notes" / file).write_text(f"{file}: {PARTS[0]}")
+    build_corpus([tmp_path / "notes"], tmp_path / "c", tokenizer=TOKENIZER, block_length=64, tagger="none")
+    (tmp_path / "notes" / "b.txt").unlink()
+    real_open, real_scandir = open, os.scandir
+
+    def closed(real, name):
+        def refuse(path, *rest, **named):
+            if str(path).endswith(name):
+                raise PermissionError(13, "Permission denied", str(path))
+            return real(path, *rest, **named)
+
+        return refuse
+
+    with monkeypatch.context() as patch:
+        patch.setattr("builtins.open", closed(real_open, "a.txt"))
+        patch.setattr(os, "scandir", closed(real_scandir, str(folder)))
+        manifest = sync_documents(tmp_path / "c", [tmp_path / "notes"])
+    assert set(held(tmp_path / "c")) == {"a.txt", "sub/c.txt", "d.txt"} and manifest.rejected == {"unreadable file": 2}
+    assert sync_documents(tmp_path / "c", [tmp_path / "notes"]).rejected == {} and set(held(tmp_path / "c")) == {
+        "a.txt",
+        "sub/c.txt",
+        "d.txt",
+    }
+    (tmp_path / "notes" / "a.txt").unlink()
+    sync_documents(tmp_path / "c", [tmp_path / "notes"])
+    assert set(held(tmp_path / "c")) == {"sub/c.txt", "d.txt"}

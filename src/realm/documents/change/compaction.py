@@ -29,16 +29,9 @@ Part = tuple[Segment, np.ndarray]
 def compact_corpus(corpus: Path, *, purge: bool = False) -> CorpusManifest:
     """Write the segments that have tombstones, or are small, again without the removed rows, and publish that as a new version.
 
-    Without ``purge`` the files of the version before stay until the next change, for processes that are just opening it. Nothing is
-    published where there is nothing to do.
-
-    Args:
-        corpus: the corpus directory.
-        purge: also delete every older file now, so that no removed text is left in the directory. Processes that have the old version
-            open keep it: what they mapped stays until they close it.
-
-    Raises:
-        CorpusError: no corpus here, a damaged one, or another process is changing it. Nothing is changed.
+    Nothing is published where there is nothing to do. Files of the version before stay until the next change, for processes that are just
+    opening it; ``purge`` deletes them now, so that no removed text is left in the directory. Raises CorpusError: no corpus here, a damaged
+    one, or another process is changing it. Nothing is changed.
     """
     with changing(Path(corpus)) as (store, staging):
         manifest = store.manifest
@@ -97,13 +90,7 @@ def _rewrite(store: BlockStore, staging: Path, groups: Sequence[Sequence[int]]) 
 
 
 def write_merged(parts: Sequence[Part], path: Path, vocab_size: int) -> SegmentInfo:
-    """Write rows of some segments as one.
-
-    Args:
-        parts: neighbours, in order of their ids.
-        path: the file to write; its look-up files come beside it.
-        vocab_size: of the corpus.
-    """
+    """Write the kept rows of neighbouring segments, in order of their ids, as one file with its look-up file."""
     tokens = 0
     schema = layout.segment_schema(layout.token_dtype(vocab_size))
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
@@ -134,14 +121,9 @@ _WORD = regex.compile(r"\p{L}[\p{L}\p{M}]*")
 
 
 def forget_words(store: BlockStore) -> None:
-    """Take words and terms that only removed blocks hold out of what the corpus's tagger learnt. Later additions meet them as unknown.
-
-    Reads the text of the live blocks if the removed ones hold any. The tokenizer's vocabulary cannot forget: another one would change
-    the token ids of every block.
-
-    Raises:
-        CorpusError: the tagger cannot be read.
-    """
+    """Take words and terms that only removed blocks hold out of what the corpus's tagger learnt; later additions meet them as unknown. The
+    tokenizer's vocabulary cannot forget: another one would change the token ids of every block. Raises CorpusError: the tagger cannot be
+    read."""
     path = store.path / manifests.TAGGER_FILE
     try:
         state = read_state(path)
@@ -195,14 +177,8 @@ def tidy_corpus(corpus: Path) -> CorpusManifest:
     """Merge the small segments at the end if there are many (``storage.tails``); compact the corpus if a fifth of it is removed blocks.
 
     Each segment costs a process that has the corpus open some 25 KiB and a look into its files at every question for a document. A row is
-    rewritten a few times in its life, since a segment is merged only with ones that are together at least as large. Nothing is
-    published where there is nothing to do. Files of the version before stay until the next change, as with ``compact_corpus``.
-
-    Args:
-        corpus: the corpus directory.
-
-    Raises:
-        CorpusError: no corpus here, a damaged one, or another process is changing it. Nothing is changed.
+    rewritten a few times in its life, since a segment is merged only with ones that are together at least as large. Raises CorpusError: as
+    for ``compact_corpus``.
     """
     with changing(Path(corpus)) as (store, staging):
         if not _too_many_removed(store.manifest):

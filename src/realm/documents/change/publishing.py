@@ -1,7 +1,7 @@
-"""The way of a corpus from one version to the next: staged files, fresh names, manifest, ``CURRENT``; and what may be deleted then.
+"""From one version of a corpus to the next: staged files, fresh names, manifest, ``CURRENT``; and what may be deleted then.
 
-No published file is ever rewritten. A process killed at any point leaves the old version in force, or the new one; files that neither
-names are deleted by the next writer.
+No published file is ever rewritten. A process killed at any point leaves the old version in force, or the new one; files that neither names
+are deleted by the next writer.
 """
 
 import os
@@ -47,17 +47,11 @@ def changing(corpus: Path) -> Iterator[tuple[BlockStore, Path]]:
 
 
 def publish_version(corpus: Path, staging: Path, manifest: CorpusManifest, kept: int, removed: np.ndarray) -> CorpusManifest:
-    """Make ``manifest`` the version in force.
+    """Make ``manifest`` the version in force. Returns it as published, its new segments under fresh names.
 
     Args:
-        corpus: the corpus, held by ``changing``.
-        staging: holds, below segments/, the segments that ``manifest`` names after its first ``kept``.
-        manifest: the new version; its segments get fresh names, and ``tombstones`` and ``removed`` are set here.
-        kept: leading segments that are in the corpus already.
+        staging: holds, below segments/, the segments that ``manifest`` names after its first ``kept``, which are in the corpus already.
         removed: int64, ascending: ids of all blocks in these segments that have a tombstone.
-
-    Returns:
-        The manifest as published.
     """
     directory = corpus / manifests.SEGMENTS_DIRECTORY
     files.fsync_tree(staging)

@@ -5,7 +5,7 @@ An update is a tombstone on the document's blocks plus new blocks with new ids. 
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,13 +43,9 @@ def add_documents(
     progress: Progress | None = None,
     source_options: SourceOptions = LOOK,
 ) -> CorpusManifest:
-    """Add documents as a new segment and publish a new version. Tokenizer and tagger stay those of the corpus.
+    """Add documents as a new segment and publish a new version; one whose id is in the corpus already is rejected ("duplicate id").
 
-    A document whose id is in the corpus already is rejected ("duplicate id").
-
-    Args:
-        corpus: the corpus directory.
-        sources, strict, workers, progress, source_options: as for ``build_corpus``.
+    Arguments as for ``build_corpus``; tokenizer and tagger stay those of the corpus.
 
     Raises:
         CorpusError: no corpus here, a damaged one, no document is usable, or another process is changing it. Nothing is changed.
@@ -79,13 +75,7 @@ def update_documents(
 
     A document that is not in the corpus is rejected ("unknown id"): ``add_documents`` takes those. One whose title and text have not
     changed keeps its blocks, so that nothing is embedded twice; if that is so for all, and none is rejected, no version is published.
-
-    Args:
-        corpus: the corpus directory.
-        sources, strict, workers, progress, source_options: as for ``build_corpus``.
-
-    Raises:
-        CorpusError, DataError: as for ``add_documents``.
+    Raises CorpusError, DataError: as for ``add_documents``.
     """
     sources = [Path(source) for source in sources]
     with changing(Path(corpus)) as (store, staging), started(workers) as processes:
@@ -112,15 +102,9 @@ def sync_documents(
 ) -> CorpusManifest:
     """Make the corpus hold what the sources hold, and nothing else, in one new version.
 
-    New documents come, changed ones are replaced, those that the sources hold no more go; what is as it was keeps its blocks. If nothing
-    differs, no version is published. The list of what was rejected is that of these sources.
-
-    Args:
-        corpus: the corpus directory.
-        sources, strict, workers, progress, source_options: as for ``build_corpus``.
-
-    Raises:
-        CorpusError, DataError: as for ``add_documents``. A source without a usable document empties no corpus.
+    New documents come, changed ones are replaced, those that the sources hold no more go; what is as it was keeps its blocks, and so does
+    what lies in a file or folder that cannot be read now. If nothing differs, no version is published. The list of what was rejected is
+    that of these sources. Raises CorpusError, DataError: as for ``add_documents``. A source without a usable document empties no corpus.
     """
     sources = [Path(source) for source in sources]
     with changing(Path(corpus)) as (store, staging), started(workers) as processes:
@@ -129,26 +113,21 @@ def sync_documents(
         take_in(sources, found, rejected, set(), progress, source_options, workers=processes)
         if not found.documents:
             raise nothing_usable(sources, rejected)
-        gone = np.union1d(_changed_documents(store, found, spool, None), _absent(store, found))
-        manifest = _append(store, staging, spool, gone, source_options, processes, progress)
-        if not len(gone) and manifest.blocks == store.manifest.blocks:
-            return store.manifest
-        manifest = _publish(store, staging, replace(manifest, rejected=dict(sorted(rejected.counts.items()))), gone)
-        files.write_atomic(store.path / manifests.REJECTED_FILE, rejected.text())
+        gone = np.union1d(_changed_documents(store, found, spool, None), _absent(store, found, rejected.unreadable))
+        manifest = replace(_append(store, staging, spool, gone, source_options, processes, progress), rejected=rejected.by_reason())
+        if len(gone) or manifest.blocks != store.manifest.blocks or manifest.rejected != store.manifest.rejected:
+            manifest = _publish(store, staging, manifest, gone)
+        else:
+            manifest = store.manifest
+        listing = store.path / manifests.REJECTED_FILE
+        if listing.read_bytes() != (text := rejected.text()):
+            files.write_atomic(listing, text)
         return manifest
 
 
 def remove_documents(corpus: Path, doc_ids: Iterable[str]) -> CorpusManifest:
-    """Put tombstones on documents and publish a new version: no search returns them from then on.
-
-    Args:
-        corpus: the corpus directory.
-        doc_ids: ids of documents; one given twice counts once.
-
-    Raises:
-        CorpusError: an id is not in the corpus, or none is given; no corpus here, a damaged one, or another process is changing it.
-            Nothing is changed.
-    """
+    """Put tombstones on documents and publish a new version: no search returns them from then on. An id given twice counts once. Raises
+    CorpusError: an id is not in the corpus, or none is given, or as for ``add_documents``. Nothing is changed."""
     ids = list(dict.fromkeys(canonical_line(doc_id) for doc_id in doc_ids))
     if not ids:
         raise CorpusError("no id is given, so nothing is removed", path=corpus, cure="Name documents, or a file with --ids")
@@ -177,10 +156,17 @@ class _KnownDocuments:
         self._new.add(doc_id)
 
 
-def _absent(store: BlockStore, found: Spool) -> np.ndarray:
-    """Live rows, ascending, of documents that are not among those found."""
-    here = {doc_id for batch in found.tasks() for doc_id in batch.columns().column("doc_id").to_pylist()}
-    return np.array([row for row in np.flatnonzero(store.live).tolist() if store.doc_id(row) not in here], np.int64)
+def _absent(store: BlockStore, found: Spool, unreadable: set[str]) -> np.ndarray:
+    """Live rows, ascending, of documents that are not among those found and do not lie in what is unreadable."""
+    here = set(found.document_ids())
+    absent = (row for row in np.flatnonzero(store.live).tolist() if store.doc_id(row) not in here)
+    return np.array([row for row in absent if unreadable.isdisjoint(_above(store.block(row).source))], np.int64)
+
+
+def _above(source: str) -> Iterator[str]:
+    """A file, and the folders that it lies in."""
+    yield source
+    yield from map(str, Path(source).parents)
 
 
 def _changed_documents(store: BlockStore, found: Spool, spool: Spool, rejected: RejectedList | None) -> np.ndarray:
@@ -206,7 +192,7 @@ def _changed_documents(store: BlockStore, found: Spool, spool: Spool, rejected: 
 
 
 def _holds(store: BlockStore, rows: np.ndarray, document: Document) -> bool:
-    """Return whether the blocks at ``rows`` are all of ``document``: only white space lies before, between and after them."""
+    """Compare a document with the blocks at ``rows``: True if only white space lies before, between and after them."""
     position = 0
     for block in map(store.block, rows.tolist()):
         end = block.char_start + len(block.text)

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from realm.documents.sources.folders import is_ours
+from realm.documents.sources.folders import files_of, what_changes
 from realm.documents.store import manifest as manifests
 from realm.documents.store.manifest import CorpusManifest, writer_lock
 from realm.errors import CorpusError, Interrupted, RealmError
@@ -111,13 +111,6 @@ def _fingerprint(sources: Sequence[Path], options: dict[str, Any]) -> str:
     """Paths, sizes and times of all source files, and the options."""
     rows: list[Any] = [options]
     for source in sources:
-        for path in sorted(_files_below(source)) if os.path.isdir(source) else [source]:
-            stat = path.stat() if os.path.exists(path) else None
-            rows.append([os.fspath(source.absolute()), os.fspath(path), stat and stat.st_size, stat and stat.st_mtime_ns])
+        rows.append(os.fspath(source.absolute()))
+        rows += [[os.fspath(path), *what_changes(path)] for path in files_of(source)]
     return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()
-
-
-def _files_below(folder: Path) -> Iterator[Path]:
-    for directory, names, found in os.walk(folder):
-        names[:] = [name for name in names if not is_ours(os.path.join(directory, name))]
-        yield from (path for name in found if os.path.isfile(path := Path(directory, name)))
