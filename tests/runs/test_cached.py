@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import time
+from contextlib import closing
 
 import pytest
 
@@ -10,11 +12,13 @@ from realm import open_documents
 from realm.answering.opening import OpenRun, open_run
 from realm.cli import main
 from realm.cli.asking import parted
+from realm.documents.store.blocks import BlockStore
 from realm.errors import ConfigError, DataError
 from realm.progress import Progress
 from realm.runs import cached
 from realm.runs.cached import cached_runs, clear_cache, open_cached
 from realm.search.publishing import embedding
+from realm.serve.serving import Serving
 from realm.storage.paths import RunPaths
 
 QUIET = Progress(quiet=True)
@@ -122,13 +126,47 @@ def test_killed_between_corpus_and_index(notes, body, monkeypatch):
     assert open_run(run).unsearchable == 0 and "new.txt" in ids(run)
 
 
-def test_what_is_left_out_is_said_once(notes, body, capsys):
-    (notes / "other").mkdir()
-    (notes / "other" / "arvad.txt").write_text("Another Arvad.")
+def test_what_was_read_is_said_once_and_listed(notes, body, capsys):
+    (notes / "a.zip").write_bytes(b"PK\3\4\0")
+    (notes / "core").write_bytes(bytes(9))
+    (notes / "half.jsonl").write_text('{"id": 1, "text": "One."}\n{\n')
+    (notes / "broken.xml").write_text("<a>")
+    line = "read 3 of 6 files; not read: 1 .zip, 1 damaged file, 1 without an ending; left out of those read: 1 bad json"
     for said in (True, False):
-        assert main(["ask", str(notes), str(notes / "other"), "Who pays with the Tirel?", "--body", body]) == 0
-        err = capsys.readouterr().err
-        assert ("note: left out of the documents: 1 identical" in err or "note: left out of the documents: 1 duplicate id" in err) is said
+        assert main(["ask", str(notes), str(notes / "sub"), "Who pays with the Tirel?", "--body", body]) == 0
+        assert (f"note: {line} (list: realm cache info FOLDER)" in capsys.readouterr().err) is said
+    assert main(["cache", "info", str(notes), "--json"]) == 0
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    reasons = {file["path"].rpartition("/")[2]: file["reason"] for file in run["not_read"]}
+    assert (run["files"], run["read"], {*reasons}) == (6, 3, {"a.zip", "core", "broken.xml"})
+    assert main(["cache", "info", str(notes)]) == 0
+    assert f"{notes / 'a.zip'}: no text and of no known kind" in capsys.readouterr().out
+    assert main(["corpus", "info", str(cached_run([notes], body, QUIET) / "corpus"), "--json"]) == 0
+    assert {row["reason"] for row in json.loads(capsys.readouterr().out)["not_read"]} == {"damaged file", "no text and of no known kind"}
+
+
+def test_two_folders_of_one_file_name_are_two_documents(tmp_path, notes, body):
+    for project in ("projA", "projB"):
+        (tmp_path / project).mkdir()
+        (tmp_path / project / "readme.txt").write_text(f"The head of {project} is known.")
+    assert ids(cached_run([tmp_path / "projA", tmp_path / "projB"], body, QUIET)) == {"projA/readme.txt", "projB/readme.txt"}
+
+
+def test_documents_are_followed_while_they_are_served(notes, body, monkeypatch):
+    run = cached_run([notes], body, QUIET)
+    before = (file := notes / "arvad.txt").stat()
+    assert not cached.follow_documents(run)
+    file.write_text("People in Arvad pay with the Lirra. The winters are long.")
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert cached.follow_documents(run) and "Lirra" in str(BlockStore.open(run / "corpus").block(2)) and not cached.follow_documents(run)
+    (notes / "sub" / "belmor.md").unlink()
+    (notes / "new.txt").write_text("Novaria has no currency.")
+    with closing(Serving(run, documents=cached.follow_documents)) as serving:
+        for _ in range(200):
+            if set(serving.current.documents) == {"arvad.txt", "new.txt"}:
+                break
+            time.sleep(0.1)
+        assert set(serving.current.documents) == {"arvad.txt", "new.txt"}
 
 
 def test_no_weights_are_copied(notes, body):

@@ -131,6 +131,9 @@ def cached(value: dict[str, Any]) -> None:
         when = datetime.fromtimestamp(run["asked"] or 0).strftime("%Y-%m-%d %H:%M")
         size = f"{run['documents']:,} documents, {run['blocks']:,} blocks, {run['bytes'] / 2**20:,.0f} MiB"
         _print(f"  {', '.join(run['sources'] or ())}", f"      {size}, {run['body']}; asked {when}")
+        if "files" in run:
+            _print(f"      {run['read']:,} of {run['files']:,} files read; the others:" if run["not_read"] else "      every file was read")
+            _print(*(f"        {file['path']}: {file['reason']}" for file in run["not_read"]))
     if not value["runs"]:
         _print("  the cache is empty")
 

@@ -18,7 +18,7 @@ ROLES_OF_TRIPLES = {
     "relation": ("relation", "predicate", "property"),
     "object": ("object", "value", "tail"),
 }
-"""Names of the columns of a triple, in any letter case."""
+"""The parts of a triple, and the names that each column may have, in any letter case."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
-"""Format of a file: by the end of its name, else by its first bytes."""
+"""The kind of a file: by the end of its name, else by its first bytes."""
 
 import json
+import re
 from pathlib import Path
 
 from realm.documents import streams
@@ -9,6 +10,7 @@ from realm.documents.formats import ENDINGS, FORMATS, TRIPLES_IN
 
 COMPRESSED = (".gz", ".xz", ".zst", ".bz2")
 _HEAD = 2**14
+_JSON = re.compile(rb'\s*(?:\{\s*["}]|\[\s*[\[{"\d-])')
 
 
 def stem(path: Path) -> str:
@@ -34,7 +36,7 @@ def format_by_content(path: Path) -> str | None:
     start = head.lstrip().lower()
     for name, known in FORMATS.items():
         if start.startswith(known.openings):
-            return name
+            return "mediawiki" if name == "xml" and b"<mediawiki" in start else name
     first_line = head.split(b"\n", 1)[0].decode("utf-8", "replace").strip("\r")
     for delimiter, name in (("\t", "tsv"), (",", "csv")):
         cells = _cells(first_line, delimiter)
@@ -43,8 +45,23 @@ def format_by_content(path: Path) -> str | None:
     return None
 
 
+def format_of(path: Path) -> str | None:
+    """The format by the end of a file's name, else by its first bytes, else text if it is text. Raises OSError: it cannot be opened."""
+    name = format_by_name(path)
+    if name not in (None, "xml"):
+        return name
+    found = format_by_content(path)
+    if name == "xml":
+        return found if found == "mediawiki" else name
+    head = streams.read_head(path, _HEAD)
+    if found is None or (found == "jsonl" and not _JSON.match(head)):
+        text = streams.decoded(head, str(path))
+        return "text" if isinstance(text, str) and text.strip() else None
+    return found
+
+
 def holds_triples(path: Path, file_format: str) -> bool:
-    """Return whether a file of this format has columns for subject, relation and object, and none for a text."""
+    """True for a file of this format that has columns for subject, relation and object, and none for a text."""
     if file_format not in TRIPLES_IN:
         return False
     try:
@@ -74,7 +91,7 @@ def _cells(line: str, delimiter: str) -> list[str]:
 
 
 def advice_for(path: Path) -> str:
-    """Cure for a file of no known format."""
+    """Advice about a file of no known format."""
     start = b""
     if path.is_file():
         start = streams.read_head(path, 8)

@@ -15,10 +15,8 @@ class Format:
 
     Args:
         reader: its module below ``realm.documents`` and the function there, loaded when a source needs it; none of what only a folder has.
-        endings: how names of its files end.
-        openings: with what its files begin, in lower case.
-        one_document: whether a file is one document instead of holding documents.
-    """
+        endings, openings: of its files' names, and of their bytes in lower case.
+        one_document: whether a file is one document instead of holding documents."""
 
     reader: str = ""
     endings: tuple[str, ...] = ()
@@ -47,7 +45,12 @@ FORMATS = {
     "beir": Format(),
     "datasets": Format(),
     "warc": Format("sources.warc.read_warc", (".warc",), (b"warc/",)),
-    "mediawiki": Format("wiki.dump.read_wikidump", (".xml",), (b"<mediawiki",)),
+    "mediawiki": Format("wiki.dump.read_wikidump", openings=(b"<mediawiki",)),
+    "xml": Format("pages.markup.read_xml", (".xml",), (b"<?xml",), one_document=True),
+    "notebook": Format("pages.markup.read_notebook", (".ipynb",), one_document=True),
+    "epub": Format("pages.markup.read_epub", (".epub",), one_document=True),
+    "odt": Format("pages.markup.read_odt", (".odt",), one_document=True),
+    "mail": Format("pages.mail.read_mail", (".eml", ".mbox")),
 }
 ENDINGS = {ending: name for name, format in FORMATS.items() for ending in format.endings}
 PICTURES = frozenset({"picture"})

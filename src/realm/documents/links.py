@@ -1,8 +1,7 @@
 """Parts of links between documents: keys of names, references of pages to files, bounds, redirects.
 
 A link names its target by a key: 64 bits of a document's id, or of its title. The document is looked up when the link is followed
-(neighbours.py), so that a link survives every change of the corpus and never points at what is gone.
-"""
+(neighbours.py), so that a link survives every change of the corpus and never points at what is gone."""
 
 import hashlib
 import posixpath
@@ -51,8 +50,7 @@ def reference_key(doc_id: str, reference: str) -> int | None:
 
     Args:
         doc_id: of the page: its path below the folder of the source, or its address.
-        reference: as its ``href`` has it.
-    """
+        reference: as its ``href`` has it."""
     try:
         if "://" in doc_id:
             return document_key(urldefrag(urljoin(doc_id, reference.strip()))[0].encode("utf-8", "replace"))
@@ -69,8 +67,7 @@ class Redirects:
     """Names that stand for other names.
 
     Args:
-        pairs: uint64 [r, 2], the key of each name and of what it stands for; of two for one name the first counts.
-    """
+        pairs: uint64 [r, 2], the key of each name and of what it stands for; of two for one name the first counts."""
 
     def __init__(self, pairs: np.ndarray):
         self._names, first = np.unique(pairs[:, 0], return_index=True)

@@ -2,8 +2,7 @@
 
 A name counts where it is written with a capital letter that the beginning of a sentence does not explain: "Guatemala City" anywhere,
 "Guatemala" within a sentence, "Water" or "New year" never at the beginning of one. In scripts without letter case it has three characters
-or more. So titles that are ordinary words do not become links.
-"""
+or more. So titles that are ordinary words do not become links."""
 
 from collections.abc import Sequence
 from itertools import takewhile
@@ -36,8 +35,7 @@ def mentions(text: str, sentences: Sequence[tuple[int, int]]) -> list[list[Menti
 
     Args:
         text: of a block.
-        sentences: (start, end) of each in ``text``, ascending.
-    """
+        sentences: (start, end) of each in ``text``, ascending."""
     found: list[list[Mention]] = []
     for start, end in sentences:
         words = list(_WORD.finditer(text, start, end))
@@ -63,7 +61,7 @@ def _names(text: str, words: list[regex.Match[str]], at: int) -> list[Mention]:
 
 
 def _ends(text: str, end: int) -> list[int]:
-    """Possible ends of a name: at its last word, or behind the bracket or stop that follows."""
+    """The ends that a name may have whose last word ends: there, or behind the bracket or stop that follows."""
     return [end, end + 1] if text[end : end + 1] in (")", ".", "!", "?") else [end]
 
 

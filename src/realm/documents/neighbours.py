@@ -1,8 +1,7 @@
-"""Neighbours of a block: blocks of the documents that it links to, else of those whose titles occur in its text.
+"""The blocks that a block leads to: those of the documents that it links to, else of those whose titles occur in its text.
 
 Nothing of this is stored: links name their targets by key, which are looked up among the documents that are live now. Memory: 16 bytes a
-document, made when the first title is asked for.
-"""
+document, made when the first title is asked for."""
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -25,8 +24,7 @@ class KeyedDocuments:
     """The live documents of one version of a corpus by their keys (links.py): of their ids and of their titles.
 
     Args:
-        store: its blocks.
-    """
+        store: its blocks."""
 
     def __init__(self, store: BlockStore):
         self._store = store
@@ -72,8 +70,7 @@ class Neighbours:
     """The edges of one version of a corpus.
 
     Args:
-        store: its blocks.
-    """
+        store: its blocks."""
 
     def __init__(self, store: BlockStore):
         self._store = store
@@ -83,8 +80,7 @@ class Neighbours:
     def _of_row(self, row: int) -> np.ndarray:
         """int64 [n]: live rows that the block at ``row`` leads to, in the order of its links, none of its own document.
 
-        A block of a document with hyperlinks leads where its own lead; any other where the titles in its text do.
-        """
+        A block of a document with hyperlinks leads where its own lead; any other where the titles in its text do."""
         own, _ = self._documents.bounds(row)
         documents: dict[int, np.ndarray] = {}
         for first in self._linked(row):

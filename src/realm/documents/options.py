@@ -22,8 +22,7 @@ class SourceOptions:
         whole_rows: whether of tables and JSON without a text column the whole row is the text, as in folders of documents.
 
     Raises:
-        ConfigError: an unknown format.
-    """
+        ConfigError: an unknown format."""
 
     format: str | None = None
     id_column: str | None = None

@@ -1,8 +1,7 @@
-"""Pictures of a corpus: kinds told by first bytes, sizes, the checksum that a block keeps, and how a picture is named.
+"""Pictures in a corpus: kinds told by first bytes, sizes, the checksum that a block keeps, and how a picture is named.
 
 ``media``, the name, is the path of a file, the path of a PDF or Word file and which of its pictures (``report.pdf#page=3&picture=1``,
-``letter.docx#picture=2``), or, of a picture that a page shows and that does not lie beside it, the reference as the page has it.
-"""
+``letter.docx#picture=2``), or, of a picture that a page shows and that does not lie beside it, the reference as the page has it."""
 
 import hashlib
 import re

@@ -1,4 +1,4 @@
-"""Records that a reader yields: documents as their source has them, redirects, and records that cannot be used, with the reason."""
+"""Records that a reader yields: documents as their source has them, redirects, and those that cannot be used, with the reason."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -10,8 +10,7 @@ from realm.documents.links import Links, bounded
 class SourceDocument:
     """A document as its source has it. ``line`` is 1-based, 0 where a file is one document. ``links_cut``: it had more links than these.
 
-    ``media`` is the picture that the document is (pictures.py), with the checksum of its bytes; both empty of a text.
-    """
+    ``media`` is the picture that the document is (pictures.py), with the checksum of its bytes; both empty of a text."""
 
     doc_id: str
     title: str
@@ -83,9 +82,18 @@ DAMAGED_PICTURE = "damaged picture"
 TOO_MANY_PIXELS = "picture with too many pixels"
 NO_WORDS = "picture without words"
 UNREAD_PICTURE = "text in pictures (pip install 'realm-qa[ocr]' reads it)"
-PARTLY_USED = frozenset({TOO_MANY_LINKS, REPEATED_TRIPLE, UNREAD_PICTURE, NO_WORDS})
+ATTACHMENT = "attachment of a message"
+PARTLY_USED = frozenset({TOO_MANY_LINKS, REPEATED_TRIPLE, UNREAD_PICTURE, NO_WORDS, ATTACHMENT})
 """Reasons under which something of a document is left out, and not the document; a picture that says nothing is no fault of a source."""
 LINK_TO_FOLDER = "link to a folder"
+UNKNOWN_KIND = "no text and of no known kind"
+HIDDEN = "hidden file or folder"
+CACHE = "cache or version store"
+BACKUP = "editor backup"
+OTHER_FORMAT = "not of the format asked for"
+ILLUSTRATION = "picture beside data files"
+LEFT_OUT = frozenset({UNKNOWN_KIND, HIDDEN, CACHE, BACKUP, OTHER_FORMAT, ILLUSTRATION})
+"""Reasons under which files of a folder are left out on purpose."""
 
 
 def document_or_rejected(doc_id: object, title: object, text: object, path: str, line: int) -> SourceDocument | Rejected:

@@ -1,4 +1,4 @@
-"""Targets of a reader that points: places of a hidden span in a block, and its likelihood where no block holds it."""
+"""Targets of a reader that points: the places of a hidden span in a block, and its likelihood if no block holds it."""
 
 import math
 import string
@@ -29,8 +29,7 @@ class SpanPlaces:
     """The spans of a corpus, compared as answers are: case, punctuation, spaces and articles around a span do not count.
 
     Args:
-        store: the knowledge corpus.
-    """
+        store: the knowledge corpus."""
 
     def __init__(self, store: BlockStore):
         self._store = store
@@ -51,7 +50,7 @@ class SpanPlaces:
         return "".join(words[telling[0] : telling[-1] + 1]) if telling else ""
 
     def places(self, row: int, wordpieces: SequenceOf[int]) -> list[tuple[int, int]]:
-        """Places of a span in the body of a row: (start, end) in whole words, without punctuation around; they may overlap."""
+        """The places of a span in the body of a row: (start, end) in whole words, without punctuation around; they may overlap."""
         key = self.key(wordpieces)
         if not key:
             return []

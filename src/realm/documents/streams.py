@@ -63,7 +63,7 @@ def encoding_of(start: bytes) -> str | None:
 
 @dataclass
 class Cursor:
-    """Position of a reader that can go to a line at once: behind line ``line``, at byte ``offset``. It begins there, and moves it."""
+    """The place of a reader that can go to a line at once: behind line ``line``, at byte ``offset``. It begins there, and moves it."""
 
     line: int = 0
     offset: int = 0
@@ -113,8 +113,7 @@ def numbered_lines(path: Path, cursor: Cursor | None = None, encoding: str = "ut
 
     Args:
         cursor: the beginning, and moved behind each line, if the file is neither compressed nor recoded; else left alone.
-        encoding: of a file without a byte order mark.
-    """
+        encoding: of a file without a byte order mark."""
     number = cursor.line if cursor else 0
     try:
         with open_bytes(path) as raw:
@@ -186,16 +185,20 @@ def read_document(path: Path) -> bytes | Rejected:
 def decoded(data: bytes, path: str) -> str | Rejected:
     """Text of a file's bytes: by its byte order mark, else by what it looks like; a bad byte within UTF-8 costs nothing but itself.
 
-    Binary data is told from text by its control characters.
-    """
-    encoding = encoding_of(data) or guessed_encoding(data[:HEAD_BYTES])
+    Binary data is told from text by its control characters."""
+    marked = encoding_of(data)
+    encoding = marked or guessed_encoding(data[:HEAD_BYTES])
     if encoding == "utf-8":
-        text = _ESCAPED.sub(_as_windows, data.decode("utf-8-sig", "surrogateescape"))
+        text = data.decode("utf-8-sig", "surrogateescape")
+        if "\0" in text[:_BINARY_SAMPLE] and not is_utf8(text):
+            return Rejected(path, 0, BINARY)
+        text = _ESCAPED.sub(_as_windows, text)
     else:
         text = data.decode(encoding, "replace")
     sample = text[:_BINARY_SAMPLE]
-    odd = len(sample) - len(sample.translate(_CONTROL)) + sample.count("\ufffd")
-    return Rejected(path, 0, BINARY) if "\0" in sample or odd > _BINARY_SHARE * len(sample) else text
+    odd, lost = len(sample) - len(sample.translate(_CONTROL)), sample.count("\ufffd")
+    binary = odd + (0 if marked else lost) > _BINARY_SHARE * len(sample) or 2 * lost > len(sample)
+    return Rejected(path, 0, BINARY) if binary else text
 
 
 def _as_windows(escaped: regex.Match[str]) -> str:
@@ -218,7 +221,7 @@ def guessed_encoding(head: bytes) -> str:
 
 
 def is_utf8(text: str) -> bool:
-    """Return whether text that was decoded with "surrogateescape" had no bad byte."""
+    """True for text that was decoded with "surrogateescape" without a bad byte."""
     return text.isascii() or _ESCAPED.search(text) is None
 
 
@@ -261,7 +264,7 @@ def refuse_passing(error: BaseException, path: Path) -> None:
 
 
 def _damage(path: Path) -> str:
-    """Reason why reading stopped: the compressed data, or the file itself."""
+    """The reason that reading stopped: the compressed data, or the file itself."""
     try:
         with open(path, "rb") as file:
             return DAMAGED if compression_of(file.read(8)) else UNREADABLE

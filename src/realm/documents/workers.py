@@ -1,8 +1,7 @@
 """One function applied to many items, in order, by this process or by several that all steps of a build share.
 
 Processes are started afresh (``spawn``): a fork would copy the locks of threads that torch, pyarrow or the tokenizer hold. A script that
-calls this at its top level therefore needs the usual ``if __name__ == "__main__":``.
-"""
+calls this at its top level therefore needs the usual ``if __name__ == "__main__":``."""
 
 import gc
 import os
@@ -58,8 +57,7 @@ class Workers:
     """Processes that start when they are needed first and stay until the end. A context manager; without ``with``, call ``close``.
 
     Args:
-        count: processes; 1 does everything here.
-    """
+        count: processes; 1 does everything here."""
 
     def __init__(self, count: int):
         self.count = count
@@ -87,19 +85,15 @@ class Workers:
         elsewhere: Callable[..., Callable[[Item], Any]],
         arguments: tuple[Hashable, ...],
     ) -> Iterator[tuple[Item, Result]]:
-        """Yield (item, result) in the order of ``items``.
-
-        At most ``count`` + 2 items are held (and never fewer than ``FEW`` + 1 read): those at work, and those that wait for their turn.
+        """Yield (item, result) in the order of ``items``, which are read as they are needed: ``count`` + 2 wait at most, or ``FEW`` + 1.
 
         Args:
-            items: read as they are needed.
             here: does an item in this process: all of them if ``count`` is 1 or there are no more than ``FEW``.
-            elsewhere: called in every other process with ``arguments``, once; returns what does an item there. A module's function.
-            arguments: small plain values: they go with every item.
+            elsewhere: called in every other process with ``arguments``, small plain values that go with every item, once; returns the
+                function that does an item there. A module's function.
 
         Raises:
-            Interrupted: a process died.
-        """
+            Interrupted: a process died."""
         items = iter(items)
         first = list(islice(items, FEW + 1)) if self.count > 1 else []
         if len(first) > FEW:
@@ -169,8 +163,7 @@ def _made(elsewhere: Callable[..., Any], arguments: tuple[Hashable, ...]) -> Cal
 
 def _uncollected(work: Callable[[Item], Result], item: Item) -> Result:
     """``work(item)`` without the cycle collector, which would look through hundreds of thousands of lists again and again (a third of
-    the time) and find nothing: reference counts free them.
-    """
+    the time) and find nothing: reference counts free them."""
     collecting = gc.isenabled()
     gc.disable()
     try:

@@ -1,6 +1,6 @@
 """Files and folders that are asked directly: a corpus and an index in the user's cache, under a published body as it is.
 
-Changes are found by sizes and times of files; only what is new is embedded.
+Changes are found by sizes, times and inodes of files; only what is new is embedded.
 """
 
 import hashlib
@@ -8,7 +8,8 @@ import json
 import re
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,9 @@ from realm.answering.body_models import body_model
 from realm.answering.opening import OpenRun, open_run, wrap_body
 from realm.documents.change.updates import sync_documents
 from realm.documents.pages.recognition import recognition_directory, recognition_state
-from realm.documents.store.manifest import REJECTED_FILE, read_manifest
+from realm.documents.records import NO_WORDS, UNKNOWN_KIND
+from realm.documents.store.info import files_account
+from realm.documents.store.manifest import read_manifest
 from realm.errors import ConfigError, CorpusError, DataError, RunError
 from realm.models.bodies.known import known_body
 from realm.progress import Progress
@@ -34,7 +37,7 @@ from realm.storage.manifests import read_note, write_note
 from realm.storage.paths import RunPaths
 from realm.training.context import open_context, publish_index, silent
 
-FORMAT = 3
+FORMAT = 4
 NAME = 40
 """Characters of a document's or folder's name that a cached run is called by."""
 _UNUSUAL = re.compile(r"[^A-Za-z0-9._-]+")
@@ -50,10 +53,10 @@ def cache_directory() -> Path:
 def open_cached(sources: Sequence[Path], body: str, progress: Progress, note: Callable[[str], None] = lambda _: None) -> OpenRun:
     """Open files and folders under a published body, indexed or brought up to date where needed; their order does not count.
 
-    ``note`` gets a line if documents were left out. Raises DataError, CorpusError, ConfigError: sources or body cannot be used, what was
-    made before stays; RunError: another process is at work on the same documents.
+    ``note`` gets a line that says how many files were read, when they have changed. Raises DataError, CorpusError, ConfigError: sources or
+    body cannot be used, what was made before stays; RunError: another process is at work on the same documents.
     """
-    places = sorted(dict.fromkeys(source.resolve() for source in sources))
+    places = _outermost(source.resolve() for source in sources)
     own = Path(body).resolve() if known_body(body) is None and Path(body).is_dir() else None
     body = body if own is None else str(own)
     named = json.dumps([FORMAT, body, _published(body) if own is None else _weights(own), *map(str, places)])
@@ -75,15 +78,56 @@ def open_cached(sources: Sequence[Path], body: str, progress: Progress, note: Ca
                 write_note(paths.wrapped, known | {"state": ""})  # killed in the midst, it is neither the old state nor the new one
                 sync_documents(paths.corpus, places, progress=progress.counting("corpus"))
             opened = open_run(paths.root)
-        if changed:  # else all of it was embedded, or this would be another state
-            if rejected := opened.inputs.store.manifest.rejected:
-                left_out = ", ".join(f"{count} {reason}" for reason, count in rejected.items())
-                note(f"left out of the documents: {left_out} ({paths.corpus / REJECTED_FILE} names them)")
-            if opened.unsearchable:
-                opened, _ = opened.with_added(lambda done, of: progress.count("index: blocks", done, of))
+        if changed:
+            account, rejected = files_account(paths.corpus, places), opened.inputs.store.manifest.rejected
+            if account["files"] > 1 or rejected:
+                note(account_line(account, rejected))
+        if opened.unsearchable:
+            opened, _ = opened.with_added(lambda done, of: progress.count("index: blocks", done, of))
         facts = {"sources": [str(place) for place in places], "body": body, "state": state, "asked": time.time()}
         write_note(paths.wrapped, facts)
     return opened
+
+
+def follow_documents(root: Path) -> bool:
+    """Bring the corpus of a cached run up to date, if its documents have changed since. Returns whether they had. Raises RealmError: as for
+    ``open_cached``; nothing is changed then."""
+    paths = RunPaths(root)
+    known = read_note(paths.wrapped) or {}
+    places = [Path(source) for source in known.get("sources", ())]
+    state = stat_digest(places) + recognition_state()
+    if not places or known.get("state") == state:
+        return False
+    with _alone(root):
+        write_note(paths.wrapped, known | {"state": ""})  # killed in the midst, it is neither the old state nor the new one
+        sync_documents(paths.corpus, places, workers=1)
+        write_note(paths.wrapped, known | {"state": state})
+    return True
+
+
+def _outermost(places: Iterable[Path]) -> list[Path]:
+    """Places in order, none twice, and none that lies in another: its files are read with that one."""
+    distinct = set(places)
+    return sorted(place for place in distinct if distinct.isdisjoint(place.parents))
+
+
+def account_line(account: dict[str, Any], rejected: Mapping[str, int]) -> str:
+    """The line about an account (``files_account``): files read, those not read by ending or reason, and records left out of the others,
+    which ``rejected`` counts by reason with whole files."""
+    of_files = Counter(file["reason"] for file in account["not_read"])
+    named = Counter(_kind_of(file["path"], file["reason"]) for file in account["not_read"])
+    records = Counter(rejected) - of_files
+    line = f"read {account['read']} of {account['files']} files"
+    if named:
+        line += f"; not read: {', '.join(f'{count} {what}' for what, count in named.most_common())}"
+    if records:
+        line += f"; left out of those read: {', '.join(f'{count} {reason}' for reason, count in records.items())}"
+    return f"{line} (list: realm cache info FOLDER)" if named or records else line
+
+
+def _kind_of(path: str, reason: str) -> str:
+    """The name that a file which was not read is counted under: its ending where that is the reason."""
+    return Path(path).suffix.lower() or "without an ending" if reason in (UNKNOWN_KIND, NO_WORDS) else reason
 
 
 def _make(paths: RunPaths, recipe: Recipe, progress: Progress) -> OpenRun:
@@ -152,19 +196,21 @@ def _recipe(places: list[Path], body: str) -> Recipe:
     )
 
 
-def cached_runs() -> list[dict[str, Any]]:
-    """Contents of the cache, the one asked last first: {"directory", "sources", "body", "documents", "blocks", "bytes", "asked"}."""
-    found = []
+def cached_runs(sources: Sequence[Path] = ()) -> list[dict[str, Any]]:
+    """Contents of the cache, the one asked last first: {"directory", "sources", "body", "documents", "blocks", "bytes", "asked"}; of
+    ``sources`` alone, where they are given, with "files", "read" and "not_read" as ``files_account`` has them."""
+    found, wanted = [], {str(source.resolve()) for source in sources}
     for root in cache_directory().glob("*"):
         facts = read_note(RunPaths(root).wrapped) or {}
-        if "asked" not in facts:
+        if "asked" not in facts or (wanted and not wanted & set(facts["sources"])):
             continue
         try:
             manifest = read_manifest(root / "corpus")
+            account = files_account(root / "corpus", list(map(Path, facts["sources"]))) if wanted else {}
         except CorpusError:
             continue
         counts = {"documents": manifest.documents, "blocks": manifest.blocks, "bytes": _bytes(root)}
-        found.append({"directory": str(root), **{name: facts.get(name) for name in ("sources", "body", "asked")}, **counts})
+        found.append({"directory": str(root), **{name: facts.get(name) for name in ("sources", "body", "asked")}, **counts, **account})
     return sorted(found, key=lambda run: -(run["asked"] or 0))
 
 

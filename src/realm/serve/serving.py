@@ -138,9 +138,9 @@ class Serving:
     def _watch(self) -> None:
         while not self._stopped.wait(WATCH_SECONDS):
             try:
-                self._follow_documents()
                 self.follow()
                 self.tidy()
+                self._follow_documents()
                 self._told = ""
             except Exception as error:  # whatever is wrong on disk, what is in memory goes on answering
                 said = error.problem if isinstance(error, RealmError) else type(error).__name__

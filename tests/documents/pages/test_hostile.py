@@ -1,9 +1,11 @@
 """Bytes that are damaged anyhow: every reader gives records or one line, never a traceback, and never hangs."""
 
 import gzip
+import io
 import json
 import random
 import struct
+import zipfile
 import zlib
 
 import pyarrow as pa
@@ -53,10 +55,33 @@ def sample(kind, path, office):
             return b"subject,relation,object\n" + b"".join(b"Town %d,founded in,%d\n" % (number, 1800 + number) for number in range(30))
         case "picture":
             return small_png()
+        case "xml":
+            return b"<a><title>T</title>" + b"<p>One &amp; <b>two</b>.</p>" * 9 + b"</a>"
+        case "notebook":
+            return (
+                b'{"cells": [{"cell_type": "markdown", "source": ["# Head\\n"]}, {"cell_type": "code", "source": "x = 1", "outputs": []}]}'
+            )
+        case "odt":
+            return zipped({"content.xml": "<o:d xmlns:o='u'><o:p>One.</o:p></o:d>"})
+        case "epub":
+            package = "<package><manifest><item id='a' href='a.xhtml'/></manifest><spine><itemref idref='a'/></spine></package>"
+            files = {
+                "META-INF/container.xml": "<c><rootfile full-path='p.opf'/></c>",
+                "p.opf": package,
+                "a.xhtml": "<html><p>One.</p></html>",
+            }
+            return zipped(files)
         case "pdf" | "docx":
             return office.get(kind, b"nothing")
         case _:
             return LINES
+
+
+def zipped(files):
+    with zipfile.ZipFile(whole := io.BytesIO(), "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    return whole.getvalue()
 
 
 def small_png():

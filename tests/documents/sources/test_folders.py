@@ -1,13 +1,17 @@
 """Folders: what is read, what is left out and counted, what never happens."""
 
 import os
+from collections import Counter
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from unittest.mock import Mock
 
 import pytest
+from hypothesis import given, settings, strategies as st
 
 from realm.documents.records import Rejected, SourceDocument
 from realm.documents.sources import SourceOptions, iter_documents
+from realm.documents.sources.folders import files_below, id_of, names_of, what_changes
 from realm.errors import DataError
 
 
@@ -28,9 +32,9 @@ def test_folder_of_texts(tmp_path):
     (tmp_path / "table.csv").write_text("id,text\n1,A\n")
     (tmp_path / "picture.txt").write_bytes(b"\x89PNG\0\xff")
     (tmp_path / "empty.txt").touch()
-    assert ids(tmp_path) == ["b.txt", "sub/a.md"]
-    assert [record.title for record in iter_documents(tmp_path) if isinstance(record, SourceDocument)] == ["b", "The Heading"]
-    wrong = {"bad.txt": (2, "invalid utf-8"), "picture.txt": (0, "binary data"), "empty.txt": (0, "empty file")}
+    assert ids(tmp_path) == ["b.txt", "bad.txt", "1", "sub/a.md"]
+    assert [record.title for record in iter_documents(tmp_path) if isinstance(record, SourceDocument)] == ["b", "bad", "", "The Heading"]
+    wrong = {"picture.txt": (0, "binary data"), "empty.txt": (0, "empty file")}
     assert reasons(tmp_path) == wrong | {"picture.png": (0, "no picture of a known kind")}
 
 
@@ -95,7 +99,7 @@ def test_a_closed_file(tmp_path, name, monkeypatch):
 
 
 def test_folder_of_data_files(tmp_path):
-    """Without texts, every data file; rows without ids are named by the path in the folder, so that two parts do not meet."""
+    """Rows without ids are named by the path in the folder, so that two parts do not meet."""
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "part.csv").write_text("text\nOne.\n")
     (tmp_path / "part.csv").write_text("text\nTwo.\n")
@@ -105,7 +109,7 @@ def test_folder_of_data_files(tmp_path):
     assert reasons(tmp_path) == {"empty.csv": (0, "empty file")}
     assert ids(tmp_path, SourceOptions(format="csv")) == ["part.csv#1", "x/part.csv#1"]
     (tmp_path / "README.md").write_text("About.")
-    assert ids(tmp_path) == ["README.md"]
+    assert ids(tmp_path) == ["README.md", "part.csv#1", "three", "x/part.csv#1"]
     assert ids(tmp_path, SourceOptions(format="jsonl")) == ["three"]
 
 
@@ -129,9 +133,9 @@ def test_errors_name_the_cure(tmp_path):
     with pytest.raises(DataError, match="no such file or folder"):
         iter_documents(tmp_path / "missing.jsonl")
     for name, data, cure in [
-        ("x.odt", b"", "Known are folders of texts, and files ending in .bmp, .csv"),
+        ("x.ods", b"", "Known are folders of texts, and files ending in .bmp, .csv"),
         ("x.doc", b"\xd0\xcf\x11\xe0", "--format says what another file is"),
-        ("y.odt", b"PK\x03\x04...", "zip or office file"),
+        ("y.ods", b"PK\x03\x04...", "zip or office file"),
         ("x.xml.7z", b"7z\xbc\xaf\x27\x1c", "Unpack it with 7z first"),
     ]:
         (tmp_path / name).write_bytes(data)
@@ -143,7 +147,111 @@ def test_errors_name_the_cure(tmp_path):
     with pytest.raises(DataError, match=r"no \.txt, \.md, \.html, \.pdf or \.docx file"):
         (tmp_path / "none").mkdir()
         list(iter_documents(tmp_path / "none"))
+    (tmp_path / "none" / "a.zip").write_bytes(b"PK\x03\x04\0")
+    with pytest.raises(DataError, match=r"in this folder \(but 1 \.zip\)"):
+        list(iter_documents(tmp_path / "none"))
     with pytest.raises(DataError, match=r"no parquet file in this folder"):
         list(iter_documents(tmp_path, SourceOptions(format="parquet")))
     with pytest.raises(DataError, match=r"of the format 'beir' is a folder"):
         iter_documents(tmp_path / "x.doc", SourceOptions(format="beir"))
+
+
+FOREIGN = {
+    "README": b"The ferry was sold to Karla Brink.",
+    "policy.rst": b"Title\n=====\n\nThe policy was written by Hugo Brandt.",
+    "mill.log": b"The mill was bought by Nils Ferro.",
+    "notes.org": b"* The fair is run by Lena Fors.",
+    "paper.tex": b"\\section{Weir} Ota Brand mended it.",
+    "site.yaml": b"admin: Petra Klein",
+    "set.ini": b"[site]\nadmin = Petra Klein",
+    "tool.py": b"PORT = 8042  # of the ferry",
+    "umlaut.txt": "Ren\u00e9 M\u00fcnch \u00f6ffnet das Caf\u00e9.".encode("cp1252"),
+    "utf16.txt": "The lake is owned by Sven Orm.".encode("utf-16"),
+    "list.csv": b"name;phone\nPetra Klein;0151 123",
+    "package.json": b'{"name": "ferry", "scripts": {"start": "row"}}',
+    "note.xml": b'<?xml version="1.0"?><note><body>The canteen is run by Omar Haddad.</body></note>',
+    "keys.eml": b"From: a@example.org\nSubject: keys\n\nThe spare keys are with the porter.",
+    "book.ipynb": b'{"cells": [{"cell_type": "code", "source": "mean = 3"}]}',
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_a_strangers_file_is_read(tmp_path, name):
+    (tmp_path / name).write_bytes(FOREIGN[name])
+    assert len(ids(tmp_path)) == 1 and reasons(tmp_path) == {}
+
+
+LEFT_OUT = {
+    ".git/config": "hidden file or folder",
+    ".env": "hidden file or folder",
+    "sub/.cache/a.txt": "hidden file or folder",
+    "__pycache__/a.txt": "cache or version store",
+    "node_modules/x/readme.md": "cache or version store",
+    "tagged/CACHEDIR.TAG": "cache or version store",
+    "a.txt~": "editor backup",
+    "#a.txt#": "editor backup",
+    "a.bak": "editor backup",
+    "~$a.docx": "editor backup",
+    "a.zip": "no text and of no known kind",
+    "a.bin": "no text and of no known kind",
+    "twice.csv": "two columns are called 'text'",
+    "broken.xml": "damaged file",
+    "broken.odt": "damaged file",
+}
+
+
+WHOLE = {"one.txt": b"Fine.", "twice.csv": b"text,text\n1,2"}
+
+
+@settings(max_examples=25)
+@given(st.sets(st.sampled_from([*FOREIGN, *LEFT_OUT]), min_size=1))
+def test_every_file_is_read_or_named_with_the_reason(names):
+    with TemporaryDirectory() as scratch:
+        for name in ("one.txt", *names):
+            (file := Path(scratch, name)).parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes((FOREIGN | WHOLE).get(name, b"<a>\0\1\2"))
+        records = list(iter_documents(Path(scratch)))
+        read = {Path(record.path).relative_to(scratch).as_posix() for record in records if isinstance(record, SourceDocument)}
+        named = Counter(Path(record.path).relative_to(scratch).as_posix() for record in records if isinstance(record, Rejected))
+        assert read == {"one.txt", *names} & {"one.txt", *FOREIGN} and named == Counter({*names} - read)
+        assert {record.reason for record in records if isinstance(record, Rejected)} == {LEFT_OUT[name] for name in named}
+        assert len(list(files_below(Path(scratch)))) == len(read) + len(named)
+
+
+def test_names_that_differ_are_ids_that_differ(tmp_path):
+    names = ["a b", "a  b", " a b", "a b ", "a\nb", "a\tb", "A b", "a B", "a\u00a0b", "e\u0301", "\u00e9", "a\u200bb", "ab"]
+    assert len({id_of(name) for name in names}) == len(names)
+    for name in names:
+        (tmp_path / f"{name}.txt").write_text("x")
+    found = ids(tmp_path)
+    assert len(set(found)) == len(names) and {"a b.txt", "A b.txt", "ab.txt"} <= set(found) and ids(tmp_path) == found
+
+
+@pytest.mark.parametrize(
+    ("sources", "names"),
+    [
+        (["a/docs"], [""]),
+        (["a/docs", "a/docs"], ["", ""]),
+        (["a/docs", "b"], ["docs", "b"]),
+        (["a/docs", "b/docs"], ["a/docs", "b/docs"]),
+        (["b/x.txt"], ["x.txt"]),
+        (["b/x.txt", "a/x.txt"], ["b/x.txt", "a/x.txt"]),
+        (["a/docs", "a/x.txt"], ["", "x.txt"]),
+        (["b", "a/x.txt"], ["", "a/x.txt"]),
+    ],
+)
+def test_sources_are_told_apart(tmp_path, monkeypatch, sources, names):
+    for folder in ("a/docs", "b/docs"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "a" / "x.txt").touch()
+    (tmp_path / "b" / "x.txt").touch()
+    monkeypatch.chdir(tmp_path)
+    assert names_of(list(map(Path, sources))) == names
+
+
+def test_a_change_shows_though_the_time_is_set_back(tmp_path):
+    (file := tmp_path / "a.txt").write_text("Ota")
+    before = what_changes(file)
+    file.write_text("Ann")
+    os.utime(file, ns=(before[1], before[1]))
+    assert file.stat().st_mtime_ns == before[1] and what_changes(file) != before and what_changes(tmp_path / "none") == []

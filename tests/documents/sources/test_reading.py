@@ -155,7 +155,7 @@ def test_several_sources_of_mixed_kinds(tmp_path):
     first.write_text("id,text\na,From the table.\nx,Only here.\n")
     second = jsonl(tmp_path / "second.jsonl")
     (tmp_path / "folder").mkdir()
-    (tmp_path / "folder" / "x").write_text("ignored")
+    (tmp_path / "folder" / "x").write_bytes(b"\0")
     (tmp_path / "folder" / "note.txt").write_text("A note.")
     pq.write_table(pa.table({"text": ["Without ids."]}), tmp_path / "third.parquet")
     out = tmp_path / "corpus"
@@ -163,9 +163,9 @@ def test_several_sources_of_mixed_kinds(tmp_path):
     found = documents(out)
     assert list(found) == ["a", "x", "b", "c", "note.txt", "third.parquet#1"]
     assert found["a"] == ("", "From the table.")
-    assert manifest.rejected == {"duplicate id": 1}
+    assert manifest.rejected == {"duplicate id": 1, "no text and of no known kind": 1}
     listed = [json.loads(line) for line in (out / "rejected.jsonl").read_text("utf-8").splitlines()]
-    assert listed == [{"path": str(second), "line": 1, "reason": "duplicate id"}]
+    assert listed[0] == {"path": str(second), "line": 1, "reason": "duplicate id"} and len(listed) == 2
 
 
 def test_every_bad_record_is_listed_and_strict_stops(tmp_path):

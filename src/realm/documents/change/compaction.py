@@ -1,7 +1,6 @@
 """Compaction: segments without the rows under tombstones, small ones merged. Block ids stay; row numbers change.
 
-Memory: a few record batches, whatever the size of the corpus.
-"""
+Memory: a few record batches, whatever the size of the corpus."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -31,8 +30,7 @@ def compact_corpus(corpus: Path, *, purge: bool = False) -> CorpusManifest:
 
     Nothing is published where there is nothing to do. Files of the version before stay until the next change, for processes that are just
     opening it; ``purge`` deletes them now, so that no removed text is left in the directory. Raises CorpusError: no corpus here, a damaged
-    one, or another process is changing it. Nothing is changed.
-    """
+    one, or another process is changing it. Nothing is changed."""
     with changing(Path(corpus)) as (store, staging):
         manifest = store.manifest
         groups = list(_groups(store))
@@ -81,10 +79,7 @@ def _rewrite(store: BlockStore, staging: Path, groups: Sequence[Sequence[int]]) 
     merged = [write_merged([parts[number] for number in group], file, vocab) for group, file in zip(groups[first:], files, strict=True)]
     forget_words(store)
     manifest = replace(
-        store.manifest,
-        version=store.version + 1,
-        segments=(*kept, *(info for info in merged if info.rows)),
-        removed_tokens=0,
+        store.manifest, version=store.version + 1, segments=(*kept, *(info for info in merged if info.rows)), removed_tokens=0
     )
     return publish_version(store.path, staging, manifest, len(kept), np.empty(0, np.int64))
 
@@ -169,7 +164,7 @@ LEAST_REMOVED = 1024
 
 
 def needs_tidying(store: BlockStore) -> bool:
-    """Return whether ``tidy_corpus`` has something to do. Looks at counts alone."""
+    """True where ``tidy_corpus`` has something to do, by counts alone."""
     return _too_many_removed(store.manifest) or _small(store.manifest) > 0
 
 
@@ -178,8 +173,7 @@ def tidy_corpus(corpus: Path) -> CorpusManifest:
 
     Each segment costs a process that has the corpus open some 25 KiB and a look into its files at every question for a document. A row is
     rewritten a few times in its life, since a segment is merged only with ones that are together at least as large. Raises CorpusError: as
-    for ``compact_corpus``.
-    """
+    for ``compact_corpus``."""
     with changing(Path(corpus)) as (store, staging):
         if not _too_many_removed(store.manifest):
             return _merge_tail(store, staging)
@@ -191,7 +185,7 @@ def _too_many_removed(manifest: CorpusManifest) -> bool:
 
 
 def _small(manifest: CorpusManifest) -> int:
-    """Number of the last segments that should become one."""
+    """The number of last segments that should become one."""
     return trailing([info.rows for info in manifest.segments], layout.SEGMENT_ROWS)
 
 

@@ -1,8 +1,7 @@
 """From one version of a corpus to the next: staged files, fresh names, manifest, ``CURRENT``; and what may be deleted then.
 
 No published file is ever rewritten. A process killed at any point leaves the old version in force, or the new one; files that neither names
-are deleted by the next writer.
-"""
+are deleted by the next writer."""
 
 import os
 from collections.abc import Iterator
@@ -31,8 +30,7 @@ def changing(corpus: Path) -> Iterator[tuple[BlockStore, Path]]:
 
     Raises:
         CorpusError: no corpus here, a damaged one, or another process is changing it.
-        Interrupted: the disk is full; nothing is changed.
-    """
+        Interrupted: the disk is full; nothing is changed."""
     manifests.current_version(corpus)  # before the lock file is made: this may not be a corpus at all
     remove_finished(corpus)
     with writer_lock(corpus), full_disk_ends_cleanly(corpus):
@@ -51,8 +49,7 @@ def publish_version(corpus: Path, staging: Path, manifest: CorpusManifest, kept:
 
     Args:
         staging: holds, below segments/, the segments that ``manifest`` names after its first ``kept``, which are in the corpus already.
-        removed: int64, ascending: ids of all blocks in these segments that have a tombstone.
-    """
+        removed: int64, ascending: ids of all blocks in these segments that have a tombstone."""
     directory = corpus / manifests.SEGMENTS_DIRECTORY
     files.fsync_tree(staging)
     number = max((int(path.stem) for path in directory.glob("*.arrow")), default=0)  # the highest, whatever version it belongs to

@@ -1,8 +1,7 @@
 """A corpus that changes after it was built: documents come, change and go. Every change is a new version.
 
 An update is a tombstone on the document's blocks plus new blocks with new ids. Nothing that is published is rewritten; compaction
-(compaction.py) drops the rows under tombstones.
-"""
+(compaction.py) drops the rows under tombstones."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -49,8 +48,7 @@ def add_documents(
 
     Raises:
         CorpusError: no corpus here, a damaged one, no document is usable, or another process is changing it. Nothing is changed.
-        DataError: as for ``build_corpus``.
-    """
+        DataError: as for ``build_corpus``."""
     sources = [Path(source) for source in sources]
     with changing(Path(corpus)) as (store, staging), started(workers) as processes:
         rejected = RejectedList(strict)
@@ -75,8 +73,7 @@ def update_documents(
 
     A document that is not in the corpus is rejected ("unknown id"): ``add_documents`` takes those. One whose title and text have not
     changed keeps its blocks, so that nothing is embedded twice; if that is so for all, and none is rejected, no version is published.
-    Raises CorpusError, DataError: as for ``add_documents``.
-    """
+    Raises CorpusError, DataError: as for ``add_documents``."""
     sources = [Path(source) for source in sources]
     with changing(Path(corpus)) as (store, staging), started(workers) as processes:
         rejected = RejectedList(strict)
@@ -104,8 +101,7 @@ def sync_documents(
 
     New documents come, changed ones are replaced, those that the sources hold no more go; what is as it was keeps its blocks, and so does
     what lies in a file or folder that cannot be read now. If nothing differs, no version is published. The list of what was rejected is
-    that of these sources. Raises CorpusError, DataError: as for ``add_documents``. A source without a usable document empties no corpus.
-    """
+    that of these sources. Raises CorpusError, DataError: as for ``add_documents``. A source without a usable document empties no corpus."""
     sources = [Path(source) for source in sources]
     with changing(Path(corpus)) as (store, staging), started(workers) as processes:
         rejected = RejectedList(strict)
@@ -172,8 +168,7 @@ def _above(source: str) -> Iterator[str]:
 def _changed_documents(store: BlockStore, found: Spool, spool: Spool, rejected: RejectedList | None) -> np.ndarray:
     """Put those of the documents found that differ from the corpus into ``spool``. Returns the live rows they replace, ascending.
 
-    Those that the corpus does not have are rejected, or put into ``spool``, too, if no list takes them.
-    """
+    Those that the corpus does not have are rejected, or put into ``spool``, too, if no list takes them."""
     gone = [_NO_ROWS]
     for batch in found.tasks():
         changed = []

@@ -24,23 +24,12 @@ class Packing:
     """The batches of a spool on their way to segments: packed in order, by several processes.
 
     Args:
-        spool: complete.
-        packer: packs in this process.
-        corpus: directory with the packer's tokenizer and tagger, from which other processes make theirs.
-        workers: processes that pack; None does it here.
+        packer: packs in this process; others make theirs from the tokenizer and tagger in the directory ``corpus``.
         done: batches that are in a segment already.
-        progress: called with ("packed documents", count, documents of the spool).
-    """
+        progress: called with ("packed documents", count, documents of the spool)."""
 
     def __init__(
-        self,
-        spool: Spool,
-        packer: Packer,
-        corpus: Path,
-        *,
-        workers: Workers | None = None,
-        done: int = 0,
-        progress: Progress | None = None,
+        self, spool: Spool, packer: Packer, corpus: Path, *, workers: Workers | None = None, done: int = 0, progress: Progress | None = None
     ):
         self._tasks = spool.tasks()
         self._total = spool.documents
@@ -60,7 +49,7 @@ class Packing:
 
     @property
     def ended(self) -> bool:
-        """Return whether every batch is through."""
+        """True when every batch is through."""
         return self.done == len(self._tasks)
 
 
@@ -69,12 +58,10 @@ def write_segment(directory: Path, manifest: CorpusManifest, packing: Packing, v
 
     Args:
         packing: gives the blocks; what is left of it belongs to the next segment.
-        vocab_size: of the tokenizer.
         rows: end with the batch that reaches so many rows; None takes everything.
 
     Raises:
-        Interrupted: a worker process died.
-    """
+        Interrupted: a worker process died."""
     name = f"{len(manifest.segments) + 1:06d}.arrow"
     path = directory / manifests.SEGMENTS_DIRECTORY / name
     documents, counts = 0, PackingCounts()

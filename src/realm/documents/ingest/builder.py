@@ -1,14 +1,11 @@
-"""Build a corpus from sources.
-
-Three passes: sources to canonical documents, with casing statistics (intake.py); if no tokenizer is given, a vocabulary; documents to
-blocks (appending.py). Everything is staged beside the target and renamed at the end; an interrupted build continues where its
-last finished part ended (staging.py).
+"""Build a corpus from sources, in three passes: sources to canonical documents, with casing statistics (intake.py); if no tokenizer is
+given, a vocabulary; documents to blocks (appending.py). Everything is staged beside the target and renamed at the end; an interrupted build
+continues where its last finished part ended (staging.py).
 
 Memory, whatever the size of the sources, with w workers: about 150 MB + w * 250 MB for processes, tokenizers, taggers and the chunks of
 text on their way (w + 2 of them, of a million characters or one document each), 100 MB for the rows of one record batch, and in the first
-process 16 to 32 bytes a document (ids), 16 bytes a span at the end (statistics) and about 100
-bytes for each different written form of a word (casing).
-"""
+process 16 to 32 bytes a document (ids), 16 bytes a span at the end (statistics) and about 100 bytes for each different written form of a
+word (casing)."""
 
 import hashlib
 import os
@@ -55,17 +52,14 @@ class BuildOptions:
 
     Args:
         tokenizer: a tokenizer, a directory or file with one, a corpus, or a hub name. None trains a WordPiece vocabulary on the documents.
-        vocab_size: of a trained vocabulary.
-        lowercase: whether a trained vocabulary folds case.
+        vocab_size, lowercase: of a trained vocabulary: entries, and whether it folds case.
         block_length: most wordpieces of a block, its title and three special tokens counted in.
-        tagger: which taggers find the salient spans, as ``tagging.specs`` says. Without spans a corpus can be searched, not pre-trained on.
+        tagger: kinds of salient spans, as ``spans.specs`` says. Without spans a corpus can be searched, not pre-trained on.
         gazetteer: file of phrases to tag besides names, dates and numbers, one a line.
         strict: stop at the first bad record instead of leaving it out.
-        source_options: format and columns of the sources, where detection is not enough.
 
     Raises:
-        ConfigError: ``block_length`` is too small.
-    """
+        ConfigError: ``block_length`` is too small."""
 
     tokenizer: TextTokenizer | str | Path | None = None
     vocab_size: int = 8000
@@ -95,8 +89,7 @@ class BuildOptions:
         """JSON values that differ where two builds of the same sources could give different bytes.
 
         Args:
-            given: what ``given_tokenizer`` returned.
-        """
+            given: what ``given_tokenizer`` returned."""
         return {
             "tokenizer": given.sha256 if given else [self.vocab_size, self.lowercase],
             "block_length": self.block_length,
@@ -124,20 +117,17 @@ def build_corpus(
     Args:
         sources: files and folders that ``sources.iter_documents`` reads.
         out: the corpus directory; must not exist.
-        options: what the bytes depend on besides the sources; the defaults if not given.
+        options: the defaults if not given; ``changes`` are fields of them by name.
         workers: processes; None takes as many as cores may be used. Little text is done in this process alone.
-        progress: called with (what is counted, count, count at the end or None) now and then.
+        progress: called with (the thing counted, count, count at the end or None) now and then.
         say: called with a line when an interrupted build is continued or discarded.
-        changes: fields of ``options`` by their names.
 
     Raises:
         CorpusError: ``out`` exists, another process is building it, or no document is usable.
-        DataError: a source is missing or of no known type; a bad record under ``strict``; the tokenizer, tagger or gazetteer
-            cannot be read.
+        DataError: a source is missing or of no known type; a bad record under ``strict``; tokenizer, tagger or gazetteer cannot be read.
         ConfigError: ``block_length`` or ``workers`` is too small, or no such tagger.
         MissingExtra: the tagger needs an extra.
-        Interrupted: the disk is full or a worker process died; the same call continues from there.
-    """
+        Interrupted: the disk is full or a worker process died; the same call continues from there."""
     out, sources = Path(out), [Path(source) for source in sources]
     options = replace(options or BuildOptions(), **changes)
     processes = started(workers)
@@ -191,7 +181,7 @@ def _learned_tagger(plan: TaggerPlan, spool: Spool, casing: CasingCounts | None)
 
 
 def _training_texts(spool: Spool) -> Iterator[str]:
-    """Titles and texts that a vocabulary is trained on: of a large corpus every n-th document, so that all of it has a say."""
+    """The training text of a vocabulary, titles and texts: of a large corpus every n-th document, so that all of it has a say."""
     every = 1 + spool.text_bytes // MAX_TRAINING_CHARS
     for document in islice(chain.from_iterable(batch.documents() for batch in spool.tasks()), 0, None, every):
         yield document.title
@@ -225,7 +215,7 @@ def empty_manifest(tokenizer: TextTokenizer, block_length: int, rejected: Reject
     return CorpusManifest(
         format=manifests.FORMAT, version=1, corpus_id="", tokenizer_sha256=tokenizer.sha256, vocab_size=tokenizer.vocab_size,
         block_length=block_length, segments=(), next_block_id=0, documents=0, blocks=0, spans=0, removed=0, sentences_cut=0,
-        rejected=rejected.by_reason(), span_statistics=SpanStatistics(0, 0, 0, 0),
+        rejected=rejected.by_reason(), span_statistics=SpanStatistics(0, 0, 0, 0)
     )  # fmt: skip
 
 
@@ -236,13 +226,7 @@ SEGMENT = "000001.arrow"
 
 
 def corpus_from_records(
-    records: Iterable[bytes],
-    out: Path,
-    *,
-    tokenizer: TextTokenizer,
-    block_length: int,
-    origin: Path,
-    progress: Progress | None = None,
+    records: Iterable[bytes], out: Path, *, tokenizer: TextTokenizer, block_length: int, origin: Path, progress: Progress | None = None
 ) -> CorpusManifest:
     """Make a corpus directory of published blocks. Block i is record i; its document has that number as id and no title.
 
@@ -251,15 +235,13 @@ def corpus_from_records(
     Args:
         records: UTF-8 texts; iterated twice.
         out: the corpus directory; must not exist.
-        tokenizer: of the published model.
         block_length: wordpieces that a model input holds; longer records are kept whole and cut in the input, as the published models do.
-        origin: where the records come from, for messages.
+        origin: of the records, for messages.
         progress: called with ("blocks", count, None) now and then.
 
     Raises:
         CorpusError: there is no record.
-        DataError: a record that is not UTF-8, or what reading the records raises.
-    """
+        DataError: a record that is not UTF-8, or what reading the records raises."""
     with files.publish_directory(out) as staging:
         (staging / manifests.SEGMENTS_DIRECTORY).mkdir()
         tagger = TaggerPlan().learned_from(_first_sentences(records, origin))
@@ -283,7 +265,7 @@ def corpus_from_records(
         segment = finish_segment(path, file.tokens)
         filled = replace(
             empty, segments=(segment,), next_block_id=file.rows, documents=file.rows, blocks=file.rows, spans=file.spans,
-            sentences_cut=counts.sentences_cut, span_statistics=statistics,
+            sentences_cut=counts.sentences_cut, span_statistics=statistics
         )  # fmt: skip
         return publish_first_version(staging, filled)
 

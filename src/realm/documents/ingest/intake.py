@@ -1,8 +1,7 @@
 """First pass over the sources: canonical documents with their sentences go to a spool, rejected records to a list.
 
 Later passes (vocabulary, blocks) read the spool, so sources are read once and cannot change in between. The work is done in chunks of
-about a million characters, by several processes where there is enough of it; the result does not depend on their number.
-"""
+about a million characters, by several processes where there is enough of it; the result does not depend on their number."""
 
 import json
 import shutil
@@ -19,20 +18,11 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from realm.documents import records
 from realm.documents.ingest.spool import Document, Spool, documents_batch
-from realm.documents.records import (
-    DUPLICATE_ID,
-    EMPTY_ID,
-    EMPTY_TEXT,
-    PARTLY_USED,
-    TOO_MANY_LINKS,
-    TOO_MANY_SENTENCES,
-    Record,
-    Redirect,
-    Rejected,
-    SourceDocument,
-)
+from realm.documents.records import Record, Redirect, Rejected, SourceDocument
 from realm.documents.sources import LOOK, SourceOptions, iter_documents
+from realm.documents.sources.folders import names_of
 from realm.documents.sources.reading import source_name
 from realm.documents.spans.collocations import mostly_caseless
 from realm.documents.spans.truecase import CasingCounts
@@ -49,7 +39,11 @@ IN_MEMORY = 1_000_000
 
 
 class RejectedList:
-    """Rejected records: counted by reason, listed in a JSONL file, or fatal if ``strict``."""
+    """Rejected records: counted by reason, listed in a JSONL file, or fatal if ``strict``.
+
+    Attributes:
+        counts: by reason.
+        unreadable: files and folders that could not be opened; what was read of them before has not gone."""
 
     def __init__(self, strict: bool):
         self._strict = strict
@@ -57,12 +51,15 @@ class RejectedList:
         weakref.finalize(self, self._listing.close)
         self._drained = 0
         self.counts: Counter[str] = Counter()
+        self.unreadable: set[str] = set()
 
     def add(self, record: Rejected) -> None:
         """Count and list one record. Raises DataError: ``strict`` was asked for, and the document is not used."""
-        if self._strict and record.reason not in PARTLY_USED:
+        if self._strict and record.reason not in records.PARTLY_USED | records.LEFT_OUT:
             cure = "Repair the record, or build without --strict to leave it out"
             raise DataError(record.reason, path=record.path, line=record.line or None, cure=cure)
+        if record.reason == records.UNREADABLE:
+            self.unreadable.add(source_name(record.path))
         self._add_line(json.dumps({"path": record.path, "line": record.line, "reason": record.reason}, ensure_ascii=False), record.reason)
 
     def text(self) -> bytes:
@@ -100,13 +97,8 @@ class RejectedList:
 
 
 class SourcePosition(NamedTuple):
-    """Position of a walk: so many records of one source are done.
-
-    Attributes:
-        source: number of the source, from 0.
-        records: of it that are done.
-        line, offset: of its file, behind them; 0 where the reader cannot go to a line at once.
-    """
+    """The place of a walk: ``records`` of source number ``source`` are done; ``line`` and ``offset`` of its file lie behind them, 0 where
+    the reader cannot go to a line at once."""
 
     source: int = 0
     records: int = 0
@@ -115,18 +107,15 @@ class SourcePosition(NamedTuple):
 
 
 class SourceWalk:
-    """Iterates over the records of the sources, from ``start`` on: sources before it are not read, and a plain JSONL file is entered
-    at the byte. Every other source is read again up to the place.
-
-    Raises:
-        DataError: a source is missing or of no known type; all are looked at before the first record is read.
-    """
+    """Iterator over the records of the sources, from ``start`` on: sources before it are not read, and a plain JSONL file is entered at the
+    byte. Every other source is read again up to the place. Raises DataError: a source is missing or of no known type; all are looked at
+    before the first record is read."""
 
     def __init__(self, sources: Sequence[Path], options: SourceOptions, workers: Workers, start: SourcePosition):
         self._source, self._done = start.source, start.records
         self._cursors = [Cursor(start.line, start.offset) if number == start.source else Cursor() for number in range(len(sources))]
-        pairs = zip(sources, self._cursors, strict=True)
-        self._readers = [iter_documents(source, options, workers, cursor) for source, cursor in pairs]
+        named = zip(sources, names_of(sources), self._cursors, strict=True)
+        self._readers = [iter_documents(source, options, workers, cursor, name) for source, name, cursor in named]
 
     def __iter__(self) -> Iterator[Record]:
         for number in range(self._source, len(self._readers)):
@@ -168,15 +157,13 @@ class _Chunk(NamedTuple):
 
 @dataclass(frozen=True)
 class _TakenIn:
-    """Result of one chunk of records.
+    """The result of one chunk of records.
 
     Attributes:
-        documents: of ``spool.SCHEMA``: cheap to hand from process to process.
-        positions: of each document in the chunk.
+        documents: of ``spool.SCHEMA``: cheap to hand from process to process; ``positions`` are theirs in the chunk.
         rejected: (position, record); also of documents that are taken in without all of their links.
-        redirects: uint64 [r, 2], keys of names and of what they stand for.
-        forms: counts of the words' surface forms.
-    """
+        redirects: uint64 [r, 2], keys of names and of their targets.
+        forms: counts of the words' surface forms."""
 
     documents: pa.RecordBatch
     positions: list[int]
@@ -204,14 +191,12 @@ def take_in(
         rejected: gets the rest.
         known_ids: ids that are taken; grows by the new ones.
         progress: called with ("documents", count, None) now and then.
-        source_options: what the user said about the sources.
         casing: counts the words of the documents, if given (of those rejected for their id too).
         workers: processes that read dumps and look at the documents; None does it here.
 
     Raises:
         DataError: a source is missing or of no known type, or ``strict`` met a bad record.
-        Interrupted: a worker process died.
-    """
+        Interrupted: a worker process died."""
     workers = workers or Workers(1)
     _resume(spool, rejected, known_ids, casing)
     if spool.complete:
@@ -235,7 +220,7 @@ def take_in(
 
 
 def _resume(spool: Spool, rejected: RejectedList, known_ids: Ids, casing: CasingCounts | None) -> None:
-    """Restore what the finished parts of the spool knew."""
+    """Restore the knowledge of the spool's finished parts."""
     for lines, forms in spool.finished_parts():
         rejected.restore(lines)
         if casing is not None:
@@ -261,7 +246,7 @@ def _take_in_chunk(count_forms: bool, chunk: _Chunk) -> _TakenIn:
             rejected.append((position, made))
             continue
         if isinstance(record, SourceDocument) and record.links_cut:
-            rejected.append((position, Rejected(record.path, record.line, TOO_MANY_LINKS)))
+            rejected.append((position, Rejected(record.path, record.line, records.TOO_MANY_LINKS)))
         documents.append(made)
         positions.append(position)
         if count_forms:
@@ -271,29 +256,19 @@ def _take_in_chunk(count_forms: bool, chunk: _Chunk) -> _TakenIn:
 
 
 def _canonical_document(record: SourceDocument) -> Document | Rejected:
-    """The document, or why it cannot be one."""
+    """The document, or the reason that it cannot be one."""
     doc_id = canonical_line(record.doc_id)
     if not doc_id:
-        return Rejected(record.path, record.line, EMPTY_ID)
+        return Rejected(record.path, record.line, records.EMPTY_ID)
     text = canonical_text(record.text)
     sentences = [part for start, end in split_sentences(text) for part in _within_reason(text, start, end)]
     if not sentences:
-        return Rejected(record.path, record.line, EMPTY_TEXT)
+        return Rejected(record.path, record.line, records.EMPTY_TEXT)
     if len(sentences) > MOST_SENTENCES:
-        return Rejected(record.path, record.line, TOO_MANY_SENTENCES)
+        return Rejected(record.path, record.line, records.TOO_MANY_SENTENCES)
     caseless = not text.isascii() and any(mostly_caseless(text[start:end]) for start, end in sentences)
-    return Document(
-        doc_id,
-        canonical_line(record.title),
-        text,
-        source_name(record.path),
-        record.line,
-        sentences,
-        caseless,
-        record.links,
-        source_name(record.media),
-        record.media_sum,
-    )
+    where, media, title = source_name(record.path), source_name(record.media), canonical_line(record.title)
+    return Document(doc_id, title, text, where, record.line, sentences, caseless, record.links, media, record.media_sum)
 
 
 def _within_reason(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
@@ -318,7 +293,7 @@ def _without_known(chunk: list[Record], taken: _TakenIn, known_ids: Ids, rejecte
         if keep[-1]:
             known_ids.add(doc_id)
         else:
-            refused.append((position, Rejected(chunk[position].path, chunk[position].line, DUPLICATE_ID)))
+            refused.append((position, Rejected(chunk[position].path, chunk[position].line, records.DUPLICATE_ID)))
     for _, record in sorted(refused, key=lambda entry: entry[0]):
         rejected.add(record)
     return taken.documents, keep

@@ -1,7 +1,6 @@
 """A batch of documents to packed blocks, in any process, and packed blocks to a segment file, in one.
 
-What a document becomes depends on nothing but itself; the ids of its blocks are settled where the batches meet.
-"""
+What a document becomes depends on nothing but itself; the ids of its blocks are settled where the batches meet."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -26,11 +25,7 @@ from realm.text.tokenizer import TextTokenizer
 
 
 class BlockRows:
-    """The blocks of a batch of documents.
-
-    Attributes:
-        documents: of every block, the number of its document in the batch.
-    """
+    """The blocks of a batch of documents; ``documents`` are the numbers of each block's document in the batch."""
 
     def __init__(self) -> None:
         self.documents: list[int] = []
@@ -47,11 +42,8 @@ class BlockRows:
         """Append the blocks of the batch's next document.
 
         Args:
-            document: with its text.
             title_ids: wordpieces of its title.
-            pieces: of its sentences.
-            blocks: (first piece, piece after the last) of each block: all pieces in order, or none if they have no token.
-        """
+            blocks: (first piece, piece after the last) of each block: all pieces in order, or none if they have no token."""
         number, text, mine = len(self._documents), document.text, self._pieces
         self._documents.append(document)
         self._title_ids.append(title_ids)
@@ -69,12 +61,7 @@ class BlockRows:
             mine.lengths += pieces.lengths
 
     def to_arrow(self, ids: np.ndarray, dtype: np.dtype[np.unsignedinteger]) -> pa.RecordBatch:
-        """All rows; their block ids are 0, which means nothing yet.
-
-        Args:
-            ids: wordpieces of all pieces, one after the other.
-            dtype: of the token ids in the segment.
-        """
+        """All rows, under the block id 0, which means nothing yet; ``ids`` are the wordpieces of all pieces, one after the other."""
         piece = np.cumsum([0, *self._sizes], dtype=np.int32)  # first piece of each block
         token = np.cumsum([0, *self._pieces.lengths], dtype=np.int32)  # first token of each piece
         chars = np.array([self._pieces.starts, self._pieces.ends], np.int64).T
@@ -96,7 +83,7 @@ class BlockRows:
         return pa.RecordBatch.from_arrays([columns[entry.name].cast(entry.type) for entry in schema], schema=schema)
 
     def _document_columns(self, dtype: np.dtype[np.unsignedinteger]) -> dict[str, pa.Array]:
-        """Columns that all blocks of a document share."""
+        """The columns that all blocks of a document have in common."""
         rows = pa.array(self.documents, pa.int32())
         flat = np.fromiter(chain.from_iterable(self._title_ids), dtype)
         strings = ("doc_id", "title", "source", MEDIA, MEDIA_SUM)
@@ -121,12 +108,8 @@ class BlockRows:
 
 
 def links_of_blocks(document: Document, ranges: Sequence[tuple[int, int]]) -> list[list[int]]:
-    """The keys of the targets of each block's links. A link is the block's in which its words begin, looked for behind the one before.
-
-    Args:
-        document: its links in their order; those whose words do not occur in its text are left out.
-        ranges: chars of each block, ascending.
-    """
+    """The keys of the targets of each block's links. A link is the block's in which its words begin, looked for behind the one before;
+    those whose words do not occur are left out. ``ranges`` are the chars of each block, ascending."""
     found: list[list[int]] = [[] for _ in ranges]
     starts, behind = [start for start, _ in ranges], 0
     for words, key in document.links if ranges else ():
@@ -151,13 +134,8 @@ def _lists(offsets: np.ndarray, values: np.ndarray) -> pa.Array:
 
 @dataclass(frozen=True)
 class PackedBatch:
-    """The blocks of a batch of documents.
-
-    Attributes:
-        rows: a segment's columns; the block ids mean nothing yet.
-        documents: int32 [rows], which document of the batch a row is of.
-        counts: what packing did.
-    """
+    """The blocks of a batch of documents: a segment's columns, under block ids that mean nothing yet; int32 [rows], the document of the
+    batch that a row is of; and counts of packing."""
 
     rows: pa.RecordBatch
     documents: np.ndarray
@@ -184,13 +162,7 @@ def _stretches(documents: Sequence[Document]) -> Iterator[_Stretch]:
 
 
 class Packer:
-    """Packs batches of documents.
-
-    Args:
-        tokenizer: counts wordpieces.
-        tagger: finds salient spans.
-        block_length: most wordpieces of a block, title and special tokens counted in.
-    """
+    """Packs batches of documents into blocks of at most ``block_length`` wordpieces, title and special tokens counted in."""
 
     def __init__(self, tokenizer: TextTokenizer, tagger: SpanTagger, block_length: int):
         self._tokenizer = tokenizer
@@ -237,12 +209,8 @@ def packer_elsewhere(corpus: str, block_length: int) -> Packer:
 
 
 class SegmentFile:
-    """Joins packed rows to a segment file with record batches of ``segments.BATCH_ROWS``. A context manager; the caller publishes the file.
-
-    Attributes:
-        rows, spans, tokens: written so far.
-        next_block_id: the id that the next row gets.
-    """
+    """Joins packed rows to a segment file with record batches of ``segments.BATCH_ROWS``, and counts rows, spans, tokens and block ids. A
+    context manager; the caller publishes the file."""
 
     def __init__(self, path: Path, dtype: np.dtype[Any], first_block_id: int):
         self._schema = segment_schema(dtype)

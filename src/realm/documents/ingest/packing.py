@@ -1,7 +1,6 @@
 """From one document's sentences to blocks: over-long sentences cut, spans aligned, greedy packing. Only positions: no text is copied.
 
-Units: chars are code points, tokens are wordpieces.
-"""
+Units: chars are code points, tokens are wordpieces."""
 
 import hashlib
 from bisect import bisect_right
@@ -31,13 +30,8 @@ class Span(NamedTuple):
 
 @dataclass
 class Pieces:
-    """Sentences of one document, those that were too long cut, in order: a list a column. Their tokens follow one another.
-
-    Attributes:
-        starts, ends: chars in the document.
-        lengths: tokens.
-        spans: in order.
-    """
+    """Sentences of one document, those that were too long cut, in order: chars in the document, tokens, which follow one another, and
+    spans; a list a column."""
 
     starts: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
@@ -63,7 +57,7 @@ class Pieces:
 
 @dataclass
 class PackingCounts:
-    """Counts of spans and sentences that packing cut or dropped."""
+    """Counts of spans and sentences that packing dropped or cut."""
 
     spans_unaligned: int = 0
     spans_cut: int = 0
@@ -86,12 +80,8 @@ def hash64(text: str) -> int:
 
 
 def fill_blocks(lengths: Sequence[int], room: int) -> list[tuple[int, int]]:
-    """Greedy packing: (first piece, piece after the last) of each block. Pieces that have no token at all make no block.
-
-    Args:
-        lengths: tokens of each piece, none above ``room``.
-        room: most tokens of a block.
-    """
+    """Greedy packing of pieces with these many tokens, none above ``room``: (first piece, piece after the last) of each block. Pieces that
+    have no token at all make no block."""
     borders, filled = [0], 0
     for piece, length in enumerate(lengths):
         filled += length
@@ -113,14 +103,10 @@ def make_pieces(
     """Sentences of one document with aligned spans; those over ``room`` tokens in several pieces.
 
     Args:
-        text: the document's canonical text.
         ranges: chars of each sentence in ``text``.
         tokens: of the sentences' texts, the document's from number ``first`` on.
-        first: see ``tokens``.
         tagged: spans of each sentence, chars relative to the sentence.
-        room: most tokens of a piece, at least 1.
-        counts: grows by what is dropped or cut.
-    """
+        counts: grows by what is dropped or cut."""
     pieces = Pieces()
     borders = tokens.starts[first : first + len(ranges) + 1].tolist()
     for number, (start, end) in enumerate(ranges):
@@ -175,10 +161,9 @@ def _cut(text: str, offset: int, encoding: Encoding, spans: Sequence[Span], room
 
 
 def _cut_position(words: Sequence[int | None], offsets: Offsets, token: int, room: int, total: int) -> int:
-    """End of the piece that starts at ``token``: at most ``room`` further, before a word if one starts there.
+    """The end of the piece that starts at ``token``: at most ``room`` further, before a word if one starts there.
 
-    Tokens of one character (bytes of a rare symbol) share their offsets and are kept together if the room allows it.
-    """
+    Tokens of one character (bytes of a rare symbol) share their offsets and are kept together if the room allows it."""
     if token + room >= total:
         return total
     for stop in range(token + room, token, -1):

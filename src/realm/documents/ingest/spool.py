@@ -1,8 +1,7 @@
 """The spool: canonical documents on disk between the first pass over the sources and the later ones.
 
 A directory of numbered parts. A part is finished when its JSON file is there; what an interrupted process wrote after its last finished
-part is overwritten by the next one.
-"""
+part is overwritten by the next one."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -55,7 +54,7 @@ class Document:
 
 @dataclass(frozen=True)
 class SpoolBatch:
-    """Place of a batch of documents: any process can read it."""
+    """The place of a batch of documents: any process can read it."""
 
     path: Path
     number: int
@@ -76,22 +75,11 @@ class SpoolBatch:
 
 
 def _from_batch(batch: pa.RecordBatch) -> list[Document]:
-    columns = (batch.column(name).to_pylist() for name in SCHEMA.names)
-    return [
-        Document(
-            doc_id,
-            title,
-            text,
-            source,
-            line,
-            list(zip(flat[::2], flat[1::2], strict=True)),
-            caseless,
-            tuple(zip(anchors, keys, strict=True)),
-            media,
-            media_sum,
-        )
-        for doc_id, title, text, source, line, flat, caseless, anchors, keys, media, media_sum in zip(*columns, strict=True)
-    ]
+    columns = {name: batch.column(name).to_pylist() for name in SCHEMA.names}
+    anchors, targets = columns.pop("anchors"), columns.pop("targets")
+    columns["sentences"] = [list(zip(flat[::2], flat[1::2], strict=True)) for flat in columns["sentences"]]
+    columns["links"] = [tuple(zip(words, keys, strict=True)) for words, keys in zip(anchors, targets, strict=True)]
+    return [Document(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
 
 
 def documents_batch(documents: Sequence[Document]) -> pa.RecordBatch:
@@ -123,8 +111,7 @@ class Spool:
         documents: number of documents.
         text_bytes: of their texts in UTF-8.
         place: where in the sources they end, as four numbers. Kept for the reader of the sources (``intake.SourceWalk``).
-        complete: whether every source was read to its end.
-    """
+        complete: whether every source was read to its end."""
 
     def __init__(self, path: Path, resumable: bool = False):
         self._path = path
@@ -168,8 +155,7 @@ class Spool:
         Args:
             rejected: lines of the rejected records since the last part.
             forms: counts of surface forms since the last part.
-            complete: no more will come.
-        """
+            complete: no more will come."""
         if self._writer is not None:
             self._writer.close()
             self._sink.close()
@@ -184,7 +170,7 @@ class Spool:
         self._in_part = 0
 
     def finished_parts(self) -> Iterator[tuple[list[str], dict[str, int]]]:
-        """Values of ``end_part``, part by part."""
+        """The arguments of ``end_part``, part by part."""
         for part in range(1, self._parts + 1):
             facts = json_value(self._facts_path(part).read_text("utf-8"))
             yield facts["rejected"], facts["forms"]

@@ -1,8 +1,7 @@
-"""Files of a build beside its target until it is published, and the continuation of an interrupted one.
+"""Files that a build keeps beside its target until it is published; an interrupted build is continued from them.
 
 ``OUT.staging/``: ``build.json`` (what is being built, of what), ``documents/`` (the spool), ``corpus/`` (what becomes OUT) and
-``segments.json`` (how much of the spool is in finished segments). A build with other sources or options discards it.
-"""
+``segments.json`` (how much of the spool is in finished segments). A build with other sources or options discards it."""
 
 import hashlib
 import json
@@ -45,7 +44,7 @@ class Staging:
         files.write_json(self.segments, {"batches": batches, "manifest": asdict(manifest)})
 
     def load_segments(self) -> tuple[CorpusManifest, int] | None:
-        """Last note of ``save_segments``; None if it was not called yet."""
+        """The last note of ``save_segments``; None if it was not called yet."""
         if not self.segments.exists():
             return None
         value = json_value(self.segments.read_text("utf-8"))
@@ -60,8 +59,7 @@ def staged_build(out: Path, sources: Sequence[Path], options: dict[str, Any], sa
 
     Raises:
         Interrupted: the disk is full.
-        CorpusError: another process is building here.
-    """
+        CorpusError: another process is building here."""
     staging = Staging.beside(out)
     try:
         files.make_directory(out.parent)

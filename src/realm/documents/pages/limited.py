@@ -2,8 +2,7 @@
 
 Nothing can stop libxml2 or a PDF's decompressor in this process: a page with 300,000 attributes takes it hours. The child is told
 what to read on its standard input and answers on its standard output, a line of JSON and then the bytes it names, either way; the kernel
-ends it at its limits, and the next document gets a new one. It ends with us, since its standard input does.
-"""
+ends it at its limits, and the next document gets a new one. It ends with us, since its standard input does."""
 
 import atexit
 import json
@@ -35,12 +34,17 @@ _READERS = {
     "html": "texts:main_text",
     "pdf": "pdf:pdf_pages",
     "docx": "office:docx_text",
+    "xml": "markup:xml_text",
+    "notebook": "markup:notebook_text",
+    "odt": "markup:odt_text",
+    "epub": "markup:epub_chapters",
+    "mail": "mail:message_text",
     "picture": "recognition:picture_text",
     "pdf pictures": "pdf:pdf_pictures",
     "pdf page": "pdf:pdf_page_picture",
 }
 """Module beside this one, and the function in it, that reads a kind."""
-_PACKED = frozenset(_READERS) - {"html"}
+_PACKED = frozenset(_READERS) - {"html", "mail", "notebook"}
 """Kinds of which few bytes may unpack to any number."""
 
 
@@ -52,7 +56,7 @@ class Beyond:
 
 
 def read_limited(kind: str, data: bytes, seconds: float) -> Any:
-    """Result of the reader of a kind for a document: JSON values, or ``Beyond``.
+    """Read a document by the reader of a kind: JSON values, or ``Beyond``.
 
     Args:
         kind: one of ``_READERS``.
@@ -60,8 +64,7 @@ def read_limited(kind: str, data: bytes, seconds: float) -> Any:
         seconds: of computing.
 
     Raises:
-        ValueError: the reader refused the document.
-    """
+        ValueError: the reader refused the document."""
     if len(data) <= SMALL and kind not in _PACKED:
         return _reader(kind)(data)
     parts, _, beyond = read_parts(kind, data, seconds)

@@ -1,7 +1,6 @@
 """Pictures as documents: what is said of one, and what it shows in words (extra ``ocr``). The document knows its picture.
 
-A picture that a page of a folder shows is read with what the page says of it, and not once more by itself.
-"""
+A picture that a page of a folder shows is read with what the page says of it, and not once more by itself."""
 
 import base64
 import os
@@ -39,8 +38,7 @@ class Told:
         doc_id, title, path, line: of its document.
         said: what is said of it, empty strings among it.
         stands: whether that alone makes a document of it.
-        media: how it is named.
-    """
+        media: how it is named."""
 
     doc_id: str
     title: str
@@ -62,8 +60,7 @@ def read_picture(path: Path, name: str, options: SourceOptions) -> Iterator[Reco
     """A picture: a caption that lies beside it, and what it shows in words. Its title are the words of its name.
 
     The caption of ``chart.png`` is the text of ``chart.png.txt``, ``chart.png.caption`` or ``chart.caption``. A picture with neither
-    caption nor words stands by its name, if that says something ("harbour-in-winter.jpg", not "IMG_0412.jpg").
-    """
+    caption nor words stands by its name, if that says something ("harbour-in-winter.jpg", not "IMG_0412.jpg")."""
     data = streams.read_document(path)
     if isinstance(data, Rejected):
         yield data
@@ -102,8 +99,7 @@ def page_pictures(figures: Iterable[Figure], page: Path, name: str, title: str, 
         figures: what the page shows.
         page: its file.
         name: what that is called in ids: its path below the source.
-        title: of the page.
-    """
+        title: of the page."""
     for number, figure in enumerate(figures, 1):
         tells = any(len(_WORDS.findall(words)) >= SAYS_ENOUGH for words in figure.said)
         beside = file_beside(page, name, figure.reference)
@@ -122,8 +118,7 @@ def page_pictures(figures: Iterable[Figure], page: Path, name: str, title: str, 
 def file_beside(page: Path, name: str, reference: str) -> Path | None:
     """The picture that a page refers to, if it is a file below the folder of the source.
 
-    A page cannot lead out of that folder, through a link neither: whatever it names would be shown to who asks.
-    """
+    A page cannot lead out of that folder, through a link neither: whatever it names would be shown to who asks."""
     try:
         parts = urlsplit(reference)
         if parts.scheme or parts.netloc or not parts.path or parts.path.startswith("/"):
@@ -157,9 +152,11 @@ def captions_of(path: Path) -> tuple[Path, ...]:
 
 
 def is_caption(path: Path) -> bool:
-    """Return whether a text file is the caption of a picture, and no document of its own: ``chart.png.txt`` beside ``chart.png``."""
+    """True for the caption of a picture that lies beside it, no document of its own: ``chart.png.txt``, ``chart.caption``."""
     picture = path.with_suffix("")
-    return path.suffix == ".txt" and picture.suffix.lower() in PICTURE_ENDINGS and picture.is_file()
+    if path.suffix in (".txt", ".caption") and picture.suffix.lower() in PICTURE_ENDINGS and picture.is_file():
+        return True
+    return path.suffix == ".caption" and any(path.with_suffix(ending).is_file() for ending in PICTURE_ENDINGS)
 
 
 def picture_bytes(media: str, checksum: str, seconds: float = DOCUMENT_SECONDS) -> bytes | None:
@@ -169,8 +166,7 @@ def picture_bytes(media: str, checksum: str, seconds: float = DOCUMENT_SECONDS) 
         media, checksum: as the block has them.
         seconds: of computing, for a picture inside a file.
 
-    Returns: None where there is no such picture, or another one now.
-    """
+    Returns: None where there is no such picture, or another one now."""
     inside = parted(media)
     try:
         if not checksum:

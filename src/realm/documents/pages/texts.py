@@ -21,7 +21,7 @@ from realm.documents.options import SourceOptions
 from realm.documents.pages.figures import Figure, html_figures, markdown_figures
 from realm.documents.pages.limited import Beyond, read_limited
 from realm.documents.pages.pictures import page_pictures
-from realm.documents.records import BAD_HTML, BINARY, INVALID_UTF8, Record, Rejected, document_or_rejected
+from realm.documents.records import BAD_HTML, BINARY, Record, Rejected, document_or_rejected
 from realm.errors import MissingExtra
 
 
@@ -218,7 +218,7 @@ def html_page(
     """
     html = _decoded(data, charset)
     if html is None:
-        return Rejected(path, line, BINARY if b"\0" in data else INVALID_UTF8), title, []
+        return Rejected(path, line, BINARY), title, []
     if importlib.util.find_spec("trafilatura") is None:
         raise MissingExtra("reading HTML", "html")
     try:
@@ -237,7 +237,7 @@ def html_page(
 
 
 def _decoded(data: bytes, charset: str | None) -> str | None:
-    """Text by byte order mark, then as declared with bad bytes replaced, as browsers do; undeclared must be UTF-8, else None."""
+    """Text by byte order mark, then as declared with bad bytes replaced, as browsers do; else as it looks like; None of binary data."""
     if marked := streams.encoding_of(data):
         return data.decode("utf-8-sig" if marked == "utf-8" else marked, "replace")
     inside = _META_CHARSET.search(data, endpos=_META_WITHIN)
@@ -248,10 +248,8 @@ def _decoded(data: bytes, charset: str | None) -> str | None:
                 return data.decode(declared, "replace")
         except (LookupError, ValueError):
             continue
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError:
-        return None
+    text = streams.decoded(data, "")
+    return text if isinstance(text, str) else None
 
 
 def main_text(data: bytes) -> tuple[str, str, list[tuple[str, str]], list[Figure]]:

@@ -1,9 +1,7 @@
-"""Sources: any kind of document collection in, documents and rejected records out, one at a time.
+"""Sources: any kind of document collection in, documents and rejected records out, one at a time, decoded but not yet canonical.
 
 One file a kind. ``reading`` looks at a source and picks the reader, ``detect`` knows endings and first bytes, ``streams`` decompresses,
-bounds lines and decodes, ``columns`` says which column is which. Duplicate ids are found by the builder, which sees all sources;
-what a reader yields is decoded but not yet canonical.
-"""
+bounds lines and decodes, ``columns`` finds columns. Duplicate ids are found by the builder, which sees all sources."""
 
 from realm.documents.formats import FORMATS
 from realm.documents.options import LOOK, SourceOptions

@@ -1,23 +1,32 @@
-"""Folders: of texts, of data files, or a BEIR collection."""
+"""Folders: every file below is read, or named with the reason; or a BEIR collection."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from hashlib import blake2b
 from pathlib import Path
 
-from realm.documents.detect import format_by_name
+from realm.documents import records
+from realm.documents.detect import format_of
 from realm.documents.formats import DATA_FORMATS, DOCUMENT_FORMATS, PICTURES, TRIPLES_IN
 from realm.documents.options import SourceOptions
 from realm.documents.pages.pictures import is_caption
-from realm.documents.records import LINK_OUT, LINK_TO_FOLDER, UNREADABLE, Record, Rejected, SourceDocument
+from realm.documents.records import Record, Rejected, SourceDocument
 from realm.documents.streams import refuse_passing
-from realm.errors import DataError
+from realm.errors import DataError, MissingExtra
 from realm.storage.files import STAGING_SUFFIX
+from realm.text.canonical import canonical_line
 
 ReadFile = Callable[[Path, str, str, SourceOptions], Iterator[Record]]
 """Reads (path, what it is called in ids, format, options)."""
 
 _BEIR_DOCUMENTS = ("corpus.jsonl", "corpus.jsonl.gz")
 _BEIR_MARKS = ("queries.jsonl", "queries.jsonl.gz", "qrels")
+_CACHES = frozenset(("__pycache__", "node_modules", "CVS", "_darcs", "__MACOSX", "$RECYCLE.BIN", "lost+found"))
+_CACHE_TAG = "CACHEDIR.TAG"
+_BACKUPS = ("~", ".bak", ".swp", ".swo", ".orig", ".rej", ".tmp", ".pyc")
+_LEFTOVERS = frozenset(("Thumbs.db", "desktop.ini", _CACHE_TAG))
 
 
 def beir_documents(folder: Path) -> Path | None:
@@ -26,73 +35,148 @@ def beir_documents(folder: Path) -> Path | None:
     return documents if documents and any((folder / mark).exists() for mark in _BEIR_MARKS) else None
 
 
-def read_folder(folder: Path, options: SourceOptions, read_file: ReadFile) -> Iterator[Record]:
-    """Everything of the kind below ``folder`` in order of its path; ids are or start with the path relative to the folder.
+def names_of(sources: Sequence[Path]) -> list[str]:
+    """Names of the sources in ids: none of the only folder; else the shortest end of the path that tells it apart."""
+    paths = [Path(os.path.abspath(source)) for source in sources]
+    folders = {path for path in paths if path.is_dir()}
+    return ["" if folders == {path} else id_of(_shortest(path, paths, folders)) for path in paths]
 
-    The kind is the format asked for; else texts and pictures, if there is a text; else every data file; else pictures. Links to folders and
-    links out of the folder are not followed. Pictures come last, less those that a page has shown and less files with their captions.
 
-    Raises:
-        DataError: there is nothing of the kind.
-    """
-    wanted = _wanted_formats(folder, options)
+def _shortest(path: Path, paths: Sequence[Path], folders: set[Path]) -> str:
+    """The shortest end of a path that no other path has, and no file below the only folder, which itself has no name."""
+    for length in range(1, len(path.parts)):
+        end = path.parts[-length:]
+        below = len(folders) == 1 and any(folder.joinpath(*end).exists() for folder in folders)
+        if not below and all(other == path or other.parts[-length:] != end for other in paths):
+            return "/".join(end)
+    return str(path)
+
+
+def read_folder(folder: Path, name: str, options: SourceOptions, read_file: ReadFile) -> Iterator[Record]:
+    """Everything below ``folder`` in order of its path; a file that cannot be read, or is left out, as rejected.
+
+    Ids are, or start with, the path relative to the folder, behind ``name`` if there is one. Pictures come last, less those that a page has
+    shown; files with their captions are read with them. Links to folders and links out of the folder are not followed. Raises DataError:
+    there is nothing that could be read."""
+    wanted = None if options.format is None else TRIPLES_IN if options.format == "triples" else frozenset({options.format})
+    options = replace(options, whole_rows=options.text_column is None)
+    pictures: list[Path] = []
     shown: set[str] = set()
-    for found in _walk(folder):
-        if isinstance(found, Rejected):
-            yield found
-        elif (name := format_by_name(found)) in wanted - PICTURES and name is not None and not ("picture" in wanted and is_caption(found)):
-            for record in _read_one(folder, found, options.format or name, options, read_file):
+    unread: Counter[str] = Counter()
+    read: set[str] = set()
+    for found in files_below(folder):
+        kind = _kind(found) if isinstance(found, Path) else found
+        if isinstance(kind, str) and wanted is not None and kind not in wanted:
+            kind = Rejected(str(found), 0, records.OTHER_FORMAT)
+        if isinstance(kind, Rejected):
+            unread[Path(kind.path).suffix or Path(kind.path).name] += 1
+            yield kind
+            continue
+        assert isinstance(found, Path)
+        read.add(kind)
+        if kind in PICTURES:
+            pictures.append(found)
+        elif wanted is not None or not is_caption(found):
+            for record in _read_one(folder, found, name, options.format or kind, options, read_file):
                 if isinstance(record, SourceDocument) and record.media:
                     shown.add(os.path.normpath(record.media))
                 yield record
-    for found in _walk(folder) if "picture" in wanted else ():
-        if isinstance(found, Path) and format_by_name(found) == "picture" and os.path.normpath(found) not in shown:
-            yield from _read_one(folder, found, "picture", options, read_file)
+    for found in pictures:
+        if wanted is None and not read.isdisjoint(DATA_FORMATS) and read.isdisjoint(DOCUMENT_FORMATS - PICTURES):
+            yield Rejected(str(found), 0, records.ILLUSTRATION)
+        elif os.path.normpath(found) not in shown:
+            yield from _read_one(folder, found, name, "picture", options, read_file)
+    if not read:
+        kind = f"{options.format} file" if options.format else ".txt, .md, .html, .pdf or .docx file, and no picture or data file,"
+        there = f" (but {', '.join(f'{count} {what}' for what, count in unread.most_common(5))})" if unread else ""
+        raise DataError(f"no {kind} in this folder{there}", path=folder, cure="Name the folder that holds the texts, or a data file")
 
 
-def _read_one(folder: Path, found: Path, name: str, options: SourceOptions, read_file: ReadFile) -> Iterator[Record]:
-    """The records of one file of a format, or why it is not read."""
-    if not found.is_file():  # a link that leads nowhere or in a circle, a pipe or a device
-        yield Rejected(str(found), 0, UNREADABLE)
-    elif found.is_symlink() and not found.resolve().is_relative_to(folder.resolve()):
-        yield Rejected(str(found), 0, LINK_OUT)
-    else:
-        yield from read_file(found, found.relative_to(folder).as_posix(), name, options)
+def _kind(found: Path) -> str | Rejected:
+    """The format of a file, or why it has none."""
+    try:
+        return format_of(found) or Rejected(str(found), 0, records.UNKNOWN_KIND)
+    except OSError as error:
+        refuse_passing(error, found)
+        return Rejected(str(found), 0, records.UNREADABLE)
 
 
-def _wanted_formats(folder: Path, options: SourceOptions) -> frozenset[str]:
-    """The formats that are read: the first choice of which there is a file."""
-    if options.format:
-        asked = TRIPLES_IN if options.format == "triples" else frozenset({options.format})
-        choices = [(asked, asked)]
-    else:  # pictures beside data files are their illustrations
-        choices = [(DOCUMENT_FORMATS - PICTURES, DOCUMENT_FORMATS), (DATA_FORMATS, DATA_FORMATS), (PICTURES, PICTURES)]
-    there = {format_by_name(path) for path in _walk(folder) if isinstance(path, Path)}
-    for needed, wanted in choices:
-        if needed & there:
-            return wanted
-    kind = f"{options.format} file" if options.format else ".txt, .md, .html, .pdf or .docx file, and no picture or data file,"
-    raise DataError(f"no {kind} in this folder", path=folder, cure="Name the folder that holds the texts, or a data file")
+def _read_one(folder: Path, found: Path, name: str, kind: str, options: SourceOptions, read_file: ReadFile) -> Iterator[Record]:
+    """The records of one file of a format; what is wrong with it as a whole costs that file alone."""
+    path = id_of(found.relative_to(folder).as_posix())
+    try:
+        for record in read_file(found, path, kind, options):
+            if name and isinstance(record, SourceDocument) and record.doc_id.startswith(path):
+                record = replace(record, doc_id=f"{name}/{record.doc_id}")
+            yield record
+    except (DataError, MissingExtra) as error:
+        yield Rejected(str(found), 0, error.problem)
 
 
-def _walk(folder: Path) -> Iterator[Path | Rejected]:
-    """Files in order of their path; folders that cannot be listed and links to folders as rejected."""
+def id_of(path: str) -> str:
+    """The id of a file by its path: the path itself, or where another path would look the same in one line, that line and a hash."""
+    line = canonical_line(path)
+    return path if line == path else f"{line}~{blake2b(path.encode('utf-8', 'surrogateescape'), digest_size=4).hexdigest()}"
+
+
+def files_below(folder: Path) -> Iterator[Path | Rejected]:
+    """Files in order of their path; as rejected those that are left out or lie outside, what is no file, and what cannot be listed."""
     unlisted: list[Rejected] = []
+    left_out: dict[str, str] = {}
 
     def cannot_list(error: OSError) -> None:
         refuse_passing(error, Path(error.filename))
-        unlisted.append(Rejected(str(error.filename), 0, UNREADABLE))
+        unlisted.append(Rejected(str(error.filename), 0, records.UNREADABLE))
 
+    inside = folder.resolve()
     for directory, names, files in os.walk(folder, onerror=cannot_list):
+        above = left_out.get(os.path.dirname(directory), "")
+        here = "" if Path(directory) == folder else above or _folder_left_out(os.path.basename(directory), files)
+        if here:
+            left_out[directory] = here
         names[:] = sorted(name for name in names if not is_ours(os.path.join(directory, name)))
-        yield from (
-            Rejected(os.path.join(directory, name), 0, LINK_TO_FOLDER) for name in names if os.path.islink(os.path.join(directory, name))
-        )
-        yield from (Path(directory, name) for name in sorted(files))
+        for link in (os.path.join(directory, name) for name in names if os.path.islink(os.path.join(directory, name))):
+            yield Rejected(link, 0, records.LINK_TO_FOLDER)
+        for path in (Path(directory, name) for name in sorted(files)):
+            reason = here or _file_left_out(path.name) or _unreadable(path, inside)
+            yield Rejected(str(path), 0, reason) if reason else path
     yield from unlisted
 
 
+def files_of(source: Path) -> list[Path]:
+    """The files that a source is read from, in order of their path."""
+    return sorted(path for path in files_below(source) if isinstance(path, Path)) if source.is_dir() else [source]
+
+
+def what_changes(path: Path) -> list[int]:
+    """Size, times and inode of a file, which tell that it has changed, though somebody set its time back; nothing where there is none."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return []
+    return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
+
+
+def _folder_left_out(name: str, files: Sequence[str]) -> str:
+    """The reason to leave out a folder, by its name and the names in it; empty: there is none."""
+    return records.HIDDEN if name.startswith(".") else records.CACHE if name in _CACHES or _CACHE_TAG in files else ""
+
+
+def _file_left_out(name: str) -> str:
+    """The reason to leave out a file by its name; empty: there is none."""
+    if name.startswith((".#", "~$", "#")) or name.endswith(_BACKUPS) or name in _LEFTOVERS:
+        return records.BACKUP
+    return records.HIDDEN if name.startswith(".") else ""
+
+
+def _unreadable(path: Path, inside: Path) -> str:
+    """The reason not to open a file: a link that leads nowhere, in a circle or out of ``inside``, a pipe or a device; else empty."""
+    if not path.is_file():
+        return records.UNREADABLE
+    return records.LINK_OUT if path.is_symlink() and not path.resolve().is_relative_to(inside) else ""
+
+
 def is_ours(directory: str) -> bool:
-    """Return whether a corpus, or one in the making, lies here: its files are no documents. It may lie below the folder it is made of."""
+    """True for a corpus, or what is to become one: its files are no documents. It may lie below the folder it is made of."""
     is_corpus = os.path.isfile(os.path.join(directory, "CURRENT")) and os.path.isdir(os.path.join(directory, "segments"))
     return is_corpus or directory.endswith(STAGING_SUFFIX)

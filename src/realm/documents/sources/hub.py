@@ -16,12 +16,12 @@ _MARKS = ("dataset_dict.json", "state.json")
 
 
 def is_hub_name(source: Path) -> bool:
-    """Return whether a source is ``hf:owner/name``, not a path."""
+    """True for ``hf:owner/name``, no path."""
     return str(source).startswith(HUB_PREFIX)
 
 
 def is_saved_dataset(folder: Path) -> bool:
-    """Return whether ``save_to_disk`` wrote this folder."""
+    """True for a folder that ``save_to_disk`` wrote."""
     return any((folder / mark).is_file() for mark in _MARKS)
 
 
@@ -30,8 +30,7 @@ def read_dataset(source: Path, options: SourceOptions) -> Iterator[Record]:
 
     Raises:
         MissingExtra: ``datasets`` is not installed.
-        DataError: the dataset cannot be had, has several splits and none is named, or lacks a column.
-    """
+        DataError: the dataset cannot be had, has several splits and none is named, or lacks a column."""
     try:
         import datasets
     except ImportError:

@@ -29,8 +29,7 @@ def read_jsonl(path: Path, name: str, options: SourceOptions, cursor: streams.Cu
     line.
 
     A file in which the first objects have no id has no ids: its rows are named by file and line. Raises DataError: the first objects lack a
-    column that was asked for, or have no text column.
-    """
+    column that was asked for, or have no text column."""
     columns = _columns(path, options)
     for found in values_in(path, cursor):
         if isinstance(found, Rejected):
@@ -79,7 +78,7 @@ def _columns(path: Path, options: SourceOptions) -> Columns:
 
 
 def _is_spread(head: bytes) -> bool:
-    """Return whether objects take several lines, or stand in a list, rather than one object a line."""
+    """True where objects take several lines, or stand in a list, rather than one object a line."""
     return _SPREAD.match(head) is not None
 
 
@@ -105,8 +104,7 @@ def _line_value(line: bytes, path: str = "", number: int = 0) -> Found:
 def _spread_values(pieces: Iterable[bytes | Rejected], path: str) -> Iterator[Found]:
     """Values wherever they end. Nothing can be told after a broken one, so it ends the file.
 
-    Memory: one piece and one value, which is given up at twice ``LINE_LIMIT`` characters.
-    """
+    Memory: one piece and one value, which is given up at twice ``LINE_LIMIT`` characters."""
     decoder = codecs.getincrementaldecoder("utf-8")(errors="surrogateescape")
     text, line, tried = "", 1, 0
     for piece in pieces:

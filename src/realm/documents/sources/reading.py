@@ -10,7 +10,7 @@ from realm.documents import detect
 from realm.documents.formats import FORMATS
 from realm.documents.options import LOOK, SourceOptions
 from realm.documents.records import EMPTY_FILE, NO_DOCUMENTS, TOO_LONG, UNREADABLE, Record, Rejected, SourceDocument
-from realm.documents.sources.folders import beir_documents, read_folder
+from realm.documents.sources.folders import beir_documents, id_of, read_folder
 from realm.documents.sources.hub import is_hub_name, is_saved_dataset, read_dataset
 from realm.documents.streams import Cursor, refuse_passing
 from realm.documents.workers import Workers
@@ -18,29 +18,29 @@ from realm.errors import DataError
 
 
 def iter_documents(
-    source: Path, options: SourceOptions = LOOK, workers: Workers | None = None, cursor: Cursor | None = None
+    source: Path, options: SourceOptions = LOOK, workers: Workers | None = None, cursor: Cursor | None = None, name: str = ""
 ) -> Iterator[Record]:
     """All records of one source, in its order.
 
     Args:
         source: a file, a folder, or ``hf:owner/name``. Its kind is found by its name, else by its first bytes.
         workers: processes that clean the pages of a dump; None does it here.
-        cursor: where to begin in a plain JSONL file, and moved along as it is read. Left alone by every other source.
+        cursor: the beginning in a plain JSONL file, moved along as it is read. Left alone by every other source.
+        name: of the source in ids; empty: a file by its name, of a folder nothing before the paths in it.
 
     Raises:
         DataError: the source is missing, of no known kind, lacks a column, or is a folder without documents.
-        MissingExtra: the kind needs a package that is not installed.
-    """
+        MissingExtra: the kind needs a package that is not installed."""
     source = Path(source)
     if is_hub_name(source):
         return _all_bounded(read_dataset(source, options), options)
     if os.path.isdir(source):  # unlike Path's own, false for a name that no file can have
-        return _read_directory(source, options, workers, cursor)
+        return _read_directory(source, name, options, workers, cursor)
     if not os.path.exists(source):
         raise DataError("no such file or folder", path=source, cure="Check the path of the source")
     if not source.is_file():
         raise DataError("not a regular file", path=source, cure="A source is looked at before it is read: save the stream to a file first")
-    return _read_file(source, source.name, _format_of(source, options), options, workers, cursor)
+    return _read_file(source, name or id_of(source.name), _format_of(source, options), options, workers, cursor)
 
 
 def _format_of(path: Path, options: SourceOptions) -> str:
@@ -48,7 +48,7 @@ def _format_of(path: Path, options: SourceOptions) -> str:
     if options.format in ("beir", "datasets"):
         raise DataError(f"a source of the format '{options.format}' is a folder", path=path, cure="Give the folder")
     try:
-        found = options.format or detect.format_by_name(path) or detect.format_by_content(path)
+        found = options.format or detect.format_of(path)
         if found is None:
             raise DataError("unknown type of source", path=path, cure=detect.advice_for(path))
     except OSError as error:
@@ -56,7 +56,7 @@ def _format_of(path: Path, options: SourceOptions) -> str:
     return found
 
 
-def _read_directory(folder: Path, options: SourceOptions, workers: Workers | None, cursor: Cursor | None) -> Iterator[Record]:
+def _read_directory(folder: Path, name: str, options: SourceOptions, workers: Workers | None, cursor: Cursor | None) -> Iterator[Record]:
     if options.format == "datasets" or (options.format is None and is_saved_dataset(folder)):
         return _all_bounded(read_dataset(folder, options), options)
     documents = beir_documents(folder) if options.format in (None, "beir") else None
@@ -64,7 +64,7 @@ def _read_directory(folder: Path, options: SourceOptions, workers: Workers | Non
         return _read_file(documents, documents.name, "jsonl", options, workers, cursor)
     if options.format == "beir":
         raise DataError("not a BEIR folder", path=folder, cure="It holds corpus.jsonl, and queries.jsonl or qrels")
-    return read_folder(folder, options, partial(_read_file, workers=workers))
+    return read_folder(folder, name, options, partial(_read_file, workers=workers))
 
 
 def _read_file(
@@ -118,16 +118,13 @@ def read_again(source: str, line: int, options: SourceOptions = LOOK, media: str
     """The record that a document was made of, read from its source once more; None if the source has no such record now.
 
     Args:
-        source: file or name, as a block's ``source`` has it.
-        line: the record in it; 0: the whole file is one document.
-        options: what was said of the source when the document was made.
-        media: the picture that the document is, as a block's ``media`` has it.
+        source, line, media: as a block has them.
+        options: the statements about the source when the document was made.
 
     Raises:
         DataError: the source no longer exists, or cannot be read.
-        MissingExtra: its kind needs a package that is not installed.
-    """
-    path = Path(source)
+        MissingExtra: its kind needs a package that is not installed."""
+    path, options = Path(source), replace(options, whole_rows=options.text_column is None)
     if not is_hub_name(path) and not path.exists():
         where = "" if path.is_absolute() else ", or run the command in the directory where the corpus was made,"
         cure = f"Put it back{where} to see the original record"

@@ -1,8 +1,7 @@
 """``block_records.npy`` of the published models: a pickled array of bytes, read without unpickling, written without pickling.
 
 The file is an ``.npy`` header and a pickle stream. Its opcodes are only looked at (``pickletools.genops``), never run: numpy's fixed
-opening for an object array, then byte strings, then its fixed end. Anything else is refused by name. One record is in memory at a time.
-"""
+opening for an object array, then byte strings, then its fixed end. Anything else is refused by name. One record is in memory at a time."""
 
 import pickletools
 import struct
@@ -36,7 +35,7 @@ _OPENING: tuple[Any, ...] = (
     *("numpy dtype", "'O8'", "NEWFALSE", "NEWTRUE", "TUPLE3", "REDUCE", "MARK", 3, "'|'", "NONE", "NONE", "NONE", -1, -1, 63),
     *("TUPLE", "BUILD", "NEWFALSE", "EMPTY_LIST"),
 )
-"""Opcodes that numpy writes before the first record, memo and framing left out."""
+"""Values that numpy writes before the first record, memo and framing left out."""
 
 
 class _Bounded:
@@ -58,14 +57,8 @@ class _Bounded:
 
 
 class RecordFile:
-    """The records of one file, in order, as often as they are asked for.
-
-    Attributes:
-        count: how many records the header promises; reading them all checks it.
-
-    Raises:
-        DataError: no ``.npy`` file, or one of another type than a one-dimensional array of objects.
-    """
+    """The records of one file, in order, as often as they are asked for; ``count`` as the header promises it, checked by reading them all.
+    Raises DataError: no ``.npy`` file, or one of another type than a one-dimensional array of objects."""
 
     def __init__(self, path: Path):
         self.path = Path(path)

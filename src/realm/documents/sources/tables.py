@@ -19,10 +19,7 @@ from realm.errors import DataError
 Style = dict[str, Any]
 """Arguments of ``csv.reader``."""
 
-_STYLES: tuple[Style, ...] = (
-    {"strict": True, "quoting": csv.QUOTE_MINIMAL},
-    {"strict": True, "quoting": csv.QUOTE_NONE},
-)
+_STYLES: tuple[Style, ...] = ({"strict": True, "quoting": csv.QUOTE_MINIMAL}, {"strict": True, "quoting": csv.QUOTE_NONE})
 """Fields in quotes where they need it, or quotes that are part of the text."""
 
 
@@ -30,8 +27,7 @@ def read_table(path: Path, name: str, options: SourceOptions, delimiters: str = 
     """Rows of a table whose first line names the columns, cut by that of ``delimiters`` which fits the start of the file best.
 
     ``line`` is the physical line where a row starts, the number in a made id counts rows after the header. Raises DataError: a column is
-    missing, or there twice.
-    """
+    missing, or there twice."""
     columns: Columns | None = None
     for row in named_rows(path, delimiters):
         if isinstance(row, Rejected):
@@ -58,8 +54,7 @@ class Row(NamedTuple):
 def named_rows(path: Path, delimiters: str = ",;\t|") -> Iterator[Row | Rejected]:
     """The header of a table, each name under itself, and its rows; those that are broken or too short are rejected, and numbered too.
 
-    The second of two columns of one name is found under ``name (2)``. Raises DataError: the first line is not a header.
-    """
+    The second of two columns of one name is found under ``name (2)``. Raises DataError: the first line is not a header."""
     header: list[str] = []
     number = 0
     for found in rows_of(path, style_of(path, delimiters)):
@@ -155,8 +150,7 @@ def _encoding_of(path: Path) -> str:
 def rows_of(path: Path, style: Style) -> Iterator[tuple[int, list[str] | str] | Rejected]:
     """(line, fields) of each row that is not empty, or (line, reason) of a broken one; before it, the lines that cannot be had.
 
-    A quote that is never closed costs the line in which it stands, and not those that follow.
-    """
+    A quote that is never closed costs the line in which it stands, and not those that follow."""
     csv.field_size_limit(streams.LINE_LIMIT)
     lines, width = _Lines(path), 0
     reader = csv.reader(lines, **style)

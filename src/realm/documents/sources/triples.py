@@ -4,8 +4,7 @@
     Marie Curie,birthPlace,Warsaw        ->      Marie Curie birth place Warsaw.
     Marie Curie,field,physics                    Marie Curie field physics.
 
-A subject's facts may stand anywhere in a file: the text of all is held in memory.
-"""
+A subject's facts may stand anywhere in a file: the text of all is held in memory."""
 
 from collections.abc import Iterator, Mapping
 from heapq import merge

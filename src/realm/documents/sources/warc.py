@@ -17,11 +17,8 @@ _CHARSET = regex.compile(r"""charset\s*=\s*["']?([\w.:-]+)""", regex.IGNORECASE)
 
 
 def read_warc(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
-    """Pages answered with status 200, one at a time; the id is the URL, the title the page's, ``line`` the 1-based record.
-
-    Raises:
-        MissingExtra: warcio or the HTML extractor is not installed.
-    """
+    """Pages answered with status 200, one at a time; the id is the URL, the title the page's, ``line`` the 1-based record. Raises
+    MissingExtra: warcio or the HTML extractor is not installed."""
     try:
         from warcio.archiveiterator import ArchiveIterator
         from warcio.exceptions import ArchiveLoadFailed

@@ -1,1 +1,1 @@
-"""Published files of a corpus: segments, look-up files and manifests, and how they are read."""
+"""The published files of a corpus: segments, look-up files and manifests, and their readers."""

@@ -1,7 +1,6 @@
 """BlockStore: read-only, memory-mapped access to one version of a corpus, by row number or block id.
 
-``block_id`` is the public name of a block, never reused. A row number is a position in this store and dies with it.
-"""
+``block_id`` is the public name of a block, never reused. A row number is a position in this store and dies with it."""
 
 from bisect import bisect_right
 from dataclasses import dataclass, fields
@@ -14,7 +13,7 @@ import pyarrow as pa
 
 from realm.documents.store import manifest as manifests
 from realm.documents.store.manifest import CorpusManifest
-from realm.documents.store.segments import LANGUAGE, LINKS
+from realm.documents.store.segments import LANGUAGE, LINKS, MEDIA
 from realm.documents.store.views import BatchView, Segment
 from realm.errors import CorpusError
 from realm.storage.generations import steadily
@@ -26,15 +25,8 @@ NULL_BLOCK = -1
 
 @dataclass(frozen=True)
 class Block:
-    """A block as people read it.
-
-    Attributes:
-        char_start: where ``text`` begins in the document's canonical text, in code points.
-        source: file or name that the document was read from, as it was given.
-        line: its record in the source, from 1; 0 where the whole file is the document.
-        media: the picture that the document is; empty of a text.
-        media_sum: checksum of the picture's bytes.
-    """
+    """A block as people read it: ``char_start`` counts code points of the document's canonical text, ``source`` and ``line`` name the
+    record that it was read from (line 0: the whole file), ``media`` and ``media_sum`` the picture that it is, and its checksum."""
 
     block_id: int
     doc_id: str
@@ -52,13 +44,8 @@ _BLOCK_COLUMNS = tuple(field.name for field in fields(Block))
 
 @dataclass(frozen=True)
 class SentenceTable:
-    """The sentences of one block.
-
-    Attributes:
-        chars: int32 [s, 2], (start, end) in the block's text.
-        tokens: int32 [s, 2], (start, end) in the block's ``token_ids``.
-        hashes: uint64 [s], of the lower-cased text with white space collapsed.
-    """
+    """The sentences of one block: int32 [s, 2] (start, end) in its text and in its ``token_ids``; uint64 [s] hashes of the lower-cased
+    texts with white space collapsed."""
 
     chars: np.ndarray
     tokens: np.ndarray
@@ -67,13 +54,8 @@ class SentenceTable:
 
 @dataclass(frozen=True)
 class SpanTable:
-    """The salient spans of one block.
-
-    Attributes:
-        chars: int32 [m, 2], (start, end) in the block's text.
-        tokens: int32 [m, 2], (start, end) in ``token_ids``: exactly the wordpieces of the span.
-        sentence: int32 [m], the sentence that holds it.
-    """
+    """The salient spans of one block: int32 [m, 2] (start, end) in its text and, exactly, in its ``token_ids``; int32 [m] the sentence that
+    holds it."""
 
     chars: np.ndarray
     tokens: np.ndarray
@@ -84,12 +66,8 @@ class BlockStore:
     """One version of a corpus. Make it with ``open``.
 
     Attributes:
-        path: the corpus directory.
-        manifest: what this version holds.
-        version, corpus_id: as the manifest has them.
-        tokenizer: the corpus's tokenizer.
-        segments: its files, in order of their block ids; rows count through them.
-    """
+        manifest: of this version; ``version`` and ``corpus_id`` as it has them.
+        segments: its files, in order of their block ids; rows count through them."""
 
     def __init__(self, path: Path, manifest: CorpusManifest, tokenizer: TextTokenizer, segments: list[Segment], removed: np.ndarray):
         self.path = path
@@ -105,11 +83,8 @@ class BlockStore:
 
     @classmethod
     def open(cls, path: Path) -> "BlockStore":
-        """Open the version in force. What is mapped then stays readable whatever other processes do to the corpus.
-
-        Raises:
-            CorpusError: missing, damaged, empty, or written by an earlier version of this package.
-        """
+        """Open the version in force. What is mapped then stays readable whatever other processes do to the corpus. Raises CorpusError:
+        missing, damaged, empty, or written by an earlier version of this package."""
         store = cls.open_even_empty(path)
         if not store.manifest.blocks:
             raise CorpusError("the corpus is empty", path=path, cure="Add documents with: realm corpus add")
@@ -124,8 +99,7 @@ class BlockStore:
     def newest(self) -> "BlockStore":
         """The version in force: this store if nothing was published since. Reads one small file and what was added, and no text.
 
-        What both versions hold is opened once, so that a service with many changes behind it does not hold every file once a version.
-        """
+        What both versions hold is opened once, so that a service with many changes behind it does not hold every file once a version."""
         return _open_steadily(self.path, self) if self.changed() else self
 
     def __len__(self) -> int:
@@ -241,6 +215,17 @@ class BlockStore:
             start += view.rows
         return ids
 
+    def sources(self) -> set[str]:
+        """Files and names that live blocks were read from, and the pictures that they are of. Reads two whole columns."""
+        found: set[str] = set()
+        start = 0
+        for view in self._batches:
+            live = pa.array(self.live[start : start + view.rows])
+            for name in ("source", MEDIA):
+                found.update(view.column(name).filter(live).unique().to_pylist())
+            start += view.rows
+        return found - {""}
+
     def span_hashes(self, row: int) -> np.ndarray:
         """uint64 [m]: hashes of the normalised texts of the spans at ``row``; a view."""
         view, index = self._locate(row)
@@ -259,7 +244,7 @@ class BlockStore:
         return np.concatenate(hashes), np.concatenate(rows)
 
     def changed(self) -> bool:
-        """Return whether another version was published since this one was opened. Reads one small file."""
+        """True once another version was published since this one was opened. Reads one small file."""
         return manifests.current_version(self.path) != self.version
 
     def _find(self, wanted: np.ndarray) -> np.ndarray:

@@ -1,35 +1,37 @@
-"""Facts of a corpus, among them whether its salient spans can teach a retriever; and one document of it, as it is shown."""
+"""Facts about a corpus: the files that it was read from, whether its salient spans can teach a retriever anything; and one document of it,
+as it is shown."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from realm.documents.pages.pictures import is_caption
+from realm.documents.records import NO_DOCUMENTS
 from realm.documents.sources import SourceOptions
-from realm.documents.sources.reading import read_again
+from realm.documents.sources.folders import files_below
+from realm.documents.sources.reading import read_again, source_name
 from realm.documents.store.blocks import BlockStore
-from realm.documents.store.manifest import CorpusManifest, SpanStatistics, read_manifest
+from realm.documents.store.manifest import REJECTED_FILE, CorpusManifest, SpanStatistics, read_manifest
 from realm.documents.store.views import Segment
 from realm.errors import DataError, RealmError
+from realm.storage.decoding import json_value
 from realm.text.canonical import canonical_text
 
+LISTED = 1000
+"""Rejected records among which whole files are named one by one."""
 # Below these a retriever finds nothing to learn from: too few masks, or masks that no other block can explain.
 FEWEST_SPANS_PER_BLOCK = 0.5
 LARGEST_SINGLE_BLOCK_SHARE = 0.9
 
 
 def span_repetition(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[int, int]:
-    """Repetition of spans across blocks.
-
-    Args:
-        parts: (hashes uint64 [t], blocks int64 [t]) of span occurrences.
-
-    Returns:
-        Number of distinct texts; number of occurrences whose text is in one block only.
-    """
+    """Repetition of spans across blocks: the number of distinct texts, and of occurrences whose text is in one block only. ``parts`` are
+    (hashes uint64 [t], blocks int64 [t]) of span occurrences."""
     hashes = np.concatenate([part[0] for part in parts])
     blocks = np.concatenate([part[1] for part in parts])
     if not len(hashes):
@@ -44,14 +46,8 @@ def span_repetition(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[int
 
 
 def changed_statistics(store: BlockStore, live: np.ndarray, new: Sequence[Segment], old: SpanStatistics) -> SpanStatistics:
-    """Span statistics after a change. Only spans whose text occurs in what came or went are gathered, so memory follows the change.
-
-    Args:
-        store: the version before.
-        live: bool [n], which of its rows stay live.
-        new: segments that come.
-        old: statistics to bring up to date; ``unaligned`` and ``cut`` are kept.
-    """
+    """Span statistics ``old``, of ``store``, after a change that leaves the rows in ``live`` (bool [n]) and brings the segments in ``new``.
+    Only spans whose text occurs in what came or went are gathered, so memory follows the change."""
     gone = np.flatnonzero(store.live & ~live)
     starts = accumulate((segment.rows for segment in new), initial=len(store))
     came = [segment.flat("span_hashes", start) for segment, start in zip(new, starts, strict=False)]
@@ -70,16 +66,14 @@ def changed_statistics(store: BlockStore, live: np.ndarray, new: Sequence[Segmen
 def corpus_info(corpus: Path) -> dict[str, Any]:
     """The object that ``realm corpus info --json`` prints.
 
-    Counts are of the version in force; ``spans_per_block`` is a mean; ``single_block_span_share`` (0..1) is the share of salient span
-    occurrences whose text is in one block only, which retrieval cannot help to predict; ``teaches`` says whether pre-training can
-    learn from these spans, ``advice`` what to do if not (None otherwise).
-
-    Raises:
-        CorpusError: no corpus here, or a damaged one.
-    """
+    ``not_read`` names the files that gave nothing and the reasons, among the first ``LISTED`` rejected records; ``spans_per_block`` is a
+    mean; ``single_block_span_share`` (0..1) is the share of salient span occurrences whose text is in one block only, which retrieval
+    cannot help to predict; ``teaches`` says whether pre-training can learn from these spans, ``advice`` the cure if not. Raises
+    CorpusError: no corpus here, or a damaged one."""
     manifest = read_manifest(Path(corpus))
     share = manifest.span_statistics.single_block / max(manifest.spans, 1)
     advice = _advice(manifest, share)
+    not_read = [{"path": row["path"], "reason": row["reason"]} for row in islice(rejected_records(corpus), LISTED) if not row["line"]]
     return {
         "documents": manifest.documents,
         "blocks": manifest.blocks,
@@ -88,6 +82,7 @@ def corpus_info(corpus: Path) -> dict[str, Any]:
         "segments": len(manifest.segments),
         "removed": manifest.removed,
         "rejected": manifest.rejected,
+        "not_read": not_read,
         "spans_per_block": manifest.spans / max(manifest.blocks, 1),
         "single_block_span_share": share,
         "tokens": manifest.tokens,
@@ -108,13 +103,35 @@ def _advice(manifest: CorpusManifest, single_block_share: float) -> str | None:
     return None
 
 
+def files_account(corpus: Path, sources: Sequence[Path]) -> dict[str, Any]:
+    """Account of the files that the sources hold: {"files", "read", "not_read": [{"path", "reason"}]}; the first is the sum of the others.
+    Raises CorpusError: no corpus here, or a damaged one."""
+    store = BlockStore.open_even_empty(corpus)
+    used = {os.path.normpath(path) for path in store.sources()}
+    reasons = {row["path"]: row["reason"] for row in rejected_records(corpus)}
+    files, not_read = 0, []
+    for source in sources:
+        for found in files_below(source) if source.is_dir() else [source]:
+            path, reason = (found, "") if isinstance(found, Path) else (Path(found.path), found.reason)
+            name = source_name(str(path))
+            files += 1
+            if os.path.normpath(name) not in used and not (not reason and is_caption(path)):
+                not_read.append({"path": name, "reason": reason or reasons.get(name, NO_DOCUMENTS)})
+    return {"files": files, "read": files - len(not_read), "not_read": not_read}
+
+
+def rejected_records(corpus: Path) -> Iterator[dict[str, Any]]:
+    """Records that were left out when the sources were read last: {"path", "line", "reason"} each."""
+    with open(corpus / REJECTED_FILE, encoding="utf-8", errors="replace") as lines:
+        yield from map(json_value, lines)
+
+
 def document_blocks(corpus: Path, doc_id: str) -> list[dict[str, Any]]:
     """The live blocks of a document in order, as ``corpus show --json`` has them; offsets of spans count from their sentence.
 
     Raises:
         CorpusError: no corpus here, or a damaged one.
-        DataError: no such document.
-    """
+        DataError: no such document."""
     store = BlockStore.open(corpus)
     rows = store.live_rows_of_document(doc_id).tolist()
     if not rows:
@@ -143,15 +160,8 @@ def _shown(store: BlockStore, row: int) -> dict[str, Any]:
 
 
 def source_record(corpus: Path, blocks: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The record that a document's blocks were made of, read again: path, line, record (None if it cannot be had) and a note.
-
-    The source is read with the options that it was read with at first. The note is one line that says why there is no record, or that
-    it has changed since; None if all is as it was.
-
-    Args:
-        corpus: the corpus directory.
-        blocks: what ``document_blocks`` gave.
-    """
+    """The record that a document's blocks were made of, read again with the options of then: path, line, record (None if it cannot be had)
+    and a note in one line: why there is no record, or that it has changed since; None if all is as it was."""
     path, line = blocks[0]["source"], blocks[0]["line"]
     said: dict[str, Any] = dict(read_manifest(corpus).said_of_source(blocks[0]["block_id"]))
     options = SourceOptions(**said)

@@ -1,6 +1,5 @@
 """The look-up file beside a segment, ``NNNNNN.documents.npy``: uint64 [2, d], the 64-bit hash of each document id in ascending order and
-the document's first row. Made from the finished segment, mapped if large, found by binary search.
-"""
+the document's first row. Made from the finished segment, mapped if large, found by binary search."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -35,8 +34,7 @@ class Ids(Protocol):
 
 class TextKeys:
     """A growing set of strings in 16 bytes each: sorted runs of their hashes, 32 while runs are merged, besides ``RECENT`` newest ones. Two
-    strings share a hash with a chance of 2^-128 a pair.
-    """
+    strings share a hash with a chance of 2^-128 a pair."""
 
     def __init__(self) -> None:
         self._recent: set[bytes] = set()
@@ -88,12 +86,8 @@ def lookup_of(segment: Path) -> Path:
 
 
 def finish_segment(path: Path, tokens: int) -> SegmentInfo:
-    """Write the look-up file of a finished segment. Returns what the manifest says of it.
-
-    Args:
-        path: the Arrow file; the caller makes it durable and publishes it with its look-up file.
-        tokens: wordpieces of all its blocks, titles not counted.
-    """
+    """Write the look-up file of a finished segment, of so many wordpieces without titles. Returns what the manifest says of it; the caller
+    makes both files durable and publishes them."""
     whole = read_whole(path)
     reader = pa.ipc.open_file(pa.BufferReader(whole))
     batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
@@ -106,12 +100,7 @@ def finish_segment(path: Path, tokens: int) -> SegmentInfo:
 
 
 def write_lookup(path: Path, batches: Sequence[pa.RecordBatch]) -> None:
-    """Write the look-up file of a segment.
-
-    Args:
-        path: the Arrow file that it comes beside.
-        batches: all its record batches.
-    """
+    """Write the look-up file that comes beside a segment, from all its record batches."""
     columns = np.array(list(_document_starts(batches)), np.uint64).reshape(-1, 2).T
     with open(lookup_of(path), "wb") as file:
         write_array(file, columns[:, np.argsort(columns[0], kind="stable")])
@@ -140,11 +129,7 @@ def _first_rows(ids: pa.Array) -> list[int]:
 
 class SegmentLookup:
     """The look-up file of one segment, mapped at once, so that it stays readable when another process deletes it; compared with its
-    checksum when it is used first.
-
-    Raises:
-        CorpusError: it is missing or damaged.
-    """
+    checksum when it is used first. Raises CorpusError: it is missing or damaged."""
 
     def __init__(self, segment: Path, info: SegmentInfo):
         self._path, self._sum = lookup_of(segment), info.sums.documents

@@ -1,7 +1,6 @@
 """The manifest of one corpus version, and ``CURRENT``, which names the version in force.
 
-A version is published by writing its new files, then its manifest, then ``CURRENT``: a crash in between leaves the old version.
-"""
+A version is published by writing its new files, then its manifest, then ``CURRENT``: a crash in between leaves the old version."""
 
 import re
 from collections.abc import Iterator
@@ -30,13 +29,12 @@ SEGMENTS_DIRECTORY = "segments"
 
 @dataclass(frozen=True)
 class SegmentSums:
-    """Checksums (``storage.files``) of what is read of a segment at a time; ``corpus.store.segments`` makes them.
+    """Checksums (``storage.files``) of what is read of a segment at a time; ``store.segments`` makes them.
 
     Attributes:
         frames: (start, end, checksum) of the bytes before the columns of each record batch, and of those after the last.
         columns: for each record batch the checksums of its columns in one string, in the order of the schema.
-        documents: of the numbers in its look-up file.
-    """
+        documents: of the numbers in its look-up file."""
 
     frames: tuple[tuple[int, int, str], ...]
     columns: tuple[str, ...]
@@ -45,16 +43,8 @@ class SegmentSums:
 
 @dataclass(frozen=True)
 class SegmentInfo:
-    """One Arrow file, described so that opening it reads its footer only.
-
-    Attributes:
-        name: below segments/.
-        rows, bytes, sha256: of the file; the hash in hex.
-        tokens: wordpieces of all blocks, titles not counted.
-        first_id, last_id: lowest and highest block id.
-        batch_rows: rows of each record batch.
-        sums: what it is checked by when it is read.
-    """
+    """One Arrow file below segments/, described so that opening it reads its footer only: rows, bytes and hash of the file; wordpieces of
+    all blocks, titles not counted; lowest and highest block id; rows of each record batch; checksums."""
 
     name: str
     rows: int
@@ -69,14 +59,9 @@ class SegmentInfo:
 
 @dataclass(frozen=True)
 class SpanStatistics:
-    """Repetition of salient spans.
-
-    Attributes:
-        distinct: different normalised texts.
-        single_block: occurrences whose text is in one block only: no other document can help to predict those.
-        unaligned: tagged spans dropped because wordpieces do not cover them exactly.
-        cut: tagged spans dropped because an over-long sentence was cut inside them.
-    """
+    """Repetition of salient spans: different normalised texts; occurrences whose text is in one block only, which no other document can
+    help to predict; tagged spans that were dropped because wordpieces do not cover them exactly, or because an over-long sentence was cut
+    inside them."""
 
     distinct: int
     single_block: int
@@ -86,7 +71,7 @@ class SpanStatistics:
 
 @dataclass(frozen=True)
 class Reading:
-    """Options of the sources (format, columns) of the blocks from ``first_id`` on; empty where the readers looked."""
+    """Statements of the user about the sources (format, columns) of the blocks from ``first_id`` on; empty where the readers looked."""
 
     first_id: int
     options: dict[str, str]
@@ -94,27 +79,20 @@ class Reading:
 
 @dataclass(frozen=True)
 class CorpusManifest:
-    """Content of one version of a corpus.
+    """The content of one version of a corpus.
 
     Attributes:
-        format: layout of the directory.
-        version: counts up from 1 with every change.
-        corpus_id: hash of the first version's content; kept by later versions.
-        tokenizer_sha256: of tokenizer/tokenizer.json.
+        version: counts up from 1 with every change; ``corpus_id``, the hash of the first version's content, is kept by later ones.
         vocab_size: of the tokenizer; decides whether token ids are uint16 or uint32.
         block_length: most wordpieces of a block, with its title and three special tokens.
         segments: in order of their block ids.
         next_block_id: the id that the next block gets; ids are never reused.
         documents, blocks, spans: in all segments, removed ones not counted.
-        removed: blocks with a tombstone.
+        removed, removed_tokens: blocks with a tombstone, and their wordpieces, titles not counted.
         sentences_cut: sentences too long for a block, cut into pieces.
         rejected: records left out, by reason.
-        span_statistics: how spans repeat.
-        tombstones: name of the .npy file of removed block ids (int64, ascending), or None.
-        tombstones_sum: checksum of these ids; None where there are none.
-        removed_tokens: wordpieces of the blocks with a tombstone, titles not counted.
-        readings: in order of their first ids; one only where it differs from the one before, and from nothing at first.
-    """
+        tombstones, tombstones_sum: name of the .npy file of removed block ids (int64, ascending) and their checksum, or None.
+        readings: in order of their first ids; one only where it differs from the one before, and from nothing at first."""
 
     format: str
     version: int
@@ -142,7 +120,7 @@ class CorpusManifest:
         return sum(segment.tokens for segment in self.segments) - self.removed_tokens
 
     def said_of_source(self, block_id: int) -> dict[str, str]:
-        """Options of the source of a block: fields of ``SourceOptions``."""
+        """Statements of the user about the source of a block: fields of ``SourceOptions``."""
         return next((entry.options for entry in reversed(self.readings) if entry.first_id <= block_id), {})
 
     def with_reading(self, said: dict[str, str]) -> "CorpusManifest":
@@ -157,26 +135,22 @@ CORPUS_CURE = "Build the corpus again; before that, see what realm repair CORPUS
 
 
 def damage(what: str) -> Errors:
-    """Errors for files of a corpus.
+    """Errors over a file of a corpus that is damaged or cannot be read.
 
     Args:
-        what: it is.
-    """
+        what: it is."""
     passing = "Check the permissions, the disk, and how many files may be open (ulimit -n)"
     return Errors(Errors.of(CorpusError, CORPUS_CURE, f"damaged {what}: ").damaged, Errors.of(CorpusError, passing, f"{what}: ").refused)
 
 
 def manifest_path(corpus: Path, version: int) -> Path:
-    """Path of the manifest of ``version``."""
+    """The path of the manifest of ``version``."""
     return corpus / f"manifest-{version:06d}.json"
 
 
 def current_version(corpus: Path) -> int:
-    """The version in force, as ``CURRENT`` says it.
-
-    Raises:
-        CorpusError: there is no corpus here, or one of an earlier version, or ``CURRENT`` is damaged.
-    """
+    """The version in force, as ``CURRENT`` says it. Raises CorpusError: there is no corpus here, or one of an earlier version, or
+    ``CURRENT`` is damaged."""
     return _current(corpus)[0]
 
 
@@ -224,11 +198,8 @@ def _sum_of(path: Path) -> str:
 
 
 def read_manifest(corpus: Path, version: int | None = None) -> CorpusManifest:
-    """The manifest of a version, by default of that in force.
-
-    Raises:
-        CorpusError: missing, damaged, or written by an earlier version of this package.
-    """
+    """The manifest of a version, by default of that in force. Raises CorpusError: missing, damaged, or written by an earlier version of
+    this package."""
     number, expected = _current(corpus) if version is None else (version, None)
     path = manifest_path(corpus, number)
     try:

@@ -2,8 +2,7 @@
 
 Any tool that reads Arrow reads these files. Row numbers are positions in a segment and mean nothing outside corpus/ and index/.
 Checksums are of the parts that are read at a time, so that no byte is used unchecked and opening does not read the file: a column of a
-record batch is one part; what lies between the columns of two batches is another: there Arrow says what it wrote where.
-"""
+record batch is one part; what lies between the columns of two batches is another: there Arrow says what it wrote where."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -43,8 +42,7 @@ def segment_schema(dtype: np.dtype[Any]) -> pa.Schema:
 
     ``lang`` is the language of the document, as ``text.languages`` tells it. ``links`` are the keys of what the block links to (links.py).
     ``media`` is the picture that the document is, and ``media_sum`` the checksum of its bytes (pictures.py); both are empty of a text.
-    ``source`` and ``line`` say where the document was read: file or name as it was given, and the record in it (0: the whole file).
-    """
+    ``source`` and ``line`` say where the document was read: file or name as it was given, and the record in it (0: the whole file)."""
     tokens = pa.list_(pa.from_numpy_dtype(dtype))
     return pa.schema(
         [
@@ -89,13 +87,7 @@ def read_whole(path: Path) -> pa.Buffer:
 
 
 def segment_sums(whole: pa.Buffer, batches: Sequence[pa.RecordBatch], documents: Path) -> SegmentSums:
-    """The checksums of a finished segment.
-
-    Args:
-        whole: its bytes.
-        batches: that were read from ``whole``, not copied.
-        documents: its look-up file.
-    """
+    """The checksums of a finished segment: of its bytes, of the batches read from these, not copied, and of its look-up file."""
     frames, columns, position = [], [], 0
     for batch in batches:
         first, last = _extent(batch, whole.address, position)
@@ -107,7 +99,7 @@ def segment_sums(whole: pa.Buffer, batches: Sequence[pa.RecordBatch], documents:
 
 
 def _extent(batch: pa.RecordBatch, base: int, position: int) -> tuple[int, int]:
-    """Byte ranges of the columns of a batch in the file; an empty batch has them at ``position``."""
+    """Begin and end of the columns of a batch in the file; an empty batch has them at ``position``."""
     buffers = [buffer for column in batch.columns for buffer in column.buffers() if buffer is not None and buffer.size]
     if not buffers:
         return position, position

@@ -33,12 +33,8 @@ class ListView:
 
 
 def check_offsets(column: pa.Array) -> None:
-    """See that every string or list lies within its column and none is shorter than nothing: Arrow trusts that, and ends the process
-    where it is not so. Reads the offsets, and no values; a column of numbers has none and passes.
-
-    Raises:
-        ArrowInvalid: it is not so.
-    """
+    """Check that every string or list lies within its column and none is shorter than nothing: Arrow trusts that, and ends the process
+    where it is not so. Reads the offsets, and no values. Raises ArrowInvalid: it is not so."""
     if not (pa.types.is_string(column.type) or pa.types.is_list(column.type)) or not len(column):
         return
     column.validate()  # sizes of buffers, and the last offset
@@ -50,12 +46,8 @@ def check_offsets(column: pa.Array) -> None:
 
 
 class BatchView:
-    """Columns of one record batch, each compared with its checksum, its offsets looked at, and turned into numpy at first use.
-
-    Args:
-        sums: of the columns, as in ``SegmentSums``.
-        damaged: makes the error of a problem.
-    """
+    """Columns of one record batch, each compared with its checksum in ``sums``, its offsets looked at, and turned into numpy at first use;
+    ``damaged`` makes the error of a problem."""
 
     def __init__(self, batch: pa.RecordBatch, sums: str, damaged: Callable[[str], CorpusError]):
         self._batch, self._sums, self._damaged = batch, sums, damaged
@@ -83,7 +75,7 @@ class BatchView:
         return flat_view(self.column("block_id"))
 
     def is_whole(self) -> bool:
-        """Return whether every column holds what was published."""
+        """True where every column holds what was published."""
         try:
             for name in self._batch.schema.names:
                 self.column(name)
@@ -127,11 +119,8 @@ class BatchView:
 
 class Segment:
     """A segment, mapped if large, with its look-up files. Opening reads the file's footer; a column of a record batch is read, and compared
-    with its checksum, when it is asked for.
-
-    Raises:
-        CorpusError: a file is missing, truncated, or has other columns or rows; a part that is read has changed since it was published.
-    """
+    with its checksum, when it is asked for. Raises CorpusError: a file is missing, truncated, or has other columns or rows; a part that is
+    read has changed since it was published."""
 
     def __init__(self, directory: Path, info: SegmentInfo):
         self._path = directory / info.name
@@ -189,7 +178,7 @@ class Segment:
 
     @property
     def _gaps(self) -> bool:
-        """Return whether compaction left gaps between the ids; without, a row is a difference of ids. Ids ascend."""
+        """True where compaction left gaps between the ids; without, a row is a difference of ids. Ids ascend."""
         return self.info.last_id - self.first_id + 1 != self.rows
 
     @cached_property
@@ -227,7 +216,7 @@ class Segment:
         return self.view(number), row - self._starts[number]
 
     def has_elements(self, name: str, first: int, last: int) -> bool:
-        """Return whether a list of the rows from ``first`` to before ``last`` has an element."""
+        """True if a list of the rows from ``first`` to before ``last`` has an element."""
         for view, start in zip(self.batches, self._starts, strict=False):
             begin, end = max(first - start, 0), min(last - start, view.rows)
             if begin < end and view.lists(name).offsets[end] > view.lists(name).offsets[begin]:

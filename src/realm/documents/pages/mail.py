@@ -1,0 +1,106 @@
+"""Mail: a message, or a mailbox of messages, each a document."""
+
+from collections.abc import Iterator
+from contextlib import suppress
+from email import message_from_bytes, policy
+from email.message import EmailMessage, MIMEPart
+from pathlib import Path
+
+import regex
+
+from realm.documents import streams
+from realm.documents.detect import stem
+from realm.documents.options import SourceOptions
+from realm.documents.pages.limited import Beyond, read_limited
+from realm.documents.pages.texts import html_record
+from realm.documents.records import ATTACHMENT, DAMAGED_FILE, TOO_LONG, Record, Rejected, SourceDocument, document_or_rejected
+from realm.errors import MissingExtra
+
+_SEPARATOR = regex.compile(rb"From \S.*\d\d:\d\d")
+_ESCAPED = regex.compile(rb">+From ")
+_HEADERS = ("From", "To", "Cc", "Date")
+
+
+def read_mail(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
+    """The messages of a file: sender, receivers, date and text. Its title is the subject; attachments are counted, and not read.
+
+    Of a mailbox the id is NAME#message=3, and ``line`` the number of the message."""
+    for found in _messages(path):
+        if isinstance(found, Rejected):
+            yield found
+            continue
+        number, message = found
+        try:
+            yield from _read_one(message, f"{name}#message={number}" if number else name, path, number, options.document_seconds)
+        except MissingExtra as error:
+            yield Rejected(str(path), number, error.problem)
+
+
+def _read_one(data: bytes, doc_id: str, path: Path, number: int, seconds: float) -> Iterator[Record]:
+    try:
+        found = read_limited("mail", data, seconds)
+    except ValueError:
+        found = Beyond(DAMAGED_FILE)
+    if isinstance(found, Beyond):
+        yield Rejected(str(path), number, found.reason)
+        return
+    title, head, text, page, attachments = found
+    if page:
+        record = html_record(page.encode("utf-8", "replace"), "utf-8", doc_id, title, str(path), number, seconds)
+        text = record.text if isinstance(record, SourceDocument) else ""
+    yield document_or_rejected(doc_id, title or stem(path), f"{head}\n\n{text}", str(path), number)
+    yield from (Rejected(str(path), number, ATTACHMENT) for _ in range(attachments))
+
+
+def _messages(path: Path) -> Iterator[tuple[int, bytes] | Rejected]:
+    """The messages of a mailbox with their numbers from 1 on, or the one message of a file, numbered 0; as rejected what cannot be had."""
+    lines: list[bytes] = []
+    number, size, blank = 0, 0, True
+    for found in streams.numbered_lines(path):
+        if isinstance(found, Rejected):
+            yield found
+            continue
+        line = found[1]
+        if blank and _SEPARATOR.match(line) and (number or not lines):
+            if number:
+                yield _whole(path, number, lines, size)
+            number, lines, size = number + 1, [], 0
+            continue
+        blank = not line.strip()
+        size += len(line)
+        if size <= streams.LINE_LIMIT:
+            lines.append(line[1:] if number and _ESCAPED.match(line) else line)
+    yield _whole(path, number, lines, size)
+
+
+def _whole(path: Path, number: int, lines: list[bytes], size: int) -> tuple[int, bytes] | Rejected:
+    return Rejected(str(path), number, TOO_LONG) if size > streams.LINE_LIMIT else (number, b"".join(lines))
+
+
+def message_text(data: bytes) -> tuple[str, str, str, str, int]:
+    """Subject, sender with receivers and date, plain text, HTML where there is no plain text, and the number of attachments."""
+    message = message_from_bytes(data, policy=policy.default)
+    assert isinstance(message, EmailMessage)
+    head = "\n".join(f"{name}: {value}" for name in _HEADERS if (value := _header(message, name)))
+    body = message.get_body(("plain", "html"))
+    text = "" if body is None else _content(body)
+    page = body is not None and body.get_content_subtype() == "html"
+    return _header(message, "Subject"), head, "" if page else text, text if page else "", sum(1 for _ in message.iter_attachments())
+
+
+def _header(message: EmailMessage, name: str) -> str:
+    """A header as people read it; empty where it is missing or cannot be read."""
+    try:
+        return str(message.get(name, "")).strip()
+    except (ValueError, LookupError, AttributeError, TypeError):  # what the library raises over headers that no standard knows
+        return ""
+
+
+def _content(part: MIMEPart) -> str:
+    """The text of a part in the encoding that it states, or looks like."""
+    with suppress(LookupError, ValueError):
+        if "\ufffd" not in (text := str(part.get_content())):
+            return text
+    payload = part.get_payload(decode=True)
+    found = streams.decoded(payload if isinstance(payload, bytes) else b"", "")
+    return found if isinstance(found, str) else ""

@@ -1,0 +1,55 @@
+"""Messages and mailboxes: who wrote what, in every encoding; attachments are counted."""
+
+import pytest
+
+from realm.documents.records import Rejected
+from realm.documents.sources import iter_documents
+
+BOUND = 'Content-Type: multipart/mixed; boundary="x"\n\n--x\nContent-Type: text/plain\n\nSee the list.\n'
+FILE = "--x\nContent-Type: application/pdf\nContent-Disposition: attachment; filename=a.pdf\n\nJVBE\n"
+
+
+def seen(path):
+    return [
+        (one.line, one.reason) if isinstance(one, Rejected) else (one.doc_id, one.title, one.text.strip()) for one in iter_documents(path)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("message", "title", "text"),
+    [
+        (b"From: a@b.org\nSubject: keys\n\nWith the porter.\n", "keys", "From: a@b.org\n\nWith the porter."),
+        (b"Subject: =?utf-8?q?Caf=C3=A9?=\n\nIt is open.\n", "Caf\u00e9", "It is open."),
+        ("Subject: a\n\nDas Caf\u00e9 ist zu.".encode(), "a", "Das Caf\u00e9 ist zu."),
+        ("Subject: a\n\nDas Caf\u00e9 ist zu.".encode("latin-1"), "a", "Das Caf\u00e9 ist zu."),
+        (b"Content-Type: text/plain; charset=iso-8859-1\n\nDas Caf\xe9\n", "m", "Das Caf\u00e9"),
+        (b"Content-Type: text/plain; charset=nonsense\n\nPlain.\n", "m", "Plain."),
+        (b"Content-Type: text/plain; charset=utf-8\nContent-Transfer-Encoding: base64\n\nQ2Fmw6k=\n", "m", "Caf\u00e9"),
+        (b"Content-Transfer-Encoding: quoted-printable\n\na =3D b and=\n c\n", "m", "a = b and c"),
+        (
+            b"To: Bob <b@c.org>\nDate: Mon, 1 Jan 2024 10:00:00 +0000\n\nx\n",
+            "m",
+            "To: Bob <b@c.org>\nDate: Mon, 01 Jan 2024 10:00:00 +0000\n\nx",
+        ),
+        (b"Subject: a\n\nOne.\n\nFrom here on it rains.\n", "a", "One.\n\nFrom here on it rains."),
+    ],
+)
+def test_a_message(tmp_path, message, title, text):
+    (tmp_path / "m.eml").write_bytes(message)
+    assert seen(tmp_path / "m.eml") == [("m.eml", title, text)]
+
+
+def test_a_mailbox_and_its_attachments(tmp_path):
+    first = "From a@b Mon Jan  1 10:00:00 2024\nSubject: one\n\nThe weir.\n\n>From here on.\n\n"
+    (tmp_path / "m.mbox").write_text(f"{first}From b@c Tue Jan  2 10:00:00 2024\nSubject: two\n{BOUND}{FILE}{FILE}--x--\n")
+    assert seen(tmp_path / "m.mbox") == [
+        ("m.mbox#message=1", "one", "The weir.\n\nFrom here on."),
+        ("m.mbox#message=2", "two", "See the list."),
+        *[(2, "attachment of a message")] * 2,
+    ]
+
+
+def test_a_page_alone(tmp_path):
+    pytest.importorskip("trafilatura")
+    (tmp_path / "m.eml").write_bytes(b"Subject: a\nContent-Type: text/html\n\n<p>The mill is run by Nils.</p>\n")
+    assert seen(tmp_path / "m.eml") == [("m.eml", "a", "The mill is run by Nils.")]

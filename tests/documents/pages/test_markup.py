@@ -1,0 +1,93 @@
+"""XML, books, OpenDocument and notebooks: what is text in them, and files that are damaged."""
+
+from zipfile import ZipFile
+
+import pytest
+
+from realm.documents.records import Rejected
+from realm.documents.sources import iter_documents
+
+
+def seen(path):
+    return [(one.line, one.reason) if isinstance(one, Rejected) else (one.doc_id, one.title, one.text) for one in iter_documents(path)]
+
+
+def zipped(path, files):
+    with ZipFile(path, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("xml", "title", "text"),
+    [
+        ("<a><b>One.</b><b>Two.</b></a>", "a", "One.\n\nTwo."),
+        ("<a><title>Ferry</title><p>Run by <b>Ann</b>.</p></a>", "Ferry", "Ferry\n\nRun by Ann."),
+        ("<a>Mixed <i>up</i> text</a>", "a", "Mixed up text"),
+        ("<a><p>wrapped\n   line</p><!-- no --></a>", "a", "wrapped line"),
+        ("<a><tr><td>Ann</td><td/><td>1950</td></tr></a>", "a", "Ann |  | 1950"),
+        ("<a><p>one<br/>two</p></a>", "a", "one\ntwo"),
+        ("<a>caf&eacute; &amp; bar</a>", "a", "caf\u00e9 & bar"),
+        ("<x:a xmlns:x='u'><x:p>Named.</x:p></x:a>", "a", "Named."),
+        ("<a><script>no()</script><p>Yes.</p></a>", "a", "Yes."),
+        ("<a>" * 3000 + "deep" + "</a>" * 3000, "a", "deep"),
+    ],
+)
+def test_xml(tmp_path, xml, title, text):
+    (tmp_path / "a.xml").write_text(xml, "utf-8")
+    assert seen(tmp_path / "a.xml") == [("a.xml", title, text)]
+
+
+BOOK = {
+    "META-INF/container.xml": "<container><rootfiles><rootfile full-path='in/p.opf'/></rootfiles></container>",
+    "in/p.opf": "<package><manifest><item id='a' href='one%20.xhtml'/><item id='b' href='two.xhtml'/></manifest>"
+    "<spine><itemref idref='b'/><itemref idref='a'/></spine></package>",
+    "in/one .xhtml": "<html><head><title>T</title></head><body><p>Call me Ishmael.</p></body></html>",
+    "in/two.xhtml": "<!DOCTYPE html><html><head><title>T</title></head><body>"
+    "<h1>Loomings&nbsp;1</h1><p>Some years <i>ago</i>.</p></body></html>",
+}
+
+
+def test_a_book_is_its_chapters_in_order(tmp_path):
+    assert seen(zipped(tmp_path / "b.epub", BOOK)) == [
+        ("b.epub#chapter=1", "Loomings 1", "Loomings 1\n\nSome years ago."),
+        ("b.epub#chapter=2", "T", "Call me Ishmael."),
+    ]
+
+
+def test_opendocument_text(tmp_path):
+    inside = (
+        "<t:tracked-changes><t:p>deleted</t:p></t:tracked-changes><t:h>Head</t:h><t:p>The <t:span>mill</t:span><t:s/>was<t:line-break/>"
+        "sold."
+        "<t:note><t:note-citation>1</t:note-citation><t:p>By Ann.</t:p></t:note><t:annotation><t:p>no</t:p></t:annotation></t:p>"
+        "<t:list><t:list-item><t:p>item</t:p></t:list-item></t:list>"
+        "<t:table-row><t:table-cell><t:p>A</t:p></t:table-cell><t:table-cell><t:p>B</t:p></t:table-cell></t:table-row>"
+    )
+    found = seen(zipped(tmp_path / "a.odt", {"content.xml": f"<o:d xmlns:o='urn:o' xmlns:t='urn:t'>{inside}</o:d>"}))
+    assert found == [("a.odt", "a", "Head\n\nThe mill was\nsold. By Ann.\n\nitem\n\nA | B")]
+
+
+def test_a_notebook_is_its_cells(tmp_path):
+    cells = (
+        '{"cell_type": "markdown", "source": ["# Study\\n", "The **mean** is 3."]}, {"cell_type": "code", "source": "show()", '
+        '"outputs": [{"text": ["a 1\\n"]}, {"data": {"text/plain": "b 2"}}, {"data": {"image/png": "x"}}]}, '
+        '{"cell_type": "raw", "source": "r"}'
+    )
+    (tmp_path / "n.ipynb").write_text(f'{{"cells": [{cells}]}}')
+    (tmp_path / "old.ipynb").write_text('{"worksheets": [{"cells": [{"cell_type": "code", "input": ["x = 1"]}]}]}')
+    assert seen(tmp_path / "n.ipynb") == [("n.ipynb", "Study", "Study\n\nThe mean is 3.\n\nshow()\n\na 1\n\nb 2\n\nr")]
+    assert seen(tmp_path / "old.ipynb") == [("old.ipynb", "old", "x = 1")]
+
+
+@pytest.mark.parametrize("name", ["a.xml", "a.odt", "a.epub", "a.ipynb"])
+@pytest.mark.parametrize("data", [b"no", b"PK\x03\x04 no archive", b"[]", b'{"cells": 1}', b"<a><b></a>"])
+def test_what_is_damaged_is_said_to_be(tmp_path, name, data):
+    (tmp_path / name).write_bytes(data)
+    assert seen(tmp_path / name) == [(0, "damaged file")]
+
+
+def test_a_book_without_its_parts(tmp_path):
+    for missing in BOOK:
+        files = {name: text for name, text in BOOK.items() if name != missing}
+        assert seen(zipped(tmp_path / "b.epub", files)) == [(0, "damaged file")]
