@@ -51,8 +51,6 @@ def sample(kind, path, office):
             return b"<html><head><title>T</title></head><body>" + b"<div><p>A paragraph &amp; more.</p></div>" * 5 + b"</body></html>"
         case "markdown":
             return b"---\ntitle: T\n---\n# Head\n\n- a *b* [c](d)\n\n```\ncode\n```\n\n| a | b |\n|---|---|\n| c | d |\n<div>x</div>\n" * 3
-        case "triples":
-            return b"subject,relation,object\n" + b"".join(b"Town %d,founded in,%d\n" % (number, 1800 + number) for number in range(30))
         case "picture":
             return small_png()
         case "xml":
@@ -61,6 +59,8 @@ def sample(kind, path, office):
             return (
                 b'{"cells": [{"cell_type": "markdown", "source": ["# Head\\n"]}, {"cell_type": "code", "source": "x = 1", "outputs": []}]}'
             )
+        case "mail":
+            return b"From: a@b.org\nSubject: keys\n\nThe spare keys are with the porter.\n"
         case "odt":
             return zipped({"content.xml": "<o:d xmlns:o='u'><o:p>One.</o:p></o:d>"})
         case "epub":

@@ -60,11 +60,11 @@ def read_folder(folder: Path, name: str, options: SourceOptions, read_file: Read
     there is nothing that could be read."""
     wanted = None if options.format is None else TRIPLES_IN if options.format == "triples" else frozenset({options.format})
     options = replace(options, whole_rows=options.text_column is None)
-    pictures: list[Path] = []
-    shown: set[str] = set()
-    unread: Counter[str] = Counter()
-    read: set[str] = set()
+    pictures, unread = list[Path](), Counter[str]()
+    shown, read = set[str](), set[str]()
     for found in files_below(folder):
+        if isinstance(found, Path) and wanted is None and is_caption(found):
+            continue
         kind = _kind(found) if isinstance(found, Path) else found
         if isinstance(kind, str) and wanted is not None and kind not in wanted:
             kind = Rejected(str(found), 0, records.OTHER_FORMAT)
@@ -76,7 +76,7 @@ def read_folder(folder: Path, name: str, options: SourceOptions, read_file: Read
         read.add(kind)
         if kind in PICTURES:
             pictures.append(found)
-        elif wanted is not None or not is_caption(found):
+        else:
             for record in _read_one(folder, found, name, options.format or kind, options, read_file):
                 if isinstance(record, SourceDocument) and record.media:
                     shown.add(os.path.normpath(record.media))
@@ -149,7 +149,7 @@ def files_of(source: Path) -> list[Path]:
 
 
 def what_changes(path: Path) -> list[int]:
-    """Size, times and inode of a file, which tell that it has changed, though somebody set its time back; nothing where there is none."""
+    """Size, times and inode of a file, which tell that it has changed, though its time was set back; nothing where there is none."""
     try:
         stat = path.stat()
     except OSError:
