@@ -78,7 +78,8 @@ def sentence_transformer(source: str | Path, *, bf16: bool = False) -> Any:
     except ImportError as error:
         raise SystemExit(f"pip install sentence-transformers: {error}") from None
     directory = Path(source) if Path(source).is_dir() else body_directory(str(source))
-    return SentenceTransformer(str(directory), device="cpu", model_kwargs={"dtype": "bfloat16" if bf16 else "float32"})
+    kinds = {"dtype": "bfloat16" if bf16 else "float32"}
+    return SentenceTransformer(str(directory), device="cpu", trust_remote_code=False, model_kwargs=kinds)
 
 
 def lowest_cosine(ours: np.ndarray, theirs: np.ndarray) -> float:

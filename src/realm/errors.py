@@ -76,6 +76,11 @@ class MissingExtra(RealmError):
         super().__init__(f"{feature} needs the extra '{extra}'", cure=f"Install it: pip install 'realm-qa[{extra}]'")
 
 
+def said(error: BaseException) -> str:
+    """The first line of what another library's error says; its name where it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
 def made_earlier(kind: type[RealmError], path: Path) -> RealmError:
     """The error for what an earlier version of this package wrote: nothing of another format is read."""
     return kind("made by an earlier version of realm", path=path, cure="Build it again.")

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from realm.errors import ConfigError
-from realm.models.bodies.body import at_least_float32
+from realm.errors import ConfigError, said
+from realm.models.bodies.body import at_least_float32, refuse_kernels
 from realm.models.model import state_sha256
 
 FEED_FORWARD = ("mlp", "fc1", "DenseReluDense", "ffn", "feed_forward", "intermediate", "ff", "moe", "block_sparse_moe")
@@ -209,13 +209,13 @@ def load_network(source: str | Path, *, layer: str = "", device: str = "cpu") ->
     from transformers.utils.logging import disable_progress_bar
 
     try:
-        config = AutoConfig.from_pretrained(str(source))
+        config = AutoConfig.from_pretrained(str(source), trust_remote_code=False)
+        refuse_kernels(config)
         family = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
         disable_progress_bar()  # standard error is for one line of what is wrong
-        model = family.from_pretrained(str(source), use_safetensors=True)
-        tokenizer = AutoTokenizer.from_pretrained(str(source))
-    except (OSError, ValueError, KeyError, ImportError, RecursionError) as error:
+        model = family.from_pretrained(str(source), use_safetensors=True, trust_remote_code=False)
+        tokenizer = AutoTokenizer.from_pretrained(str(source), trust_remote_code=False)
+    except Exception as error:  # transformers raises whatever a strange file makes its parts raise
         cure = "Give a directory with config.json, model.safetensors and a tokenizer, or a hub name while online."
-        problem = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ConfigError(f"no language or translation model can be loaded from '{source}': {problem}", cure=cure) from error
+        raise ConfigError(f"no language or translation model can be loaded from '{source}': {said(error)}", cure=cure) from error
     return HubNetwork(model.to(torch.device(device)), tokenizer, layer=layer, name=str(source))

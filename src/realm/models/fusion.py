@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from realm.errors import ConfigError
+from realm.errors import ConfigError, said
+from realm.models.bodies.body import refuse_kernels
 
 MAX_INPUT_TOKENS = 256  # tokens of one "question, title, block", in the model's own vocabulary
 MAX_ANSWER_TOKENS = 16  # tokens of an answer
@@ -29,17 +30,17 @@ class FusionReader(nn.Module):
     @classmethod
     def load(cls, directory: Path) -> "FusionReader":
         """Load a directory of transformers, executing nothing. Raises ConfigError: no sequence-to-sequence model in safetensors."""
-        from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+        from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
 
         cure = "Name a directory with config.json, model.safetensors and tokenizer files of a T5, a BART or the like."
         if not Path(directory).is_dir():
             raise ConfigError("no such directory", path=directory, cure=cure)
         try:
+            refuse_kernels(AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False))
             model = AutoModelForSeq2SeqLM.from_pretrained(directory, use_safetensors=True, local_files_only=True, trust_remote_code=False)
             tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
         except Exception as error:  # transformers raises whatever the damaged file makes its parts raise
-            first = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise ConfigError(f"no sequence-to-sequence model can be loaded: {first}", path=directory, cure=cure) from error
+            raise ConfigError(f"no sequence-to-sequence model can be loaded: {said(error)}", path=directory, cure=cure) from error
         return cls(model, tokenizer)
 
     def save(self, directory: Path) -> None:

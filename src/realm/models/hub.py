@@ -19,7 +19,7 @@ from typing import Any
 
 from platformdirs import user_cache_path
 
-from realm.errors import ConfigError, RunError
+from realm.errors import ConfigError, RunError, said
 from realm.storage.files import publish_directory, read_json
 
 HUB_TIMEOUT = 4.0  # seconds within which the hub must answer
@@ -80,10 +80,10 @@ def upload(
             api.create_branch(repo_id, branch=revision, exist_ok=True)
         return str(api.upload_folder(repo_id=repo_id, folder_path=directory, revision=revision, commit_message=commit_message))
     except (HFValidationError, HfHubHTTPError, OSError) as error:
-        problem = (
-            f"'{repository}' could not be written: {str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__}"
-        )
-        raise RunError(problem, cure="Log in with: hf auth login, and name a repository that you may write to.") from error
+        raise RunError(
+            f"'{repository}' could not be written: {said(error)}",
+            cure="Log in with: hf auth login, and name a repository that you may write to.",
+        ) from error
 
 
 def is_own(directory: Path) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 from tokenizers import Encoding, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from realm.errors import ConfigError, DataError
+from realm.errors import ConfigError, DataError, said
 from realm.storage import files
 from realm.storage.decoding import json_value
 from realm.storage.manifests import Errors
@@ -163,9 +163,8 @@ class TextTokenizer:
         try:
             loaded: Any = AutoTokenizer.from_pretrained(name, use_fast=True, trust_remote_code=False)
         except Exception as error:  # a damaged file makes the library raise whatever its parts raise
-            first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
             cure = "Give a hub name that can be reached or a directory with tokenizer.json"
-            raise DataError(f"no tokenizer '{name}': {first_line}", cure=cure) from error
+            raise DataError(f"no tokenizer '{name}': {said(error)}", cure=cure) from error
         if not getattr(loaded, "is_fast", False):
             raise DataError(f"the tokenizer '{name}' has no fast version, which offsets need", cure="Choose a model with tokenizer.json")
         names = {role: getattr(loaded, f"{role}_token", None) for role in _KNOWN_NAMES}

@@ -9,7 +9,7 @@ from typing import Any
 from realm.documents.columns import find_columns
 from realm.documents.options import SourceOptions
 from realm.documents.records import Record
-from realm.errors import DataError, MissingExtra, RealmError
+from realm.errors import DataError, MissingExtra, RealmError, said
 from realm.storage.paths import HUB_PREFIX
 
 _MARKS = ("dataset_dict.json", "state.json")
@@ -46,8 +46,7 @@ def read_dataset(source: Path, options: SourceOptions) -> Iterator[Record]:
     except RealmError:
         raise
     except Exception as error:  # the library and the hub raise whatever their parts raise, and a traceback helps nobody
-        problem = str(error).strip().split("\n")[0] or type(error).__name__
-        raise DataError(f"cannot load this dataset: {problem}", path=source, cure=_CURE) from error
+        raise DataError(f"cannot load this dataset: {said(error)}", path=source, cure=_CURE) from error
 
 
 _CURE = "Check the name (hf:owner/name:config:split), the network, or download it and give the directory"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from realm.documents.spans.spans import OUTSIDE, TaggedSpan, kind_of, spans_of
-from realm.errors import DataError, MissingExtra
+from realm.errors import DataError, MissingExtra, said
 
 BATCH = 32
 # Wordpieces of a window when the model does not say how long an input may be, and what neighbouring windows share.
@@ -84,9 +84,8 @@ class ClassifierTagger:
             self._network: Any = AutoModelForTokenClassification.from_pretrained(
                 self.model, use_safetensors=True, trust_remote_code=False
             ).eval()
-        except (OSError, ValueError, ImportError) as error:
-            first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
-            raise DataError(f"no token classifier '{model}': {first_line}", cure=cure) from error
+        except Exception as error:  # transformers raises whatever a strange file makes its parts raise
+            raise DataError(f"no token classifier '{model}': {said(error)}", cure=cure) from error
         if not getattr(self._tokenizer, "is_fast", False):
             raise DataError(f"the tokenizer of '{model}' has no fast version, which offsets need", cure=cure)
         self._labels = {int(number): str(label) for number, label in self._network.config.id2label.items()}
@@ -158,9 +157,8 @@ class SpacyTagger:
         try:
             self._pipeline = spacy.load(self.model)
         except (OSError, ValueError) as error:
-            first_line = str(error).strip().splitlines()[0]
             cure = f"Install it (python -m spacy download {model}), or give the directory of a pipeline"
-            raise DataError(f"no spaCy pipeline '{model}': {first_line}", cure=cure) from error
+            raise DataError(f"no spaCy pipeline '{model}': {said(error)}", cure=cure) from error
 
     def tag(self, text: str) -> list[TaggedSpan]:
         """Spans in order, without overlaps: dates and numbers if the labels name them, else names."""

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from realm.errors import ConfigError
+from realm.errors import ConfigError, RealmError, said
 from realm.models.bodies.init import start_copying
 from realm.models.featurize import length_buckets, pad_batch
 from realm.models.spec import BodySpec
@@ -76,6 +76,13 @@ def by_products(query: Tensor, key: Tensor, value: Tensor, keep: Tensor | None, 
         # Added in place: nothing of the scores' size is copied, and the gradient needs no second look at the mask.
         scores += torch.zeros(keep.shape, dtype=scores.dtype, device=keep.device).masked_fill_(~keep, torch.finfo(scores.dtype).min)
     return torch.matmul(F.dropout(scores.softmax(-1), dropout), value)
+
+
+def refuse_kernels(config: Any) -> None:
+    """Refuse attention that transformers would fetch from the hub, which is code. Raises ConfigError: the configuration names it."""
+    if "/" in str(config._attn_implementation):
+        problem = f"its attention would be code from elsewhere ({config._attn_implementation})"
+        raise ConfigError(problem, cure="Remove attn_implementation from its config.json.")
 
 
 def attend_by_name(model: Any) -> None:
@@ -229,7 +236,8 @@ def build_body(spec: BodySpec, *, pooler: bool, drawn: bool = True) -> Body:
     values = dict(spec.config)
     try:
         config = AutoConfig.for_model(values.pop("model_type"), **values)
-        model = AutoModel.from_config(config, **_pooler_option(config, spec.pooling, spec.segments, pooler))
+        refuse_kernels(config)
+        model = AutoModel.from_config(config, trust_remote_code=False, **_pooler_option(config, spec.pooling, spec.segments, pooler))
     except (KeyError, ValueError) as error:
         raise ConfigError(f"the body cannot be built: {error}", cure="Check [model] in the recipe.") from error
     if drawn and config.model_type == "bert":
@@ -262,16 +270,19 @@ def load_body(
 
     rates = {"hidden": dropout, "attention": attention_dropout}
     try:
-        config = AutoConfig.from_pretrained(source)
+        config = AutoConfig.from_pretrained(source, trust_remote_code=False)
+        refuse_kernels(config)
         for name, on in DROPOUT_PLACES.items():
             if hasattr(config, name):
                 setattr(config, name, rates[on])
         options = _pooler_option(config, pooling, segments, pooler)
         with _silenced():
-            model = AutoModel.from_pretrained(source, config=config, use_safetensors=True, **options)
-    except (OSError, ValueError, TypeError, RecursionError) as error:
+            model = AutoModel.from_pretrained(source, config=config, use_safetensors=True, trust_remote_code=False, **options)
+    except RealmError:
+        raise
+    except Exception as error:  # transformers raises whatever a strange file makes its parts raise
         hint = "Give a directory with config.json and model.safetensors, or a hub name while online."
-        raise ConfigError(f"no body can be loaded from '{source}': {str(error).splitlines()[0]}", cure=hint) from error
+        raise ConfigError(f"no body can be loaded from '{source}': {said(error)}", cure=hint) from error
     spec = BodySpec(config=model.config.to_dict(), pooling=pooling, segments=segments)
     return Body(spec, _attending(model))
 

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from realm.errors import ConfigError, MissingExtra, PoolError, RealmError
+from realm.errors import ConfigError, MissingExtra, PoolError, RealmError, said
 from realm.storage.processes import environment, safely
 
 LOCAL = "local"
@@ -102,7 +102,7 @@ def _start(package: Any, address: str, options: dict[str, Any]) -> None:
             package.init(address=address, log_to_driver=False, logging_level=logging.ERROR, runtime_env=environment, **options)
     except (OSError, RuntimeError, ValueError, package.exceptions.RayError) as error:
         cure = "Start Ray on this machine with the same token: RAY_AUTH_MODE=token ray start --address HOST:PORT (--head on the first)"
-        raise PoolError(f"no Ray cluster at {address}: {str(error).strip().splitlines()[0]}", cure=cure) from error
+        raise PoolError(f"no Ray cluster at {address}: {said(error)}", cure=cure) from error
     outer = package.util.get_node_ip_address()
     if options and not outer.startswith("127."):
         cure = "Start a cluster yourself and name its address"
