@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 PAGE = 4096
-HARMS = ("bit", "page", "cut", "swap", "append")
-"""One bit flipped; a page of zeros; cut short; changed places with another file of its kind; bytes after its end."""
+HARMS = ("bit", "page", "cut", "swap", "append", "lost")
+"""One bit flipped; a page of zeros; cut short; changed places with another file of its kind; bytes after its end; no longer there."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,14 @@ class Drawer:
             if others:
                 return Case(subject, name, harm, 0, others[draw.integers(len(others))])
             harm = "bit"  # there is no other of its kind
-        places = {"bit": 8 * size, "page": -(-size // PAGE), "cut": size, "append": PAGE}
+        places = {"bit": 8 * size, "page": -(-size // PAGE), "cut": size, "append": PAGE, "lost": 1}
         return Case(subject, name, harm, int(draw.integers(places[harm])))
 
     def apply(self, case: Case, work: Path) -> None:
         path = work / case.file
+        if case.harm == "lost":
+            path.unlink()
+            return
         data = bytearray(path.read_bytes())
         if case.harm == "bit":
             data[case.at // 8] ^= 1 << case.at % 8

@@ -25,7 +25,12 @@ from realm.runs.cached import open_cached
 from realm.storage.paths import RunPaths
 from realm.training.loop.checkpoint import CheckpointDirectory
 
-QUESTION = "What is the currency of Arvad?"
+QUESTIONS = (
+    "What is the currency of Arvad?",
+    "What do people in Belmor pay with?",
+    "Which money has one hundred cents?",
+    "winters in Carsin",
+)
 SENTENCE = "The currency of [MASK] is the Tirel."
 QUIET = Progress(quiet=True)
 STEPS = (2, 4)
@@ -35,9 +40,10 @@ STEPS = (2, 4)
 def about_run(run: Path) -> Any:
     """Answers, candidates of hybrid search, an explanation, facts of the index, results and facts of the stages."""
     opened = open_run(run)
-    found = opened.answerer.answer([QUESTION], k=3)[0]
-    evidence = [(one.doc_id, one.block_id, one.text, one.p_z) for one in found.evidence]
-    hits = opened.explain_search("winters in Dulwen", 4)
+    answered = opened.answerer.answer(list(QUESTIONS), k=3)
+    answers = [(found.answer, found.p, found.confidence) for found in answered]
+    evidence = [(one.doc_id, one.block_id, one.text, one.p_z) for found in answered for one in found.evidence]
+    hits = [opened.explain_search(question, 4) for question in ("winters in Dulwen", *QUESTIONS)]
     explained = opened.explain(SENTENCE, k=3).to_dict()
     record = read_run(RunPaths(run))
     write_report(RunPaths(run))
@@ -45,7 +51,7 @@ def about_run(run: Path) -> Any:
     facts.pop("bytes")
     stages = [(stage.name, stage.facts) for stage in record.stages]
     results = [{key: value for key, value in row.items() if key != "seconds"} for row in record.results]
-    return [found.answer, found.p, found.confidence, evidence, hits, explained, facts, stages, results, record.answers]
+    return [answers, evidence, hits, explained, facts, stages, results, record.answers]
 
 
 def about_corpus(corpus: Path) -> Any:

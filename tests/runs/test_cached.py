@@ -273,3 +273,20 @@ def test_a_folder_with_pictures_works_from_the_first_command(notes, body, embedd
     os.utime(notes / "chart.png", ns=(0, 1))
     cached_run([notes], body, QUIET)
     assert sum(embedded) == before + 1
+
+
+@pytest.mark.parametrize("words", [
+    ("ask", "RUN", "Who?"), ("ask", "RUN"), ("ask", "RUN", "NOTES", "Who?"), ("index", "build", "RUN", "--body", "minilm", "--out", "OUT"),
+    ("index", "build", "RUN"), ("corpus", "build", "RUN", "--out", "OUT"), ("serve", "RUN", "--port", "0"),
+], ids=" ".join)  # fmt: skip
+def test_a_run_that_lost_its_recipe_is_no_folder_of_documents(words, tiny_run, notes, tmp_path, capsys):
+    run = shutil.copytree(tiny_run, tmp_path / "run")
+    (run / "config.toml").unlink()
+    (run / "notes.txt").write_text("Nobody should read this.")
+    named = {"RUN": str(run), "NOTES": str(notes), "OUT": str(tmp_path / "out")}
+    assert main([named.get(word, word) for word in words]) == 2
+    said = capsys.readouterr().err
+    assert [str(run) in line for line in said.splitlines() if line.startswith("error: ")] == [True] and "Traceback" not in said
+    assert not (tmp_path / "cache").exists()
+    with pytest.raises(ConfigError, match="a run, not documents"):
+        open_documents(run)

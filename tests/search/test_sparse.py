@@ -2,6 +2,7 @@
 
 import json
 import lzma
+import shutil
 from itertools import islice
 from unittest.mock import Mock
 
@@ -115,6 +116,33 @@ def test_added_blocks_are_scored_with_all_others_and_removed_ones_vanish(corpus,
     remove_documents(corpus, ["d61"])
     ids, _ = added.search(["number61", "number62"], 4)
     assert ids[0, 0] == -1 and ids[1, 0] >= 0 and first not in added.search(QUERIES, 100)[0], "at once, though it has long been open"
+
+
+def test_scores_do_not_depend_on_how_the_parts_came_about(corpus, tmp_path):
+    """After additions and removals they are those of an index that is built anew: a repair changes no answer."""
+    before = opened(corpus)
+    add_documents(corpus, [write(tmp_path / "more.jsonl", 60, 9)])
+    opened(corpus)
+    remove_documents(corpus, ["d3", "d17", "d61"])
+    check(changed := opened(corpus), corpus)
+    shutil.rmtree(tmp_path / "index" / "000001" / "sparse")
+    for old, new in zip(changed.search(QUERIES, 1000), opened(corpus).search(QUERIES, 1000), strict=True):
+        assert np.array_equal(old, new)
+    before.search(QUERIES, 5)
+    assert before._blocks == 58, "one that has long been open weighs by what is left, too"
+
+
+@pytest.mark.parametrize("at", [3, 40, -3])
+def test_a_changed_manifest_is_noticed(corpus, tmp_path, at):
+    found, file = opened(corpus).search(QUERIES, 9), tmp_path / "index" / "000001" / "sparse" / "sparse.json"
+    data = bytearray(file.read_bytes())
+    data[at] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(SnapshotError, match=r"sparse.json"):
+        verify_sparse(tmp_path / "index", 1)
+    for old, new in zip(found, opened(corpus).search(QUERIES, 9), strict=True):
+        assert np.array_equal(old, new)
+    verify_sparse(tmp_path / "index", 1)
 
 
 def test_small_parts_are_merged(corpus, tmp_path):

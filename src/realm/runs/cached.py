@@ -35,6 +35,7 @@ from realm.storage.generations import read_current
 from realm.storage.locks import held
 from realm.storage.manifests import read_note, write_note
 from realm.storage.paths import RunPaths
+from realm.storage.stages import holds_run
 from realm.training.context import open_context, publish_index, silent
 
 FORMAT = 4
@@ -156,6 +157,8 @@ def open_documents(*sources: str | Path, body: str = DEFAULT_BODY) -> Realm:
     for source in sources:
         if not Path(source).exists():
             raise DataError("no such file or folder", path=Path(source), cure="Check the path.")
+        if is_run(Path(source)):
+            raise ConfigError("this is a run, not documents", path=Path(source), cure="Open it: Realm.open(RUN).")
     if not sources:
         raise ConfigError("no documents are named", cure="Name files or folders: open_documents('notes/').")
     return Realm(open_cached([Path(source) for source in sources], body, Progress(quiet=True)))
@@ -235,5 +238,6 @@ def clear_cache(sources: Sequence[Path] = ()) -> dict[str, int]:
 
 
 def is_run(place: Path) -> bool:
-    """Tell a run's directory from one of documents, which may have a config.toml, too."""
-    return RunPaths(place).config.is_file() and any((place / part).exists() for part in ("run.json", "corpus", "stages"))
+    """Tell a run's directory, even one whose config.toml is lost, from one of documents, which may have a config.toml, too."""
+    begun = RunPaths(place).config.is_file() and any((place / part).exists() for part in ("run.json", "corpus", "stages"))
+    return begun or holds_run(place)

@@ -26,14 +26,16 @@ from realm.search.publishing.generation import read_through
 from realm.search.publishing.parameters import publishing
 from realm.search.sparse import SPARSE_DIRECTORY as SPARSE
 from realm.storage import files, generations
+from realm.storage.arrays import kept_array
 from realm.storage.decoding import json_value
 from realm.storage.disk import is_transient
 from realm.storage.manifests import CHECKSUM, unsealed
+from realm.storage.metrics import MetricsLog
 from realm.storage.paths import RunPaths
 from realm.storage.sealed import sealed_problems
 from realm.storage.stages import DAMAGED, check_run_format
 from realm.text.tokenizer import TextTokenizer
-from realm.training.loop.checkpoint import checkpoint_problem
+from realm.training.loop.checkpoint import checkpoint_problem, read_score
 
 ROUNDS = 3
 """Rounds of repair: ``CURRENT``, then look-up files, then the index of that corpus."""
@@ -187,13 +189,18 @@ def _run_damage(paths: RunPaths, progress: Progress) -> Iterator[Damage]:
     for directory in sorted((paths.root / "checkpoints").glob("*/step-*/")):
         if (problem := checkpoint_problem(directory)) is not None:
             yield Damage(directory, problem, "Remove it: an older one, or none, is used")
-    for path in sorted(
-        {*paths.root.glob("*.json"), *paths.results.glob("*.json"), *paths.answers.glob("*.json")} - {paths.root / "run.json"}
-    ):
+    for directory in sorted((paths.root / "checkpoints").glob("*/best-*/")):
+        yield from findings(partial(read_score, directory), directory)
+    for path in sorted({*paths.root.glob("*.json"), *paths.results.glob("*.json")} - {paths.root / "run.json"}):
         derived = path.parent != paths.root or path.name in ("seconds.json", paths.profile.name)
         yield from findings(partial(_check_json, path), path, again if derived else "Restore it; realm run rewrites it if needed")
-    for path in sorted(paths.root.glob("*.jsonl")):
-        yield from findings(partial(_check_json, path), path, "Training does not use it; the report leaves out damaged parts")
+    for path in sorted(paths.answers.glob("*.npy")):
+        if kept_array(path) is None:
+            problem = "damaged (it is not what the note beside it says)"
+            yield Damage(path, problem, "remove it: the answers are located again", path.unlink)
+    for path in (paths.examples, paths.metrics):
+        if rows := MetricsLog(path).damaged():
+            yield Damage(path, f"{rows} damaged rows", "Training does not use it; the report leaves out damaged parts")
 
 
 def _stage(paths: RunPaths, stage: Path) -> Iterator[Damage]:
@@ -258,8 +265,8 @@ def _generation(needed: NeededIndex, number: int, progress: Progress) -> Iterato
 def _check_json(path: Path) -> None:
     """Read JSON, which may have a checksum over itself, or lines of it. Raises ValueError, OSError, RunError: it is damaged."""
     data = path.read_bytes()
-    if path.suffix == ".jsonl":  # the last line of a log may be on its way
-        for line in (data if path.name == manifests.REJECTED_FILE else data[: data.rfind(b"\n") + 1]).splitlines():
+    if path.suffix == ".jsonl":
+        for line in data.splitlines():
             json_value(line)
     elif isinstance(value := json_value(data), dict) and CHECKSUM in value:
         unsealed(value, DAMAGED, path)

@@ -1,6 +1,6 @@
 """Sparse search over a generation's blocks: BM25 over titles and texts, from postings on disk.
 
-``000007/sparse/`` holds parts, each built aside and renamed, and ``sparse.json``, which lists them with the SHA-256 of every file. The
+``000007/sparse/`` holds parts, each built aside and renamed, and ``sparse.json``, a note of their names and SHA-256. The
 first process to open a generation builds missing parts, in memory if it cannot write. Frequencies are stored instead of scores, so that
 added blocks change statistics without rewriting; parts of other generations of the same corpus are shared by hard links.
 """
@@ -15,7 +15,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -23,9 +22,10 @@ from realm.documents.store.blocks import BlockStore
 from realm.errors import SnapshotError
 from realm.search.publishing.snapshot import DamagedSnapshot
 from realm.storage.arrays import load_array, write_array
-from realm.storage.files import publish_directory, read_json, remove_staging, sha256_file, write_json
+from realm.storage.files import publish_directory, remove_staging, sha256_file
 from realm.storage.generations import generation_numbers, generation_path
 from realm.storage.locks import held
+from realm.storage.manifests import read_note, write_note
 from realm.storage.tails import trailing
 from realm.text.words import words
 
@@ -149,7 +149,7 @@ class Part:
 class SparseIndex:
     """BM25 (k1 = .9, b = .4, Lucene's formula) over the blocks of one generation that are live in the newest corpus version.
 
-    Word frequencies and the mean length are those of all parts, removed blocks included until their part is rebuilt.
+    Word frequencies and the mean length are those of the blocks that may be found, however the parts came about.
 
     Args:
         parts: of disjoint blocks, ids ascending from part to part.
@@ -162,11 +162,8 @@ class SparseIndex:
         self.block_ids = merged_ids(parts)
         self._known = np.isin(self.block_ids, block_ids) & store.is_live(self.block_ids)
         self._newest = store
-        self._live = self._known
         self._starts = np.cumsum([0, *(len(part.block_ids) for part in parts)])
-        total = sum(int(part.lengths.sum(dtype=np.int64)) for part in parts)
-        mean = max(1.0, total / max(1, len(self.block_ids)))
-        self._norms = [(K1 * ((1 - B) + B * part.lengths / mean)).astype(np.float32) for part in parts]
+        self._weigh(self._known)
 
     def __len__(self) -> int:
         """Blocks that may be found, including those removed since it was opened."""
@@ -181,8 +178,8 @@ class SparseIndex:
         scores = np.zeros(len(self.block_ids), np.float32)
         for word, times in Counter(words(text)).items():
             found = [part.find(hash_of(word)) for part in self.parts]
-            holding = sum(len(rows) for rows, _ in found)
-            weight = np.float32(times * np.log(1 + (len(scores) - holding + 0.5) / (holding + 0.5)))
+            holding = sum(int(self._live[start:][rows].sum()) for start, (rows, _) in zip(self._starts, found, strict=False))
+            weight = np.float32(times * np.log(1 + (self._blocks - holding + 0.5) / (holding + 0.5)))
             for start, norms, (rows, counts) in zip(self._starts, self._norms, found, strict=False):
                 here, at, often = scores[start:], rows.astype(np.intp), counts.astype(np.float32)
                 here[at] = here.take(at) + weight * (often / (norms.take(at) + often))
@@ -211,7 +208,16 @@ class SparseIndex:
     def _hide_removed(self) -> None:
         newest = self._newest.newest()
         if newest is not self._newest:
-            self._live, self._newest = self._known & newest.is_live(self.block_ids), newest
+            self._newest = newest
+            self._weigh(self._known & newest.is_live(self.block_ids))
+
+    def _weigh(self, live: np.ndarray) -> None:
+        """Find the blocks that are true in ``live`` alone, and weigh their words by them alone."""
+        self._live, self._blocks = live, int(live.sum())
+        held = [live[start : start + len(part.block_ids)] for start, part in zip(self._starts, self.parts, strict=False)]
+        total = sum(int(part.lengths[here].sum(dtype=np.int64)) for part, here in zip(self.parts, held, strict=True))
+        mean = max(1.0, total / max(1, self._blocks))
+        self._norms = [(K1 * ((1 - B) + B * part.lengths / mean)).astype(np.float32) for part in self.parts]
 
 
 def open_sparse(directory: Path, generation: int, block_ids: np.ndarray, store: BlockStore) -> SparseIndex:
@@ -265,7 +271,7 @@ def _publish(directory: Path, root: Path, wanted: np.ndarray, store: BlockStore)
         part = Part(f"{added:05d}", len(postings.block_ids), files)
         kept.append((part, read_postings(root / part.name, files)))
     facts = {"format_version": SPARSE_FORMAT_VERSION, "corpus_id": store.corpus_id}
-    write_json(root / SPARSE_MANIFEST, {**facts, "parts": [asdict(part) for part, _ in kept]})
+    write_note(root / SPARSE_MANIFEST, {**facts, "parts": [asdict(part) for part, _ in kept]})
     named = {part.name for part, _ in kept}
     for path in root.iterdir():
         if path.name.isdigit() and path.name not in named:  # merged, damaged, or left by who was killed
@@ -325,7 +331,7 @@ def _read(root: Path, store: BlockStore) -> list[tuple[Part, Postings]]:
 
 def _manifest(root: Path) -> tuple[str, list[Part]] | None:
     """Corpus and parts in the manifest; None without one that this version can read."""
-    value: Any = read_json(root / SPARSE_MANIFEST)
+    value = read_note(root / SPARSE_MANIFEST)
     if not isinstance(value, dict) or value.get("format_version") != SPARSE_FORMAT_VERSION:
         return None
     try:

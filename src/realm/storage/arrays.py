@@ -1,14 +1,15 @@
 """``.npy`` files: published whole, mapped where they are large, checked when they are read. Never with pickles."""
 
+import io
 import math
 import os
 import threading
 from pathlib import Path
 from tokenize import TokenError
-from typing import IO, TYPE_CHECKING, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal
 
-from realm.storage.files import STAGING_SUFFIX, fsync_directory, reached, sha256_file
-from realm.storage.manifests import Errors
+from realm.storage.files import STAGING_SUFFIX, bytes_sum, file_sum, fsync_directory, publish_file, reached, sha256_file
+from realm.storage.manifests import Errors, read_note, write_note
 
 if TYPE_CHECKING:
     import numpy as np
@@ -93,8 +94,6 @@ def read_array(
 
 def array_header(dtype: "np.dtype", shape: tuple[int, ...]) -> bytes:
     """The header of a ``.npy`` file, for files that are written part by part."""
-    import io
-
     import numpy as np
 
     head = io.BytesIO()
@@ -130,3 +129,23 @@ def publish_array(path: Path, array: "np.ndarray") -> str:
     reached("array: renamed", path)
     fsync_directory(path.parent)
     return digest
+
+
+def keep_array(path: Path, array: "np.ndarray", **facts: Any) -> None:
+    """Publish an array that saves work and can be rebuilt, after a note beside it: the file's checksum, and ``facts``."""
+    import numpy as np
+
+    array = np.asarray(array, order="C")
+    written = bytes_sum(array_header(array.dtype, array.shape), array.reshape(-1).view(np.uint8).data)
+    write_note(path.with_suffix(".json"), facts | {"xxh3": written})
+    with publish_file(path) as file:
+        write_array(file, array)
+
+
+def kept_array(path: Path) -> "tuple[np.ndarray, dict[str, Any]] | None":
+    """Array and facts that :func:`keep_array` was given; None where they are not there, or not whole: the caller makes them again."""
+    facts = read_note(path.with_suffix(".json"))
+    try:
+        return (load_array(path), facts) if isinstance(facts, dict) and facts.get("xxh3") == file_sum(path) else None
+    except OSError:
+        return None

@@ -70,6 +70,10 @@ class MetricsLog:
             logger.warning("%s: damaged rows are skipped: %d of %d", self.path, damaged, len(rows))
         yield from (row for row in rows if row is not None)
 
+    def damaged(self) -> int:
+        """Count the damaged rows; the last line may be on its way and is none."""
+        return sum(_row(line) is None for line in self._text().split("\n")[:-1] if line)
+
     def count(self, stage: str) -> int:
         """Rows of one stage so far."""
         return sum(row["stage"] == stage for row in self.rows())

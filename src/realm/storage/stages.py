@@ -6,7 +6,7 @@ from typing import Any
 
 from realm.errors import RunError, made_earlier
 from realm.storage.decoding import json_value
-from realm.storage.files import file_sum
+from realm.storage.files import file_sum, read_json
 from realm.storage.manifests import Errors, unsealed, write_sealed
 from realm.storage.paths import RunPaths
 from realm.storage.sealed import SUMS, check_sealed, is_sealed
@@ -44,10 +44,18 @@ def has_stage(paths: RunPaths, stage: str) -> bool:
 def require_run(paths: RunPaths) -> None:
     """Refuse a directory that holds no run. Raises RunError: no run is there, or one of an earlier version."""
     if not paths.config.is_file():
-        raise RunError("no run here: config.toml is missing", path=paths.root, cure="Make one with: realm run RECIPE.toml --out RUN")
+        cure = "Restore it, or make a run with: realm run RECIPE.toml --out RUN"
+        raise RunError("no run here: config.toml is missing", path=paths.root, cure=cure)
     facts = check_run_format(paths)
     if facts and facts[CONFIG_SUM] != file_sum(paths.config):
         logger.warning("%s: differs from what realm run wrote. If you did not edit it, it is damaged: restore it", paths.config)
+
+
+def holds_run(directory: Path) -> bool:
+    """Return whether a directory holds what only a run does, its config.toml aside."""
+    known = read_json(directory / "run.json")
+    parts = ("stages/*/stage.json", "index/CURRENT")
+    return (isinstance(known, dict) and CONFIG_SUM in known) or any(any(directory.glob(part)) for part in parts)
 
 
 def check_run_format(paths: RunPaths) -> dict[str, Any]:

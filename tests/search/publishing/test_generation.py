@@ -125,6 +125,19 @@ def test_an_added_document_gets_the_vector_of_a_full_rebuild(paths, inputs, tmp_
     assert added == 0 and again.number == 2
 
 
+@pytest.mark.parametrize("name", ["vectors-00000.npy", "block_ids-00000.npy"])
+def test_a_shard_that_changed_after_it_was_opened_is_found_when_documents_are_added(name, paths, inputs, tmp_path):
+    refresh_index(make_model(inputs), inputs, paths, step=0)
+    opened = open_generation(paths, inputs)
+    shard = paths.index / "000001" / name
+    data = bytearray(shard.read_bytes())
+    data[-1] ^= 0x40  # of a vector: the exponent of its last number
+    shard.write_bytes(data)
+    add_documents(paths.corpus, [write(tmp_path / "more.jsonl", ["Utopia"])])
+    with pytest.raises(SnapshotError):
+        add_difference(opened, paths, open_inputs(paths.corpus))
+
+
 def test_removed_blocks_are_not_found(paths, inputs):
     generation = refresh_index(make_model(inputs), inputs, paths, step=0)
     gone, before = int(inputs.store.block_ids[3]), generation.index

@@ -15,6 +15,7 @@ from realm.documents.sources.hub import is_hub_name, is_saved_dataset, read_data
 from realm.documents.streams import Cursor, refuse_passing
 from realm.documents.workers import Workers
 from realm.errors import DataError
+from realm.storage.stages import holds_run
 
 
 def iter_documents(
@@ -57,6 +58,8 @@ def _format_of(path: Path, options: SourceOptions) -> str:
 
 
 def _read_directory(folder: Path, name: str, options: SourceOptions, workers: Workers | None, cursor: Cursor | None) -> Iterator[Record]:
+    if holds_run(folder):
+        raise DataError("a run lies here, not documents", path=folder, cure="Give the folder of the documents")
     if options.format == "datasets" or (options.format is None and is_saved_dataset(folder)):
         return _all_bounded(read_dataset(folder, options), options)
     documents = beir_documents(folder) if options.format in (None, "beir") else None

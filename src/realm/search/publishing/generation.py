@@ -17,7 +17,7 @@ from realm.search.blocks import BlockInputs
 from realm.search.index.choice import LiveIndex
 from realm.search.index.mips import MipsIndex
 from realm.search.publishing.parameters import parameters_path, read_facts
-from realm.search.publishing.snapshot import REBUILD_CURE, Snapshot, read_generation
+from realm.search.publishing.snapshot import REBUILD_CURE, Snapshot, read_generation, read_manifest
 from realm.search.sparse import verify_sparse
 from realm.storage.generations import generation_path, published_generations, quarantine
 from realm.storage.paths import RunPaths
@@ -104,9 +104,12 @@ def open_generation(
 
 
 def extended(generation: Generation, paths: RunPaths, inputs: BlockInputs) -> Generation:
-    """Reopen the generation under its current manifest, without verifying it again. Raises SnapshotError: it is gone or damaged."""
+    """Reopen the generation if its manifest has changed, and verify it again: its files may have been damaged since it was opened. Raises
+    SnapshotError: it is gone or damaged."""
+    if read_manifest(generation_path(paths.index, generation.number), generation.number) == generation.snapshot.manifest:
+        return generation
     sha256 = generation.snapshot.manifest.document_embedder_sha256
-    snapshot = Snapshot.open(paths.index, generation.number, **_owner(inputs.store), document_embedder_sha256=sha256, verify=False)
+    snapshot = Snapshot.open(paths.index, generation.number, **_owner(inputs.store), document_embedder_sha256=sha256, verify=True)
     device = next(generation.embedder.parameters()).device
     return replace(generation, snapshot=snapshot, make_index=_index_maker(paths, inputs.store, device))
 

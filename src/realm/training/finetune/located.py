@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import regex
@@ -22,9 +21,7 @@ from realm.evaluation.measures import gold_rows
 from realm.evaluation.places import Spans
 from realm.models.reader import SpanScores
 from realm.models.types import Question
-from realm.storage.arrays import load_array, write_array
-from realm.storage.decoding import json_value
-from realm.storage.files import publish_file, write_json
+from realm.storage.arrays import keep_array, kept_array
 from realm.text.matching.patterns import PatternSearch, compiled_pattern
 from realm.text.words import words
 from realm.training.context import StageContext
@@ -63,21 +60,20 @@ def locate_answers(context: StageContext, everyone: list[Question]) -> Located:
     path = context.paths.answers / f"{key}.npy"
 
     def locate() -> None:
-        if _read(path) is None:
+        if kept_array(path) is None:
             search = PatternSearch()
             found = matching.locate_answers(store, questions, search, partial(context.count, "answers: blocks searched"))
             numbers = np.repeat(np.arange(len(found), dtype=np.int32), [len(spans.table) for spans in found])
             slow = _distinct(questions, search.gave_up)
             _name(context, "do not compile", invalid)
             _name(context, "took too long and were given up", slow)
-            write_json(path.with_suffix(".json"), {"slow": slow})
-            with publish_file(path) as file:  # last: where it is, the other is
-                write_array(file, np.column_stack([numbers, np.concatenate([np.empty((0, 3), np.int32), *(s.table for s in found)])]))
+            table = np.column_stack([numbers, np.concatenate([np.empty((0, 3), np.int32), *(spans.table for spans in found)])])
+            keep_array(path, table, slow=slow)
 
     on_first(locate)
-    read = _read(path)
-    assert read is not None, path
-    table, slow = read
+    kept = kept_array(path)
+    assert kept is not None, path
+    table, slow = kept[0], tuple(kept[1]["slow"])
     edges = np.searchsorted(table[:, 0], np.arange(len(questions) + 1)).tolist()
     spans = [Spans(table[start:end, 1:]) for start, end in pairwise(edges)]
     counting = [counting_places(context, question, found) for question, found in zip(questions, spans, strict=True)]
@@ -109,17 +105,6 @@ def _name(context: StageContext, problem: str, patterns: tuple[str, ...]) -> Non
     if patterns:
         shown = "   ".join(pattern[:NAMED_CHARS] for pattern in patterns[:NAMED])
         context.say(f"answers: {len(patterns)} patterns {problem}, and are skipped: {shown}{'   ...' if len(patterns) > NAMED else ''}")
-
-
-def _read(path: Path) -> tuple[np.ndarray, tuple[str, ...]] | None:
-    """int32 [n, 4] question, row, start and end, and the patterns given up; None where a file is missing or damaged."""
-    try:
-        table = load_array(path)
-        slow = json_value(path.with_suffix(".json").read_text("utf-8"))["slow"]
-    except (OSError, ValueError, EOFError, KeyError, TypeError):
-        return None
-    whole = isinstance(table, np.ndarray) and table.ndim == 2 and table.shape[1] == 4 and table.dtype == np.int32
-    return (table, tuple(map(str, slow))) if whole else None
 
 
 _NAME = regex.compile(r"(?<=\s)[^\s\p{L}\p{N}]*[\p{Lu}\p{N}]")

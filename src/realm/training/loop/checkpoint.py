@@ -21,8 +21,8 @@ from realm.errors import RunError, made_earlier
 from realm.models.tensor_files import save_tensors
 from realm.storage.decoding import json_value
 from realm.storage.disk import is_transient
-from realm.storage.files import publish_directory, reached, remove_staging, write_json
-from realm.storage.manifests import Errors, changed_files, file_hashes, unsealed, write_sealed
+from realm.storage.files import publish_directory, reached, remove_staging
+from realm.storage.manifests import Errors, changed_files, file_hashes, read_sealed, unsealed, write_sealed
 from realm.training.loop.distributed import on_first
 
 FORMAT = 1
@@ -171,7 +171,7 @@ class BestWeights:
         state = {"step": step, "score": score}
         with publish_anew(self.path / f"best-{step:07d}") as staging:
             save_tensors({k: v.contiguous() for k, v in module.state_dict().items()}, staging / WEIGHTS)
-            write_json(staging / SCORE_FILE, state)
+            write_sealed(staging / SCORE_FILE, state | {"files": file_hashes(staging, (WEIGHTS,))})
         self.state = state
 
     def prune(self, known: list[dict[str, Any] | None]) -> None:
@@ -182,17 +182,25 @@ class BestWeights:
                 shutil.rmtree(directory)
 
 
+def read_score(directory: Path) -> dict[str, Any]:
+    """Step and score of best weights. Raises RunError: they or the weights are damaged."""
+    errors = Errors.of(RunError, f"Remove {directory.name} and run the same command again", "damaged: ")
+    score = read_sealed(directory / SCORE_FILE, errors)
+    try:
+        damaged = changed_files(directory, score["files"])
+    except OSError as error:
+        raise errors.unreadable(error, directory) from error
+    if damaged:
+        raise errors.damaged(f"{damaged[0]} changed since it was published (SHA-256 differs)", path=directory)
+    return score
+
+
 def shared_best(path: Path) -> tuple[int, float, Path] | None:
-    """Step, score and weights of the best, the same on every rank; None without any. Raises RunError: a score is damaged."""
+    """Step, score and weights of the best, the same on every rank; None without any. Raises RunError: a score or weights are damaged."""
 
     def scored(directory: Path) -> list[Any]:
-        file = directory / SCORE_FILE
-        try:
-            facts = json_value(file.read_text("utf-8"))
-            return [int(facts["step"]), float(facts["score"]), str(directory / WEIGHTS)]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            cure = f"Remove {directory.name} and run the same command again"
-            raise RunError("the score of the best weights is damaged", path=file, cure=cure) from error
+        facts = read_score(directory)
+        return [int(facts["step"]), float(facts["score"]), str(directory / WEIGHTS)]
 
     found = on_first(lambda: max(map(scored, path.glob("best-[0-9]*[0-9]")), key=lambda row: row[1], default=None))
     return None if found is None else (found[0], found[1], Path(found[2]))
