@@ -17,6 +17,7 @@ EXCEPTIONS = {
     "runs/test_bad_models.py": "models of strangers, through every way to read one",
     "runs/test_hub.py": "models handed on through the hub and as ONNX graphs",
     "runs/test_published_values.py": "values that were published with the models",
+    "serve/test_probes.py": "load balancers, proxies and browsers, through guard, routes and server",
     "storage/test_storage.py": "arrays, manifests, locks and generations together",
 }
 

@@ -5,6 +5,7 @@ and a content type that forms cannot send keeps out requests that browsers send 
 
 import asyncio
 import hmac
+import ipaddress
 import logging
 import time
 import traceback
@@ -77,10 +78,13 @@ class Guard:
 
     async def _answer(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         started = time.perf_counter()
-        status = 0
+        status, method = 0, scope["method"]
+        scope = {**scope, "path": plain_path(scope["path"]), "method": "GET" if method == "HEAD" else method}
 
         async def sending(message: Message) -> None:
             nonlocal status
+            if method == "HEAD":  # what GET says, without its body
+                message = {**message, "body": b""}
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = _with_security(message.get("headers", ()))
@@ -106,8 +110,8 @@ class Guard:
                 await Refusal(500, "internal", "internal error; see the server's log").response()(scope, receive, sending)
         route = getattr(scope.get("route"), "path", "other")
         seconds = time.perf_counter() - started
-        self._meter.request(route, scope["method"], status, seconds)
-        logger.info("%s %s %d %.1f ms", scope["method"], route, status, 1000 * seconds)
+        self._meter.request(route, method, status, seconds)
+        logger.info("%s %s %d %.1f ms", method, route, status, 1000 * seconds)
 
     async def _body(self, scope: MutableMapping[str, Any], receive: Receive) -> bytes:
         """The whole body. Raises Refusal: 413 it is, or says it is, too large; 408 it does not come; 400 there should be none."""
@@ -145,6 +149,15 @@ def is_page(path: str) -> bool:
     return path == "/" or path.startswith(PAGE_PREFIX)
 
 
+def plain_path(path: str) -> str:
+    """Path of a route without what proxies and clients write beside it: the server's address, slashes at the end; "*" is the server itself.
+    An id of a document may end with slashes of its own."""
+    if path.startswith(("http://", "https://")):
+        path = "/" + path.split("/", 3)[3] if path.count("/") > 2 else "/"
+    bare = "/" if path == "*" else path.rstrip("/") or "/"
+    return path if bare.startswith("/v1/documents/") and bare != "/v1/documents/remove" else bare
+
+
 def check_headers(scope: MutableMapping[str, Any], most: int) -> None:
     """See that a request is of the size that is read, and that it is clear where it ends. Raises Refusal: 400, and the connection is
     closed."""
@@ -159,10 +172,11 @@ def check(scope: MutableMapping[str, Any], rules: Rules) -> None:
     """Let a request pass, by its headers alone. Raises Refusal: 400 or 403 for its host, 403 for the page it comes from, 401 for its token,
     415 for its content type."""
     host = _header(scope, b"host")
-    if host is None or _without_port(host) not in rules.hosts:
+    probed = scope["path"] in PATHS_WITHOUT_TOKEN and (host is None or _is_address(_without_port(host)))
+    if not probed and (host is None or _without_port(host) not in rules.hosts):
         raise Refusal(403, "host", "this server does not answer under this name (realm serve --allow-host NAME)")
     origin = _header(scope, b"origin")
-    if origin is not None and (urlsplit_or_none(origin) or "") != host.lower():
+    if origin is not None and not _same_site(origin, host or ""):
         raise Refusal(403, "origin", "another site may not use this server")
     if scope["path"] != "/" and (_header(scope, b"sec-fetch-site") or "none") not in ("none", "same-origin"):
         raise Refusal(403, "origin", "another site may not use this server")
@@ -181,13 +195,23 @@ def _with_security(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, 
     return own + HEADERS + [NO_STORE] * all(name.lower() != NO_STORE[0] for name, _ in own)
 
 
-def urlsplit_or_none(origin: str) -> str | None:
-    """Host and port of an origin of the web, lower case; None for any other."""
+def _same_site(origin: str, host: str) -> bool:
+    """Return whether an origin of the web is this server: proxies write the port of the scheme, browsers leave it out."""
     try:
-        parts = urlsplit(origin)
+        parts = urlsplit(origin.lower())
     except ValueError:
-        return None
-    return parts.netloc.lower() if parts.scheme in ("http", "https") else None
+        return False
+    usual = {"http": ":80", "https": ":443"}.get(parts.scheme)
+    return usual is not None and parts.netloc.removesuffix(usual) == host.lower().removesuffix(usual)
+
+
+def _is_address(host: str) -> bool:
+    """Return whether a host is an address, by which probes ask, and no name, which an attacker could let point here."""
+    try:
+        ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return False
+    return True
 
 
 def _header(scope: MutableMapping[str, Any], name: bytes) -> str | None:

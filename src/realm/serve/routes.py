@@ -190,8 +190,8 @@ def page_routes() -> APIRouter:
             tag = f'"{hashlib.sha256(data).hexdigest()[:32]}"'  # changes when the bytes do
             served["/" if entry.name == START_PAGE else PAGE_PREFIX + entry.name] = data, kind, tag
 
-    @router.api_route("/", methods=["GET", "HEAD"])
-    @router.api_route(PAGE_PREFIX + "{name}", methods=["GET", "HEAD"])
+    @router.get("/")
+    @router.get(PAGE_PREFIX + "{name}")
     async def file(request: Request) -> Response:
         """The file, or 304 to a browser that has it. ``no-cache``: kept, but asked for each time, so that a new version is seen at once."""
         if request.scope["path"] not in served:

@@ -16,6 +16,7 @@ import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.routing import Match
 
 from realm import __version__
 from realm.errors import ConfigError, RealmError
@@ -42,7 +43,7 @@ def make_app(serving: Serving, rules: Rules) -> FastAPI:
         serving.close()
 
     # No documentation pages: they would fetch scripts from elsewhere. The document itself is at /openapi.json.
-    app = FastAPI(title="REALM", version=__version__, docs_url=None, redoc_url=None, lifespan=lifespan)
+    app = FastAPI(title="REALM", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=lifespan)
     app.include_router(question_routes(serving))  # first: routes are tried in order
     app.include_router(document_routes(Documents(serving)))
     app.include_router(state_routes(serving))
@@ -66,10 +67,25 @@ async def _invalid(request: Request, error: Any) -> Response:
 
 
 async def _http(request: Request, error: Any) -> Response:
-    """Errors of the framework itself: no such route, no such method, no JSON."""
+    """Errors of the framework itself: no such route, no such method, no JSON. OPTIONS is told the methods that there are."""
+    if error.status_code == 405:
+        error.headers = {"allow": ", ".join([*_methods(request), "OPTIONS"])}
+        if request.method == "OPTIONS":
+            return Response(status_code=204, headers=error.headers)
     response = Refusal(error.status_code, CODES.get(error.status_code, "invalid"), str(error.detail)).response()
     response.headers.update(error.headers or {})
     return response
+
+
+def _methods(request: Request) -> list[str]:
+    """Methods of a path."""
+
+    def has(method: str) -> bool:
+        scope = {**request.scope, "method": method}
+        return any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
+
+    found = [method for method in ("DELETE", "GET", "POST", "PUT") if has(method)]
+    return [*found, "HEAD"] if "GET" in found else found
 
 
 MIN_TOKEN_CHARS = 16

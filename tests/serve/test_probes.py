@@ -1,0 +1,97 @@
+"""Load balancers, proxies and browsers: HEAD, OPTIONS, slashes behind a path, whole addresses, ports of the scheme, addresses as hosts."""
+
+import pytest
+
+from realm.serve.guard import Rules, check, plain_path
+from realm.serve.refusals import Refusal
+
+from .test_server import raw
+from .tools import document, served
+
+READ = ("/", "/page/app.js", "/healthz", "/readyz", "/metrics", "/openapi.json", "/v1/run", "/v1/documents", "/v1/documents/Arvad/0")
+
+
+@pytest.mark.parametrize("path", READ)
+def test_head_is_get_without_its_body(client, path):
+    got, head = client.get(path), client.head(path)
+    assert head.status_code == got.status_code == 200 and not head.content and got.content
+    assert {k: v for k, v in head.headers.items() if k != "content-length"} == {
+        k: v for k, v in got.headers.items() if k != "content-length"
+    }
+
+
+@pytest.mark.parametrize(("path", "methods"), [
+    ("/", "GET, HEAD, OPTIONS"), ("/healthz", "GET, HEAD, OPTIONS"), ("/healthz/", "GET, HEAD, OPTIONS"), ("/v1/answer", "POST, OPTIONS"),
+    ("/v1/answer/", "POST, OPTIONS"), ("/v1/documents", "GET, POST, PUT, HEAD, OPTIONS"), ("/v1/run", "GET, HEAD, OPTIONS"),
+    ("/v1/documents/Arvad/0", "DELETE, GET, HEAD, OPTIONS"), ("/v1/documents/remove", "DELETE, GET, POST, HEAD, OPTIONS"),
+])  # fmt: skip
+def test_options_are_the_methods_of_a_path(client, path, methods):
+    found, refused = client.options(path), client.patch(path, json={})
+    assert found.status_code == 204 and found.headers["allow"] == methods and not found.content
+    assert refused.status_code == 405 and refused.headers["allow"] == methods and refused.json()["error"]["code"] == "method"
+
+
+def test_options_of_nothing_and_from_elsewhere(client):
+    assert client.options("/nothing").status_code == 404
+    found = client.options("/v1/answer", headers={"origin": "https://elsewhere.example", "access-control-request-method": "POST"})
+    assert found.status_code == 403 and not any(name.startswith("access-control") for name in found.headers)
+
+
+@pytest.mark.parametrize(("written", "plain"), [
+    ("/", "/"), ("//", "/"), ("*", "/"), ("/healthz", "/healthz"), ("/healthz//", "/healthz"), ("/v1/run/", "/v1/run"),
+    ("/v1/documents/", "/v1/documents"), ("/v1/documents/remove/", "/v1/documents/remove"), ("/v1/documents/a/b", "/v1/documents/a/b"),
+    ("/v1/documents/folder/", "/v1/documents/folder/"), ("http://127.0.0.1:8000/healthz", "/healthz"), ("http://127.0.0.1", "/"),
+    ("https://realm.example/v1/run/", "/v1/run"),
+])  # fmt: skip
+def test_paths_as_proxies_write_them(written, plain):
+    assert plain_path(written) == plain
+
+
+def test_slashes_behind_a_path(client):
+    for path in ("/healthz", "/readyz", "/v1/run", "/v1/documents"):
+        assert client.get(f"{path}/", follow_redirects=False).json().keys() == client.get(path).json().keys()
+    found = client.post("/v1/search/", json={"texts": ["Arvad"], "k": 1}, follow_redirects=False)
+    assert found.status_code == 200 and len(found.json()["results"][0]) == 1
+
+
+def test_an_id_that_ends_with_a_slash(run_copy):
+    with served(run_copy) as client:
+        assert client.post("/v1/documents/", json={"documents": [document("folder/", "Zwieback is sold in Zwieback.")]}).is_success
+        assert client.get("/v1/documents/folder/").json()["id"] == "folder/" and client.get("/v1/documents/folder").status_code == 404
+        assert client.delete("/v1/documents/folder/").is_success
+
+
+SITE = "realm.example"
+
+
+@pytest.mark.parametrize(("path", "passes", "headers"), [
+    ("/healthz", True, {"host": "10.2.0.7:8000"}), ("/readyz", True, {"host": "[fd00::7]:8000"}),  # probes of Kubernetes
+    ("/healthz", True, {}), ("/healthz", False, {"host": "evil.example"}),  # the first is HTTP/1.0
+    ("/v1/run", False, {"host": "10.2.0.7:8000"}), ("/v1/run", False, {}),
+    ("/v1/run", True, {"host": SITE, "origin": f"https://{SITE}"}),
+    ("/v1/run", True, {"host": f"{SITE}:443", "origin": f"https://{SITE}"}),  # as nginx may write it
+    ("/v1/run", True, {"host": f"{SITE}:80", "origin": f"http://{SITE}"}),
+    ("/v1/run", True, {"host": SITE, "origin": f"https://{SITE}:443"}),
+    ("/v1/run", False, {"host": f"{SITE}:80", "origin": f"https://{SITE}"}),
+    ("/v1/run", False, {"host": SITE, "origin": "https://other.example"}), ("/v1/run", False, {"host": SITE, "origin": "null"}),
+    ("/v1/run", False, {"host": SITE, "origin": "https://[bad"}),
+    ("/v1/run", True, {"host": SITE, "x-forwarded-host": "other", "x-forwarded-proto": "https", "via": "1.1 proxy"}),
+])  # fmt: skip
+def test_hosts_and_origins_behind_a_proxy(path, passes, headers):
+    scope = {"path": path, "method": "GET", "headers": [(name.encode(), value.encode()) for name, value in headers.items()]}
+    try:
+        check(scope, Rules(hosts=frozenset({SITE})))
+    except Refusal:
+        passes = not passes
+    assert passes
+
+
+def test_on_a_socket(start, run_copy):
+    """Sent by haproxy, curl and a forward proxy."""
+    port, rest = start(run_copy).port, b"Host: 127.0.0.1\r\nConnection: close\r\n\r\n"
+    for line, status in (
+        (b"HEAD /healthz HTTP/1.1\r\n" + rest, b" 200 "), (b"OPTIONS * HTTP/1.1\r\n" + rest, b" 204 "),
+        (b"HEAD /healthz HTTP/1.0\r\n\r\n", b" 200 "), (b"GET http://127.0.0.1/healthz/ HTTP/1.1\r\n" + rest, b" 200 "),
+    ):  # fmt: skip
+        said = raw(port, line)
+        assert status in said.partition(b"\r\n")[0] and (line.startswith(b"GET") or said.endswith(b"\r\n\r\n")), line
