@@ -152,7 +152,7 @@ def test_damage_is_named(tiny_run, tmp_path, refused):
 
 def test_bad_questions_to_a_run(tiny_run, tmp_path, refused):
     before = tree(tiny_run)
-    assert "k = 13, and the index holds 12 blocks. Give a k of 1 to 12." in refused("ask", tiny_run, "Who?", "--k", 13)
+    assert "k = 0, and the index holds 12 blocks. Give a k of at least 1." in refused("ask", tiny_run, "Who?", "--k", 0)
     assert "k = 0" in refused("index", "search", tiny_run, "Who?", "--k", 0)
     assert "[MASK]" in refused("explain", tiny_run, "Nothing is hidden here.")
     assert "no document 'Nowhere'" in refused("explain", tiny_run, "The [MASK] here.", "--exclude", "Nowhere")

@@ -185,8 +185,6 @@ def test_what_is_refused(tiny_run, collection, tmp_path, monkeypatch):
         evaluate_run(tiny_run, Wanted((qa, qa.parent / "." / "qa.jsonl")))
     with pytest.raises(ConfigError, match="--k is 0"):
         evaluate_run(tiny_run, Wanted((qa,), depths=(0, 5)))
-    with pytest.raises(ConfigError, match="k = 100, and the index holds 12 blocks"):
-        evaluate_run(tiny_run, Wanted((qa,), read=100))
     (collection / "qrels" / "test.tsv").write_text("q Arvad\tnowhere\t1\n", "utf-8")
     with pytest.raises(DataError, match="none of the judged documents"):
         evaluate_run(tiny_run, Wanted((collection,)))

@@ -25,7 +25,7 @@ def ask(client, body):
 @pytest.mark.parametrize("body", [
     {}, {"questions": []}, {"questions": ["  "]}, {"questions": ["word " * 1_000_000]},
     {"questions": ["Who?"] * (LIMITS.texts + 1)}, {"questions": ["Who?"], "k": 10**9}, {"questions": ["Who?"], "k": 0},
-    {"questions": ["Who?"], "k": True}, {"questions": ["Who?"], "k": "3"}, {"questions": ["Who?"], "k": 50},
+    {"questions": ["Who?"], "k": True}, {"questions": ["Who?"], "k": "3"},
     {"questions": ["Who?"], "timeout_ms": 0}, {"questions": ["Who?"], "abstain_below": 1.5},
     {"questions": ["Who?"], "abstain_below": "0.5"}, {"questions": ["Who?"], "surprise": 1}, {"questions": [None]},
     {"questions": "Who?"},

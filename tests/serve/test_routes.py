@@ -96,6 +96,8 @@ def test_a_record_is_read_as_it_was_written():
 def test_search_and_explain(client, tiny_run):
     found = TypeAdapter(SearchResponse).validate_python(client.post("/v1/search", json={"texts": QUESTIONS, "k": 4}).json())
     opened = open_run(tiny_run)
+    every = client.post("/v1/search", json={"texts": QUESTIONS, "k": 100}).json()["results"]
+    assert all(len(hits) == 12 for hits in every), "a k above the number of blocks is all of them"
     for hits, text in zip(found.results, QUESTIONS, strict=True):
         wanted = opened.search(text, 4)
         assert [hit.block_id for hit in hits] == [hit.block_id for hit in wanted]

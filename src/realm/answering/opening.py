@@ -224,11 +224,11 @@ class OpenRun:
         return int(self.inputs.store.live.sum()) - self.unsearchable
 
     def require_k(self, k: int) -> int:
-        """Check ``k`` against the index. Raises ConfigError: below 1, or more than there are blocks."""
+        """Return ``k``, or the number of blocks in the index where that is less. Raises ConfigError: below 1, or the index holds none."""
         blocks = self.searchable
-        if not 1 <= k <= blocks:
-            raise ConfigError(f"k = {k}, and the index holds {blocks} blocks", path=self.paths.index, cure=f"Give a k of 1 to {blocks}.")
-        return k
+        if k < 1 or not blocks:
+            raise ConfigError(f"k = {k}, and the index holds {blocks} blocks", path=self.paths.index, cure="Give a k of at least 1.")
+        return min(k, blocks)
 
     def search(self, text: str, k: int) -> tuple[Hit, ...]:
         """The k nearest blocks of a text, best first."""
@@ -237,9 +237,8 @@ class OpenRun:
     @torch.inference_mode()
     def search_all(self, texts: Sequence[str], k: int) -> list[tuple[Hit, ...]]:
         """The k nearest blocks of each text, best first. Raises ConfigError: as for ``require_k``."""
-        self.require_k(k)
         store = self.inputs.store
-        found = self.source.direct(texts, store.tokenizer.encode(list(texts)), k)
+        found = self.source.direct(texts, store.tokenizer.encode(list(texts)), self.require_k(k))
         return [
             tuple(hit(store.block(int(row)), float(score)) for row, score in zip(rows, scores, strict=True) if row >= 0)
             for rows, scores in zip(found.rows, found.scores, strict=True)
@@ -252,8 +251,7 @@ class OpenRun:
         "rank" counts from 1. "dense" and "sparse" hold rank and score in that search; the rank is None if it did not propose the block, and
         "sparse" is None if the run searches by embeddings alone. "total" orders the blocks. Raises ConfigError: as for ``require_k``.
         """
-        self.require_k(k)
-        found = self.source.direct([text], self.inputs.store.tokenizer.encode([text]), k)
+        found = self.source.direct([text], self.inputs.store.tokenizer.encode([text]), self.require_k(k))
         known, rows, scores = found.proposals, found.rows[0].tolist(), found.scores[0].tolist()
         explained = []
         for at, (row, score) in enumerate(zip(rows, scores, strict=True)):

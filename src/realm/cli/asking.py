@@ -1,5 +1,6 @@
 """``realm ask``: one question, a prompt, or a pipe of questions; and ``realm serve``: over a run, or documents in the cache."""
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -23,8 +24,11 @@ Body = Annotated[str, tyro.conf.arg(help="the model for documents (realm models 
 
 
 def parted(asked: tuple[str, ...]) -> tuple[list[Path], str | None]:
-    """Split places and question: the last word, unless it is the only one or there is a file or folder of its name."""
-    if len(asked) < 2 or Path(asked[-1]).exists():
+    """Split places and question: the last word, unless it is the only one or there is a file or folder of its name. Raises ConfigError: the
+    question is blank."""
+    if len(asked) > 1 and not asked[-1].strip():
+        raise ConfigError("an empty question", cure="Ask something, or leave the question out to be asked for it.")
+    if len(asked) < 2 or os.path.exists(asked[-1]):
         return [Path(place) for place in asked], None
     return [Path(place) for place in asked[:-1]], asked[-1]
 
@@ -86,7 +90,7 @@ def ask(asked: Asked, /, *, k: int = 5, abstain_below: Threshold = None, body: B
     opened = opened_documents(places, body) if run is None else open_run(run)
     if opened.unsearchable:
         show.note(f"note: {opened.unsearchable} blocks of the corpus are not searchable yet; run: realm index build {opened.paths.root}")
-    k = opened.require_k(min(k, opened.searchable) if run is None else k)
+    k = opened.require_k(k)
     if opened.without_questions:
         show.note(f"note: this run's reader was trained on the documents alone, not on questions{_own(opened.own_em)}")
 
@@ -141,7 +145,6 @@ def _converse(answer: Answering, shown: Callable[[Any], None], json: bool) -> No
 @contextmanager
 def _history() -> Iterator[None]:
     """Line editing, with the questions of earlier sessions where the platform has readline."""
-    import os
 
     try:
         import readline

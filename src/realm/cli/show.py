@@ -14,10 +14,14 @@ MAX_NAMED_DOCUMENTS = 10
 
 
 def last_line(value: Any, wanted: bool) -> None:
-    """``value`` as one JSON line, if it is wanted. A lone surrogate in a document must not cost the answer."""
+    """``value`` as one JSON line, if it is wanted; in ASCII where the output cannot hold it. A lone surrogate must not cost the answer."""
     if wanted:
-        line = json.dumps(value, ensure_ascii=False, allow_nan=False)
-        sys.stdout.write(line.encode("utf-8", "replace").decode("utf-8") + "\n")
+        line = json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8", "replace").decode("utf-8")
+        try:
+            line.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+        except UnicodeEncodeError:
+            line = json.dumps(json.loads(line))
+        sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
 
 

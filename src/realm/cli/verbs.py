@@ -1,7 +1,6 @@
 """The verbs that train, evaluate and ask, and the list of published bodies. Each loads what it needs when it runs."""
 
 import json as encoding
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -63,7 +62,7 @@ def _rows_to(out: Path | None) -> Iterator[Callable[[dict[str, Any]], None]]:
         return (encoding.dumps(row, ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8", "replace")
 
     if out is None:
-        yield lambda row: print(line(row).decode(), end="", file=sys.stdout)
+        yield lambda row: show.last_line(row, True)
         return
     if out.is_dir():
         raise DataError("a directory is here", path=out, cure="Give the name of a file with --out.")

@@ -43,12 +43,12 @@ class Realm:
         return cls(open_run(run))
 
     def ask(self, question: str, k: int = 5) -> Answer:
-        """Answer a question from the k most relevant blocks. Raises RunError: no reader; ConfigError: k out of range."""
+        """Answer a question from the k most relevant blocks. Raises RunError: no reader; ConfigError: k is below 1."""
         run = self._current()
         return leveled(run.answerer.answer([question], k=run.require_k(k))[0], run.abstain_below)
 
     def search(self, text: str, k: int = 5) -> tuple[Hit, ...]:
-        """Find the k nearest blocks, best first, before fine-tuning, too. Raises ConfigError: k is not 1 to the number of blocks."""
+        """Find the k nearest blocks, best first, before fine-tuning, too. Raises ConfigError: k is below 1."""
         return self._current().search(text, k)
 
     def explain(self, text: str, targets: Sequence[str] = (), *, k: int = 8, exclude_documents: Sequence[str] = ()) -> Explanation:
