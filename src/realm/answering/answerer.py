@@ -22,6 +22,7 @@ from realm.models.reader import Reader, SpanScores
 from realm.models.types import TokenIds
 from realm.search.blocks import BlockInputs
 from realm.search.candidates import Candidates, Source
+from realm.text.folding import folded, unbroken
 from realm.text.matching.answers import is_whole
 from realm.text.matching.scoring import Scoring, scoring_of
 from realm.timing import charged
@@ -72,11 +73,12 @@ class TextSpan:
 
     @property
     def words(self) -> str:
-        return self.text[self.start : self.end]
+        """The words of the span, on one line."""
+        return unbroken(self.text[self.start : self.end])
 
     def weight(self, asked: Asked | None) -> float:
         """1 for a kind that is asked for, or if any is; ``KIND_MISMATCH_WEIGHT`` for others."""
-        return 1.0 if asked is None or asked.answered_by(self.text, self.start, self.end) else KIND_MISMATCH_WEIGHT
+        return 1.0 if asked is None or asked.answered_by(self.text.replace("\n", " "), self.start, self.end) else KIND_MISMATCH_WEIGHT
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ def logit(p: float) -> float:
 
 def cited(block: Block, p_z: float, p_span: float, start: int, end: int) -> Evidence:
     """Evidence from a block, with the answer at code points [start, end)."""
-    answer = p_z, p_span, block.text[start:end], start, end
+    answer = p_z, p_span, unbroken(block.text[start:end]), start, end
     return Evidence(block.doc_id, block.block_id, block.title, block.text, *answer, block.char_start, media=block.media)
 
 
@@ -283,7 +285,7 @@ class Answerer:
                 break
             row = int(rows[j])
             place = TextSpan(read.block(row).text, *read.characters(row, start, start + width + 1))
-            key = scoring.form(place.words) or place.words
+            key = scoring.form(folded(place.words)) or place.words
             spelling.setdefault(key, place)
             holder.setdefault(place, (j, float(np.exp(value))))
             if is_whole(place.words):

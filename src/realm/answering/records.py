@@ -59,9 +59,10 @@ class Versions(Record):
 class Evidence(Record):
     """A block that was read, with its relevance and the best answer in it.
 
-    ``start`` and ``end`` are code-point offsets of ``answer`` in ``text``, ``doc_start`` that of ``text`` in its document. ``p_z`` is the
-    softmax of relevance over the blocks read, ``p_span`` the probability of the block's best span among all spans. ``path`` has the titles
-    (or ids) of the page found and of this one if a link led here; ``media`` is the block's picture (``corpus.pictures``), empty for text.
+    ``start`` and ``end`` are code-point offsets in ``text`` of ``answer``, which is on one line; ``doc_start`` is that of ``text`` in its
+    document. ``p_z`` is the softmax of relevance over the blocks read, ``p_span`` the probability of the block's best span among all spans.
+    ``path`` has the titles (or ids) of the page found and of this one if a link led here; ``media`` is the block's picture
+    (``corpus.pictures``), empty for text.
 
     >>> found = Evidence("d", 7, "Tower", "Built by Eiffel.", 0.9, 0.6, "Eiffel", 9, 15, doc_start=0)
     >>> found.text[found.start : found.end]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import regex
 
-from realm.text.words import UNSPACED
+from realm.text.folding import UNSPACED
 
 LONGEST = 8
 """Words of a name."""

@@ -1,7 +1,7 @@
 """Records that a reader yields: documents as their source has them, redirects, and those that cannot be used, with the reason."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from realm.documents.links import Links, bounded
 
@@ -10,7 +10,8 @@ from realm.documents.links import Links, bounded
 class SourceDocument:
     """A document as its source has it. ``line`` is 1-based, 0 where a file is one document. ``links_cut``: it had more links than these.
 
-    ``media`` is the picture that the document is (pictures.py), with the checksum of its bytes; both empty of a text."""
+    ``media`` is the picture that the document is (pictures.py), with the checksum of its bytes; both empty of a text.
+    ``structured``: every line end of its text ends something, which its source told; else it may only wrap a paragraph."""
 
     doc_id: str
     title: str
@@ -21,6 +22,7 @@ class SourceDocument:
     links_cut: bool = False
     media: str = ""
     media_sum: str = ""
+    structured: bool = field(default=False, compare=False)
 
     def linked(self, links: Iterable[tuple[str, int]]) -> "SourceDocument":
         """The document with its links: of each the words that carry it and the key of its target."""
@@ -82,8 +84,9 @@ DAMAGED_PICTURE = "damaged picture"
 TOO_MANY_PIXELS = "picture with too many pixels"
 NO_WORDS = "picture without words"
 UNREAD_PICTURE = "text in pictures (pip install 'realm-qa[ocr]' reads it)"
+DELETED_TEXT = "text that a tracked change deleted"
 ATTACHMENT = "attachment of a message"
-PARTLY_USED = frozenset({TOO_MANY_LINKS, REPEATED_TRIPLE, UNREAD_PICTURE, NO_WORDS, ATTACHMENT})
+PARTLY_USED = frozenset({TOO_MANY_LINKS, REPEATED_TRIPLE, UNREAD_PICTURE, NO_WORDS, ATTACHMENT, DELETED_TEXT})
 """Reasons under which something of a document is left out, and not the document; a picture that says nothing is no fault of a source."""
 LINK_TO_FOLDER = "link to a folder"
 UNKNOWN_KIND = "no text and of no known kind"
@@ -96,7 +99,9 @@ LEFT_OUT = frozenset({UNKNOWN_KIND, HIDDEN, CACHE, BACKUP, OTHER_FORMAT, ILLUSTR
 """Reasons under which files of a folder are left out on purpose."""
 
 
-def document_or_rejected(doc_id: object, title: object, text: object, path: str, line: int) -> SourceDocument | Rejected:
+def document_or_rejected(
+    doc_id: object, title: object, text: object, path: str, line: int, *, structured: bool = False
+) -> SourceDocument | Rejected:
     """Check one record's fields. An integer id is taken as its digits; a missing title is empty."""
     if doc_id is None:
         return Rejected(path, line, MISSING_ID)
@@ -109,4 +114,4 @@ def document_or_rejected(doc_id: object, title: object, text: object, path: str,
         return Rejected(path, line, EMPTY_ID)
     if not text.strip():
         return Rejected(path, line, EMPTY_TEXT)
-    return SourceDocument(doc_id, title, text, path, line)
+    return SourceDocument(doc_id, title, text, path, line, structured=structured)

@@ -14,9 +14,10 @@ from realm.documents.store.blocks import BlockStore
 from realm.evaluation.places import NO_SPAN, PORTION_BLOCKS, InvertedList, Spans, characters_of_wordpieces, touched
 from realm.models.types import Question
 from realm.progress import Advance
+from realm.text.folding import UNSPACED
 from realm.text.matching.answers import JOINING, JOINTS, Range, answer_forms, place_range, token_parts, token_words
 from realm.text.matching.patterns import LikelyPatterns, PatternSearch, compiled_pattern
-from realm.text.words import UNSPACED, by_characters, word_ranges
+from realm.text.words import by_characters, word_ranges
 
 Needle = tuple[str, ...]
 _PUNCTUATION = frozenset(string.punctuation)

@@ -1,16 +1,19 @@
 """Sentence boundaries as code point ranges.
 
 A pattern proposes boundaries. After abbreviations, initials and numbers syntok's rules decide on the words around; syntok itself, which
-is slower, is asked about the rest. Line ends always end a sentence, and scripts that write 。！？ need no space after them."""
+is slower, is asked about the rest. What ends a passage ends a sentence, a line end inside of one is a
+space (lines.py), and scripts that write 。！？ need no space after them."""
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 
 from syntok import segmenter
 from syntok._segmentation_states import State
 from syntok.tokenizer import Tokenizer as SyntokTokenizer
 
-_LINE = re.compile(r"[^\n\r\u2028\u2029\u0085\v\f]+")
+from realm.text.lines import lines_of
+
 _STOPS = ".!?;…。！？｡"
 _CJK_STOPS = "。！？｡"
 _CLOSERS = "\"'”’»)]}」』）》〉"
@@ -42,16 +45,17 @@ _BRACKET_REACH = 500
 _WORD_REACH = 60
 
 
-def split_sentences(text: str) -> list[tuple[int, int]]:
+def split_sentences(text: str, passages: Sequence[tuple[int, int]] | None = None) -> list[tuple[int, int]]:
     """Ranges (start, end) in code points of ``text``, in order, trimmed of white space. Together they hold every character that is not
-    white space exactly once. No range crosses a line end."""
+    white space exactly once. No range crosses the end of a passage; the passages of a text are its lines if not given."""
     ranges: list[tuple[int, int]] = []
-    for line in _LINE.finditer(text):
-        piece = line[0].strip()
-        if piece:
-            start = line.end() - len(line[0].lstrip())
-            _split_line(text, start, start + len(piece), ranges)
+    on_one_line = _WRAP.sub(lambda match: " " * len(match[0]), text) if passages else text
+    for start, end in passages or lines_of(text):
+        _split_line(on_one_line, start, end, ranges)
     return ranges
+
+
+_WRAP = re.compile(r"\n[ \t]*+(?:>[ \t]?)*+")
 
 
 def _split_line(text: str, start: int, end: int, ranges: list[tuple[int, int]]) -> None:

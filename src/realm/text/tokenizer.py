@@ -5,7 +5,7 @@ What does not live here: how token ids are laid out in model inputs (models/feat
 import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from realm.text.alphabet import (
     training_texts,
     writing_of,
 )
+from realm.text.folding import fold, folded
 from realm.text.wordcache import Tokenized, WordCache, cuts_characters, splits_at_spaces
 from realm.timing import charged
 
@@ -95,26 +96,29 @@ class TextTokenizer:
         """Return whether characters of Hangul, kana, Thai and their like are words of their own, as Han characters are."""
         return cuts_characters(json_value(self._json)["pre_tokenizer"])
 
+    @charged("tokenising")
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of each text: no special tokens, no truncation."""
-        return [encoding.ids for encoding in self.encodings(texts)]
+        """Ids of each text in its one spelling (folding.py): no special tokens, no truncation."""
+        return [encoding.ids for encoding in self._encodings([folded(text) for text in texts])]
 
     def encode_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """Ids of ``text`` and, for each, its (start, end) in code points of ``text``."""
-        encoding = self._backend.encode(text, add_special_tokens=False)
-        return encoding.ids, encoding.offsets
-
-    @charged("tokenising")
-    def encodings(self, texts: Sequence[str]) -> list[Encoding]:
-        """The tokenizers library's own records (ids, offsets, word_ids), for callers that need more than ids."""
-        return self._backend.encode_batch(list(texts), add_special_tokens=False)
+        """Ids of ``text`` and, for each, its (start, end) in code points of ``text`` as it is written."""
+        written = fold(text)
+        encoding = self._backend.encode(written.text, add_special_tokens=False)
+        return encoding.ids, written.places(encoding.offsets)
 
     @charged("tokenising")
     def tokenize(self, sentences: Sequence[str]) -> Tokenized:
-        """Ids and offsets of running text: the same as ``encodings`` gives, at many times its rate for BERT's tokenizers."""
+        """Ids and offsets of running text: what ``encode_offsets`` gives, at many times its rate for BERT's tokenizers."""
         if self._words is None and splits_at_spaces(self._backend):
             self._words = WordCache(self._backend)
-        return Tokenized.of(self.encodings(sentences)) if self._words is None else self._words.tokenize(sentences)
+        written = [fold(sentence) for sentence in sentences]
+        spelled = [sentence.text for sentence in written]
+        tokens = Tokenized.of(self._encodings(spelled)) if self._words is None else self._words.tokenize(spelled)
+        return replace(tokens, offsets=lambda index: written[index].places(tokens.offsets(index)))
+
+    def _encodings(self, texts: Sequence[str]) -> list[Encoding]:
+        return self._backend.encode_batch(list(texts), add_special_tokens=False)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Readable text of ``ids``, special tokens included."""
@@ -234,7 +238,7 @@ def train_wordpiece(texts: Iterable[str], vocab_size: int, lowercase: bool = Tru
         DataError: the texts hold no character."""
     if not 200 <= vocab_size <= 1_000_000:
         raise ConfigError(f"vocab_size = {vocab_size} is not between 200 and 1000000")
-    read = read_texts(texts)
+    read = [folded(text) for text in read_texts(texts)]
     writing = writing_of(read)
     normalizer = normalizers.BertNormalizer(lowercase=lowercase, strip_accents=False if writing.keeps_marks else None)
     whole = writing.whole[: int(CHARACTERS_SHARE * vocab_size)]

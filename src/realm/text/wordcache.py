@@ -34,19 +34,19 @@ class Tokenized:
         ids: uint32 [tokens], of all texts, one after the other.
         starts: int64 [texts + 1]: ``ids[starts[i]:starts[i + 1]]`` are those of text i.
         offsets: of text i, (start, end) in code points of the text of every id.
-        encoding: the library's own record of text i."""
+        words: of text i, the number of the word that every id is of."""
 
     ids: np.ndarray
     starts: np.ndarray
     offsets: Callable[[int], Offsets]
-    encoding: Callable[[int], Encoding]
+    words: Callable[[int], Sequence[int | None]]
 
     @classmethod
     def of(cls, encodings: Sequence[Encoding]) -> "Tokenized":
         ids = [encoding.ids for encoding in encodings]
         starts = np.cumsum([0, *map(len, ids)], dtype=np.int64)
         flat = np.fromiter(chain.from_iterable(ids), np.uint32, count=int(starts[-1]))
-        return cls(flat, starts, lambda index: encodings[index].offsets, encodings.__getitem__)
+        return cls(flat, starts, lambda index: encodings[index].offsets, lambda index: encodings[index].word_ids)
 
 
 class WordCache:
@@ -78,10 +78,10 @@ class WordCache:
         ids = np.array(self._ids)[np.arange(total) + np.repeat(first - (ends - counts), counts)]
         starts = np.concatenate([[0], ends])[np.asarray(words.offsets)]
 
-        def encoding(index: int) -> Encoding:
-            return self._backend.encode(texts[index], add_special_tokens=False)
+        def word_ids(index: int) -> list[int | None]:
+            return self._backend.encode(texts[index], add_special_tokens=False).word_ids
 
-        return Tokenized(ids, starts, lambda index: self._offsets_in(texts[index]), encoding)
+        return Tokenized(ids, starts, lambda index: self._offsets_in(texts[index]), word_ids)
 
     def _start_anew(self) -> None:
         self._rows: dict[str, int] = {}

@@ -9,8 +9,8 @@ from itertools import pairwise
 
 import regex
 
-UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}々〆ー"
-"""The letters of those scripts, as the inside of a set of a pattern of ``regex``."""
+from realm.text.folding import UNSPACED, unaccented
+
 _CHARACTER = regex.compile(rf"[{UNSPACED}]")
 _OTHER_WORD = regex.compile(rf"[^\W\d_{UNSPACED}]+")
 _BETWEEN_SPACES = re.compile(r"\S+")
@@ -59,21 +59,29 @@ will with"""
 STOPWORDS = frozenset(_STOPWORDS.split())
 """Lucene's list."""
 _HAS_UNSPACED = regex.compile(rf"[{UNSPACED}]")
-_WORD = regex.compile(r"\w{2,}")
-_RUN_OR_WORD = regex.compile(rf"([{UNSPACED}]+)|([^\W{UNSPACED}]{{2,}})")
+# A number with its point or comma is one word, and so are C++ and C#; a single letter beside an apostrophe is none.
+_WORD = r"\d+(?:[.,]\d+)+|[^\W{0}]{{2,}}+(?:\+\+)?|(?<!['’])[^\W{0}](?:\+\+|\#(?!\w)|(?!['’]))"
+_WORDS = regex.compile(_WORD.format(""))
+_RUN_OR_WORD = regex.compile(rf"([{UNSPACED}]+)|({_WORD.format(UNSPACED)})")
+_THOUSANDS = regex.compile(r"\d{1,3}(?:,\d{3})+")
 
 
 def words(text: str) -> list[str]:
-    """The words of a text of two characters or more, each as often as it occurs. A run of characters of a script that puts no spaces
-    between words, or glues them (Chinese, Japanese, Korean, Thai, Lao, Khmer, Burmese, Tibetan), gives its pairs of neighbouring characters
-    instead; a single character gives itself."""
-    lower = text.lower()
-    if _HAS_UNSPACED.search(lower) is None:
-        return [word for word in _WORD.findall(lower) if word not in STOPWORDS]
+    """The words of a text in their one spelling, each as often as it occurs: 4,500 and 4500 are one, and so are É, é and e. A run of
+    characters of a script that puts no spaces between words, or glues them (Chinese, Japanese, Korean, Thai, Lao, Khmer, Burmese, Tibetan),
+    gives its pairs of neighbouring characters instead; a single character gives itself."""
+    plain = unaccented(text)
+    if _HAS_UNSPACED.search(plain) is None:
+        return [_number(word) for word in _WORDS.findall(plain) if word not in STOPWORDS]
     found: list[str] = []
-    for run, word in _RUN_OR_WORD.findall(lower):
+    for run, word in _RUN_OR_WORD.findall(plain):
         if run:
             found += [first + second for first, second in pairwise(run)] or [run]
         elif word not in STOPWORDS:
-            found.append(word)
+            found.append(_number(word))
     return found
+
+
+def _number(word: str) -> str:
+    """A number without the commas between its thousands."""
+    return word.replace(",", "") if "," in word and _THOUSANDS.fullmatch(word) else word

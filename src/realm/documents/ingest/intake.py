@@ -32,6 +32,8 @@ from realm.documents.workers import Workers, in_portions
 from realm.errors import CorpusError, DataError
 from realm.storage.decoding import json_value
 from realm.text.canonical import canonical_line, canonical_text
+from realm.text.folding import folded
+from realm.text.lines import lines_of, passages_of
 from realm.text.sentences import split_sentences
 
 # Bytes of listed records that stay in memory; more go to a temporary file.
@@ -250,7 +252,7 @@ def _take_in_chunk(count_forms: bool, chunk: _Chunk) -> _TakenIn:
         documents.append(made)
         positions.append(position)
         if count_forms:
-            casing.add(made.text[start:end] for start, end in made.sentences)
+            casing.add(folded(made.text[start:end]) for start, end in made.sentences)
     pairs = np.array(redirects, np.uint64).reshape(-1, 2)
     return _TakenIn(documents_batch(documents), positions, rejected, pairs, casing.drain())
 
@@ -261,7 +263,8 @@ def _canonical_document(record: SourceDocument) -> Document | Rejected:
     if not doc_id:
         return Rejected(record.path, record.line, records.EMPTY_ID)
     text = canonical_text(record.text)
-    sentences = [part for start, end in split_sentences(text) for part in _within_reason(text, start, end)]
+    passages = lines_of(text) if record.structured else passages_of(text)
+    sentences = [part for start, end in split_sentences(text, passages) for part in _within_reason(text, start, end)]
     if not sentences:
         return Rejected(record.path, record.line, records.EMPTY_TEXT)
     if len(sentences) > MOST_SENTENCES:

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from tokenizers import Encoding
-
 from realm.documents.spans.spans import TaggedSpan
 from realm.text.wordcache import Offsets, Tokenized
 
@@ -119,7 +117,7 @@ def make_pieces(
             pieces.spans += aligned
         else:
             counts.sentences_cut += 1
-            _cut(text[start:end], start, tokens.encoding(first + number), aligned, room, pieces, counts)
+            _cut(text[start:end], start, tokens.words(first + number), tokens.offsets(first + number), aligned, room, pieces, counts)
     return pieces
 
 
@@ -140,10 +138,18 @@ def _align(text: str, offset: int, offsets: Offsets, spans: Sequence[TaggedSpan]
     return aligned
 
 
-def _cut(text: str, offset: int, encoding: Encoding, spans: Sequence[Span], room: int, pieces: Pieces, counts: PackingCounts) -> None:
+def _cut(
+    text: str,
+    offset: int,
+    words: Sequence[int | None],
+    offsets: Offsets,
+    spans: Sequence[Span],
+    room: int,
+    pieces: Pieces,
+    counts: PackingCounts,
+) -> None:
     """Append a sentence in pieces: cut at wordpiece borders, between words where possible. Every char lands in exactly one piece."""
-    words, offsets, total = encoding.word_ids, encoding.offsets, len(encoding)
-    placed = 0
+    placed, total = 0, len(offsets)
     token, char = 0, 0
     while token < total:
         stop = _cut_position(words, offsets, token, room, total)

@@ -51,7 +51,7 @@ def read_triples(path: Path, name: str, options: SourceOptions) -> Iterator[Reco
             rejected += [Rejected(str(path), found[0], records.REPEATED_TRIPLE)] if fact in known else []
             known[fact] = sentence(fact, templates)
     documents: Iterator[SourceDocument | Rejected] = (
-        SourceDocument(f"{name}#{title}", title, "\n".join(dict.fromkeys(facts.values())), str(path), line).linked(
+        SourceDocument(f"{name}#{title}", title, "\n".join(dict.fromkeys(facts.values())), str(path), line, structured=True).linked(
             (words, title_key(words)) for _, _, words in facts
         )
         for title, (line, facts) in subjects.items()

@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, pairwise
 from typing import Any, NamedTuple, Protocol
 
+from realm.text.folding import Folded, fold
+
 
 class TaggedSpan(NamedTuple):
     """A salient span of one sentence: ``start`` and ``end`` in code points of that sentence, ``kind`` is name, date, number or phrase."""
@@ -24,9 +26,18 @@ class SpanTagger(Protocol):
 
 
 def tag_all(tagger: SpanTagger, texts: Sequence[str]) -> list[list[TaggedSpan]]:
-    """The spans of each text, by ``tag_many`` of a tagger that is faster with many sentences at once, such as a network."""
+    """The spans of each text as it is written, found in its one spelling, by ``tag_many`` of a tagger that is faster with many sentences at
+    once, such as a network."""
     many: Callable[[Sequence[str]], list[list[TaggedSpan]]] | None = getattr(tagger, "tag_many", None)
-    return [tagger.tag(text) for text in texts] if many is None else many(texts)
+    written = [fold(text) for text in texts]
+    spelled = [one.text for one in written]
+    found = [tagger.tag(text) for text in spelled] if many is None else many(spelled)
+    return [spans if one.ranges is None else _as_written(one, spans) for one, spans in zip(written, found, strict=True)]
+
+
+def _as_written(text: Folded, spans: Sequence[TaggedSpan]) -> list[TaggedSpan]:
+    places = text.places([(span.start, span.end) for span in spans])
+    return [TaggedSpan(start, end, span.kind) for (start, end), span in zip(places, spans, strict=True)]
 
 
 _DATES = frozenset(["DATE", "TIME"])

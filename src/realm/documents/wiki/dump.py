@@ -357,5 +357,6 @@ def _clean_chunk(path: str, chunk: Chunk) -> list[Record]:
 def _article(page: WikiPage, site: SiteInfo, namespaces: Namespaces, path: str) -> Record:
     doc_id = f"{site.dbname}:{page.page_id}" if site.dbname and page.page_id else page.page_id
     links: list[tuple[str, str]] = []
-    record = document_or_rejected(doc_id, page.title, clean_wikitext(page.text, namespaces, page.title, links), path, page.line)
+    text = clean_wikitext(page.text, namespaces, page.title, links)
+    record = document_or_rejected(doc_id, page.title, text, path, page.line, structured=True)
     return record if isinstance(record, Rejected) else record.linked((words, title_key(name)) for words, name in links)

@@ -7,6 +7,7 @@ an answer raises "not here".
 from collections.abc import Iterator, Sequence as SequenceOf
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -77,8 +78,9 @@ class GivenParagraphs:
         self._max_span = max_span
         self._texts = list(dict.fromkeys(question.context for question in questions))
         self._number = {text: number for number, text in enumerate(self._texts)}
-        encodings = tokenizer.encodings(self._texts)
-        self._paragraphs = [Paragraph(np.array(e.ids, np.int32), np.array(e.offsets, np.int32).reshape(-1, 2)) for e in encodings]
+        made = tokenizer.tokenize(self._texts)
+        ids, borders = made.ids.astype(np.int32), enumerate(pairwise(made.starts.tolist()))
+        self._paragraphs = [Paragraph(ids[a:b], np.array(made.offsets(i), np.int32).reshape(-1, 2)) for i, (a, b) in borders]
         titles = list(dict.fromkeys(question.title for question in questions))
         self._titles = {title: ids[:MAX_TITLE_LENGTH] for title, ids in zip(titles, tokenizer.encode(titles), strict=True)}
 

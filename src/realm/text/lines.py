@@ -1,0 +1,221 @@
+"""Line structure of a text whose source does not tell it: which line ends only wrap a paragraph, and which end something.
+
+Paragraphs are wrapped; items of lists, fields of forms and mail, headings, rows of tables, addresses, verse and code stand on lines of
+their own. Judged by a block of lines without an empty one: what its lines begin and end with, and whether the next line's first word would
+have had room.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import regex
+
+from realm.text.folding import unbroken
+
+Range = tuple[int, int]
+_LINE = regex.compile(r"[^\n\r\u2028\u2029\u0085\v\f]+")
+_TWO_LINES = regex.compile(r"\S[ \t]*+\n[ \t]*+\S")
+_QUOTED = regex.compile(r"\A(?:>[ \t]?)+")
+_MARKER = regex.compile(r"(?:[-*+•‣▪●◦–—]|\(?(?:\d{1,3}|[a-z]|[ivx]{1,5})[.)]|\[\d{1,3}\])[ \t]+(?=\S)")
+_FIELD = regex.compile(r"[\p{Lu}\d][\w .'/()-]{0,30}:(?:[ \t]|$)")
+_CODE = regex.compile(
+    r"[{}]$|[)\]}\"']\s*;$|\w\(.*\)$|\w ?[-+*/:]?==?[ \w\"']|->"
+    r"|^(?:def \w+\(|class \w+[(:]|import [\w.]+$|from \S+ import |#include|function \w*\(|\$ |>>> |//|/\*|</?\w)"
+)
+_ROW = regex.compile(r"\S(?:\t+| {3,})\S|\S ?\|(?:\s|$)")
+_RULE = regex.compile(r"[^\p{L}\p{N}]*")
+_ENDS = regex.compile(r"[.!?…:;。！？：；][\"'”’»)\]」』*_]*$")
+_SENTENCE_ENDS = regex.compile(r"[.!?…。！？][\"'”’»)\]」』*_]*$")
+_FIRST_LETTER = regex.compile(r"[\"'“‘«(\[¿¡*_]*(.)")
+_CASELESS = regex.compile(r"\p{Lo}")
+_FUNCTION_WORDS_SPELLED = """a an the of to in on at by for from with and or but nor as that which who than is are was were be been has
+have had will would can could may must not no its his her their our your this these into over under between
+about after before der die das den dem des und oder ein eine von zu im am mit für auf ist war le la les de
+du et ou un une en dans par pour avec que qui est el los las y o del una con por aus bei nach seit als wie
+bis durch gegen ohne um vor dass sich sein ihre einer einem einen wurde sind hat sur sous sans al di della
+il"""
+_FUNCTION_WORDS = frozenset(_FUNCTION_WORDS_SPELLED.split())
+_STARTERS_SPELLED = (
+    "the a an it he she they we you i in on at this that there if when as for but and der die das es er sie im le la les il elle"
+)
+_STARTERS = frozenset(_STARTERS_SPELLED.title().split())
+LONGEST_WRAPPED = 160
+"""Characters of a line above which it is a paragraph of its own."""
+LONGEST_FULL = 120
+"""Lines longer than this are not taken for full ones."""
+LEAST_UNSPACED = 12
+"""Characters of a line in letters without case that may go on: shorter ones are names."""
+WIDE = 60
+"""A line this long that ends in no stop goes on."""
+NARROW = 30
+"""Below this width nothing is said by what would have had room."""
+SLACK = 0.85
+"""Of the width: a line whose next word would go beyond this was full."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a block: where it stands, its words, how far they are indented, and how deep its mail is quoted."""
+
+    start: int
+    end: int
+    words: str
+    indent: int
+    depth: int
+
+    @property
+    def initial(self) -> str:
+        """Its first character behind quotes and brackets."""
+        found = _FIRST_LETTER.match(self.words)
+        return found[1] if found else ""
+
+    @property
+    def low(self) -> bool:
+        """Return whether it begins with a small letter."""
+        return self.initial.islower()
+
+    @property
+    def reads_on(self) -> bool:
+        """Return whether it ends in a word that ends nothing."""
+        return self.words.rsplit(None, 1)[-1].lower() in _FUNCTION_WORDS
+
+
+def lines_of(text: str) -> list[Range]:
+    """Ranges (start, end) of the lines that are not blank, trimmed of white space: of a text in which every line end ends something."""
+    found = []
+    for line in _LINE.finditer(text):
+        if piece := line[0].strip():
+            start = line.end() - len(line[0].lstrip())
+            found.append((start, start + len(piece)))
+    return found
+
+
+def passages_of(text: str) -> list[Range]:
+    """Ranges of the passages, trimmed: lines of which each goes on in the next one are one passage, every other line is its own."""
+    ranges = lines_of(text)
+    if len(ranges) < 2 or not _TWO_LINES.search(text):
+        return ranges
+    passages: list[Range] = []
+    for block in _blocks(text, ranges):
+        goes_on = _goes_on(block)
+        for line, joined in zip(block, [False, *goes_on], strict=True):
+            if joined:
+                passages[-1] = (passages[-1][0], line.end)
+            else:
+                passages.append((line.start, line.end))
+    return passages
+
+
+def joined_lines(text: str) -> str:
+    """The text with the lines that go on in the next one joined, and every other line end as it is."""
+    if "\n" not in text:
+        return text
+    joined: list[str] = []
+    behind = 0
+    for start, end in passages_of(text):
+        joined += [text[behind:start], unbroken(text[start:end])]
+        behind = end
+    return "".join([*joined, text[behind:]])
+
+
+def _blocks(text: str, ranges: Sequence[Range]) -> Iterator[list[Line]]:
+    """Lines that follow one another without an empty one between them, quoted equally deep."""
+    block: list[Line] = []
+    for start, end in ranges:
+        whole = text[start:end]
+        marks = whole[: len(whole) - len(_QUOTED.sub("", whole, count=1))]
+        indent = start - 1 - text.rfind("\n", 0, start)
+        line = Line(start, end, whole[len(marks) :].lstrip(), indent, marks.count(">"))
+        if block and (text.count("\n", block[-1].end, start) > 1 or line.depth != block[-1].depth or not (line.words and block[-1].words)):
+            yield block
+            block = []
+        block.append(line)
+    if block:
+        yield block
+
+
+def _goes_on(block: Sequence[Line]) -> list[bool]:
+    """Of each line but the last, whether it goes on in the next one."""
+    pairs = list(pairwise(block))
+    heads = [line.words[:LONGEST_WRAPPED] for line in block]
+    if not pairs or _share(map(_CODE.search, heads)) >= 0.4 or _share(map(_ROW.search, heads)) >= 0.5:
+        return [False] * len(pairs)
+    shape = _Shape.of(block)
+    return [shape.goes_on(block, at) for at in range(len(pairs))]
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """Shape of a block of lines as a whole.
+
+    Attributes:
+        width: of its longest line.
+        markers: how many lines begin with the mark of an item.
+        prose: whether its lines were cut where no more words had room, or behind words that end nothing, or go on in small letters.
+        apart: whether it is verse, an address or a list without marks.
+    """
+
+    width: int
+    markers: int
+    prose: bool
+    apart: bool
+
+    @classmethod
+    def of(cls, block: Sequence[Line]) -> "_Shape":
+        width = max(len(line.words) for line in block)
+        markers = sum(_MARKER.match(line.words) is not None for line in block)
+        pairs = [(before, after) for before, after in pairwise(block) if not _MARKER.match(after.words)]
+        low = _share(after.low for _, after in pairs)
+        full = _share(_is_full(before, after, width) for before, after in pairs) if NARROW <= width <= LONGEST_FULL else 0.0
+        listed = len(pairs) >= 2 and not markers and not any(before.reads_on for before, _ in pairs)
+        capitals = listed and not any(after.low or _CASELESS.match(after.initial) for _, after in pairs) and (full < 0.8 or width < WIDE)
+        bare = listed and width < WIDE and not any(line.initial.isupper() or _ENDS.search(line.words) for line in block) and full < 0.5
+        wrapped = len(pairs) >= 2 and ((full >= 0.6 and width >= 40) or any(before.reads_on for before, _ in pairs))
+        return cls(width, markers, low >= 0.3 or wrapped, capitals or bare)
+
+    def goes_on(self, block: Sequence[Line], at: int) -> bool:
+        """Return whether line ``at`` goes on in the next one."""
+        before, after = block[at], block[at + 1]
+        if _RULE.fullmatch(before.words) or _RULE.fullmatch(after.words) or len(before.words) > LONGEST_WRAPPED:
+            return False
+        if self._begins_an_item(before, after) or (_FIELD.match(after.words) and _FIELD.match(block[0].words)):
+            return False
+        if regex.search(r"\p{L}-$", before.words) and after.low:
+            return True
+        if self.apart:
+            return False
+        return after.low or self._reads_on(before, after, first=at == 0)
+
+    def _begins_an_item(self, before: Line, after: Line) -> bool:
+        """Return whether the next line begins with the mark of an item, or as a paragraph does by its indent."""
+        if _MARKER.match(after.words):
+            return self.markers > 1 or _ENDS.search(before.words) is not None
+        return after.indent > before.indent and not _MARKER.match(before.words) and _SENTENCE_ENDS.search(before.words) is not None
+
+    def _reads_on(self, before: Line, after: Line, *, first: bool) -> bool:
+        """``goes_on`` for a next line that begins with a capital, a figure or a letter without case."""
+        full = _is_full(before, after, self.width)
+        if _ENDS.search(before.words):
+            return self.width <= LONGEST_FULL and full
+        if before.reads_on or (_MARKER.match(before.words) and after.indent > before.indent):
+            return True
+        if _CASELESS.match(after.initial):
+            return full and len(before.words) >= LEAST_UNSPACED
+        if self.prose:
+            return full or not first or len(before.words) >= WIDE
+        if len(before.words) >= WIDE:
+            return True
+        told = sum(word in _FUNCTION_WORDS for word in before.words.split())
+        return told >= 2 and after.words.split(None, 1)[0] not in _STARTERS and _SENTENCE_ENDS.search(after.words) is not None
+
+
+def _is_full(before: Line, after: Line, width: int) -> bool:
+    """Return whether the first word of the next line had no room in the one before it."""
+    word = 1 if _CASELESS.match(after.initial) and " " not in after.words else 1 + len(after.words.split(None, 1)[0])
+    return len(before.words) + word > SLACK * width
+
+
+def _share(flags: Iterable[object]) -> float:
+    known = [bool(flag) for flag in flags]
+    return sum(known) / len(known) if known else 0.0

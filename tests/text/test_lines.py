@@ -1,0 +1,115 @@
+"""Which line ends only wrap a paragraph: kinds of texts in a table, and prose wrapped at any width."""
+
+import textwrap
+
+import pytest
+from hypothesis import given, strategies as st
+
+from realm.text.folding import unbroken
+from realm.text.lines import lines_of, passages_of
+from realm.text.sentences import split_sentences
+from realm.text.tokenizer import train_wordpiece
+
+LETTER = (
+    "The old weir on the river Dorn was rebuilt in the year 1931 by Ellen Marsh, an engineer from Leeds, who had come to the town of Velm "
+    "only two years before. The work cost 4,500 crowns and took from March to November, and the stone was cut in the quarry of Upper "
+    "Tarvik by forty men. The keeper of the weir was named on the 3rd of May by the council: it was Jonas Berg of Korr."
+)
+WRAPPED = """\
+The old weir on the river Dorn was rebuilt in the year 1931 by Ellen
+Marsh, an engineer from Leeds, who had come to the town of Velm only two
+years before.  The work cost 4,500 crowns and took from March to
+November, and the stone was cut in the quarry of Upper Tar-
+vik by forty men. The keeper of the weir was named on the 3rd of
+May by the council: it was Jonas
+Berg of Korr."""
+GERMAN = (
+    "Das alte Wehr an der Dorn wurde im Jahr 1931 von Ellen Marsh wieder aufgebaut, einer Ingenieurin aus Leeds, die erst zwei Jahre zuvor "
+    "nach Velm gekommen war. Die Arbeit kostete 4500 Kronen und dauerte von März bis November."
+)
+PASSAGES = {
+    "two lines": (
+        "Rebuilt in the year 1931 by Ellen\nMarsh, an engineer from Leeds.",
+        ["Rebuilt in the year 1931 by Ellen Marsh, an engineer from Leeds."],
+    ),
+    "soft break": ("The weir was rebuilt by Ellen\nMarsh, an engineer.", ["The weir was rebuilt by Ellen Marsh, an engineer."]),
+    "abbreviation": (
+        "The stone was brought to the town by the old engineer and his friend Dr.\nSmith of Korr, who lived there.",
+        ["The stone was brought to the town by the old engineer and his friend Dr. Smith of Korr, who lived there."],
+    ),
+    "year": (
+        "The bridge was opened after a long delay in the year\n1931 by the mayor.",
+        ["The bridge was opened after a long delay in the year 1931 by the mayor."],
+    ),
+    "paragraphs": ("One ends here.\n\nTwo begins\nhere and ends.", ["One ends here.", "Two begins here and ends."]),
+    "long lines": (
+        "This is " + "very " * 40 + "long.\nThe next is another.",
+        ["This is " + "very " * 40 + "long.", "The next is another."],
+    ),
+    "request for comments": (
+        "   The client MUST send a request to the server before the session is\n   opened. The server Alpha-7 answers Ellen\n   Marsh.",
+        ["The client MUST send a request to the server before the session is opened. The server Alpha-7 answers Ellen Marsh."],
+    ),
+    "quoted mail": (
+        "> It was rebuilt in the year 1931 by Ellen\n> Marsh, an engineer.\nYes, I know.",
+        ["> It was rebuilt in the year 1931 by Ellen Marsh, an engineer.", "Yes, I know."],
+    ),
+    "quoted paragraphs": (
+        "> One was rebuilt by\n> Ellen Marsh.\n>\n> Two was not, which was told by\n> Jonas Berg of\n> Korr.",
+        ["> One was rebuilt by Ellen Marsh.", ">", "> Two was not, which was told by Jonas Berg of Korr."],
+    ),
+    "header of a mail": ("From: Ann Lind\nTo: Bob Orm\nSubject: The weir", ["From: Ann Lind", "To: Bob Orm", "Subject: The weir"]),
+    "list": ("- one item\n- two items that are\n  long\n- three", ["- one item", "- two items that are long", "- three"]),
+    "numbered": ("1. Rebuilt by Ellen\n   Marsh.\n2. Opened by\n   Otto Berg.", ["1. Rebuilt by Ellen Marsh.", "2. Opened by Otto Berg."]),
+    "ingredients": ("two eggs\n200 g flour\nmilk\na pinch of salt", ["two eggs", "200 g flour", "milk", "a pinch of salt"]),
+    "titles": ("Moby Dick\nWar and Peace\nThe Trial", ["Moby Dick", "War and Peace", "The Trial"]),
+    "address": ("Hotel Sonne\nBahnhofstrasse 12\n8001 Zürich", ["Hotel Sonne", "Bahnhofstrasse 12", "8001 Zürich"]),
+    "verse": (
+        "Tyger Tyger, burning bright,\nIn the forests of the night;\nWhat immortal hand or eye,",
+        ["Tyger Tyger, burning bright,", "In the forests of the night;", "What immortal hand or eye,"],
+    ),
+    "heading": (
+        "Tickets\nEntry costs 12 crowns and is paid at the gate by every visitor who is\nolder than six.",
+        ["Tickets", "Entry costs 12 crowns and is paid at the gate by every visitor who is older than six."],
+    ),
+    "fields": ("Mayor: Ida Holm\nDeputy: Per Lund", ["Mayor: Ida Holm", "Deputy: Per Lund"]),
+    "table": ("Name\tBorn\nAnn\t1950\nBob\t1901", ["Name\tBorn", "Ann\t1950", "Bob\t1901"]),
+    "code": ("def f(x):\n    y = x\n    print(y)", ["def f(x):", "y = x", "print(y)"]),
+    "rule": ("Ann Lind\n--------\nwas born in 1950 and\ndied.", ["Ann Lind", "--------", "was born in 1950 and died."]),
+    "Chinese": ("东京是日本的首都,也是日本最大的城\n市,人口约一千四百万。", ["东京是日本的首都,也是日本最大的城市,人口约一千四百万。"]),
+}
+
+
+@pytest.mark.parametrize(("text", "passages"), PASSAGES.values(), ids=PASSAGES)
+def test_passages(text, passages):
+    assert [unbroken(text[start:end]) for start, end in passages_of(text)] == passages
+
+
+@given(st.sampled_from([LETTER, GERMAN]), st.integers(24, 110), st.sampled_from(["", "   ", "> "]))
+def test_wrapped_prose_has_the_sentences_and_wordpieces_of_one_line(text, width, margin):
+    wrapped = "\n".join(margin + line for line in textwrap.wrap(text, width, break_on_hyphens=False))
+    found = [unbroken(wrapped[start:end]) for start, end in split_sentences(wrapped, passages_of(wrapped))]
+    assert [sentence.removeprefix("> ") for sentence in found] == [text[start:end] for start, end in split_sentences(text)]
+
+
+@pytest.mark.parametrize("margin", ["", "   "])
+def test_a_wrapped_letter_is_read_as_on_one_line(margin):
+    wrapped = "\n".join(margin + line for line in WRAPPED.split("\n"))
+    tokenizer = train_wordpiece([LETTER], 400)
+    ranges = split_sentences(wrapped, passages_of(wrapped))
+    assert tokenizer.encode([wrapped[start:end] for start, end in ranges]) == tokenizer.encode(
+        [LETTER[a:b] for a, b in split_sentences(LETTER)]
+    )
+
+
+@given(st.text(st.sampled_from("aB1.:- >\n\t|é"), max_size=60))
+def test_passages_hold_what_the_lines_hold(text):
+    """Each passage is one line or several, in order, and none is lost."""
+    lines, passages = lines_of(text), passages_of(text)
+    assert {start for start, _ in passages} <= {start for start, _ in lines}
+    assert "".join("".join(text[a:b].split()) for a, b in passages) == "".join(text.split())
+
+
+@given(st.text(st.characters(exclude_characters="\n\r\v\f\x85\u2028\u2029")))
+def test_a_text_on_one_line_is_one_passage(text):
+    assert passages_of(text) == lines_of(text)
