@@ -40,7 +40,7 @@ FORMATS = {
     "markdown": Format("pages.texts.read_markdown", (".md", ".markdown"), one_document=True),
     "html": Format("pages.texts.read_html", (".html", ".htm", ".xhtml"), (b"<!doctype html", b"<html"), one_document=True),
     "pdf": Format("pages.pdf.read_pdf", (".pdf",), (b"%pdf",), one_document=True),
-    "docx": Format("pages.office.read_docx", (".docx",), one_document=True),
+    "docx": Format("pages.word.read_docx", (".docx",), one_document=True),
     "picture": Format("pages.pictures.read_picture", PICTURE_ENDINGS, PICTURE_OPENINGS, one_document=True),
     "beir": Format(),
     "datasets": Format(),

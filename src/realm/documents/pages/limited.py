@@ -33,7 +33,7 @@ SMALL = 20_000
 _READERS = {
     "html": "texts:main_text",
     "pdf": "pdf:pdf_pages",
-    "docx": "office:docx_text",
+    "docx": "word:docx_text",
     "xml": "markup:xml_text",
     "notebook": "markup:notebook_text",
     "odt": "markup:odt_text",

@@ -108,7 +108,7 @@ def read_pdf(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
             continue
         if page.undecodable:
             text = _seen(data, number, options.document_seconds)
-        record = document_or_rejected(f"{name}#page={number}", title, text, str(path), number)
+        record = document_or_rejected(f"{name}#page={number}", title, text, str(path), number, structured=True)
         if page.undecodable and isinstance(record, Rejected):
             record = Rejected(str(path), number, UNDECODABLE)
         shown = list(_page_pictures(data, title, text, path, name, number, options)) if page.pictures else []

@@ -53,7 +53,7 @@ class Told:
         text = "\n\n".join(dict.fromkeys(part for part in map(str.strip, (*self.said, shows)) if part))
         if not text or not (shows or self.stands):
             return None
-        return SourceDocument(self.doc_id, self.title, text, self.path, self.line, media=self.media, media_sum=checksum)
+        return SourceDocument(self.doc_id, self.title, text, self.path, self.line, media=self.media, media_sum=checksum, structured=True)
 
 
 def read_picture(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:

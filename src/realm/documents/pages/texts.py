@@ -1,6 +1,7 @@
 """Files that are one document each: plain text, Markdown, HTML."""
 
 import codecs
+import html
 import importlib.util
 import itertools
 import logging
@@ -19,6 +20,7 @@ from realm.documents.detect import stem
 from realm.documents.links import MOST_LINKS, reference_key
 from realm.documents.options import SourceOptions
 from realm.documents.pages.figures import Figure, html_figures, markdown_figures
+from realm.documents.pages.hypertext import blocks_of, text_of, without_frame
 from realm.documents.pages.limited import Beyond, read_limited
 from realm.documents.pages.pictures import page_pictures
 from realm.documents.records import BAD_HTML, BINARY, Record, Rejected, document_or_rejected
@@ -39,7 +41,7 @@ def read_markdown(path: Path, name: str, options: SourceOptions) -> Iterator[Rec
         yield text
     else:
         title, plain, figures = marked_down(text)
-        yield document_or_rejected(name, title or stem(path), plain, str(path), 0)
+        yield document_or_rejected(name, title or stem(path), plain, str(path), 0, structured=True)
         yield from page_pictures(figures, path, name, title or stem(path), options)
 
 
@@ -68,8 +70,8 @@ _FRONT_TITLE = regex.compile(r"""^title:[ \t]*(["']?)(.+?)\1[ \t]*$""", regex.MU
 
 
 def plain_markdown(text: str) -> tuple[str, str]:
-    """(title, text) of a Markdown document: words of headings, paragraphs, lists, links, code, without images and HTML tags. The title is
-    that of the front matter, else the first heading, else empty."""
+    """(title, text) of a Markdown document: words of headings, paragraphs, lists, links, code, without images; HTML is read as in pages,
+    tags of no known name are text. The title is that of the front matter, else the first heading, else empty."""
     return marked_down(text)[:2]
 
 
@@ -97,61 +99,45 @@ def _first_heading(tokens: Sequence[Token]) -> str:
 
 
 def _paragraphs(tokens: Sequence[Token]) -> Iterator[str]:
-    """The text of each block; the cells of a table's row on one line."""
+    """The text of each block: an item of a numbered list with its number, the cells of a table's row on one line, an empty one too."""
     cells: list[str] = []
+    number = ""
     for before, token in zip([None, *tokens], tokens, strict=False):
         if token.type == "inline":
             inline = _inline_text(token.children or []).strip()
             if before is not None and before.type in ("td_open", "th_open"):
                 cells.append(inline)
             else:
-                yield inline
+                yield number + inline
+                number = ""
+        elif token.type == "list_item_open":
+            number = f"{token.info}{token.markup} " if token.info else ""
         elif token.type == "tr_close":
-            yield " | ".join(filter(None, cells))
+            yield " | ".join(cells).strip() if any(cells) else ""
             cells = []
         elif token.type in ("fence", "code_block"):
             yield token.content.rstrip()
         elif token.type == "html_block":
-            yield _without_tags(token.content)
+            yield text_of(blocks_of(token.content, literal=True))
+
+
+_PLAIN_TOKENS = {"softbreak": " ", "hardbreak": "\n"}
+_MARKED_TOKENS = {"softbreak": " ", "hardbreak": "<br>", "s_open": "<s>", "s_close": "</s>"}
+
+
+_WORDS = ("text", "code_inline")
 
 
 def _inline_text(children: Sequence[Token]) -> str:
-    """The words of a paragraph. Where the author only wrapped a line there is a space: a line end would end the sentence."""
-    parts = []
-    for token in children:
-        if token.type in ("text", "code_inline"):
-            parts.append(token.content)
-        elif token.type == "softbreak":
-            parts.append(" ")
-        elif token.type == "hardbreak" or (token.type == "html_inline" and token.content[:3].lower() == "<br"):
-            parts.append("\n")
-    return "".join(parts)
+    """The words of a paragraph, with a space where the author only wrapped a line; tags and deletions have their say (hypertext.py)."""
+    if not any(token.type in ("html_inline", "s_open") for token in children):
+        return "".join(token.content if token.type in _WORDS else _PLAIN_TOKENS.get(token.type, "") for token in children)
+    marked = (html.escape(token.content) if token.type in _WORDS else _marked(token) for token in children)
+    return text_of(blocks_of("".join(marked), literal=True))
 
 
-class _Words(HTMLParser):
-    """Collects the text between tags, less scripts and styles."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.parts: list[str] = []
-        self._hidden = 0
-
-    def handle_starttag(self, tag: str, attrs: object) -> None:
-        self._hidden += tag in ("script", "style")
-
-    def handle_endtag(self, tag: str) -> None:
-        self._hidden -= tag in ("script", "style") and self._hidden > 0
-
-    def handle_data(self, data: str) -> None:
-        if not self._hidden:
-            self.parts.append(data)
-
-
-def _without_tags(html: str) -> str:
-    words = _Words()
-    words.feed(html)
-    words.close()
-    return "".join(words.parts).strip()
+def _marked(token: Token) -> str:
+    return token.content if token.type == "html_inline" else _MARKED_TOKENS.get(token.type, "")
 
 
 class _Anchors(HTMLParser):
@@ -177,12 +163,12 @@ class _Anchors(HTMLParser):
             self._words.append(data)
 
 
-def anchors(html: str) -> list[tuple[str, str]]:
+def anchors(page: str) -> list[tuple[str, str]]:
     """The links of a page in its order, no two alike: words and reference; one more than are kept, where it has more."""
     links = _Anchors()
     distinct: dict[tuple[str, str], None] = {}
-    for start in range(0, len(html), _ANCHOR_PIECE):
-        links.feed(html[start : start + _ANCHOR_PIECE])
+    for start in range(0, len(page), _ANCHOR_PIECE):
+        links.feed(page[start : start + _ANCHOR_PIECE])
         distinct.update(dict.fromkeys(links.found))
         links.found.clear()
         if len(distinct) > MOST_LINKS:
@@ -216,20 +202,20 @@ def html_page(
     Raises:
         MissingExtra: the extractor is not installed.
     """
-    html = _decoded(data, charset)
-    if html is None:
+    page = _decoded(data, charset)
+    if page is None:
         return Rejected(path, line, BINARY), title, []
     if importlib.util.find_spec("trafilatura") is None:
         raise MissingExtra("reading HTML", "html")
     try:
-        found = read_limited("html", html.encode("utf-8", "replace"), seconds)
+        found = read_limited("html", page.encode("utf-8", "replace"), seconds)
     except (ValueError, RecursionError, AssertionError):
         return Rejected(path, line, BAD_HTML), title, []
     if isinstance(found, Beyond):
         return Rejected(path, line, found.reason), title, []
     found_title, text, anchors, figures = found
     title, shown = found_title or title, [Figure(*figure) for figure in figures]
-    record = document_or_rejected(doc_id, title, text, path, line)
+    record = document_or_rejected(doc_id, title, text, path, line, structured=True)
     if isinstance(record, Rejected):
         return record, title, shown
     links = ((words, reference_key(doc_id, reference)) for words, reference in anchors)
@@ -253,15 +239,13 @@ def _decoded(data: bytes, charset: str | None) -> str | None:
 
 
 def main_text(data: bytes) -> tuple[str, str, list[tuple[str, str]], list[Figure]]:
-    """(title, text, links, pictures) of a page in UTF-8; the whole text of a page in which no main part is found. Links as ``anchors`` has
-    them."""
+    """(title, text, links, pictures) of a page in UTF-8. Links as ``anchors`` has them. Of the text what frames a page is left out, where
+    trafilatura does not find it in the main part."""
     import trafilatura
 
-    html = data.decode("utf-8")
+    page = data.decode("utf-8")
     logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # it logs a line for every page without text; those are counted here
-    if "<html" not in html[:_META_WITHIN].lower():
-        html = f"<html><body>{html}</body></html>"  # a fragment
-    page: Any = trafilatura.bare_extraction(html, with_metadata=True, include_comments=False)
-    title, text = ("", "") if page is None else (page.title, page.text)
-    # libxml2 gives nothing of what is nested deeper than 256; our own reader has no such limit.
-    return title or "", text or trafilatura.html2txt(html) or _without_tags(html), anchors(html), html_figures(html)
+    whole = page if "<html" in page[:_META_WITHIN].lower() else f"<html><body>{page}</body></html>"
+    found: Any = trafilatura.bare_extraction(whole, with_metadata=True, include_comments=False)
+    title, main = ("", "") if found is None else (found.title, found.text)
+    return title or "", text_of(without_frame(blocks_of(page), main or "")), anchors(page), html_figures(page)

@@ -1,0 +1,296 @@
+"""HTML as blocks of text: a walk that visits every container, keeps the rows of tables, the numbers of lists and what marks mean, and knows
+of each block whether it looks like the frame of a site instead of its content."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from itertools import pairwise
+
+import regex
+
+from realm.text.lines import joined_lines
+
+_BLOCKS_SPELLED = """address article aside blockquote body button caption center dd details dialog dir div dl dt fieldset figcaption figure
+footer form h1 h2 h3 h4 h5 h6 header hgroup hr html legend li main menu nav ol option p pre search section select summary table tbody td
+textarea tfoot th thead tr ul"""
+_BLOCKS = frozenset(_BLOCKS_SPELLED.split())
+_HIDDEN = frozenset(["canvas", "head", "iframe", "noframes", "object", "rp", "script", "style", "svg", "template", "title"])
+_VOID = frozenset(["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"])
+_INLINE_SPELLED = """a abbr acronym b bdi bdo big cite code data datalist del dfn em font i ins kbd label map mark math meter nobr noscript
+optgroup output picture progress q rb rt ruby s samp slot small span strike strong sub sup time tt u var video audio"""
+_INLINE = frozenset(_INLINE_SPELLED.split())
+_KNOWN = _BLOCKS | _HIDDEN | _VOID | _INLINE
+_LISTS = frozenset(["ol", "ul", "menu", "dir"])
+_CLOSED_BY_NEXT = frozenset(["p", "li", "td", "th", "tr", "dt", "dd", "option"])
+_DELETED = frozenset(["del", "s", "strike"])
+_UNSEEN_INPUTS = frozenset(["hidden", "password", "submit", "reset", "button", "image", "checkbox", "radio", "file"])
+_FRAME_TAGS, _FRAME_ROLES = frozenset(["nav", "footer"]), frozenset(["navigation", "contentinfo", "search", "banner"])
+_FRAME_NAMES = regex.compile(
+    r"(?i)(?:^|[\s_-])(?:nav|navbar|navigation|breadcrumbs?|footer|cookies?|consent|sharing|social|newsletter|subscribe|log-?in|ads?"
+    r"|pagination|comments?)(?:[\s_-]|$)"
+)
+_LABEL = regex.compile(r"[^\d:.!?]*")
+_BLANKS = regex.compile(r" {2,}")
+_SPACES = regex.compile(r"[ \t\n\r\f]+")
+DEEPEST = 20
+"""Tables in tables, and raised text in raised text; what is deeper is read as the text that it is in."""
+LONGEST_ROW = 300
+"""Characters of a table's row whose cells hold several paragraphs."""
+MOST_SPANNED = 50
+"""Columns or rows that one cell of a table takes at most."""
+_SUPERSCRIPTS = str.maketrans("0123456789+-−", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻")
+_SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
+_ORDINAL = regex.compile(r"(?i)st|nd|rd|th|er|re|e|ère|ème|ers|res|es|o|a|os|as|le|lle|me|mes|\[[^\]]*\]|\([^)]*\)|[*†‡]+|tm|®|™")
+
+
+def raised(text: str, before: str) -> str:
+    """Superscript text behind some other: 10⁶, 2^n, x^(n+1), but 1er and 2019[3]."""
+    text = text.strip()
+    if regex.fullmatch(r"[+\-−]?\d+[+\-−]?|[+\-−]", text):
+        return text.translate(_SUPERSCRIPTS)
+    if not text or not before[-1:].strip() or _ORDINAL.fullmatch(text):
+        return text
+    return f"^{text}" if len(text) == 1 else f"^({text})"
+
+
+def lowered(text: str, before: str) -> str:
+    """Subscript text behind some other: CO₂, 20_16, x_i."""
+    text = text.strip()
+    figure = before[-1:].isdigit()
+    if text.isdigit() and text.isascii() and not figure:
+        return text.translate(_SUBSCRIPTS)
+    return f"_{text}" if text and before[-1:].strip() and len(text) <= 6 else text
+
+
+@dataclass(frozen=True)
+class Block:
+    """A paragraph, a heading, an item or a row. ``framing``: it stands in what frames a page, or is a bare link."""
+
+    text: str
+    framing: bool
+
+
+@dataclass
+class _Table:
+    """A table that is being read: the cells of its row so far, each of some blocks, and cells that reach down into the rows below."""
+
+    cells: list[list[Block]] = field(default_factory=list)
+    cell: list[Block] | None = None
+    reaching: dict[int, tuple[int, list[Block]]] = field(default_factory=dict)
+
+    def begin_cell(self, across: int, down: int) -> None:
+        self._reach_down()
+        self.cell = []
+        if down > 1:
+            self.reaching[len(self.cells)] = down, self.cell
+        self.cells += [self.cell, *([] for _ in range(across - 1))]
+
+    def end_row(self) -> list[Block]:
+        """The row as one block, its cells apart; where cells are long and of several blocks, as in pages laid out by tables, those."""
+        if not self.cells:
+            return []
+        self._reach_down()
+        self.reaching = {at: (left - 1, blocks) for at, (left, blocks) in self.reaching.items() if left > 1}
+        cells, self.cells, self.cell = self.cells, [], None
+        found = [block for cell in cells for block in cell]
+        if len(found) > len(cells) and sum(len(block.text) for block in found) > LONGEST_ROW:
+            return found
+        text = " | ".join(" ".join(block.text for block in cell) for cell in cells).strip()
+        return [Block(text, all(block.framing for block in found))] if found else []
+
+    def _reach_down(self) -> None:
+        while (reaching := self.reaching.get(len(self.cells))) is not None:
+            self.cells.append(reaching[1])
+
+
+class _Walk(HTMLParser):
+    """Collects the blocks of a page or a fragment.
+
+    Args:
+        literal: whether tags of unknown names are text, as in Markdown that says <timeout>.
+    """
+
+    def __init__(self, *, literal: bool):
+        super().__init__()
+        self.blocks: list[Block] = []
+        self._literal = literal
+        self._open: list[tuple[str, bool]] = []
+        self._names: Counter[str] = Counter()
+        self._tables: list[_Table] = []
+        self._lists: list[int | None] = []
+        self._parts: list[str] = []
+        self._deleted: list[str] = []
+        self._moved: list[tuple[int, str]] = []
+        self._prefix, self._in_term = "", False
+        self._term: Block | None = None
+        self._linked = self._framing = self._hidden = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if self._is_text(tag):
+            return self.handle_data(self.get_starttag_text() or "")
+        if (tag in _CLOSED_BY_NEXT and self._open and self._open[-1][0] == tag) or (tag == "a" and self._names["a"]):
+            self.handle_endtag(tag)
+        attributes = dict(attrs)
+        if tag in _BLOCKS:
+            self._flush()
+        if tag not in _VOID:
+            self._open.append((tag, _frames(tag, attributes)))
+            self._count(*self._open[-1], 1)
+        self._begin(tag, attributes)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if not self._is_text(tag):
+            self.handle_endtag(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if self._is_text(tag):
+            return self.handle_data(f"</{tag}>")
+        while self._names[tag]:
+            name, frames = self._open.pop()
+            self._end(name)
+            self._count(name, frames, -1)
+            if name == tag:
+                return
+
+    def handle_data(self, data: str) -> None:
+        if self._hidden:
+            return
+        text = data if self._names["pre"] else _SPACES.sub(" ", data)
+        (self._deleted if any(self._names[tag] for tag in _DELETED) else self._parts).append(text)
+        self._linked += len(text.strip()) if self._names["a"] else 0
+
+    def finish(self) -> list[Block]:
+        """All blocks, once everything was fed."""
+        self.close()
+        self._flush()
+        while self._tables:
+            self._end_row()
+            self._tables.pop()
+        return self.blocks
+
+    def _is_text(self, tag: str) -> bool:
+        return self._literal and tag not in _KNOWN and "-" not in tag
+
+    def _count(self, tag: str, frames: bool, by: int) -> None:
+        self._names[tag] += by
+        self._hidden += by * (tag in _HIDDEN)
+        self._framing += by * frames
+
+    def _begin(self, tag: str, attributes: dict[str, str | None]) -> None:
+        if tag == "br":
+            self._parts.append("\n")
+        elif tag in ("sup", "sub") and len(self._moved) < DEEPEST:
+            self._moved.append((len(self._parts), tag))
+        elif tag == "ol":
+            self._lists.append(_number(attributes.get("start"), 1, 10**6) - 1)
+        elif tag in _LISTS:
+            self._lists.append(None)
+        elif tag == "li" and self._lists and (before := self._lists[-1]) is not None:
+            self._lists[-1] = _number(attributes.get("value"), before + 1, 10**6)
+            self._prefix = f"{self._lists[-1]}. "
+        elif tag == "table" and len(self._tables) < DEEPEST:
+            self._tables.append(_Table())
+        elif tag == "tr" and self._tables:
+            self._end_row()
+        elif tag in ("td", "th") and self._tables:
+            spans = (_number(attributes.get(name), 1, MOST_SPANNED) for name in ("colspan", "rowspan"))
+            self._tables[-1].begin_cell(*spans)
+        elif tag == "input" and attributes.get("type") not in _UNSEEN_INPUTS and not self._hidden:
+            self._parts.append(f" {attributes.get('value') or ''}")
+        elif tag == "dt":
+            self._in_term = True
+        elif tag == "dd":
+            self._describe()
+
+    def _describe(self) -> None:
+        """A description begins, on the line of its term."""
+        settled, self._in_term = self._settled(), False
+        if self._term is not None and settled and settled[-1] is self._term:
+            self._prefix = f"{settled.pop().text.rstrip(':')}: "
+
+    def _end(self, tag: str) -> None:
+        if tag in ("sup", "sub") and self._moved and self._names["sup"] + self._names["sub"] <= len(self._moved):
+            at, kind = self._moved.pop()
+            text, before = "".join(self._parts[at:]), "".join(self._parts[max(0, at - 4) : at])
+            self._parts[at:] = [raised(text, before) if kind == "sup" else lowered(text, before)]
+        elif tag in _BLOCKS:
+            self._flush()
+        if tag == "dt":
+            self._in_term = False
+        elif tag in _LISTS and self._lists:
+            self._lists.pop()
+        elif tag in ("td", "th") and self._tables:
+            self._tables[-1].cell = None
+        elif tag in ("tr", "table") and self._tables:
+            self._end_row()
+            if tag == "table" and self._names["table"] <= len(self._tables):
+                self._tables.pop()
+
+    def _end_row(self) -> None:
+        row = self._tables[-1].end_row()  # which ends its cell: the row goes into the cell around the table, or into the page
+        self._settled().extend(row)
+
+    def _settled(self) -> list[Block]:
+        """The place of the next block: the cell that is open, or the page."""
+        return next((table.cell for table in reversed(self._tables) if table.cell is not None), self.blocks)
+
+    def _trimmed(self, text: str) -> str:
+        """The text of a block without blanks around its lines, unless it is preformatted, and, of a page, without lines that only wrap."""
+        if self._names["pre"]:
+            return joined_lines(text.strip("\n").rstrip())
+        text = "\n".join(filter(None, (_BLANKS.sub(" ", line).strip() for line in text.split("\n"))))
+        return text if self._literal else joined_lines(text)
+
+    def _flush(self) -> None:
+        text, deleted = self._trimmed("".join(self._parts)), " ".join("".join(self._deleted).split())
+        if not text and deleted:
+            text = f"~~{deleted}~~"
+        if text:
+            words = len(text.split())
+            link = 2 * self._linked > len(text) and words <= 4 and _LABEL.fullmatch(text) is not None
+            block = Block(self._prefix + text, link or self._framing > 0)
+            self._settled().append(block)
+            self._prefix, self._term = "", block if self._in_term else None
+        self._parts, self._deleted, self._moved, self._linked = [], [], [], 0
+
+
+def _frames(tag: str, attributes: dict[str, str | None]) -> bool:
+    """Return whether an element frames a page, by its kind or by what its author calls it."""
+    names = f"{attributes.get('class') or ''} {attributes.get('id') or ''}"
+    return tag in _FRAME_TAGS or attributes.get("role") in _FRAME_ROLES or _FRAME_NAMES.search(names) is not None
+
+
+def _number(value: str | None, least: int, most: int) -> int:
+    digits = (value or "").strip()
+    return min(max(int(digits[:9]), least), most) if digits.isascii() and digits.isdigit() else least
+
+
+def blocks_of(html: str, *, literal: bool = False) -> list[Block]:
+    """The blocks of a page or a fragment, in order; ``literal``: tags of unknown names are text."""
+    walk = _Walk(literal=literal)
+    walk.feed(html)
+    return walk.finish()
+
+
+def text_of(blocks: Iterable[Block]) -> str:
+    """Blocks apart by an empty line."""
+    return "\n\n".join(block.text for block in blocks)
+
+
+def without_frame(blocks: list[Block], main: str) -> list[Block]:
+    """The blocks of a page without what frames it and does not stand in its main text as an extractor found it; all where none is left."""
+    words = _words(main)
+    said: set[tuple[str, ...]] = {*pairwise(words), *zip(words)}
+    kept = [block for block in blocks if not block.framing or _stands_in(_words(block.text), said)]
+    return kept or blocks
+
+
+def _stands_in(words: list[str], said: set[tuple[str, ...]]) -> bool:
+    pairs: list[tuple[str, ...]] = [*pairwise(words)] or [*zip(words)]
+    return 2 * sum(pair in said for pair in pairs) > len(pairs)
+
+
+def _words(text: str) -> list[str]:
+    return regex.findall(r"\w+", text.lower())

@@ -1,0 +1,322 @@
+"""Word files as they read with all tracked changes accepted: every container is visited, written as HTML and read as that."""
+
+import base64
+import html
+import io
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import regex
+
+from realm.documents import streams
+from realm.documents.detect import stem
+from realm.documents.options import SourceOptions
+from realm.documents.pages.figures import CAPTION, around
+from realm.documents.pages.hypertext import MOST_SPANNED, blocks_of, text_of
+from realm.documents.pages.limited import Beyond, read_limited
+from realm.documents.pages.pictures import Told, looked_at
+from realm.documents.pictures import MOST_BYTES, inside, picture_type
+from realm.documents.records import DAMAGED_FILE, DELETED_TEXT, Record, Rejected, document_or_rejected
+from realm.errors import MissingExtra
+
+_DELETED = frozenset(["del", "moveFrom"])
+_NO_TEXT = frozenset(["instrText", "delText", "delInstrText", "rPr", "pPr", "tcPr", "trPr", "sectPr", "sdtPr", "Fallback"])
+_SIGNS = {"tab": " ", "cr": "<br>", "noBreakHyphen": "-", "ptab": " "}
+_RAISED = {"superscript": "sup", "subscript": "sub"}
+_ROMAN_LETTERS = ("m", "cm", "d", "cd", "c", "xc", "l", "xl", "x", "ix", "v", "iv", "i")
+_ROMAN = tuple(zip(_ROMAN_LETTERS, (1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1), strict=True))
+
+
+def read_docx(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
+    """The text of a Word file (.docx) in its order, rows of tables with their cells on one line, as one document; titled as a PDF is. Its
+    pictures are documents of their own, NAME#picture=N.
+
+    Raises:
+        MissingExtra: python-docx is not installed.
+    """
+    if find_spec("docx") is None:
+        raise MissingExtra("reading Word files", "docx")
+    data = streams.read_document(path)
+    if isinstance(data, Rejected):
+        yield data
+        return
+    try:
+        found = read_limited("docx", data, options.document_seconds)
+    except ValueError:
+        found = Beyond(DAMAGED_FILE)
+    if isinstance(found, Beyond):
+        yield Rejected(str(path), 0, found.reason)
+        return
+    title, text, pictures, deleted = found
+    title = title or stem(path)
+    yield document_or_rejected(name, title, text, str(path), 0, structured=True)
+    if deleted:
+        yield Rejected(str(path), 0, DELETED_TEXT)
+    for number, (picture, alternative, beside) in enumerate(pictures, 1):
+        said, told_at = [alternative, beside], inside(str(path), number)
+        told = Told(f"{name}#picture={number}", title, str(path), number, said, bool(CAPTION.match(beside)), told_at)
+        yield from looked_at(base64.b64decode(picture), told, options.document_seconds)
+
+
+def docx_text(data: bytes) -> tuple[str, str, list[tuple[str, str, str]], bool]:
+    """Title and text; of each picture its bytes in base64, its alternative text, and the paragraph around it; whether text is deleted.
+
+    Raises:
+        ValueError: it is no Word file.
+    """
+    from docx import Document
+
+    try:
+        document: Any = Document(io.BytesIO(data))
+        writer = _Writer(document.part)
+        text = text_of(blocks_of(writer.whole(document.element.body)))
+        return str(document.core_properties.title or "").strip(), text, list(_pictures(document, writer)), writer.deleted
+    except MemoryError:
+        raise
+    except Exception as error:  # the library lets out whatever zip, XML and its own look-ups raise
+        raise ValueError("damaged") from error
+
+
+def _pictures(document: Any, writer: "_Writer") -> Iterator[tuple[str, str, str]]:
+    """Pictures in paragraphs, in order; those of kinds that are not read are left out."""
+    paragraphs = [element for element in document.element.body.iter() if _name(element) == "p"]
+    if not any(_name(element) == "drawing" for element in document.element.body.iter()):
+        return
+    texts, room = [" ".join(text_of(blocks_of(writer.inline(paragraph))).split()) for paragraph in paragraphs], MOST_BYTES
+    for at, paragraph in enumerate(paragraphs):
+        for drawing in (element for element in paragraph.iter() if _name(element) == "drawing"):
+            names = [str(part.get("descr") or "") for part in drawing.iter() if _name(part) == "docPr"]
+            for blip in (element for element in drawing.iter() if _name(element) == "blip"):
+                part = document.part.related_parts.get(next((value for key, value in blip.items() if key.endswith("}embed")), ""))
+                picture = getattr(part, "blob", b"")
+                room -= len(picture)
+                if room < 0:
+                    return
+                if picture_type(picture) is not None:
+                    yield base64.b64encode(picture).decode(), " ".join(names), around(texts, at)
+
+
+class _Writer:
+    """Writes the body of a Word file as HTML.
+
+    Args:
+        part: the document's.
+
+    Attributes:
+        deleted: whether text was met that tracked changes deleted.
+    """
+
+    def __init__(self, part: Any):
+        self.deleted = False
+        self._parts = {
+            kind: [rel.target_part for rel in part.rels.values() if not rel.is_external and rel.reltype.endswith(f"/{kind}")]
+            for kind in _PARTS
+        }
+        self._notes = {
+            (kind, _value(note, "id")): note
+            for kind in ("footnotes", "endnotes")
+            for root in self._roots(kind)
+            for note in root
+            if _value(note, "type") is None
+        }
+        self._numbers = _Numbers(self._roots("numbering"), self._roots("styles"))
+        self._beside: list[str] = []
+
+    def whole(self, body: Any) -> str:
+        """Headers, body, footers; each header and footer once."""
+        heads, feet = (dict.fromkeys(self.blocks(root) for root in self._roots(kind)) for kind in ("header", "footer"))
+        return "".join([*heads, self.blocks(body), *feet])
+
+    def blocks(self, parent: Any) -> str:
+        """Paragraphs, tables and what holds them."""
+        return "".join(self._block(child) for child in parent)
+
+    def _block(self, element: Any) -> str:
+        name = _name(element)
+        if name == "p":
+            outer, self._beside = self._beside, []
+            text = f"<p>{html.escape(self._numbers.of(element))}{self.inline(element)}</p>{''.join(self._beside)}"
+            self._beside = outer
+            return text
+        if name == "tbl":
+            return f"<table>{self._rows(element)}</table>"
+        return "" if self._left_out(element) else self.blocks(element)
+
+    def inline(self, parent: Any) -> str:
+        """Runs and what holds them; boxes and notes are kept for behind the paragraph."""
+        return "".join(self._inline(child) for child in parent)
+
+    def _inline(self, element: Any) -> str:
+        name = _name(element)
+        if self._left_out(element):
+            return ""
+        if name == "t":
+            return html.escape(element.text or "")
+        if name == "br":
+            return "" if _value(element, "type") in ("page", "column") else "<br>"
+        if name in _SIGNS:
+            return _SIGNS[name]
+        if name == "sym":
+            return _symbol(_value(element, "char"))
+        if name == "txbxContent":
+            self._beside += [self.blocks(element)]
+            return ""
+        if name in ("footnoteReference", "endnoteReference"):
+            note = self._notes.get((name.removesuffix("Reference") + "s", _value(element, "id")))
+            if note is not None:
+                self._beside += [self.blocks(note)]
+            return ""
+        inside = self.inline(element)
+        if name == "r":
+            return _formatted(element, inside)
+        return f"<{name}>{inside}</{name}>" if name in ("sup", "sub") else inside
+
+    def _left_out(self, element: Any) -> bool:
+        """Return whether an element is not read: what tracked changes deleted, properties, and what stands there a second time."""
+        name = _name(element)
+        if name in _DELETED:
+            self.deleted = self.deleted or any(_name(part) in ("t", "delText") for part in element.iter())
+        return name in _DELETED or name in _NO_TEXT
+
+    def _rows(self, table: Any) -> str:
+        rows, above = [], dict[int, str]()
+        for row in _inside(table, "tr"):
+            properties = _child(row, "trPr")
+            if properties is not None and _child(properties, "del") is not None:
+                self.deleted = True
+                continue
+            rows.append(f"<tr>{self._cells(row, above, _number(properties, 'gridBefore', 0))}</tr>")
+        return "".join(rows)
+
+    def _cells(self, row: Any, above: dict[int, str], skipped: int) -> str:
+        """The cells of a row, behind as many columns that it leaves free; one that is merged with that above says the same."""
+        cells, at = ["<td></td>"] * skipped, skipped
+        for cell in _inside(row, "tc"):
+            properties = _child(cell, "tcPr")
+            merged = None if properties is None else _child(properties, "vMerge")
+            text = above.get(at, "") if merged is not None and _value(merged, "val") in (None, "continue") else self.blocks(cell)
+            span = _number(properties, "gridSpan", 1)
+            cells.append(f'<td colspan="{span}">{text}</td>')
+            above[at] = text
+            at += span
+        return "".join(cells)
+
+    def _roots(self, kind: str) -> list[Any]:
+        from docx.oxml import parse_xml
+
+        return [part.element if hasattr(part, "element") else parse_xml(part.blob) for part in self._parts[kind]]
+
+
+_PARTS = ("footnotes", "endnotes", "header", "footer", "numbering", "styles")
+
+
+class _Numbers:
+    """The numbers that Word writes before the items of lists and before headings."""
+
+    def __init__(self, numbering: list[Any], styles: list[Any]):
+        levels = {
+            _value(one, "abstractNumId"): {_value(level, "ilvl"): level for level in _inside(one, "lvl")}
+            for root in numbering
+            for one in _inside(root, "abstractNum")
+        }
+        self._levels = {
+            _value(one, "numId"): levels.get(_value(_child(one, "abstractNumId"), "val"), {})
+            for root in numbering
+            for one in _inside(root, "num")
+        }
+        self._styles = {_value(style, "styleId"): style for root in styles for style in _inside(root, "style")}
+        self._counts: dict[str | None, list[int]] = {}
+
+    def of(self, paragraph: Any) -> str:
+        """The number before a paragraph; empty where it is no item, or one with a bullet."""
+        number, level = self._place(paragraph)
+        levels = self._levels.get(number, {})
+        own = levels.get(str(level))
+        if own is None or _value(_child(own, "numFmt"), "val") in ("bullet", "none", None):
+            return ""
+        counts = self._counts.setdefault(number, [])
+        first = [_number(levels.get(str(at)), "start", 1, 10**6) for at in range(level + 1)]
+        counts[:] = [*counts[: level + 1], *first[len(counts) :]] if len(counts) <= level else [*counts[:level], counts[level] + 1]
+        formats = [_value(_child(levels.get(str(at)), "numFmt"), "val") for at in range(level + 1)]
+        pattern = _value(_child(own, "lvlText"), "val") or ""
+        return regex.sub(r"%([1-9])", lambda match: _written(counts, formats, int(match[1]) - 1), pattern) + " "
+
+    def _place(self, paragraph: Any) -> tuple[str | None, int]:
+        """The list and the level of a paragraph, its own or its style's."""
+        holder, seen = paragraph, 0
+        number: str | None = None
+        level: str | None = None
+        while holder is not None and seen < 10 and number is None:
+            properties = _child(holder, "pPr")
+            listed = None if properties is None else _child(properties, "numPr")
+            number, level = _value(_child(listed, "numId"), "val"), level or _value(_child(listed, "ilvl"), "val")
+            style = _child(properties, "pStyle") if holder is paragraph else _child(holder, "basedOn")
+            holder, seen = self._styles.get(_value(style, "val")), seen + 1
+        return number, int(level) if level and level in "012345678" else 0
+
+
+def _written(counts: list[int], formats: list[str | None], at: int) -> str:
+    if at >= len(counts):
+        return ""
+    count, form = counts[at], formats[at] or ""
+    if form.endswith("Letter"):
+        text = chr(ord("a") + (count - 1) % 26) * (1 + (count - 1) // 26)
+    elif form.endswith("Roman"):
+        text, left = "", min(count, 3999)
+        for letters, value in _ROMAN:
+            text, left = text + letters * (left // value), left % value
+    else:
+        text = str(count)
+    return text.upper() if form.startswith("upper") else text
+
+
+def _formatted(run: Any, text: str) -> str:
+    """The text of a run, raised, lowered or struck as its format says."""
+    properties = _child(run, "rPr")
+    if properties is None or not text:
+        return text
+    tags = [_RAISED.get(_value(_child(properties, "vertAlign"), "val") or "")]
+    tags += [
+        "s"
+        for name in ("strike", "dstrike")
+        if (mark := _child(properties, name)) is not None and _value(mark, "val") not in ("0", "false", "off")
+    ]
+    for tag in filter(None, tags):
+        text = f"<{tag}>{text}</{tag}>"
+    return text
+
+
+def _symbol(code: str | None) -> str:
+    """A character of a symbol font; those are written in the private area, where nothing says what they are."""
+    point = int(code, 16) if code and regex.fullmatch(r"[0-9A-Fa-f]{1,6}", code) else 0
+    return "" if point < 0x20 or 0xD800 <= point <= 0xF8FF or point > 0x10FFFF else html.escape(chr(point))
+
+
+def _name(element: Any) -> str:
+    return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
+
+
+def _child(element: Any, name: str) -> Any:
+    return None if element is None else next((child for child in element if _name(child) == name), None)
+
+
+def _inside(element: Any, name: str) -> Iterator[Any]:
+    """The children of a name, through the controls and changes that may stand around them."""
+    for child in element:
+        if _name(child) == name:
+            yield child
+        elif _name(child) in ("sdt", "sdtContent", "customXml", "ins", "moveTo", "smartTag"):
+            yield from _inside(child, name)
+
+
+def _value(element: Any, name: str) -> str | None:
+    """An attribute, whatever its namespace."""
+    return None if element is None else next((str(value) for key, value in element.items() if key.rpartition("}")[2] == name), None)
+
+
+def _number(properties: Any, name: str, least: int, most: int = MOST_SPANNED) -> int:
+    """The number that a property of a row, a cell or a list says, within reason."""
+    text = _value(_child(properties, name), "val") or ""
+    return min(max(int(text), least), most) if text.isascii() and text.isdigit() and len(text) < 9 else least

@@ -1,0 +1,141 @@
+"""HTML as blocks: every container is visited, marks keep their meaning, and the frame of a page is left out."""
+
+import pytest
+from hypothesis import given, strategies as st
+
+from realm.documents.pages.hypertext import blocks_of, lowered, raised, text_of, without_frame
+
+PROSE = "<p>The town of Velm lies on the river Dorn and has a harbour that was built in the nineteenth century by the company of Brink.</p>"
+CONTAINERS = {
+    "list": (
+        "<h2>Officers</h2><ul><li>Mayor: Ida Holm</li><li>Deputy: Per Lund</li></ul>",
+        ["Officers", "Mayor: Ida Holm", "Deputy: Per Lund"],
+    ),
+    "descriptions": (
+        "<dl><dt>Height</dt><dd>312 metres</dd><dt>Depth:<dd>9 m<dd>or 10 m</dl>",
+        ["Height: 312 metres", "Depth: 9 m", "or 10 m"],
+    ),
+    "sections": ("<section><h2>Tickets</h2><p>Entry costs 12.</p></section>", ["Tickets", "Entry costs 12."]),
+    "form": (
+        "<form><label>Policy number</label><input value='A-4471'><input type=hidden value=x><p>Ends in May.</p></form>",
+        ["Policy number A-4471", "Ends in May."],
+    ),
+    "aside": ("<aside>Entry costs 12.</aside><blockquote>The best, says Ota.</blockquote>", ["Entry costs 12.", "The best, says Ota."]),
+    "question": ("<div><button>Who pays?</button><div>The tenant pays.</div></div>", ["Who pays?", "The tenant pays."]),
+    "details": ("<details><summary>Who is the mayor?</summary>Ida Holm</details>", ["Who is the mayor?", "Ida Holm"]),
+    "figure": ("<figure><img src=a.png><figcaption>The weir, 1931</figcaption></figure>", ["The weir, 1931"]),
+    "bare text": ("Bare <b>text</b> here<hr>and there", ["Bare text here", "and there"]),
+    "custom element": ("<my-box><my-line>Open from 9.</my-line></my-box>", ["Open from 9."]),
+    "nested lists": ("<ol start=3><li>c<ul><li>x</ul><li value=7>d</ol>", ["3. c", "x", "7. d"]),
+    "nested tables": ("<table><tr><td>outer<td><table><tr><td>key<td>77</table></table>", ["outer | key | 77"]),
+    "fields of choice": (
+        "<fieldset><legend>Size</legend><select><option>small<option>large</select></fieldset>",
+        ["Size", "small", "large"],
+    ),
+    "scripts": ("<style>p{}</style><script>no()</script><template><p>no</p></template>yes", ["yes"]),
+}
+MARKS = {
+    "powers": ("10<sup>6</sup> and 25 m<sup>2</sup> and 10<sup>-6</sup>", "10⁶ and 25 m² and 10⁻⁶"),
+    "letters": ("2<sup>n</sup>, x<sup>n+1</sup>, x<sub>i</sub>", "2^n, x^(n+1), x_i"),
+    "ordinals": ("le 1<sup>er</sup> mai, the 3<sup>rd</sup>", "le 1er mai, the 3rd"),
+    "references": ("in 2019<sup>[3]</sup> here", "in 2019[3] here"),
+    "bases": ("CO<sub>2</sub>, 20<sub>16</sub>", "CO₂, 20_16"),
+    "deletions": ("costs <del>100</del><ins>80</ins>, <s>9</s> 7", "costs 80, 7"),
+    "all deleted": ("<del>gone</del>", "~~gone~~"),
+    "escaped tags": ("set <code>&lt;timeout&gt;</code> to 30", "set <timeout> to 30"),
+    "empty cells": ("<table><tr><td>Ann<td><td>1950<tr><td>Bob<td>1901<td></table>", "Ann |  | 1950\n\nBob | 1901 |"),
+    "cells across and down": ("<table><tr><td rowspan=2>A<td>1<tr><td>2<tr><td colspan=2>w<td>z</table>", "A | 1\n\nA | 2\n\nw |  | z"),
+    "closed rows": ("<table><tr><td>1</td><td rowspan=2>A</td></tr> <tr><td>2</td></tr><tr><td>3</td></tr></table>", "1 | A\n\n2 | A\n\n3"),
+    "wrapped lines": (
+        "<pre>It was rebuilt in the year 1931 by Ellen\nMarsh, an engineer.</pre>",
+        "It was rebuilt in the year 1931 by Ellen Marsh, an engineer.",
+    ),
+    "code": ("<pre>def f():\n    return 1</pre>", "def f():\n    return 1"),
+    "address": ("<p>Hotel Sonne<br>Bahnhofstrasse 12<br>8001 Zürich</p>", "Hotel Sonne\nBahnhofstrasse 12\n8001 Zürich"),
+}
+
+
+@pytest.mark.parametrize(("page", "blocks"), CONTAINERS.values(), ids=CONTAINERS)
+def test_every_container_is_visited(page, blocks):
+    assert [block.text for block in blocks_of(f"<html><body>{page}</body></html>")] == blocks
+
+
+@pytest.mark.parametrize(("page", "blocks"), CONTAINERS.values(), ids=CONTAINERS)
+def test_what_an_extractor_drops_of_the_content_stays(page, blocks):
+    main = text_of(blocks_of(PROSE))
+    assert [block.text for block in without_frame(blocks_of(PROSE + page), main)] == [main, *blocks]
+
+
+@pytest.mark.parametrize(("page", "text"), MARKS.values(), ids=MARKS)
+def test_marks_keep_their_meaning(page, text):
+    assert text_of(blocks_of(page)) == text
+
+
+def test_tags_of_no_known_name_are_text_where_they_are_asked_for():
+    page = "set <timeout> to 30</timeout> <T/> <b>now</b>"
+    assert text_of(blocks_of(page, literal=True)) == "set <timeout> to 30</timeout> <T/> now"
+    assert text_of(blocks_of(page)) == "set to 30 now"
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        "<nav><a href=/>Home</a> <a href=/b>About us all</a></nav>",
+        "<footer>Copyright 2019</footer>",
+        "<div class='site-footer'>Imprint</div>",
+        "<div role=navigation><p>Where to go</p></div>",
+        "<div id=cookie-consent>We bake cookies.</div>",
+        "<ul><li><a href=/c>Contact</a><li><a href=/d>Our team</a></ul>",
+    ],
+)
+def test_the_frame_is_left_out_unless_it_is_in_the_main_text_or_all_there_is(frame):
+    main = text_of(blocks_of(PROSE))
+    assert text_of(without_frame(blocks_of(frame + PROSE), main)) == main
+    framing = text_of(blocks_of(frame))
+    assert text_of(without_frame(blocks_of(frame + PROSE), f"{main} {framing}")) == f"{framing}\n\n{main}"
+    assert text_of(without_frame(blocks_of(frame), "")) == framing
+
+
+TAGS = st.sampled_from(
+    [
+        "p",
+        "div",
+        "table",
+        "tr",
+        "td",
+        "li",
+        "ol",
+        "ul",
+        "dl",
+        "dt",
+        "dd",
+        "a",
+        "sup",
+        "sub",
+        "del",
+        "pre",
+        "nav",
+        "b",
+        "br",
+        "input",
+        "option",
+        "x-y",
+        "zz",
+    ]
+)
+PIECES = st.one_of(
+    TAGS.map(lambda tag: f"<{tag}>"), TAGS.map(lambda tag: f"</{tag}>"), st.sampled_from(["w1", "w2 ", " w3", "&amp;", "< ", "\n"])
+)
+
+
+@given(st.lists(PIECES, max_size=30).map("".join))
+def test_no_word_of_any_nesting_is_lost(page):
+    text = text_of(blocks_of(page))
+    plain = text.translate(str.maketrans("¹²³₁₂₃", "123123"))
+    if "<del>" not in page:
+        for word in ("w1", "w2", "w3"):
+            assert plain.replace("^", "").replace("_", "").count(word) >= page.count(word)
+
+
+def test_raised_and_lowered_stand_behind_something():
+    assert (raised("2", ""), raised("n", ""), lowered("i", ""), lowered("16", "20")) == ("²", "n", "i", "_16")

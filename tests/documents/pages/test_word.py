@@ -1,0 +1,115 @@
+"""Word files: every container is visited and marks keep their meaning, as with all tracked changes accepted."""
+
+import io
+
+import pytest
+
+pytest.importorskip("docx")
+
+from docx import Document
+from docx.oxml import parse_xml
+from docx.oxml.ns import nsdecls
+
+from realm.documents.pages.word import docx_text
+from realm.documents.records import Rejected, SourceDocument
+from realm.documents.sources import iter_documents
+
+
+def run(text, form=""):
+    return f"<w:r><w:rPr>{form}</w:rPr><w:t xml:space='preserve'>{text}</w:t></w:r>"
+
+
+def par(*inside):
+    return f"<w:p>{''.join(text if text.startswith('<') else run(text) for text in inside)}</w:p>"
+
+
+def row(*cells, form=""):
+    return f"<w:tr><w:trPr>{form}</w:trPr>{''.join(cell if cell.startswith('<w:tc>') else tc(par(cell)) for cell in cells)}</w:tr>"
+
+
+def tc(content, form=""):
+    return f"<w:tc><w:tcPr>{form}</w:tcPr>{content}</w:tc>"
+
+
+def table(*rows):
+    return f"<w:tbl>{''.join(rows)}</w:tbl>"
+
+
+BREAK = "<w:r><w:br/></w:r>"
+TALL, WIDE = "<w:vMerge w:val='restart'/>", "<w:gridSpan w:val='2'/>"
+BOX = f"<w:r><w:pict><w:txbxContent>{par('In the box.')}</w:txbxContent></w:pict></w:r>"
+BODIES = {
+    "insertion": (
+        par("ends on ", "<w:del><w:r><w:delText>3 May</w:delText></w:r></w:del>", f"<w:ins>{run('17 June')}</w:ins>"),
+        ["ends on 17 June"],
+    ),
+    "inserted paragraph": (par(f"<w:ins>{run('The new tenant.')}</w:ins>"), ["The new tenant."]),
+    "move": (par(f"<w:moveFrom>{run('Old.')}</w:moveFrom>") + par(f"<w:moveTo>{run('New.')}</w:moveTo>"), ["New."]),
+    "content control": (f"<w:sdt><w:sdtContent>{par('In a control.')}</w:sdtContent></w:sdt>", ["In a control."]),
+    "control in a line": (par("Name: ", f"<w:sdt><w:sdtContent>{run('Ida')}</w:sdtContent></w:sdt>"), ["Name: Ida"]),
+    "link": (par(f"<w:hyperlink>{run('a link')}</w:hyperlink>"), ["a link"]),
+    "field": (par("Page ", "<w:r><w:instrText>PAGE</w:instrText></w:r>", f"<w:fldSimple>{run('7')}</w:fldSimple>"), ["Page 7"]),
+    "text box": (par("Beside.", BOX), ["Beside.", "In the box."]),
+    "nested table": (table(row("outer", tc("<w:p/>" + table(row("key", "77")) + "<w:p/>"))), ["outer | key | 77"]),
+    "empty cells": (table(row("Ann", tc("<w:p/>"), "1950")), ["Ann |  | 1950"]),
+    "across and down": (
+        table(row(tc(par("wide"), WIDE), tc(par("tall"), TALL)), row("a", "b", tc("<w:p/>", "<w:vMerge/>"))),
+        ["wide |  | tall", "a | b | tall"],
+    ),
+    "deleted row": (table(row("gone", form="<w:del/>"), row("kept")), ["kept"]),
+    "power": (par("10", run("6", "<w:vertAlign w:val='superscript'/>")), ["10⁶"]),
+    "struck": (par(run("100", "<w:strike/>"), " 80"), ["80"]),
+    "soft break": (
+        par("Rebuilt in the year 1931 by Ellen", BREAK, "Marsh, an engineer."),
+        ["Rebuilt in the year 1931 by Ellen Marsh, an engineer."],
+    ),
+    "address": (par("Hotel Sonne", BREAK, "Bahnhofstrasse 12", BREAK, "8001 Zürich"), ["Hotel Sonne\nBahnhofstrasse 12\n8001 Zürich"]),
+    "signs": (par("well", "<w:r><w:noBreakHyphen/><w:t>known &lt;x&gt;</w:t></w:r>"), ["well-known <x>"]),
+}
+
+
+def written(body):
+    document, out = Document(), io.BytesIO()
+    for element in parse_xml(f"<w:body {nsdecls('w')}>{body}</w:body>"):
+        document.element.body.insert(len(document.element.body) - 1, element)
+    document.save(out)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(("body", "blocks"), BODIES.values(), ids=BODIES)
+def test_every_container_is_visited(body, blocks):
+    assert docx_text(written(body))[1].split("\n\n") == blocks
+
+
+def test_headers_numbers_and_notes():
+    document, out = Document(), io.BytesIO()
+    document.sections[0].header.paragraphs[0].text = "Invoice 4711"
+    document.sections[0].footer.paragraphs[0].text = "Velm Harbour Office"
+    for text, style in (("first", "List Number"), ("second", "List Number"), ("point", "List Bullet")):
+        document.add_paragraph(text, style=style)
+    document.save(out)
+    assert docx_text(out.getvalue())[1].split("\n\n") == ["Invoice 4711", "1. first", "2. second", "point", "Velm Harbour Office"]
+
+
+def test_deleted_text_is_counted(tmp_path):
+    (tmp_path / "a.docx").write_bytes(written(BODIES["insertion"][0]))
+    record, told = iter_documents(tmp_path / "a.docx")
+    assert isinstance(record, SourceDocument) and record.text == "ends on 17 June"
+    assert told == Rejected(str(tmp_path / "a.docx"), 0, "text that a tracked change deleted")
+
+
+def test_a_word_file(tmp_path):
+    document = Document()
+    document.core_properties.title = "Minutes"
+    document.add_heading("Bridges", 1)
+    document.add_paragraph("The bridge was repaired in 1931.")
+    table = document.add_table(rows=2, cols=2)
+    for cell, text in zip((cell for row in table.rows for cell in row.cells), ("Year", "Cost", "1931", "1931"), strict=True):
+        cell.text = text
+    document.add_paragraph("That is all.")
+    document.save(tmp_path / "minutes.docx")
+    (record,) = iter_documents(tmp_path / "minutes.docx")
+    assert isinstance(record, SourceDocument) and (record.doc_id, record.title) == ("minutes.docx", "Minutes")
+    assert record.text.split("\n\n") == ["Bridges", "The bridge was repaired in 1931.", "Year | Cost", "1931 | 1931", "That is all."]
+    (tmp_path / "bad.docx").write_bytes((tmp_path / "minutes.docx").read_bytes()[:500])
+    assert list(iter_documents(tmp_path / "bad.docx")) == [Rejected(str(tmp_path / "bad.docx"), 0, "damaged file")]
