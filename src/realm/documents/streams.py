@@ -28,6 +28,7 @@ EMPTY_LINES = 1_000_000
 _BUFFER = 2**20
 _BINARY_SAMPLE = 2**16
 _CONTROL = dict.fromkeys([*(set(range(32)) - {8, 9, 10, 11, 12, 13, 27}), 127])
+_NO_TEXT = regex.compile("[\x00-\x07\x0e-\x1a\x1c-\x1f\x7f-\x84\x86-\x9f\ufffd]")
 _BINARY_SHARE = 0.1
 
 _ESCAPED = regex.compile("[\udc80-\udcff]")
@@ -218,6 +219,12 @@ def guessed_encoding(head: bytes) -> str:
     found = from_bytes(telling, cp_isolation=list(_ENCODINGS))
     best = min(found, key=lambda match: (round(match.chaos, 2), -match.coherence, _ENCODINGS.index(match.encoding)), default=None)
     return best.encoding if best else "cp1252"
+
+
+def is_text(text: str) -> bool:
+    """Tell decoded text from other bytes: few of its first characters are controls, or stand for bytes that are none."""
+    sample = text[:_BINARY_SAMPLE]
+    return len(_NO_TEXT.findall(sample)) <= _BINARY_SHARE * len(sample)
 
 
 def is_utf8(text: str) -> bool:

@@ -5,7 +5,7 @@ vocabulary, so that an answer may begin and end with any of them."""
 
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import regex
@@ -15,6 +15,8 @@ from realm.errors import DataError
 
 # A vocabulary does not get better with more text than this, and time and memory stay bounded on a corpus of any size.
 MAX_TRAINING_CHARS = 20_000_000
+PIECE_CHARS = 100_000
+"""Of a text, what is normalised and cut into words at once, which takes some hundred bytes for each."""
 WRITTEN_SHARE = 0.1
 """Of all letters; a script that has as many is one of those that the texts are written in."""
 MARKS_SHARE = 0.02
@@ -48,11 +50,22 @@ def read_texts(texts: Iterable[str]) -> list[str]:
     read: list[str] = []
     total = 0
     for text in texts:
-        read.append(text)
+        read += _pieces(text)
         total += len(text)
         if total >= MAX_TRAINING_CHARS:
             break
     return read
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """A text in pieces that begin with white space, if there is any."""
+    start = 0
+    while len(text) - start > PIECE_CHARS:
+        spaces = [text.rfind(space, start + 1, start + PIECE_CHARS) for space in " \n"]
+        stop = max(spaces) if max(spaces) > 0 else start + PIECE_CHARS
+        yield text[start:stop]
+        start = stop
+    yield text[start:]
 
 
 def writing_of(texts: Iterable[str]) -> Writing:

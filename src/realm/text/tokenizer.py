@@ -3,13 +3,13 @@
 What does not live here: how token ids are laid out in model inputs (models/featurize.py) and how sentences are found (sentences.py)."""
 
 import hashlib
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import regex
 from tokenizers import Encoding, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from realm.errors import ConfigError, DataError, said
@@ -29,6 +29,9 @@ from realm.text.alphabet import (
 from realm.text.folding import fold, folded
 from realm.text.wordcache import Tokenized, WordCache, cuts_characters, splits_at_spaces
 from realm.timing import charged
+
+RELEASED = Path(__file__).parents[1] / "released" / "realm-minilm-en"
+"""The model that ships in the package, with its tokenizer."""
 
 TOKENIZER_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"
@@ -217,7 +220,7 @@ def _names_in(config: dict[str, Any]) -> dict[str, str]:
     return names
 
 
-_NO_WORD = re.compile(r"\w{1000,}")
+_NO_WORD = regex.compile(r"\w{1000,}|[^\s\p{P}$+<=>^`|~]{1000,}")
 """Nothing is learned from it: of more than 100 characters a word is unknown, and learning is quadratic in the length of a word."""
 
 

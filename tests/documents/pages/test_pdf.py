@@ -7,8 +7,8 @@ import pytest
 
 pytest.importorskip("pypdfium2")
 
+from realm.documents.limited import Beyond
 from realm.documents.pages import pdf as pdf_module
-from realm.documents.pages.limited import Beyond
 from realm.documents.records import TOO_SLOW, UNDECODABLE, Rejected, SourceDocument
 from realm.documents.sources import iter_documents
 from realm.documents.sources.reading import read_again

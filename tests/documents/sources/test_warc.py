@@ -2,12 +2,15 @@
 
 import gzip
 import io
+import random
 import sys
+import zlib
 
+import pyarrow as pa
 import pytest
 
 from realm.documents import streams
-from realm.documents.records import Rejected, SourceDocument
+from realm.documents.records import BINARY, Rejected, SourceDocument
 from realm.documents.sources import iter_documents
 from realm.errors import MissingExtra
 
@@ -25,8 +28,8 @@ def write_warc(path, pages):
     with open(path, "wb") as file:
         writer = writer_module.WARCWriter(file, gzip=path.suffix == ".gz")
         writer.write_record(writer.create_warcinfo_record(path.name, {"software": "test"}))
-        for url, status, kind, body in pages:
-            extra = [("Content-Encoding", "gzip")] if body[:2] == b"\x1f\x8b" else []
+        for url, status, kind, body, *coding in pages:
+            extra = [("Content-Encoding", coding[0])] if coding else [("Content-Encoding", "gzip")] if body[:2] == b"\x1f\x8b" else []
             answer = headers.StatusAndHeaders(status, [("Content-Type", kind), *extra], protocol="HTTP/1.1")
             writer.write_record(writer.create_warc_record(url, "response", payload=io.BytesIO(body), http_headers=answer))
             question = headers.StatusAndHeaders("GET / HTTP/1.1", [("Host", "x")], is_http_request=True)
@@ -55,6 +58,38 @@ def test_pages_of_an_archive(tmp_path, name):
         ("empty text", 12), ("http://a.org/7", "On last", 14),
     ]  # fmt: skip
     assert isinstance(records[0], SourceDocument) and "people who like snow 雪" in records[0].text
+
+
+def packed(codec, data):
+    return pa.compress(data, codec=codec, asbytes=True)
+
+
+@pytest.mark.parametrize(
+    ("body", "coding"),
+    [
+        (gzip.compress(page("snow")), "gzip"),
+        (gzip.compress(gzip.compress(page("snow"))), "gzip"),
+        (gzip.compress(page("snow")), "identity"),
+        (zlib.compress(page("snow")), "deflate"),
+        (packed("brotli", page("snow")), "br"),
+        (packed("brotli", page("snow")), "BR"),
+        (packed("zstd", page("snow")), "zstd"),
+        (packed("zstd", page("snow")), "identity"),
+    ],
+)
+def test_a_compressed_body_is_unpacked(tmp_path, body, coding):
+    write_warc(tmp_path / "a.warc", [("http://a.org/1", "200 OK", "text/html; charset=utf-8", body, coding)])
+    (record,) = iter_documents(tmp_path / "a.warc")
+    assert isinstance(record, SourceDocument) and "people who like snow" in record.text
+
+
+@pytest.mark.parametrize("charset", ["utf-8", "latin-1", "windows-1252"])
+@pytest.mark.parametrize("codec", ["brotli", "zstd", "lz4"])
+def test_bytes_that_are_no_text_are_no_document(tmp_path, codec, charset):
+    body = packed(codec, random.Random(1).randbytes(4000))
+    write_warc(tmp_path / "a.warc", [("http://a.org/1", "200 OK", f"text/html; charset={charset}", body, "x-unknown")])
+    (record,) = iter_documents(tmp_path / "a.warc")
+    assert isinstance(record, Rejected) and record.reason == BINARY
 
 
 @pytest.mark.parametrize("name", ["a.warc", "a.warc.gz"])

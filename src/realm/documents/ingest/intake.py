@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from realm.documents import records
 from realm.documents.ingest.spool import Document, Spool, documents_batch
+from realm.documents.limited import read_parts
 from realm.documents.records import Record, Redirect, Rejected, SourceDocument
 from realm.documents.sources import LOOK, SourceOptions, iter_documents
 from realm.documents.sources.folders import names_of
@@ -144,6 +145,10 @@ CHUNK_CHARS = 1_000_000
 CHUNK_RECORDS = 4_000
 # Characters of a sentence. What is longer is no prose (a table, a key, a line of digits), and taggers take time quadratic in it.
 SENTENCE_CHARS = 10_000
+TITLE_CHARS = 1_000
+"""Of a title: every block of its document carries it."""
+LONG = 1_000_000
+"""Characters of a document that is tried first. What is shorter takes seconds and some hundred megabytes, whatever it is."""
 # Of one document: more are shorter than words.
 MOST_SENTENCES = 1_000_000
 # Chunks between two points at which an interrupted intake can go on.
@@ -206,8 +211,8 @@ def take_in(
     walk = SourceWalk(sources, source_options, workers, SourcePosition(*spool.place))
     portions = in_portions(walk, lambda record: len(getattr(record, "text", "")), CHUNK_CHARS, CHUNK_RECORDS)
     chunks = (_Chunk(records, walk.place) for records in portions)
-    count_forms = casing is not None
-    results = workers.in_order(chunks, partial(_take_in_chunk, count_forms), partial, (_take_in_chunk, count_forms))
+    count_forms, seconds = casing is not None, source_options.document_seconds
+    results = workers.in_order(chunks, partial(_take_in_chunk, count_forms, seconds), partial, (_take_in_chunk, count_forms, seconds))
     for number, (chunk, taken) in enumerate(results, 1):
         spool.add(*_without_known(chunk.records, taken, known_ids, rejected))
         spool.add_redirects(taken.redirects)
@@ -232,7 +237,7 @@ def _resume(spool: Spool, rejected: RejectedList, known_ids: Ids, casing: Casing
             known_ids.add(doc_id)
 
 
-def _take_in_chunk(count_forms: bool, chunk: _Chunk) -> _TakenIn:
+def _take_in_chunk(count_forms: bool, seconds: float, chunk: _Chunk) -> _TakenIn:
     """Canonical documents with sentences; everything about a chunk that does not depend on the others."""
     documents: list[Document] = []
     positions: list[int] = []
@@ -243,7 +248,7 @@ def _take_in_chunk(count_forms: bool, chunk: _Chunk) -> _TakenIn:
         if isinstance(record, Redirect):
             redirects.append((record.name, record.target))
             continue
-        made = _canonical_document(record) if isinstance(record, SourceDocument) else record
+        made = _within_limits(record, seconds) if isinstance(record, SourceDocument) else record
         if isinstance(made, Rejected):
             rejected.append((position, made))
             continue
@@ -257,7 +262,16 @@ def _take_in_chunk(count_forms: bool, chunk: _Chunk) -> _TakenIn:
     return _TakenIn(documents_batch(documents), positions, rejected, pairs, casing.drain())
 
 
-def _canonical_document(record: SourceDocument) -> Document | Rejected:
+def _within_limits(record: SourceDocument, seconds: float) -> Document | Rejected:
+    """The document; a long one only if every stage of a build can do it, which is tried in the limited child."""
+    if len(record.text) >= LONG:
+        _, _, beyond = read_parts("stages", record.text.encode("utf-8", "replace"), seconds, 2 * seconds)
+        if beyond is not None:
+            return Rejected(record.path, record.line, beyond.reason)
+    return canonical_document(record)
+
+
+def canonical_document(record: SourceDocument) -> Document | Rejected:
     """The document, or the reason that it cannot be one."""
     doc_id = canonical_line(record.doc_id)
     if not doc_id:
@@ -270,7 +284,7 @@ def _canonical_document(record: SourceDocument) -> Document | Rejected:
     if len(sentences) > MOST_SENTENCES:
         return Rejected(record.path, record.line, records.TOO_MANY_SENTENCES)
     caseless = not text.isascii() and any(mostly_caseless(text[start:end]) for start, end in sentences)
-    where, media, title = source_name(record.path), source_name(record.media), canonical_line(record.title)
+    where, media, title = source_name(record.path), source_name(record.media), canonical_line(record.title[:TITLE_CHARS])
     return Document(doc_id, title, text, where, record.line, sentences, caseless, record.links, media, record.media_sum)
 
 

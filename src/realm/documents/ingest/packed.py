@@ -13,15 +13,19 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from realm.documents.ingest.intake import canonical_document
 from realm.documents.ingest.packing import SPECIAL_TOKENS_PER_BLOCK, PackingCounts, Pieces, fill_blocks, hash64, make_pieces
 from realm.documents.ingest.spool import Document, SpoolBatch, redirects_in
 from realm.documents.links import Redirects
+from realm.documents.records import Rejected, SourceDocument
+from realm.documents.spans.collocations import CollocationCounts
 from realm.documents.spans.spans import SpanTagger, tag_all
-from realm.documents.spans.specs import load_tagger
+from realm.documents.spans.specs import TaggerPlan, load_tagger
+from realm.documents.spans.truecase import CasingCounts
 from realm.documents.store import manifest as manifests, segments
 from realm.documents.store.segments import LANGUAGE, LINKS, MEDIA, MEDIA_SUM, language_of_document, segment_schema, token_dtype
 from realm.documents.workers import in_portions
-from realm.text.tokenizer import TextTokenizer
+from realm.text.tokenizer import RELEASED, TextTokenizer
 
 
 class BlockRows:
@@ -206,6 +210,20 @@ def packer_elsewhere(corpus: str, block_length: int) -> Packer:
     directory = Path(corpus)
     tokenizer = TextTokenizer.load(directory / manifests.TOKENIZER_DIRECTORY)
     return Packer(tokenizer, load_tagger(directory / manifests.TAGGER_FILE), block_length)
+
+
+def stages(data: bytes) -> Iterator[None]:
+    """For the limited child: cut a document in UTF-8 into sentences and wordpieces, tag them and pack them, and keep nothing of it."""
+    tokenizer, tagger = TextTokenizer.load(RELEASED), TaggerPlan().tagger(CasingCounts(), CollocationCounts())
+    document = canonical_document(SourceDocument("-", "", data.decode("utf-8"), "", 0))
+    yield
+    for ranges in in_portions(
+        [] if isinstance(document, Rejected) else document.sentences, lambda found: found[1] - found[0], PORTION_CHARS
+    ):
+        texts = [document.text[start:end] for start, end in ranges]
+        CasingCounts().add(texts)
+        make_pieces(document.text, ranges, tokenizer.tokenize(texts), 0, tag_all(tagger, texts), 256, PackingCounts())
+        yield
 
 
 class SegmentFile:

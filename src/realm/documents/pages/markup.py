@@ -15,8 +15,8 @@ import regex
 
 from realm.documents import streams
 from realm.documents.detect import stem
+from realm.documents.limited import Beyond, read_limited
 from realm.documents.options import SourceOptions
-from realm.documents.pages.limited import Beyond, read_limited
 from realm.documents.pages.texts import plain_markdown
 from realm.documents.records import DAMAGED_FILE, Record, Rejected, document_or_rejected
 from realm.storage.decoding import json_value

@@ -4,8 +4,8 @@ import json
 import re
 from collections.abc import Callable
 from functools import cache
-from importlib.resources import files
 
+from realm.text.tokenizer import RELEASED
 from realm.text.words import by_characters
 
 FULL = 0.75
@@ -69,5 +69,4 @@ def continued(before: str, line: str, occurs: Callable[[str], bool]) -> str:
 @cache
 def _dictionary() -> frozenset[str]:
     """English words that are whole in the vocabulary of the released model."""
-    vocabulary = files("realm") / "released" / "realm-minilm-en" / "tokenizer.json"
-    return frozenset(json.loads(vocabulary.read_text("utf-8"))["model"]["vocab"])
+    return frozenset(json.loads((RELEASED / "tokenizer.json").read_text("utf-8"))["model"]["vocab"])

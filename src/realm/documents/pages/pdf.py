@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 from realm.documents import streams
 from realm.documents.detect import stem
+from realm.documents.limited import Beyond, read_limited, read_parts
 from realm.documents.options import SourceOptions
 from realm.documents.pages.figures import CAPTION, MOST_PICTURES
 from realm.documents.pages.layout import Piece, read_page
-from realm.documents.pages.limited import Beyond, read_limited, read_parts
 from realm.documents.pages.paragraphs import continued, words_of_lines
 from realm.documents.pages.pictures import Told, looked_at, pictures_of_page
 from realm.documents.pages.recognition import recognised, recognises

@@ -13,9 +13,9 @@ import regex
 
 from realm.documents import streams
 from realm.documents.detect import stem
+from realm.documents.limited import Beyond, read_limited
 from realm.documents.options import DOCUMENT_SECONDS, SourceOptions
 from realm.documents.pages.figures import Figure
-from realm.documents.pages.limited import Beyond, read_limited
 from realm.documents.pages.recognition import recognised, recognises
 from realm.documents.pictures import MOST_BYTES, PICTURE_ENDINGS, parted, picture_sum, picture_type
 from realm.documents.records import EMPTY_FILE, NO_WORDS, NOT_A_PICTURE, TOO_LONG, UNREAD_PICTURE, Record, Rejected, SourceDocument

@@ -16,8 +16,8 @@ from typing import Any
 
 from platformdirs import user_cache_path
 
+from realm.documents.limited import Beyond, read_limited
 from realm.documents.pages.layout import Piece, rows_of
-from realm.documents.pages.limited import Beyond, read_limited
 from realm.documents.pages.paragraphs import unwrapped
 from realm.documents.pictures import MOST_PIXELS
 from realm.documents.records import DAMAGED_PICTURE, TOO_MANY_PIXELS

@@ -17,13 +17,13 @@ from markdown_it.token import Token
 
 from realm.documents import streams
 from realm.documents.detect import stem
+from realm.documents.limited import Beyond, read_limited
 from realm.documents.links import MOST_LINKS, reference_key
 from realm.documents.options import SourceOptions
 from realm.documents.pages.figures import Figure, html_figures, markdown_figures
 from realm.documents.pages.hypertext import blocks_of, text_of, without_frame
-from realm.documents.pages.limited import Beyond, read_limited
 from realm.documents.pages.pictures import page_pictures
-from realm.documents.records import BAD_HTML, BINARY, Record, Rejected, document_or_rejected
+from realm.documents.records import BAD_HTML, BINARY, DAMAGED_FILE, Record, Rejected, document_or_rejected
 from realm.errors import MissingExtra
 
 
@@ -40,9 +40,16 @@ def read_markdown(path: Path, name: str, options: SourceOptions) -> Iterator[Rec
     if isinstance(text, Rejected):
         yield text
     else:
-        title, plain, figures = marked_down(text)
+        try:
+            found = read_limited("markdown", text.encode("utf-8", "replace"), options.document_seconds)
+        except ValueError:
+            found = Beyond(DAMAGED_FILE)
+        if isinstance(found, Beyond):
+            yield Rejected(str(path), 0, found.reason)
+            return
+        title, plain, figures = found
         yield document_or_rejected(name, title or stem(path), plain, str(path), 0, structured=True)
-        yield from page_pictures(figures, path, name, title or stem(path), options)
+        yield from page_pictures([Figure(*figure) for figure in figures], path, name, title or stem(path), options)
 
 
 def read_html(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
@@ -73,6 +80,11 @@ def plain_markdown(text: str) -> tuple[str, str]:
     """(title, text) of a Markdown document: words of headings, paragraphs, lists, links, code, without images; HTML is read as in pages,
     tags of no known name are text. The title is that of the front matter, else the first heading, else empty."""
     return marked_down(text)[:2]
+
+
+def markdown_page(data: bytes) -> tuple[str, str, list[Figure]]:
+    """``marked_down`` of UTF-8, for the limited child."""
+    return marked_down(data.decode("utf-8"))
 
 
 def marked_down(text: str) -> tuple[str, str, list[Figure]]:
@@ -203,7 +215,7 @@ def html_page(
         MissingExtra: the extractor is not installed.
     """
     page = _decoded(data, charset)
-    if page is None:
+    if page is None or not streams.is_text(page):
         return Rejected(path, line, BINARY), title, []
     if importlib.util.find_spec("trafilatura") is None:
         raise MissingExtra("reading HTML", "html")

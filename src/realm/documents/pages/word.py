@@ -12,10 +12,10 @@ import regex
 
 from realm.documents import streams
 from realm.documents.detect import stem
+from realm.documents.limited import Beyond, read_limited
 from realm.documents.options import SourceOptions
 from realm.documents.pages.figures import CAPTION, around
 from realm.documents.pages.hypertext import MOST_SPANNED, blocks_of, text_of
-from realm.documents.pages.limited import Beyond, read_limited
 from realm.documents.pages.pictures import Told, looked_at
 from realm.documents.pictures import MOST_BYTES, inside, picture_type
 from realm.documents.records import DAMAGED_FILE, DELETED_TEXT, Record, Rejected, document_or_rejected

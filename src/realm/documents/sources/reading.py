@@ -88,7 +88,7 @@ def _read_file(
         file_format = "triples"
     read = FORMATS[file_format].load()
     if file_format == "mediawiki":
-        records = read(path, workers)
+        records = read(path, workers, options.document_seconds)
     elif file_format == "jsonl":
         records = read(path, name, options, cursor)
     else:

@@ -13,7 +13,17 @@ import pyarrow.parquet as pq
 from realm.documents import streams
 from realm.documents.columns import Columns, find_columns, only_one
 from realm.documents.options import SourceOptions
-from realm.documents.records import BAD_ROW, DAMAGED_FILE, INVALID_UTF8, TOO_LONG, UNREADABLE, Record, Rejected
+from realm.documents.records import (
+    BAD_ROW,
+    DAMAGED_FILE,
+    INVALID_UTF8,
+    TOO_LONG,
+    TOO_MUCH_MEMORY,
+    UNREADABLE,
+    Record,
+    Rejected,
+    SourceDocument,
+)
 from realm.errors import DataError
 
 Style = dict[str, Any]
@@ -176,11 +186,13 @@ def rows_of(path: Path, style: Style) -> Iterator[tuple[int, list[str] | str] | 
 
 # Rows decoded at a time; the file's own pages, and not its size, bound the rest of the memory.
 BATCH_ROWS = 256
+EXPANDED, EXPANSION = 2**25, 100
+"""Characters that a file may always give, and for each of its bytes: a dictionary may name one long string in every row."""
 
 
 def read_parquet(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
     """Rows of a Parquet file; ``line`` is the 1-based row. Raises DataError: a column is missing."""
-    number = 0
+    number, room = 0, EXPANDED + EXPANSION * path.stat().st_size
     try:
         with open(path, "rb") as raw, pq.ParquetFile(raw) as file:
             columns = find_columns(options, file.schema_arrow.names, path)
@@ -191,7 +203,9 @@ def read_parquet(path: Path, name: str, options: SourceOptions) -> Iterator[Reco
             for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=wanted):
                 for values in zip(*(_values(batch.column(column)) for column in wanted), strict=True):
                     number += 1
-                    yield _decoded(dict(zip(wanted, values, strict=True)), columns, str(path), name, number)
+                    found = _decoded(dict(zip(wanted, values, strict=True)), columns, str(path), name, number)
+                    room -= len(found.text) if isinstance(found, SourceDocument) else 0
+                    yield found if room > 0 else Rejected(str(path), number, TOO_MUCH_MEMORY)
     except PermissionError:
         yield Rejected(str(path), 0, UNREADABLE)
     except (pa.ArrowException, OSError) as error:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import regex
 
 from realm.documents import streams
@@ -69,7 +70,7 @@ def _page_record(record: Any, path: str, number: int, seconds: float) -> Record:
     if not url:
         return Rejected(path, number, EMPTY_ID)
     # Chunks and compression of the transfer are undone on the way, so that the limit holds for what they unpack to.
-    data = record.content_stream().read(streams.LINE_LIMIT + 1)
+    data = _unpacked(record.content_stream().read(streams.LINE_LIMIT + 1), record.http_headers.get_header("Content-Encoding") or "")
     if len(data) > streams.LINE_LIMIT:
         return Rejected(path, number, TOO_LONG)
     record.raw_stream.read()
@@ -77,3 +78,16 @@ def _page_record(record: Any, path: str, number: int, seconds: float) -> Record:
         return Rejected(path, number, DAMAGED_FILE)
     charset = _CHARSET.search(record.http_headers.get_header("Content-Type") or "")
     return html_record(data, charset.group(1) if charset else None, url.strip("<>"), "", path, number, seconds)
+
+
+def _unpacked(data: bytes, encoding: str) -> bytes:
+    """Unpack data that is compressed after warcio, which knows gzip and deflate; another compression, or a damaged one, stays as it is."""
+    kind = streams.compression_of(data) or {"br": "brotli", "zstd": "zst"}.get(encoding.strip().lower())
+    codec = {"gz": "gzip", "zst": "zstd"}.get(kind or "", kind)
+    if codec not in ("gzip", "zstd", "bz2", "brotli") or len(data) > streams.LINE_LIMIT:
+        return data
+    try:
+        with pa.CompressedInputStream(pa.BufferReader(data), codec) as stream:
+            return bytes(stream.read(streams.LINE_LIMIT + 1))
+    except streams.DECOMPRESSION_ERRORS:
+        return data

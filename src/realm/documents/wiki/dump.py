@@ -9,6 +9,7 @@ dump is mostly those. What is damaged is rejected with a reason.
 
 import bz2
 import io
+import json
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -17,7 +18,9 @@ from pathlib import Path
 from typing import IO, Any, cast
 from xml.parsers import expat
 
+from realm.documents.limited import Beyond, read_limited
 from realm.documents.links import title_key
+from realm.documents.options import DOCUMENT_SECONDS
 from realm.documents.records import DAMAGED, UNREADABLE, Record, Redirect, Rejected, document_or_rejected
 from realm.documents.streams import DECOMPRESSION_ERRORS, compression_of, open_bytes, refuse_passing
 from realm.documents.wiki.names import Namespaces, is_disambiguation, is_list, is_redirect, redirect_target
@@ -276,13 +279,15 @@ BROKEN_XML = "broken or truncated xml"
 
 REDIRECT, NAMESPACE, MODEL, DISAMBIGUATION, LIST = "redirect", "other namespace", "not wikitext", "disambiguation", "list"
 
+LONG_PAGE = 300_000
+"""Characters of wikitext; the longest articles have as many. A longer one is cleaned in the limited child."""
 # Characters of wikitext in one chunk: some tenths of a second of work for a worker.
 CHUNK_CHARS = 1_000_000
 
 Chunk = tuple[SiteInfo, list[WikiPage | Rejected]]
 
 
-def read_wikidump(path: Path, workers: Workers | None = None) -> Iterator[Record]:
+def read_wikidump(path: Path, workers: Workers | None = None, seconds: float = DOCUMENT_SECONDS) -> Iterator[Record]:
     """The articles of a dump (.xml, .xml.bz2, .xml.gz, .xml.xz) in its order, cleaned; the latest revision of each.
 
     An article brings the links in its prose, by the titles that they name. The id is ``simplewiki:1234``, database name and page id, so
@@ -292,6 +297,7 @@ def read_wikidump(path: Path, workers: Workers | None = None) -> Iterator[Record
 
     Args:
         workers: processes that clean, and as many threads that decompress; None does it here. The result is the same.
+        seconds: of computing that a page of ``LONG_PAGE`` may take.
 
     Raises:
         DataError: the XML is no MediaWiki dump.
@@ -300,7 +306,7 @@ def read_wikidump(path: Path, workers: Workers | None = None) -> Iterator[Record
     workers = workers or Workers(1)
     portions = in_portions(_read(path, workers.count), lambda found: len(getattr(found[1], "text", "")), CHUNK_CHARS)
     chunks = ((portion[-1][0], [page for _, page in portion]) for portion in portions)
-    for _, records in workers.in_order(chunks, partial(_clean_chunk, str(path)), partial, (_clean_chunk, str(path))):
+    for _, records in workers.in_order(chunks, partial(_clean_chunk, str(path), seconds), partial, (_clean_chunk, str(path), seconds)):
         yield from records
 
 
@@ -339,7 +345,7 @@ def _read(path: Path, workers: int) -> Iterator[tuple[SiteInfo, WikiPage | Rejec
             yield site, page
 
 
-def _clean_chunk(path: str, chunk: Chunk) -> list[Record]:
+def _clean_chunk(path: str, seconds: float, chunk: Chunk) -> list[Record]:
     site, pages = chunk
     namespaces = Namespaces(site.namespaces)
     records: list[Record] = []
@@ -350,13 +356,24 @@ def _clean_chunk(path: str, chunk: Chunk) -> list[Record]:
             if target := redirect_target(page.text):
                 records.append(Redirect(path, page.line, title_key(page.title), title_key(target)))
         elif why_left_out(page, namespaces) is None:
-            records.append(_article(page, site, namespaces, path))
+            records.append(_article(page, site, namespaces, path, seconds))
     return records
 
 
-def _article(page: WikiPage, site: SiteInfo, namespaces: Namespaces, path: str) -> Record:
+def _article(page: WikiPage, site: SiteInfo, namespaces: Namespaces, path: str, seconds: float) -> Record:
     doc_id = f"{site.dbname}:{page.page_id}" if site.dbname and page.page_id else page.page_id
-    links: list[tuple[str, str]] = []
-    text = clean_wikitext(page.text, namespaces, page.title, links)
+    found = _cleaned(page, site, namespaces, seconds)
+    if isinstance(found, Beyond):
+        return Rejected(path, page.line, found.reason)
+    text, links = found
     record = document_or_rejected(doc_id, page.title, text, path, page.line, structured=True)
     return record if isinstance(record, Rejected) else record.linked((words, title_key(name)) for words, name in links)
+
+
+def _cleaned(page: WikiPage, site: SiteInfo, namespaces: Namespaces, seconds: float) -> tuple[str, list[tuple[str, str]]] | Beyond:
+    """The text and the links of a page; a long one in the limited child."""
+    if len(page.text) < LONG_PAGE:
+        links: list[tuple[str, str]] = []
+        return clean_wikitext(page.text, namespaces, page.title, links), links
+    found = read_limited("wikitext", json.dumps([page.text, page.title, list(site.namespaces.items())]).encode(), seconds)
+    return found if isinstance(found, Beyond) else (found[0], [(words, name) for words, name in found[1]])

@@ -11,6 +11,7 @@ without a partner are removed at the end.
 """
 
 import html
+import json
 import re
 from bisect import bisect_left
 from collections.abc import Callable
@@ -190,6 +191,13 @@ def clean_wikitext(text: str, namespaces: Namespaces | None = None, title: str =
     text = BracketWriter(text, _template_chooser(title, namespaces), _link_chooser(namespaces, links)).render()
     text = _SWITCH.sub("", _EXTERNAL.sub(r"\1", _VARIANT.sub(_variant, text)))
     return "\n\n".join(_Prose().read(without_tags(text)))
+
+
+def cleaned_page(data: bytes) -> tuple[str, list[tuple[str, str]]]:
+    """Text and links of a page for the limited child: JSON of its wikitext, its title and the namespaces of its wiki."""
+    text, title, namespaces = json.loads(data or b'["", "", []]')
+    links: list[tuple[str, str]] = []
+    return clean_wikitext(text, Namespaces(dict(namespaces)), title, links), links
 
 
 def without_closing_sections(text: str) -> str:

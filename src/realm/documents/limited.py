@@ -1,4 +1,4 @@
-"""Documents that may be much work, read in a child that may take so much time and memory for each and no more.
+"""Work on one document that may be much, done in a child that may take so much time and memory for each and no more.
 
 Nothing can stop libxml2 or a PDF's decompressor in this process: a page with 300,000 attributes takes it hours. The child is told
 what to read on its standard input and answers on its standard output, a line of JSON and then the bytes it names, either way; the kernel
@@ -31,21 +31,24 @@ MEMORY = 800 * 2**20
 SMALL = 20_000
 """Bytes of a document that cannot be much work whatever it holds: read here."""
 _READERS = {
-    "html": "texts:main_text",
-    "pdf": "pdf:pdf_pages",
-    "docx": "word:docx_text",
-    "xml": "markup:xml_text",
-    "notebook": "markup:notebook_text",
-    "odt": "markup:odt_text",
-    "epub": "markup:epub_chapters",
-    "mail": "mail:message_text",
-    "picture": "recognition:picture_text",
-    "pdf pictures": "pdf:pdf_pictures",
-    "pdf page": "pdf:pdf_page_picture",
+    "html": "pages.texts:main_text",
+    "markdown": "pages.texts:markdown_page",
+    "pdf": "pages.pdf:pdf_pages",
+    "docx": "pages.word:docx_text",
+    "xml": "pages.markup:xml_text",
+    "notebook": "pages.markup:notebook_text",
+    "odt": "pages.markup:odt_text",
+    "epub": "pages.markup:epub_chapters",
+    "mail": "pages.mail:message_text",
+    "picture": "pages.recognition:picture_text",
+    "pdf pictures": "pages.pdf:pdf_pictures",
+    "pdf page": "pages.pdf:pdf_page_picture",
+    "wikitext": "wiki.text:cleaned_page",
+    "stages": "ingest.packed:stages",
 }
-"""Module beside this one, and the function in it, that reads a kind."""
-_PACKED = frozenset(_READERS) - {"html", "mail", "notebook"}
-"""Kinds of which few bytes may unpack to any number."""
+"""Module beside this one, and the function in it, that does a kind of work."""
+_PLAIN = frozenset({"html", "markdown", "mail", "notebook"})
+"""Kinds of which few bytes are little work; of others they may unpack to any number."""
 
 
 @dataclass(frozen=True)
@@ -65,23 +68,16 @@ def read_limited(kind: str, data: bytes, seconds: float) -> Any:
 
     Raises:
         ValueError: the reader refused the document."""
-    if len(data) <= SMALL and kind not in _PACKED:
+    if len(data) <= SMALL and kind in _PLAIN:
         return _reader(kind)(data)
     parts, _, beyond = read_parts(kind, data, seconds)
     return parts[0] if beyond is None else beyond
 
 
 def read_parts(kind: str, data: bytes, seconds: float, most: float = inf) -> tuple[list[Any], float, Beyond | None]:
-    """The same of a reader that yields the document in parts, as a PDF's pages.
+    """The same of a reader that yields a document in parts, as a PDF's pages: the parts, the seconds they took, and why others are missing.
 
-    Args:
-        seconds: for each part.
-        most: for all of them.
-
-    Returns: the parts, the seconds they took, and why those that follow are missing, if any are.
-
-    Raises:
-        ValueError: the reader refused the document.
+    Args: ``seconds`` for each part, and ``most`` for all.
     """
     with _asking:
         return _child.read(kind, data, seconds, most)
@@ -89,7 +85,7 @@ def read_parts(kind: str, data: bytes, seconds: float, most: float = inf) -> tup
 
 def _reader(kind: str) -> Callable[[bytes], Any]:
     module, _, name = _READERS[kind].partition(":")
-    found: Callable[[bytes], Any] = getattr(import_module(f"realm.documents.pages.{module}"), name)
+    found: Callable[[bytes], Any] = getattr(import_module(f"realm.documents.{module}"), name)
     return found
 
 
@@ -103,7 +99,7 @@ class _Child:
         """See ``read_parts``."""
         process = self._process
         if process is None or process.poll() is not None:
-            command = python("realm.documents.pages.limited")
+            command = python("realm.documents.limited")
             process = self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         parts, used = list[Any](), 0.0
         try:
@@ -228,6 +224,6 @@ def _limit_memory() -> None:
 
 
 if __name__ == "__main__":
-    from realm.documents.pages import limited  # itself, under the name by which readers know it
+    from realm.documents import limited  # itself, under the name by which readers know it
 
     limited.main()

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from realm.documents.ingest.builder import build_corpus
-from realm.documents.pages.limited import MEMORY, SMALL
+from realm.documents.limited import MEMORY, SMALL
 from realm.documents.records import TOO_LONG, TOO_MANY_EMPTY, TOO_MANY_SENTENCES, TOO_MUCH_MEMORY, TOO_SLOW, Rejected, SourceDocument
 from realm.documents.sources import SourceOptions, iter_documents
 from realm.documents.store.blocks import BlockStore

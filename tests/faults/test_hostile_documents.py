@@ -1,0 +1,66 @@
+"""Documents made to take time and memory: a build counts what is beyond the limits, and the document beside it is indexed."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from realm.documents.ingest.builder import build_corpus
+from realm.documents.records import TOO_MUCH_MEMORY, TOO_SLOW
+from realm.documents.store.blocks import BlockStore
+
+from .hostile_documents import BYTES, HOSTILE
+
+pytest.importorskip("pypdfium2")
+pytest.importorskip("docx")
+pytest.importorskip("trafilatura")
+FEW = 30_000
+SECONDS, MEMORY = 60, 1_400
+"""Of processor time for a whole build of one hostile document, and MB of its largest process: tokenizer, tagger and libraries with it."""
+GOOD = {"jsonl": '{"id": "good", "text": "The old weir was rebuilt."}\n', "md": "The old weir was rebuilt."}
+BUILD = """
+import json, resource, sys
+from pathlib import Path
+from realm.documents.ingest.builder import build_corpus
+made = build_corpus([Path(sys.argv[1])], Path(sys.argv[2]), vocab_size=300, workers=1)
+used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+seconds, most = sum(one.ru_utime + one.ru_stime for one in used), max(one.ru_maxrss for one in used)
+print(json.dumps([made.documents, made.rejected, seconds, most // 1024]))
+"""
+
+
+def folder_of(place, *names, size):
+    """A folder with hostile documents of one family and a good one."""
+    place.mkdir()
+    for name in names:
+        (place / name).write_bytes(HOSTILE[name](size))
+    kind = "jsonl" if names[0].endswith((".xml", ".parquet")) else "md"
+    (place / f"good.{kind}").write_text(GOOD[kind])
+    return place
+
+
+@pytest.mark.parametrize("ending", [".txt", ".md", ".pdf", ".html", ".xml"])
+def test_small_ones_are_taken_in_or_counted(tmp_path, ending):
+    names = [name for name in HOSTILE if name.endswith(ending)]
+    folder = folder_of(tmp_path / "source", *names, size=FEW)
+    made = build_corpus([folder], tmp_path / "corpus", vocab_size=300, workers=1)
+    assert any("The old weir was rebuilt." in block for block in texts_of(tmp_path / "corpus"))
+    assert made.documents + sum(made.rejected.values()) >= len(names) + 1
+
+
+def texts_of(corpus):
+    store = BlockStore.open(corpus)
+    return [store.block(row).text for row in range(len(store))]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("name", HOSTILE)
+def test_large_ones_stay_within_time_and_memory(tmp_path, name):
+    folder = folder_of(tmp_path / "source", name, size=BYTES)
+    command = [sys.executable, "-P", "-c", BUILD, str(folder), str(tmp_path / "corpus")]
+    documents, rejected, seconds, most = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    assert documents > 0 and any("The old weir was rebuilt." in block for block in texts_of(tmp_path / "corpus"))
+    assert documents > 1 or set(rejected) & {TOO_SLOW, TOO_MUCH_MEMORY, "empty text"}, rejected
+    assert seconds < SECONDS and most < MEMORY, (seconds, most)
