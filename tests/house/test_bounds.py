@@ -22,9 +22,9 @@ class Bound(NamedTuple):
 
 
 BOUNDS = {
-    "lines of source": Bound(38_500, 44_902),
+    "lines of source": Bound(38_500, 45_017),
     "modules": Bound(290, 305),
-    "lines of tests": Bound(32_000, 36_704),
+    "lines of tests": Bound(32_000, 36_968),
     "options": Bound(160, 160),
     "keys": Bound(110, 111),
     "files in a folder": Bound(15, 15),
