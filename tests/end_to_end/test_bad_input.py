@@ -79,7 +79,7 @@ def test_a_run_that_cannot_start(tmp_path, write_tiny, refused, file, text, prob
 def test_a_corpus_without_salient_spans(tmp_path, write_tiny, refused, capsys):
     """It is built, it is told that it cannot teach, and training names the cure."""
     recipe, words = write_tiny(tmp_path), ["wind", "rain", "snow", "sun", "cloud", "storm"]
-    texts = [f"we like the {a} and the {b}. nobody likes the {b} much." for a in words for b in words if a != b]
+    texts = [f"We like the {a} and the {b}. Nobody likes the {b} much." for a in words for b in words if a != b]
     (tmp_path / "docs.jsonl").write_text("".join(document(f"d{n}", text) for n, text in enumerate(texts)))
     arguments = ["run", str(recipe), "--out", str(tmp_path / "run")]
     assert main([*arguments, "--stages", "corpus"]) == 0
@@ -102,7 +102,7 @@ def test_bad_settings(tmp_path, write_tiny, refused):
         assert "run.device is cuda" in refused("run", recipe, "--out", tmp_path / "gpu", "--set", 'run.device="cuda"')
     (tmp_path / "file").write_text("x")
     assert "a file is here" in refused("run", recipe, "--out", tmp_path / "file")
-    assert "cannot be read" in refused("run", tmp_path)
+    assert "no run here" in refused("run", tmp_path)
     assert "--out" in refused("corpus", "build", tmp_path / "docs.jsonl", "--out", tmp_path / "file")
     assert "no corpus here" in refused("corpus", "info", tmp_path)
     assert "no corpus here" in refused("corpus", "add", tmp_path, tmp_path / "docs.jsonl")

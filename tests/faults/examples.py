@@ -163,7 +163,7 @@ def _corpus_changes(made: Path) -> dict[str, Example]:
             remove_documents(corpus, ["doc-2"])
             version = compact_corpus(corpus, purge=True).version
             assert {path.name for path in corpus.iterdir()} == {*CORPUS_FILES, f"manifest-{version:06d}.json"}
-            assert len(list((corpus / "segments").iterdir())) == 3
+            assert len(list((corpus / "segments").iterdir())) == 2
 
         return Example(lambda corpus: shutil.copytree(made, corpus, dirs_exist_ok=True), change, _read_corpus, promised, follow)
 

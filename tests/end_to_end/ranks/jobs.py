@@ -68,7 +68,7 @@ def tasks(context: StageContext) -> list[Task]:
 
 def gradients(job: Job) -> None:
     """One step of each stage; the first rank writes its gradients and loss."""
-    with joined(timeout=60, cuda=False):
+    with joined(cuda=False):
         context, found = open_context(RunPaths(Path(job["run"])), recipe_of(job), lambda *_: None), {}
         for task in tasks(context):
             options = LoopOptions(steps=9, lr=0.0, warmup=0, clip=1e9, accumulate=job["accumulate"])
@@ -82,7 +82,7 @@ def gradients(job: Job) -> None:
 
 
 def unused(job: Job) -> None:
-    with joined(timeout=60, cuda=False):
+    with joined(cuda=False):
         learnt = [nn.Parameter(torch.zeros(3)) for _ in range(3)]
         learnt[0].grad = torch.full((3,), 1.0 + rank())
         if rank() == 1:

@@ -298,7 +298,7 @@ def test_scalars_of_any_depth_are_read_together(monkeypatch):
 
 
 SEARCHES = {"retrieve.py: retrieve", "candidates.py: _found"}
-INDEX = {"checks.py", "base.py", "exact.py"}
+INDEX = {"mips.py", "base.py", "exact.py"}
 """Who may read in a step: what is searched with goes to the index, and what was found comes back, because texts are read by it."""
 
 

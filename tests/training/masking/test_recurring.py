@@ -66,7 +66,7 @@ def strict(monkeypatch):
         monkeypatch.setattr(grams_module, name, value)
     monkeypatch.setattr(evidence_module, "CHANCE", 0.0)
     monkeypatch.setattr(evidence_module, "CHANCE_LEAST", 150)
-    monkeypatch.setattr(evidence_module, "PAIRS", 40)
+    monkeypatch.setattr(evidence_module, "PAIRS_AT_ONCE", 40)
 
 
 @dataclass(frozen=True)

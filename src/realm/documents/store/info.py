@@ -18,7 +18,7 @@ from realm.documents.sources.reading import read_again, source_name
 from realm.documents.store.blocks import BlockStore
 from realm.documents.store.manifest import REJECTED_FILE, CorpusManifest, SpanStatistics, read_manifest
 from realm.documents.store.views import Segment
-from realm.errors import DataError, RealmError
+from realm.errors import CorpusError, DataError, RealmError
 from realm.storage.decoding import json_value
 from realm.text.canonical import canonical_text
 
@@ -122,8 +122,12 @@ def files_account(corpus: Path, sources: Sequence[Path]) -> dict[str, Any]:
 
 def rejected_records(corpus: Path) -> Iterator[dict[str, Any]]:
     """Records that were left out when the sources were read last: {"path", "line", "reason"} each."""
-    with open(corpus / REJECTED_FILE, encoding="utf-8", errors="replace") as lines:
-        yield from map(json_value, lines)
+    path = corpus / REJECTED_FILE
+    with open(path, encoding="utf-8", errors="replace") as lines:
+        try:
+            yield from map(json_value, lines)
+        except ValueError as error:
+            raise CorpusError(f"damaged: {error}", path=path, cure="No command reads it but this one: remove it, or leave it.") from error
 
 
 def document_blocks(corpus: Path, doc_id: str) -> list[dict[str, Any]]:
