@@ -16,7 +16,8 @@ def brute_force(scores, tokens, valid, counts, temperature, v):
     p = np.zeros((len(scores), v))
     for i in range(len(scores)):
         mass = [
-            counts[i, j] * math.exp((scores[i, j] - scores[i].max()) / temperature) if valid[i, j] else 0.0 for j in range(len(scores[i]))
+            counts[i, j] * math.exp((scores[i, j] - scores[i][valid[i]].max()) / temperature) if valid[i, j] else 0.0
+            for j in range(len(scores[i]))
         ]
         for j, share in enumerate(mass):
             if sum(mass):
