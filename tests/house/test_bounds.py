@@ -22,10 +22,10 @@ class Bound(NamedTuple):
 
 
 BOUNDS = {
-    "lines of source": Bound(38_500, 45_017),
-    "modules": Bound(290, 305),
-    "lines of tests": Bound(32_000, 36_968),
-    "options": Bound(160, 160),
+    "lines of source": Bound(38_500, 45_517),
+    "modules": Bound(290, 307),
+    "lines of tests": Bound(32_000, 37_281),
+    "options": Bound(160, 164),
     "keys": Bound(110, 111),
     "files in a folder": Bound(15, 15),
     "modules in the root": Bound(5, 5),

@@ -53,6 +53,23 @@ Device = Annotated[str, tyro.conf.arg(help="where the model runs: cpu or cuda")]
 Json = Annotated[bool, tyro.conf.arg(help="print one JSON object as the last line")]
 
 
+def optional_value(metavar: str, *, without: str) -> tyro.constructors.PrimitiveConstructorSpec[str | None]:
+    """An option that takes one value or none: None where it is not given, and ``without`` where its value is not."""
+
+    def value(given: list[str]) -> str:
+        if len(given) > 1:
+            raise ValueError("give one value at most; what is no option stands before it")
+        return given[0] if given else without
+
+    return tyro.constructors.PrimitiveConstructorSpec(
+        nargs="*",
+        metavar=f"[{metavar}]",
+        instance_from_str=value,
+        is_instance=lambda value: value is None or isinstance(value, str),
+        str_from_instance=lambda value: [value or "none"],
+    )
+
+
 def columns(named: tuple[str, ...], *roles: str) -> dict[str, str]:
     """Column names by role, from ``--column ROLE=NAME``. Raises ConfigError: no such role, or no name."""
     from realm.errors import ConfigError

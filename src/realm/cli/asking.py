@@ -11,8 +11,8 @@ import tyro
 
 from realm import DEFAULT_BODY
 from realm.cli import show
-from realm.cli.arguments import Json, Names, Place
-from realm.errors import ConfigError, DataError
+from realm.cli.arguments import Json, Names, Place, optional_value
+from realm.errors import ConfigError, DataError, MissingExtra
 from realm.progress import Progress
 
 if TYPE_CHECKING:
@@ -185,14 +185,8 @@ def serve(
         token_file: a file with the token that requests must carry.
         allow_host: another host name that the server answers to, besides its address; may be repeated.
         without_token: let everyone who reaches the address read and change everything."""
-    from realm.errors import MissingExtra
-
-    try:
+    with _needing("realm serve", "serve", "fastapi", "uvicorn", "starlette", "prometheus_client", "h11", "pydantic"):
         from realm.serve.server import serve as listen
-    except ImportError as error:
-        if (error.name or "").partition(".")[0] not in ("fastapi", "uvicorn", "starlette", "prometheus_client", "h11", "pydantic"):
-            raise
-        raise MissingExtra("realm serve", "serve") from error
     from realm.runs.cached import follow_documents
 
     run = named_run(list(places))
@@ -210,3 +204,44 @@ def serve(
         say=show.note,
         documents=followed,
     )
+
+
+Http = Annotated[str | None, optional_value("HOST:PORT", without="127.0.0.1:8000")]
+
+
+def mcp(places: Served, /, *, http: Http = None, token_file: Place = None, allow_host: Names = (), body: Body = DEFAULT_BODY) -> None:
+    """Give agents tools over a run or documents by the Model Context Protocol: search, ask, read, explain; on standard input and output.
+
+    Args:
+        places: a run directory, or files and folders of documents (as for realm ask).
+        http: answer over streamable HTTP, at 127.0.0.1:8000 if not given, instead of standard input and output.
+        token_file: a file with the token that requests over HTTP must carry.
+        allow_host: another host name that is answered to over HTTP; may be repeated."""
+    run = named_run(list(places))
+    with _needing("realm mcp", "mcp", "mcp", "mcp_types", "fastapi", "uvicorn", "starlette", "prometheus_client", "h11", "pydantic"):
+        from realm.serve.agents import Agents, serve_agents, speak
+    from realm.models.bodies.known import present_directory
+    from realm.serve.tools import Place as Asked
+    from realm.storage.paths import is_realm_model
+
+    model = None if run is not None else present_directory(body)
+    agents = Agents(Asked(run, places, body, show.note), explains=run is not None or (model is not None and is_realm_model(model)))
+    if http is None:
+        speak(agents)
+        return
+    host, _, port = http.rpartition(":")
+    if not (host and port.isascii() and port.isdigit()):
+        raise ConfigError(f"--http {http}: not an address", cure="Write HOST:PORT, such as 127.0.0.1:8000; port 0 takes any that is free.")
+    what = ", ".join(map(str, places))
+    serve_agents(agents, what, host=host.strip("[]"), port=int(port), token_file=token_file, allow_hosts=allow_host, say=show.note)
+
+
+@contextmanager
+def _needing(feature: str, extra: str, *packages: str) -> Iterator[None]:
+    """Imports of a feature that may lack its extra. Raises MissingExtra: one of these packages is not there."""
+    try:
+        yield
+    except ImportError as error:
+        if (error.name or "").partition(".")[0] not in packages:
+            raise
+        raise MissingExtra(feature, extra) from error

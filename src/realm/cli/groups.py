@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import tyro
 
 from realm.cli import corpus as corpora, knn, questions, show
-from realm.cli.arguments import Json, Place, Places, Run, Text, helpful
+from realm.cli.arguments import Json, Place, Places, Run, Text, helpful, optional_value
 from realm.errors import ConfigError
 from realm.progress import Progress
 
@@ -99,21 +99,7 @@ def _index_documents(sources: tuple[Path, ...], body: str, out: Path | None, pro
     return out
 
 
-_ADDRESS = tyro.constructors.PrimitiveConstructorSpec(
-    nargs="*",
-    metavar="[ADDRESS]",
-    instance_from_str=lambda given: _address(given),
-    is_instance=lambda value: value is None or isinstance(value, str),
-    str_from_instance=lambda value: [value or "none"],
-)
-Address = Annotated[str | None, _ADDRESS]
-
-
-def _address(given: list[str]) -> str:
-    """The value of ``--ray``; without one, a cluster on this machine."""
-    if len(given) > 1:
-        raise ValueError("give one address at most, and RUN before --ray")
-    return given[0] if given else "local"
+Address = Annotated[str | None, optional_value("ADDRESS", without="local")]
 
 
 def refresh(run: Run, /, *, once: bool = False, ray: Address = None, actors: int = 2) -> None:

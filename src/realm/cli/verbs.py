@@ -11,7 +11,7 @@ import tyro
 
 from realm.cli import show
 from realm.cli.arguments import Device, Json, Names, Paths, Place, Recipe, Run, Settings, Text, helpful, overrides
-from realm.cli.asking import ask, serve
+from realm.cli.asking import ask, mcp, serve
 from realm.cli.comparing import ablate, compare
 from realm.cli.groups import refresh
 from realm.cli.mending import repair, verify
@@ -215,7 +215,7 @@ def models(asked: Asked = (), /, *, json: bool = False) -> None:
     show.last_line({"models": found}, json)
 
 
-LISTED = (demo, run, refresh, eval, ask, explain, align, ablate, compare, serve, report, import_, export, verify, repair, models)
+LISTED = (demo, run, refresh, eval, ask, explain, align, ablate, compare, serve, mcp, report, import_, export, verify, repair, models)
 VERBS: dict[str, Callable[..., None]] = {verb.__name__.rstrip("_"): helpful(verb) for verb in LISTED}
 
 

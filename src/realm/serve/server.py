@@ -119,11 +119,15 @@ def serve(
         ConfigError: an address that others reach without a token or a name, a bad token file, or a port that is taken.
         RealmError: the run cannot be opened."""
     rules = rules_of(host, token_file, allow_hosts, without_token)
-    listening = _listen(host, port)  # before the run is opened, which takes longer
-    with listening:
-        serving = Serving(run, documents=documents)
+    answer_at(host, port, lambda: make_app(Serving(run, documents=documents), rules), str(run), say)
+
+
+def answer_at(host: str, port: int, app: Callable[[], Any], what: str, say: Callable[[str], None], path: str = "") -> None:
+    """Answer requests at an address until SIGTERM or SIGINT; ``app`` makes the application once the address is ours, since that may take
+    long. Raises ConfigError: the port is taken."""
+    with _listen(host, port) as listening:
         config = uvicorn.Config(
-            make_app(serving, rules),
+            app(),
             http=BoundedProtocol,
             ws="none",
             lifespan="on",
@@ -138,7 +142,7 @@ def serve(
         shown = f"[{host}]" if ":" in host else host
         server = uvicorn.Server(config)
         with _logging(), _signals_end(server):
-            say(f"serving {run} at http://{shown}:{listening.getsockname()[1]}; end with Ctrl-C")
+            say(f"serving {what} at http://{shown}:{listening.getsockname()[1]}{path}; end with Ctrl-C")
             server.run(sockets=[listening])
 
 

@@ -45,7 +45,7 @@ class Serving:
         self.meter = meter or Meter()
         self._changing = threading.RLock()
         self._told = ""
-        self._seen = self._networks_seen()
+        self._seen = networks_seen(self.paths)
         current = _ready(open_run(root))
         self._only = self._only_server()
         self.current = self._with_added(current)  # what a killed server had taken into the corpus and not embedded yet
@@ -79,7 +79,7 @@ class Serving:
         """Serve what others have changed on disk, if they have. Returns whether there was something new. Raises RealmError: the new state
         cannot be opened; the old one is still served."""
         with self._changing:
-            seen = self._networks_seen()
+            seen = networks_seen(self.paths)
             if seen != self._seen:
                 opened = open_run(self.paths.root)
                 if opened.tuned is None and self.current.tuned is not None:
@@ -130,10 +130,6 @@ class Serving:
         self.batcher.between(put)
         self.meter.swaps.inc()
         give_back()  # the state before has gone, or goes with the next batch
-
-    def _networks_seen(self) -> tuple[Any, ...]:
-        """Inode and time of the notes of the stages whose networks answer: they tell one training from the next."""
-        return tuple(_stat(self.paths.stage(stage) / "stage.json") for stage in ("pretrain", "finetune") if has_stage(self.paths, stage))
 
     def _watch(self) -> None:
         while not self._stopped.wait(WATCH_SECONDS):
@@ -186,6 +182,11 @@ def _ready(opened: OpenRun) -> OpenRun:
     if len(opened.generation.index):
         opened.search_all(["ready?"], 1)
     return opened
+
+
+def networks_seen(paths: RunPaths) -> tuple[Any, ...]:
+    """Inode and time of the notes of the stages whose networks answer: they tell one training from the next."""
+    return tuple(_stat(paths.stage(stage) / "stage.json") for stage in ("pretrain", "finetune") if has_stage(paths, stage))
 
 
 def _stat(path: Path) -> tuple[int, int] | None:

@@ -1,0 +1,205 @@
+"""The Model Context Protocol, by the SDK's own client: in this process, over standard input and output, over HTTP, and killed."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+pytest.importorskip("mcp")
+import httpx2
+from mcp import Client, MCPError, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+
+from realm import DEFAULT_BODY
+from realm.cli import main
+from realm.models.bodies.known import present_directory
+from realm.serve import agents as protocol
+from realm.serve.agents import SCHEME, Agents
+from realm.serve.tools import Place
+
+TOKEN = "a" * 32
+
+
+def over(run):
+    return Agents(Place(run, (), "", print), explains=True)
+
+
+def asked(server, act):
+    """What ``act`` makes of a client of ``server``."""
+
+    async def session():
+        async with Client(server) as client:
+            return await act(client)
+
+    return asyncio.run(session())
+
+
+@pytest.fixture
+def stdio(tmp_path):
+    """Parameters that start ``realm mcp PLACE`` with a cache of its own."""
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    return lambda place: StdioServerParameters(command=sys.executable, args=["-m", "realm", "mcp", str(place)], env=environment)
+
+
+def test_every_tool_answers(tiny_run):
+    async def act(client):
+        names = [tool.name for tool in (await client.list_tools()).tools]
+        found = await client.call_tool("search", {"text": "the currency of Arvad", "k": 2})
+        block = found.structured_content["blocks"][0]
+        calls = {
+            "ask": {"question": "What is the currency of Arvad?"},
+            "read": {"block": block["block_id"]},
+            "explain": {"text": "The currency of Arvad is the [MASK].", "k": 3},
+        }
+        return names, block, {name: await client.call_tool(name, arguments) for name, arguments in calls.items()}
+
+    names, block, answers = asked(over(tiny_run).server, act)
+    assert names == ["search", "ask", "read", "explain"]
+    assert {"doc_id", "start", "end", "score"} <= block.keys()
+    assert not any(answer.is_error for answer in answers.values())
+    assert answers["read"].structured_content["doc_id"] == block["doc_id"]
+    assert {"level", "answer", "confidence", "evidence"} <= answers["ask"].structured_content.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "said"),
+    [
+        ("search", {}, "text: Field required"),
+        ("search", {"text": "x", "k": 21}, "k: Input should be less than or equal to 20"),
+        ("ask", {"question": " "}, "question: "),
+        ("read", {"document": "nobody"}, "no document has the id 'nobody'"),
+        ("read", {}, "give a document or a block"),
+        ("explain", {"text": "no mask"}, "[MASK]"),
+    ],
+)
+def test_a_bad_call_is_one_line_for_the_model(tiny_run, name, arguments, said):
+    answer = asked(over(tiny_run).server, lambda client: client.call_tool(name, arguments))
+    assert answer.is_error and said in answer.content[0].text and "\n" not in answer.content[0].text
+
+
+def test_documents_are_resources(tiny_run, monkeypatch):
+    monkeypatch.setattr(protocol, "LISTED", 5)
+
+    async def act(client):
+        pages = [await client.list_resources()]
+        while pages[-1].next_cursor:
+            pages.append(await client.list_resources(cursor=pages[-1].next_cursor))
+        uris = [resource.uri for page in pages for resource in page.resources]
+        wrong = []
+        for uri in ("file:///etc/passwd", f"{SCHEME}nobody", f"{uris[0]}?start=x"):
+            with pytest.raises(MCPError) as refused:
+                await client.read_resource(uri)
+            wrong.append(refused.value.message)
+        return uris, (await client.read_resource(uris[0])).contents[0], wrong
+
+    uris, read, wrong = asked(over(tiny_run).server, act)
+    assert len(uris) == len(set(uris)) == 12 and uris[0] == f"{SCHEME}Arvad%2F0"
+    assert "People in Arvad pay with" in read.text and not read.meta
+    assert "begins with" in wrong[0] and "no document" in wrong[1] and "cursor" in wrong[2]
+
+
+def test_a_long_document_names_the_address_of_its_rest(tiny_run, monkeypatch):
+    monkeypatch.setattr("realm.serve.tools.MOST_CHARS", 1)
+    monkeypatch.setattr("realm.serve.tools._following", lambda reached, of: reached)
+    read = asked(over(tiny_run).server, lambda client: client.read_resource(f"{SCHEME}Arvad%2F0")).contents[0]
+    assert len(read.text) == 1 and read.meta["next"] == f"{SCHEME}Arvad%2F0?start=1"
+
+
+def test_an_unknown_tool_and_a_place_without_explanations(tiny_run):
+    async def act(client):
+        with pytest.raises(MCPError, match="no tool 'explain'; there are: search, ask, read"):
+            await client.call_tool("explain", {"text": "[MASK]"})
+
+    asked(Agents(Place(tiny_run, (), "", print), explains=False).server, act)
+
+
+def test_a_call_that_waits_says_how_far_indexing_is(tiny_run, monkeypatch):
+    place, told = Place(tiny_run, (), "", print), []
+    current = place.current
+
+    def slow():
+        for done in range(1, 4):
+            place.position.count("index: blocks", done, 3)
+            time.sleep(0.1)
+        return current()
+
+    async def progress(done, total, message):
+        told.append((done, message))
+
+    monkeypatch.setattr(place, "current", slow)
+    monkeypatch.setattr(protocol, "TOLD_SECONDS", 0.02)
+    asked(
+        Agents(place, explains=False).server,
+        lambda client: client.call_tool("search", {"text": "Arvad"}, progress_callback=progress),
+    )
+    assert told and told == sorted(told) and told[0][1].startswith("index: blocks ")
+
+
+@pytest.mark.skipif(present_directory(DEFAULT_BODY) is None, reason="the weights under the released model are not installed")
+def test_documents_over_standard_input_and_output(stdio, tmp_path):
+    """Indexed while the first call waits, killed in the midst of it, and asked again; a file that is new is noticed."""
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    (notes / "bridge.txt").write_text("The Harrow bridge was built in 1911 by Ellen Marsh, an engineer from Leeds.")
+    question = {"question": "Who built the Harrow bridge?"}
+
+    async def dies(client):
+        call = asyncio.ensure_future(client.call_tool("ask", question))
+        await asyncio.sleep(0.1)
+        found = subprocess.run(["pgrep", "-f", f"realm mcp {notes}"], capture_output=True, text=True).stdout.split()
+        os.kill(int(found[0]), signal.SIGKILL)
+        with pytest.raises(MCPError):
+            await call
+
+    async def lives(client):
+        first = await client.call_tool("ask", question)
+        (notes / "tower.txt").write_text("The Corran tower was painted by Ada Finch in 1950.")
+        second = await client.call_tool("search", {"text": "Who painted the Corran tower?", "k": 1})
+        explained = await client.call_tool("explain", {"text": "The Harrow bridge was built by [MASK].", "k": 2})
+        return [answer.structured_content for answer in (first, second, explained)]
+
+    asked(stdio(notes), dies)
+    first, second, explained = asked(stdio(notes), lives)
+    assert "Marsh" in first["answer"] and second["blocks"][0]["doc_id"] == "tower.txt" and explained["predictions"]
+
+
+def test_over_http_with_the_token(run_copy, tmp_path):
+    (tmp_path / "token").write_text(TOKEN)
+    command = [sys.executable, "-m", "realm", "mcp", str(run_copy), "--http", "127.0.0.1:0", "--token-file", str(tmp_path / "token")]
+    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        url = next(line for line in server.stderr if line.startswith("serving ")).split(" at ")[1].split(";")[0]
+        assert url.endswith("/mcp")
+        assert httpx2.post(url, json={}).status_code == 401
+
+        async def act():
+            headers = {"authorization": f"Bearer {TOKEN}"}
+            async with httpx2.AsyncClient(headers=headers) as http, Client(streamable_http_client(url, http_client=http)) as client:
+                return await client.call_tool("search", {"text": "the currency of Arvad", "k": 1})
+
+        assert len(asyncio.run(act()).structured_content["blocks"]) == 1
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(60) == 0
+    finally:
+        server.kill()
+        server.communicate()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["/nowhere"], "no such run, file or folder"),
+        (["docs", "--http", "nope"], "not an address"),
+        (["docs", "--http", "0.0.0.0:0"], "no token is required"),
+    ],
+)
+def test_a_bad_start_is_one_line(arguments, said, tmp_path, monkeypatch, capsys):
+    (tmp_path / "docs").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert main(["mcp", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
