@@ -217,9 +217,9 @@ def stages(data: bytes) -> Iterator[None]:
     tokenizer, tagger = TextTokenizer.load(RELEASED), TaggerPlan().tagger(CasingCounts(), CollocationCounts())
     document = canonical_document(SourceDocument("-", "", data.decode("utf-8"), "", 0))
     yield
-    for ranges in in_portions(
-        [] if isinstance(document, Rejected) else document.sentences, lambda found: found[1] - found[0], PORTION_CHARS
-    ):
+    if isinstance(document, Rejected):
+        return
+    for ranges in in_portions(document.sentences, lambda found: found[1] - found[0], PORTION_CHARS):
         texts = [document.text[start:end] for start, end in ranges]
         CasingCounts().add(texts)
         make_pieces(document.text, ranges, tokenizer.tokenize(texts), 0, tag_all(tagger, texts), 256, PackingCounts())
