@@ -128,7 +128,7 @@ UNCHECKED = {
 
 def test_a_bit_in_every_kind_of_file_is_found_but_for_those_that_need_no_checksum(world, tmp_path):
     kinds, missed = Drawer(world, SUBJECTS).kinds, []
-    for kind, ((subject, name), *_) in kinds.items():
+    for kind, (*_, (subject, name)) in kinds.items():  # the newest: older versions are not read
         work = tmp_path / "work" / name
         shutil.copytree(world / subject, tmp_path / "work")
         data = bytearray(work.read_bytes())

@@ -143,7 +143,7 @@ def test_a_million_characters_of_one_kind(tmp_path, text, rise):
 
 def test_more_sentences_than_words(tmp_path, monkeypatch):
     monkeypatch.setattr("realm.documents.ingest.intake.MOST_SENTENCES", 1000)
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ({"id": "a", "text": "a\n" * 2000}, GOOD)))
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ({"id": "a", "text": "It rains. " * 2000}, GOOD)))
     manifest = build_corpus([tmp_path / "a.jsonl"], tmp_path / "corpus", vocab_size=300, workers=1)
     assert manifest.documents == 1 and TOO_MANY_SENTENCES in (tmp_path / "corpus" / "rejected.jsonl").read_text()
 

@@ -74,7 +74,9 @@ def ends(monkeypatch):
         monkeypatch.setattr(realm.cli, "_dispatch", dispatch)
         return realm.cli.main(["work"])
 
-    return run
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a worker of pytest ignores it
+    yield run
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("number", NUMBERS)

@@ -60,8 +60,7 @@ def test_explanations_and_bad_calls(demo, tmp_path):
     assert found.p_y == pytest.approx(sum(c.p_z * c.p_y_given_z for c in found.candidates))
     assert len(found.candidates) == 4 and not any(c.text.startswith("People in Arvad") for c in found.candidates)
     realm = Realm.open(demo)
-    for k in (0, 13):
-        with pytest.raises(ConfigError, match=f"k = {k}"):
-            realm.ask("What?", k=k)
+    with pytest.raises(ConfigError, match="k = 0"):
+        realm.ask("What?", k=0)
     with pytest.raises(RealmError, match="no such"):
         realm.add_documents(os.fspath(tmp_path / "nothing.jsonl"))

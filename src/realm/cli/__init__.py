@@ -150,7 +150,7 @@ def _require_text(arguments: Sequence[str]) -> None:
         value = argument.partition("=")[2] if argument.startswith("--") and "=" in argument else argument
         if not value:
             raise ConfigError("an empty question, path or name", cure="Give one, or leave the option out.")
-        if "\0" in value or not (value == value.encode("utf-8", "replace").decode() or os.path.lexists(value)):
+        if "\0" in value or (value != value.encode("utf-8", "replace").decode() and not os.path.lexists(value)):
             raise ConfigError(f"{value[:SHOWN]!a}: no UTF-8", cure="Write the argument in UTF-8, as the terminal's encoding.")
 
 

@@ -1,8 +1,8 @@
 """One spelling of what Unicode and line ends write in several: the form that is searched and read. Texts are shown as they are written.
 
 Accents are composed (NFC); ligatures, full width, fonts and presentation forms become plain letters; a line end inside a sentence is a
-space, or nothing behind the hyphen of a word that goes on. Raised and lowered figures keep their meaning: 10⁶ is 10^6, CO₂ is CO2. What is
-printable ASCII on one line is its own form.
+space, or nothing behind the hyphen of a word that continues. Raised and lowered figures keep their meaning: 10⁶ is 10^6, CO₂ is CO2.
+What is printable ASCII on one line is its own form.
 """
 
 import re

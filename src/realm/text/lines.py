@@ -21,7 +21,7 @@ _MARKER = regex.compile(r"(?:[-*+•‣▪●◦–—]|\(?(?:\d{1,3}|[a-z]|[ivx
 _FIELD = regex.compile(r"[\p{Lu}\d][\w .'/()-]{0,30}:(?:[ \t]|$)")
 _CODE = regex.compile(
     r"[{}]$|[)\]}\"']\s*;$|\w\(.*\)$|\w ?[-+*/:]?==?[ \w\"']|->"
-    r"|^(?:def \w+\(|class \w+[(:]|import [\w.]+$|from \S+ import |#include|function \w*\(|\$ |>>> |//|/\*|</?\w)"
+    r"|^(?:def \w+\(|class \w+[(:]|import [\w.]+$|from \S+ import |#include|function \w*\(|\$ |>{3} |//|/\*|</?\w)"
 )
 _ROW = regex.compile(r"\S(?:\t+| {3,})\S|\S ?\|(?:\s|$)")
 _RULE = regex.compile(r"[^\p{L}\p{N}]*")
@@ -45,9 +45,9 @@ LONGEST_WRAPPED = 160
 LONGEST_FULL = 120
 """Lines longer than this are not taken for full ones."""
 LEAST_UNSPACED = 12
-"""Characters of a line in letters without case that may go on: shorter ones are names."""
+"""Characters of a line in letters without case that may continue: shorter ones are names."""
 WIDE = 60
-"""A line this long that ends in no stop goes on."""
+"""A line this long that ends in no stop continues."""
 NARROW = 30
 """Below this width nothing is said by what would have had room."""
 SLACK = 0.85
@@ -92,7 +92,7 @@ def lines_of(text: str) -> list[Range]:
 
 
 def passages_of(text: str) -> list[Range]:
-    """Ranges of the passages, trimmed: lines of which each goes on in the next one are one passage, every other line is its own."""
+    """Ranges of the passages, trimmed: lines of which each continues in the next one are one passage, every other line is its own."""
     ranges = lines_of(text)
     if len(ranges) < 2 or not _TWO_LINES.search(text):
         return ranges
@@ -108,7 +108,7 @@ def passages_of(text: str) -> list[Range]:
 
 
 def joined_lines(text: str) -> str:
-    """The text with the lines that go on in the next one joined, and every other line end as it is."""
+    """The text with the lines that continue in the next one joined, and every other line end as it is."""
     if "\n" not in text:
         return text
     joined: list[str] = []
@@ -136,7 +136,7 @@ def _blocks(text: str, ranges: Sequence[Range]) -> Iterator[list[Line]]:
 
 
 def _goes_on(block: Sequence[Line]) -> list[bool]:
-    """Of each line but the last, whether it goes on in the next one."""
+    """Of each line but the last, whether it continues in the next one."""
     pairs = list(pairwise(block))
     heads = [line.words[:LONGEST_WRAPPED] for line in block]
     if not pairs or _share(map(_CODE.search, heads)) >= 0.4 or _share(map(_ROW.search, heads)) >= 0.5:
@@ -152,7 +152,7 @@ class _Shape:
     Attributes:
         width: of its longest line.
         markers: how many lines begin with the mark of an item.
-        prose: whether its lines were cut where no more words had room, or behind words that end nothing, or go on in small letters.
+        prose: whether its lines were cut where no more words had room, or behind words that end nothing, or continue in small letters.
         apart: whether it is verse, an address or a list without marks.
     """
 
@@ -175,7 +175,7 @@ class _Shape:
         return cls(width, markers, low >= 0.3 or wrapped, capitals or bare)
 
     def goes_on(self, block: Sequence[Line], at: int) -> bool:
-        """Return whether line ``at`` goes on in the next one."""
+        """Return whether line ``at`` continues in the next one."""
         before, after = block[at], block[at + 1]
         if _RULE.fullmatch(before.words) or _RULE.fullmatch(after.words) or len(before.words) > LONGEST_WRAPPED:
             return False

@@ -136,7 +136,7 @@ def test_every_kind_gives_the_same_corpus(tmp_path, kind):
 
 @pytest.mark.parametrize("name", ["dump.xml", "dump.xml.bz2", "dump.xml.gz", "<mediawiki"])
 def test_a_dump_goes_to_its_reader(tmp_path, name, monkeypatch):
-    def read_wikidump(path, workers):
+    def read_wikidump(path, workers, *_):
         for row in ROWS:
             yield SourceDocument(row["id"], row["title"], row["text"], str(path), 1)
 

@@ -174,7 +174,7 @@ class _Writer:
         return f"<{name}>{inside}</{name}>" if name in ("sup", "sub") else inside
 
     def _left_out(self, element: Any) -> bool:
-        """Return whether an element is not read: what tracked changes deleted, properties, and what stands there a second time."""
+        """Return whether an element is not read: what tracked changes deleted, properties, and what is there a second time."""
         name = _name(element)
         if name in _DELETED:
             self.deleted = self.deleted or any(_name(part) in ("t", "delText") for part in element.iter())

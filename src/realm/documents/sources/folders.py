@@ -38,7 +38,7 @@ def beir_documents(folder: Path) -> Path | None:
 def names_of(sources: Sequence[Path]) -> list[str]:
     """Names of the sources in ids: none of the only folder; else the shortest end of the path that tells it apart."""
     paths = [Path(os.path.abspath(source)) for source in sources]
-    folders = {path for path in paths if path.is_dir()}
+    folders = {path for path in paths if os.path.isdir(path)}
     return ["" if folders == {path} else id_of(_shortest(path, paths, folders)) for path in paths]
 
 
@@ -46,7 +46,7 @@ def _shortest(path: Path, paths: Sequence[Path], folders: set[Path]) -> str:
     """The shortest end of a path that no other path has, and no file below the only folder, which itself has no name."""
     for length in range(1, len(path.parts)):
         end = path.parts[-length:]
-        below = len(folders) == 1 and any(folder.joinpath(*end).exists() for folder in folders)
+        below = len(folders) == 1 and any(os.path.exists(folder.joinpath(*end)) for folder in folders)
         if not below and all(other == path or other.parts[-length:] != end for other in paths):
             return "/".join(end)
     return str(path)
@@ -145,14 +145,14 @@ def files_below(folder: Path) -> Iterator[Path | Rejected]:
 
 def files_of(source: Path) -> list[Path]:
     """The files that a source is read from, in order of their path."""
-    return sorted(path for path in files_below(source) if isinstance(path, Path)) if source.is_dir() else [source]
+    return sorted(path for path in files_below(source) if isinstance(path, Path)) if os.path.isdir(source) else [source]
 
 
 def what_changes(path: Path) -> list[int]:
     """Size, times and inode of a file, which tell that it has changed, though its time was set back; nothing where there is none."""
     try:
         stat = path.stat()
-    except OSError:
+    except (OSError, ValueError):
         return []
     return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
 

@@ -122,12 +122,11 @@ def files_account(corpus: Path, sources: Sequence[Path]) -> dict[str, Any]:
 
 def rejected_records(corpus: Path) -> Iterator[dict[str, Any]]:
     """Records that were left out when the sources were read last: {"path", "line", "reason"} each."""
-    path = corpus / REJECTED_FILE
-    with open(path, encoding="utf-8", errors="replace") as lines:
-        try:
+    try:
+        with open(path := corpus / REJECTED_FILE, encoding="utf-8", errors="replace") as lines:
             yield from map(json_value, lines)
-        except ValueError as error:
-            raise CorpusError(f"damaged: {error}", path=path, cure="No command reads it but this one: remove it, or leave it.") from error
+    except ValueError as error:
+        raise CorpusError(f"damaged: {error}", path=path, cure="No command needs it: remove it, or leave it.") from error
 
 
 def document_blocks(corpus: Path, doc_id: str) -> list[dict[str, Any]]:
