@@ -22,9 +22,9 @@ class Bound(NamedTuple):
 
 
 BOUNDS = {
-    "lines of source": Bound(38_500, 45_517),
+    "lines of source": Bound(38_500, 45_549),
     "modules": Bound(290, 307),
-    "lines of tests": Bound(32_000, 37_281),
+    "lines of tests": Bound(32_000, 37_313),
     "options": Bound(160, 164),
     "keys": Bound(110, 111),
     "files in a folder": Bound(15, 15),

@@ -174,8 +174,10 @@ def _parse(verbs: dict[str, Callable[..., Any]], prog: str, about: str, argument
 
     import tyro
 
-    from realm.cli.arguments import wrapped_output
+    from realm.cli.arguments import options_first, wrapped_output
 
+    if arguments and arguments[0] in verbs:
+        arguments = [arguments[0], *options_first(verbs[arguments[0]], arguments[1:])]
     config = (tyro.conf.FlagCreatePairsOff,)
     with wrapped_output() if {"-h", "--help"} & set(arguments) else nullcontext():
         tyro.extras.subcommand_cli_from_dict(verbs, prog=prog, description=about, args=arguments, config=config)

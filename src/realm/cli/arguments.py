@@ -1,13 +1,15 @@
 """Arguments that several verbs share, with their help, and help at the width of the terminal."""
 
+import inspect
 import io
 import re
 import shutil
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
+from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import Annotated, Any, TextIO, get_origin, get_type_hints
 
 import tyro
 
@@ -68,6 +70,35 @@ def optional_value(metavar: str, *, without: str) -> tyro.constructors.Primitive
         is_instance=lambda value: value is None or isinstance(value, str),
         str_from_instance=lambda value: [value or "none"],
     )
+
+
+def options_first(verb: Callable[..., Any], arguments: list[str]) -> list[str]:
+    """Arguments of a verb with its options before all else, so that they may stand between places and question; as they were where only the
+    parser can tell how many values an option takes."""
+    named = {name for name, parameter in inspect.signature(verb).parameters.items() if parameter.kind is parameter.KEYWORD_ONLY}
+    hints = {f"--{name.replace('_', '-')}": hint for name, hint in get_type_hints(verb, include_extras=True).items() if name in named}
+    options, others, rest = [], [], list(arguments)
+    while rest:
+        word = rest.pop(0)
+        if not word.startswith("-"):
+            others.append(word)
+            continue
+        name, equals, _ = word.partition("=")
+        count = _values_of(hints.get(name.replace("_", "-")))
+        if count is None or (count > len(rest) and not equals):
+            return arguments
+        options += [word, *(rest.pop(0) for _ in range(0 if equals else count))]
+    return options + others
+
+
+def _values_of(hint: Any) -> int | None:
+    """Number of values that an option of this type takes; None where that depends on what follows, or there is no such option."""
+    if hint is None:
+        return None
+    kind, notes = hint.__origin__, hint.__metadata__  # every hint is annotated: ``helpful`` has seen to that
+    varies = any(isinstance(note, tyro.constructors.PrimitiveConstructorSpec) for note in notes)
+    several = get_origin(kind) is tuple and tyro.conf.UseAppendAction not in notes
+    return None if varies or several or is_dataclass(kind) else int(kind is not bool)
 
 
 def columns(named: tuple[str, ...], *roles: str) -> dict[str, str]:
