@@ -6,7 +6,7 @@ closest     no claim: the passage that comes closest
 nothing     no document is about that: hardly a word of the question is in what was found
 """
 
-import unicodedata
+from collections.abc import Iterable
 from dataclasses import replace
 
 from realm.answering.records import Answer
@@ -30,12 +30,12 @@ ASKING_WORDS = frozenset(_ASKING.split())
 
 def leveled(answer: Answer, abstain_below: float) -> Answer:
     """Return an answer with its level, and marked as abstained where its confidence is below a threshold."""
-    passages = [f"{evidence.title} {evidence.text}" for evidence in answer.evidence]
+    passages = (f"{evidence.title} {evidence.text}" for evidence in answer.evidence)  # read only where nothing is claimed
     level = level_of(answer.question, answer.sureness, abstain_below, passages)
     return replace(answer, level=level, abstained=answer.sureness < abstain_below)
 
 
-def level_of(question: str, sureness: float, abstain_below: float, passages: list[str]) -> str:
+def level_of(question: str, sureness: float, abstain_below: float, passages: Iterable[str]) -> str:
     """Return the level of an answer.
 
     Args:
@@ -55,5 +55,4 @@ def _shared(question: str, passage: str) -> float:
 
 
 def _stems(text: str) -> set[str]:
-    plain = "".join(character for character in unicodedata.normalize("NFKD", text) if not unicodedata.combining(character))
-    return {word[:STEM] for word in words(plain)}
+    return {word[:STEM] for word in words(text)}

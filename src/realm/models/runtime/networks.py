@@ -5,12 +5,15 @@ from typing import Any
 
 import numpy as np
 
+from realm.models.featurize import length_buckets
 from realm.models.runtime.body import Inputs, RuntimeBody, layer_norm, padded
 from realm.models.runtime.weights import SafetensorWeights
 from realm.models.types import Sequence
 
 TOKENS_AT_A_TIME = 4096
 """Padded tokens of one run of a body: large products that stay in the caches."""
+TOKENS_OF_A_CUT = 64
+"""Cost of another run, in tokens: less than that is padded rather than cut."""
 
 
 class RuntimeEmbedder:
@@ -28,7 +31,7 @@ class RuntimeEmbedder:
 
     def __call__(self, sequences: SequenceOf[Sequence]) -> np.ndarray:
         """Return embeddings float32 [n, d] in the order given."""
-        return in_buckets(sequences, lambda inputs: self._head(self._pooled(inputs)))
+        return in_buckets(sequences, lambda inputs, _: self._head(self._pooled(inputs)))
 
     def embed_queries(self, sequences: SequenceOf[Sequence]) -> np.ndarray:
         """Return embeddings of queries whose inner product with a block's is its relevance: scaled, float32 [n, d]."""
@@ -91,7 +94,7 @@ class RuntimeReader:
             at = np.minimum(first_and_body[chosen], states.shape[1] - 1)
             return self._dense(np.take_along_axis(states, at[:, :, None], 1))
 
-        ends = in_buckets_with_places(sequences, projected)
+        ends = in_buckets(sequences, projected)
         first, body = ends[:, :1], ends[:, 1:]
         last = np.arange(longest)[:, None] + np.arange(self.max_span)
         valid = last[None] < lengths[:, None, None]
@@ -116,24 +119,12 @@ def runtime_body(weights: SafetensorWeights, spec: dict[str, Any], *, eight_bit:
     return RuntimeBody(weights.below("body.model."), spec["config"], segments=spec["segments"], eight_bit=eight_bit, threads=threads)
 
 
-def in_buckets(sequences: SequenceOf[Sequence], run: Callable[[Inputs], np.ndarray]) -> np.ndarray:
-    """Run ragged inputs in buckets of similar length, and put the rows [n, ...] back in order."""
-    return in_buckets_with_places(sequences, lambda inputs, _: run(inputs))
-
-
-def in_buckets_with_places(sequences: SequenceOf[Sequence], run: Callable[[Inputs, np.ndarray], np.ndarray]) -> np.ndarray:
-    """Run ragged inputs as :func:`in_buckets`; ``run`` gets the places of a bucket's inputs, too."""
-    order = sorted(range(len(sequences)), key=lambda i: len(sequences[i]))
-    found: list[np.ndarray] = []
-    begin = 0
-    while begin < len(order):
-        end = begin + 1
-        while end < len(order) and len(sequences[order[end]]) * (end + 1 - begin) <= TOKENS_AT_A_TIME:
-            end += 1
-        chosen = order[begin:end]
-        found.append(run(padded([sequences[i].ids for i in chosen], [sequences[i].segments for i in chosen]), np.array(chosen)))
-        begin = end
-    return np.concatenate(found)[np.argsort(order)]
+def in_buckets(sequences: SequenceOf[Sequence], run: Callable[[Inputs, np.ndarray], np.ndarray]) -> np.ndarray:
+    """Run ragged inputs in buckets of similar length, each with the places of its inputs, and put the rows [n, ...] back in order."""
+    groups = list(length_buckets([len(one) for one in sequences], TOKENS_AT_A_TIME, TOKENS_OF_A_CUT))
+    inputs = (padded([sequences[i].ids for i in group], [sequences[i].segments for i in group]) for group in groups)
+    found = np.concatenate([run(bucket, np.array(group)) for bucket, group in zip(inputs, groups, strict=True)])
+    return found[np.argsort([i for group in groups for i in group])]
 
 
 def _normalised(vectors: np.ndarray) -> np.ndarray:
