@@ -18,7 +18,8 @@ def source(texts):
         return Candidates(rows, -torch.from_numpy(rows).float())
 
     found = DenseCandidates(None, None, texts, None)
-    store = SimpleNamespace(title_ids=lambda _: np.zeros(1, np.uint16), token_ids=lambda row: np.array([ord(texts[row])]))
+    store = SimpleNamespace(token_ids=lambda row: np.array([ord(texts[row])]), block=lambda _: SimpleNamespace(title="", source=""))
+    store.title_ids = lambda _: np.zeros(1, np.uint16)
     found.inputs, found.direct = SimpleNamespace(store=store), direct
     return found
 
@@ -28,7 +29,12 @@ def source(texts):
     ("aaa", 2, [0, NO_ROW]), ("abb", 3, [0, 1, NO_ROW]), ("a", 5, [0]), ("ab", 5, [0, 1]),
     ("a" * 40 + "b", 2, [0, NO_ROW]),  # not looked for any wider
 ])  # fmt: skip
-def test_blocks_of_one_text_are_read_once(texts, k, rows):
-    found = source(texts)([""] * 2, [[1]] * 2, k)
+@pytest.mark.parametrize("training", [False, True])
+def test_blocks_of_one_text_are_read_once(texts, k, rows, training):
+    found = source(texts).train(training)([""] * 2, [[1]] * 2, k)
     assert found.rows.tolist() == [rows, rows]
     assert found.scores.tolist() == [[0.0 if row == NO_ROW else -float(row) for row in rows]] * 2
+
+
+def test_a_block_names_the_rows_that_it_stands_for():
+    assert source("abaca").eval()([""], [[1]], 3).copies == [{0: [2, 4], 1: [], 3: []}]

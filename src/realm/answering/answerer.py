@@ -233,8 +233,8 @@ class Answerer:
         each = 1000 / len(questions)
         seconds = {"embed": found.embed_seconds, "search": searched - started - found.embed_seconds, "read": time.perf_counter() - searched}
         timings = {name: round(value * each, 3) for name, value in seconds.items()}
-        paths = [self._paths(found, i) for i in range(len(questions))]
-        return [replace(answer, timings_ms=timings).along(path) for answer, path in zip(answers, paths, strict=True)]
+        timed = [replace(answer, timings_ms=timings) for answer in answers]
+        return [answer.along(self._paths(found, i), self._copies(found, i)) for i, answer in enumerate(timed)]
 
     def _paths(self, found: Candidates, i: int) -> dict[int, tuple[str, ...]]:
         """``Evidence.path`` of the blocks that links led to, by block id."""
@@ -243,6 +243,15 @@ class Answerer:
         pairs = zip(found.via[i].tolist(), found.rows[i].tolist(), strict=True)
         ids = self.inputs.store.block_ids
         return {int(ids[row]): (self._name(via), self._name(row)) for via, row in pairs if row >= 0 and via >= 0}
+
+    def _copies(self, found: Candidates, i: int) -> dict[int, tuple[str, ...]]:
+        """``Evidence.also_in`` by block id."""
+        store, also = self.inputs.store, dict[int, tuple[str, ...]]()
+        for row, others in found.copies[i].items() if found.copies else ():
+            names = dict.fromkeys(map(store.doc_id, others))
+            names.pop(store.doc_id(row), None)
+            also[int(store.block_ids[row])] = tuple(names)
+        return also
 
     def _name(self, row: int) -> str:
         block = self.inputs.store.block(row)

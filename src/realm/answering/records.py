@@ -62,7 +62,7 @@ class Evidence(Record):
     ``start`` and ``end`` are code-point offsets in ``text`` of ``answer``, which is on one line; ``doc_start`` is that of ``text`` in its
     document. ``p_z`` is the softmax of relevance over the blocks read, ``p_span`` the probability of the block's best span among all spans.
     ``path`` has the titles (or ids) of the page found and of this one if a link led here; ``media`` is the block's picture
-    (``corpus.pictures``), empty for text.
+    (``corpus.pictures``), empty for text. ``also_in`` has the ids of other documents that hold a copy or a version of the text.
 
     >>> found = Evidence("d", 7, "Tower", "Built by Eiffel.", 0.9, 0.6, "Eiffel", 9, 15, doc_start=0)
     >>> found.text[found.start : found.end]
@@ -81,6 +81,7 @@ class Evidence(Record):
     doc_start: int
     path: tuple[str, ...] = ()
     media: str = ""
+    also_in: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -116,11 +117,10 @@ class Answer(Record):
         """The confidence, or p without calibration."""
         return self.p if self.confidence is None else self.confidence
 
-    def along(self, paths: Mapping[int, tuple[str, ...]]) -> "Answer":
-        """Return this answer with the path to each of its evidence, by block id."""
-        if not paths:
-            return self
-        return replace(self, evidence=tuple(replace(one, path=paths.get(one.block_id, ())) for one in self.evidence))
+    def along(self, paths: Mapping[int, tuple[str, ...]], copies: Mapping[int, tuple[str, ...]]) -> "Answer":
+        """Return this answer with the path to each of its evidence and the documents that hold a copy of it, by block id."""
+        found = (replace(one, path=paths.get(one.block_id, ()), also_in=copies.get(one.block_id, ())) for one in self.evidence)
+        return replace(self, evidence=tuple(found))
 
 
 @dataclass(frozen=True)

@@ -179,10 +179,16 @@ def answer(value: dict[str, Any], mark: str = "", most: int = 3) -> None:
         first, last = max(0, start - EXCERPT_CHARS // 2), min(len(text), end + EXCERPT_CHARS // 2)
         before, after = ("…" if first else "") + _one_line(text[first:start]), _one_line(text[end:last]) + ("…" if last < len(text) else "")
         name = " -> ".join(evidence["path"]) or evidence["title"]
-        head = f"  {number}. {name} ({evidence['doc_id']}), p = {evidence['p_span']:.2f}\n     "
+        head = f"  {number}. {name} ({evidence['doc_id']}){_also(evidence)}, p = {evidence['p_span']:.2f}\n     "
         _print(Text.assemble(head, before, _shown(_one_line(text[start:end]), "bold underline"), after))
         _picture(evidence, "     ")
     _print("")
+
+
+def _also(evidence: dict[str, Any]) -> str:
+    """The number of other files that hold a copy or a version of a block."""
+    count = len(evidence.get("also_in", ()))
+    return f", also in {count} other file{'s' * (count > 1)}" if count else ""
 
 
 def _said(value: dict[str, Any]) -> list[Any]:

@@ -18,6 +18,7 @@ from realm.models import losses
 from realm.models.embedder import Embedder
 from realm.recipe import Recipe
 from realm.search.blocks import NO_ROW, BlockInputs
+from realm.search.copies import groups, newest
 from realm.search.hybrid import HybridSearch, Proposals
 from realm.search.index.mips import MipsIndex
 from realm.search.links import LINK_SOURCES, LinkedPages, merged
@@ -50,19 +51,20 @@ class Candidates:
     proposals: Proposals | None = None
     via: np.ndarray | None = None  # int64 [b, k], row whose link led to a candidate, else NO_ROW; None if no links are followed
     asked: SequenceOf[SequenceOf[SequenceOf[int]]] = ()  # wordpieces with which each candidate is then read
+    copies: SequenceOf[Mapping[int, SequenceOf[int]]] = ()  # for each question the rows that a row stands for, as copies of its text
 
     def best(self, k: int) -> "Candidates":
         via, asked = None if self.via is None else self.via[:, :k], [one[:k] for one in self.asked]
         return replace(self, rows=self.rows[:, :k], scores=self.scores[:, :k], via=via, asked=asked)
 
-    def kept(self, keep: np.ndarray, k: int) -> "Candidates":
-        """Keep the first k candidates with a True ``keep`` (bool [b, c]), without links."""
-        order = np.argsort(~keep, axis=1, kind="stable")[:, :k]
-        there = torch.from_numpy(np.take_along_axis(keep, order, 1)).to(self.scores.device)
-        rows = np.where(there.cpu().numpy(), np.take_along_axis(self.rows, order, 1), NO_ROW)
-        scores = self.scores.gather(1, torch.from_numpy(order).to(self.scores.device)).masked_fill(~there, 0.0)
+    def taken(self, places: SequenceOf[SequenceOf[int]], k: int) -> "Candidates":
+        """Take the candidates at the first k places of each question, without links."""
+        order = np.array([[*found[:k], *[-1] * (k - len(found))] for found in places], np.int64).reshape(len(places), k)
+        there, at = torch.from_numpy(order >= 0).to(self.scores.device), np.maximum(order, 0)
+        rows = np.where(order >= 0, np.take_along_axis(self.rows, at, 1), NO_ROW)
+        scores = self.scores.gather(1, torch.from_numpy(at).to(self.scores.device)).masked_fill(~there, 0.0)
         known = self.proposals
-        parts = {} if known is None else {name: np.take_along_axis(values, order, 1) for name, values in vars(known).items()}
+        parts = {} if known is None else {name: np.take_along_axis(values, at, 1) for name, values in vars(known).items()}
         return replace(self, rows=rows, scores=scores, proposals=Proposals(**parts) if parts else None)
 
     def best_with(self, right: Tensor, k: int) -> "Candidates":
@@ -139,26 +141,31 @@ class DenseCandidates(Source):
         return Candidates(rows, torch.from_numpy(values).to(found.scores), found.embed_seconds, found.query_emb, via=via, asked=asked)
 
     def _different(self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], k: int) -> Candidates:
-        """``direct`` with the best copy of each text alone; the search widens if copies crowd others out."""
-        width = k
+        """``direct`` with one block of each text alone; the search widens if copies crowd others out."""
+        width = k if self.training else 2 * k
         while True:
             found = self.direct(texts, questions, width)
-            first = np.stack([self._first_of_each(rows) for rows in found.rows.tolist()])
-            if width == k and first[found.rows != NO_ROW].all():
-                return found
+            rows = [[row for row in one if row != NO_ROW] for one in found.rows.tolist()]
+            apart = [self._apart(text, one) for text, one in zip(texts, rows, strict=True)]
             width *= 2
-            if (first.sum(1) >= k).all() or width > MAX_WIDENING * k or found.rows.shape[1] == len(self.index):
-                return found.kept(first, k)
+            if min(map(len, apart)) >= k or width > MAX_WIDENING * k or found.rows.shape[1] == len(self.index):
+                chosen = found.taken([[first for first, *_ in one] for one in apart], min(k, found.rows.shape[1]))
+                named = [{one[at]: [one[other] for other in more] for at, *more in parts} for parts, one in zip(apart, rows, strict=True)]
+                return replace(chosen, copies=named)
 
-    def _first_of_each(self, rows: SequenceOf[int]) -> list[bool]:
-        """Mask of the rows whose title and text occur for the first time."""
-        store, seen = self.inputs.store, set()
-        first = []
-        for row in rows:
-            text = (store.title_ids(row).tobytes(), store.token_ids(row).tobytes()) if row != NO_ROW else None
-            first.append(text is not None and text not in seen)
-            seen.add(text)
-        return first
+    def _apart(self, text: str, rows: SequenceOf[int]) -> list[list[int]]:
+        """Positions of rows grouped by text, the one to read first: in training of blocks alike, else of copies and versions."""
+        store = self.inputs.store
+        if self.training:
+            first: dict[tuple[bytes, bytes], list[int]] = {}
+            for at, row in enumerate(rows):
+                first.setdefault((store.title_ids(row).tobytes(), store.token_ids(row).tobytes()), []).append(at)
+            return list(first.values())
+        found = groups([store.token_ids(row) for row in rows])
+        for group in found:
+            if len(group) > 1:
+                group.insert(0, group.pop(newest(text, [store.block(rows[at]) for at in group])))
+        return found
 
     def _pages(self) -> LinkedPages:
         """Links over the current generation, which fine-tuning may replace."""

@@ -99,6 +99,7 @@ function evidence(item, found, leaveOut) {
     {},
     el("h3", {}, el("a", { href: markedAt(item) }, own(item.title || "untitled")), el("span", { class: "id" }, own(item.doc_id))),
     item.path.length ? path(item.path) : null,
+    item.also_in.length ? el("p", { class: "note" }, "Also in ", item.also_in.map((id, at) => [at ? ", " : "", own(id)])) : null,
     item.media ? picture(item.block_id, item.media, item.text) : null,
     el("p", { class: "block", dir: "auto" }, marked(item.text, item.start, item.end, agrees ? "" : "other")),
     el(
