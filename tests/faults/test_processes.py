@@ -137,7 +137,7 @@ def test_a_command_on_a_full_disk(tiny_run, tmp_path, capsys, monkeypatch):
     add_documents(run / "corpus", [tiny_run.parent / "more.jsonl"])
 
     def full(point, path):
-        if point == "array: staged":
+        if point == "file: staged" and path.suffix == ".npy":
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:

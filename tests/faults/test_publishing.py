@@ -16,7 +16,7 @@ from realm.documents.change import publishing
 from realm.errors import RealmError
 from realm.search.publishing import writing as index_publishing
 from realm.search.publishing.writing import Building
-from realm.storage import arrays, files, generations, tails
+from realm.storage import files, generations, tails
 from realm.storage.metrics import MetricsLog
 
 from .examples import left_over
@@ -152,8 +152,6 @@ def test_every_state_and_every_call(name, fault, published, tmp_path):
         ("file first", files.make_directory, "fsync_directory(path.parent)"),
         ("directory", files.rename_durably, "fsync_tree(staging)"),
         ("directory", files.rename_durably, "fsync_directory(final.parent)"),
-        ("array again", arrays.publish_array, "os.fsync(file.fileno())"),
-        ("array again", arrays.publish_array, "fsync_directory(path.parent)"),
         ("corpus add", publishing.publish_version, "files.fsync_tree(staging)"),
         ("corpus add", publishing.publish_version, "files.fsync_directory(directory)"),
         ("index delta", Building.append, "os.fsync(file.fileno())"),

@@ -78,8 +78,7 @@ def ask(asked: Asked, /, *, k: int = 5, abstain_below: Threshold = None, body: B
             input; those from a pipe are answered as JSON, one object a line.
         k: blocks to read.
         abstain_below: give no answer whose confidence (p, where none was calibrated) is below this; between 0 and 1. If not given:
-            the threshold that was measured with the run's own questions, or with the released model.
-    """
+            the threshold that was measured with the run's own questions, or with the released model."""
     from realm.answering.levels import leveled
     from realm.answering.opening import open_run
     from realm.errors import require_share

@@ -138,8 +138,7 @@ def cache_info(places: Places = (), /, *, json: Json = False) -> None:
     """List the documents in the cache of realm ask and realm serve, most recently used first; of named ones, the files that were not read.
 
     Args:
-        places: files or folders that were asked.
-    """
+        places: files or folders that were asked."""
     from realm.runs.cached import cache_directory, cached_runs
 
     show.result({"directory": str(cache_directory()), "runs": cached_runs(places)}, json, show.cached)

@@ -91,7 +91,6 @@ def _cells(line: str, delimiter: str) -> list[str]:
 
 
 def advice_for(path: Path) -> str:
-    """Advice about a file of no known format."""
     start = b""
     if path.is_file():
         start = streams.read_head(path, 8)

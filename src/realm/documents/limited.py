@@ -22,7 +22,8 @@ from math import inf
 from pathlib import Path
 from typing import IO, Any
 
-from realm.documents.records import TOO_MUCH_MEMORY, TOO_SLOW
+from realm.documents.records import DAMAGED_FILE, TOO_MUCH_MEMORY, TOO_SLOW, Rejected
+from realm.documents.streams import read_document
 from realm.storage.decoding import json_value
 from realm.storage.processes import python
 
@@ -58,27 +59,34 @@ class Beyond:
     reason: str
 
 
-def read_limited(kind: str, data: bytes, seconds: float) -> Any:
+def read_limited(kind: str, data: bytes, seconds: float, damaged: str = DAMAGED_FILE) -> Any:
     """Read a document by the reader of a kind: JSON values, or ``Beyond``.
 
     Args:
         kind: one of ``_READERS``.
         data: of the file; a page in UTF-8.
         seconds: of computing.
-
-    Raises:
-        ValueError: the reader refused the document."""
-    if len(data) <= SMALL and kind in _PLAIN:
-        return _reader(kind)(data)
-    parts, _, beyond = read_parts(kind, data, seconds)
+        damaged: the reason to give a document up that the reader refuses."""
+    try:
+        if len(data) <= SMALL and kind in _PLAIN:
+            return _reader(kind)(data)
+        parts, _, beyond = read_parts(kind, data, seconds)
+    except (ValueError, RecursionError, AssertionError):
+        return Beyond(damaged)
     return parts[0] if beyond is None else beyond
+
+
+def read_file(kind: str, path: Path, seconds: float) -> Any:
+    """The same of a whole file, or why it is rejected."""
+    data = read_document(path)
+    found = data if isinstance(data, Rejected) else read_limited(kind, data, seconds)
+    return Rejected(str(path), 0, found.reason) if isinstance(found, Beyond) else found
 
 
 def read_parts(kind: str, data: bytes, seconds: float, most: float = inf) -> tuple[list[Any], float, Beyond | None]:
     """The same of a reader that yields a document in parts, as a PDF's pages: the parts, the seconds they took, and why others are missing.
 
-    Args: ``seconds`` for each part, and ``most`` for all.
-    """
+    Args: ``seconds`` for each part, and ``most`` for all."""
     with _asking:
         return _child.read(kind, data, seconds, most)
 
@@ -90,13 +98,10 @@ def _reader(kind: str) -> Callable[[bytes], Any]:
 
 
 class _Child:
-    """The child, started when it is needed."""
-
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
 
     def read(self, kind: str, data: bytes, seconds: float, most: float) -> tuple[list[Any], float, Beyond | None]:
-        """See ``read_parts``."""
         process = self._process
         if process is None or process.poll() is not None:
             command = python("realm.documents.limited")
@@ -122,7 +127,6 @@ class _Child:
             return parts, used + seconds * slow, Beyond(TOO_SLOW if slow else TOO_MUCH_MEMORY)
 
     def end(self) -> None:
-        """End it, if there is one."""
         if self._process is not None:
             for stream in (self._process.stdin, self._process.stdout):
                 with suppress(OSError):

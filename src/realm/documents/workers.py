@@ -42,7 +42,6 @@ def in_portions(items: Iterable[Item], size: Callable[[Item], int], full: int, m
 
 
 def usable_cores() -> int:
-    """Cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

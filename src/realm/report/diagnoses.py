@@ -1,7 +1,6 @@
 """Troubles of a run: conditions, problems and cures, of the one table in ``diagnoses.toml``.
 
-Alarms, the report, docs/watching.md and docs/troubleshooting.md hold the same words.
-"""
+Alarms, the report, docs/watching.md and docs/troubleshooting.md hold the same words."""
 
 import math
 import tomllib

@@ -22,7 +22,6 @@ def answers_section(answers: list[dict[str, Any]]) -> Html | None:
 
 
 def claims_section(claims: list[str]) -> Html | None:
-    """Claims of a demo, a sentence each."""
     shown = tag("ol", *(tag("li", claim) for claim in claims))
     return tag("section", tag("h2", "What it shows"), shown, class_="claims") if claims else None
 
@@ -77,7 +76,6 @@ def clipped(text: str, most: int) -> str:
 
 
 def meter(name: str, rate: float | None) -> Html:
-    """A probability as a number and a bar."""
     bar = tag("i", tag("i", "", style=f"width:{100 * min(1.0, max(0.0, rate or 0.0)):.1f}%"), class_="bar", aria_hidden="true")
     return tag("span", f"{name} {probability(rate)}", bar, class_="meter")
 

@@ -11,7 +11,6 @@ AXES = (("a", "share of p_kNN, a"), ("temperature", "temperature"), ("k", "neigh
 
 
 def write_grid(path: Path, found: dict[str, Any]) -> None:
-    """Write the page of what ``realm knn tune`` found to ``path``."""
     settings = [[name, short(value) if isinstance(value, float | int) else str(value)] for name, value in found["settings"].items()]
     rows = [[name.replace("_", " "), short(found[name])] for name in ("model_loss", "loss", "perplexity", "knn_perplexity")]
     charts = [tag("figure", tag("figcaption", label), _chart(found, name, label)) for name, label in AXES]

@@ -18,8 +18,7 @@ class Html(str):
 def tag(name: str, /, *children: Any, **attributes: Any) -> Html:
     """One element; children are :class:`Html` as it is, None left out, anything else as escaped text.
 
-    ``_`` in the names of attributes stands for ``-`` (``class_`` for class); None leaves one out, values are escaped.
-    """
+    ``_`` in the names of attributes stands for ``-`` (``class_`` for class); None leaves one out, values are escaped."""
     shown = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"' for key, value in attributes.items() if value is not None
     )

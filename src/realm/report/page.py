@@ -18,15 +18,13 @@ from realm.storage.paths import RunPaths
 def write_report(paths: RunPaths) -> Path:
     """Write ``report.html`` of a run, finished or not, from its directory, and return its path.
 
-    Missing or damaged files only make the page shorter. Raises OSError: the page cannot be written.
-    """
+    Missing or damaged files only make the page shorter. Raises OSError: the page cannot be written."""
     # A lone surrogate in a document must not cost the page.
     write_atomic(paths.report, render(read_run(paths)).encode("utf-8", "replace"))
     return paths.report
 
 
 def render(run: RunRecord) -> str:
-    """The whole page as text."""
     sections = [
         alarms_section(run),
         claims_section(run.claims),
@@ -158,7 +156,6 @@ def _hundredths(rate: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds as people read them."""
     if seconds is None:
         return "–"
     whole = round(seconds)

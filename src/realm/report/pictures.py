@@ -1,7 +1,6 @@
 """Charts that the numbers of a stage make, for the report and the web page, and a run's examples, curves and results as records.
 
-``columns.toml`` has the captions and lines of every column, ``stages.toml`` the names of the stages.
-"""
+``columns.toml`` has the captions and lines of every column, ``stages.toml`` the names of the stages."""
 
 import tomllib
 from dataclasses import asdict, dataclass
@@ -33,8 +32,7 @@ MOST_LINES = 3
 class Picture:
     """A chart of a stage: its caption, and (label, column) of each line.
 
-    ``unit``: fractions, on an axis from 0 to 1; ``zero``: the sign matters; ``machinery``: for those who look for a fault.
-    """
+    ``unit``: fractions, on an axis from 0 to 1; ``zero``: the sign matters; ``machinery``: for those who look for a fault."""
 
     caption: str
     lines: list[tuple[str, str]]
@@ -44,7 +42,6 @@ class Picture:
 
 
 def row_name(stage: str) -> str:
-    """Title of a row of results."""
     return str(STAGE_TEXTS.get(stage, {}).get("row", stage))
 
 

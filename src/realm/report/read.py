@@ -36,15 +36,12 @@ class StageRecord:
     seconds: float | None
 
     def last(self, column: str) -> float | None:
-        """The newest value of a column."""
         points = self.columns.get(column)
         return points[-1][1] if points else None
 
 
 @dataclass(frozen=True)
 class RunRecord:
-    """Everything that the page shows."""
-
     name: str
     config: dict[str, dict[str, Any]]
     corpus: CorpusManifest | None

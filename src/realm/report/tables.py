@@ -25,8 +25,7 @@ def comparison(rows: Rows) -> dict[str, Any]:
 
     Returns {"n", "rows": [{"name", "title", "seeds", "em", "em_interval", "em_by_seed", "f1", "recall", "recall_gold", "zero_shot",
     "encoded", "parameters", "index_bytes", "ms_per_question", ...}], "differences": [{"of", "minus", "em", "interval"}], "datasets": the
-    same of each if there are several}. Intervals are bootstraps over questions of means over seeds, paired for differences.
-    """
+    same of each if there are several}. Intervals are bootstraps over questions of means over seeds, paired for differences."""
     every = [row.get("datasets", {}) for found in rows.values() for row in found]
     names = [name for name in (every[0] if every else ()) if all(name in datasets for datasets in every)]
     apart = {name: {of: [row["datasets"][name] | _same(row) for row in found] for of, found in rows.items()} for name in names}
@@ -77,7 +76,6 @@ def interval(values: np.ndarray, seed: int = 0) -> tuple[float, float]:
 
 
 def write_comparison(out: Path, found: Mapping[str, Any]) -> None:
-    """Publish compare.json and compare.txt in a directory."""
     write_atomic(out / "compare.json", json.dumps(found, ensure_ascii=False, indent=1, allow_nan=False) + "\n")
     write_atomic(out / "compare.txt", as_text(found))
 
@@ -148,8 +146,7 @@ def ablation_summary(titles: Mapping[str, str], seeds: Sequence[int], runs: Sequ
     """Mean and spread over the finished seeds of each row, in order of ``titles``.
 
     Returns {"rows": [{"row", "title", "seeds", "measures": {name: {"mean", "sd", "min", "max"} or None}, "em_interval", "runs"}],
-    "waiting": [{"row", "seed"}]}; sd is the sample's, None for one seed.
-    """
+    "waiting": [{"row", "seed"}]}; sd is the sample's, None for one seed."""
     rows, waiting = [], []
     for name, title in titles.items():
         mine = sorted((run for run in runs if run["row"] == name), key=lambda run: run["seed"])
@@ -170,7 +167,6 @@ def _spread(values: Sequence[float]) -> dict[str, float | None] | None:
 
 
 def write_ablation(root: Path, summary: Mapping[str, Any]) -> None:
-    """Publish ablation.json and ablation.txt in a directory."""
     write_json(root / "ablation.json", summary)
     write_atomic(root / "ablation.txt", ablation_text(summary))
 
@@ -184,7 +180,6 @@ def ablation_text(summary: Mapping[str, Any]) -> str:
 
 
 def _shown_measures(summary: Mapping[str, Any]) -> list[str]:
-    """Measures that some row has."""
     return [measure for measure in MEASURES if any(row["measures"][measure] for row in summary["rows"])]
 
 

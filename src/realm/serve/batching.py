@@ -52,7 +52,6 @@ class Batcher:
 
     @property
     def depth(self) -> int:
-        """Payloads that wait now."""
         return len(self._jobs)
 
     @property
@@ -166,8 +165,6 @@ class Answers:
 
 @dataclass(frozen=True)
 class Search:
-    """The k nearest blocks of texts."""
-
     k: int
 
     def __call__(self, opened: OpenRun, texts: list[str]) -> list[Result]:
@@ -176,8 +173,6 @@ class Search:
 
 @dataclass(frozen=True)
 class Explain:
-    """Explanations of masked sentences."""
-
     def __call__(self, opened: OpenRun, sentences: list[ExplainRequest]) -> list[Result]:
         found = [opened.explain(one.text, targets=one.targets, k=one.k, exclude_documents=one.exclude_documents) for one in sentences]
         return [(explanation, opened.versions) for explanation in found]

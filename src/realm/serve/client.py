@@ -44,8 +44,7 @@ class Client:
 
     Raises:
         ServiceError: by every method, if the server cannot be reached or refuses. After a change of documents without an answer
-            (status 0) it is not known whether the change was made.
-    """
+            (status 0) it is not known whether the change was made."""
 
     def __init__(self, url: str, *, token: str | None = None, timeout: float = 60.0):
         parts = urlsplit(url)

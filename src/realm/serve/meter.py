@@ -28,17 +28,14 @@ class Meter:
         self._latency.labels(route).observe(seconds)
 
     def batch(self, count: int, seconds: float) -> None:
-        """A batch was computed."""
         self._batches.observe(count)
         self._computing.observe(seconds)
 
     def answered(self, timings_ms: dict[str, float]) -> None:
-        """A question was answered: its shares of embedding, search and reading."""
         for part, value in timings_ms.items():
             self._parts.labels(part).inc(value / 1000)
 
     def text(self, waiting: int, versions: dict[str, int]) -> bytes:
-        """All of it in Prometheus's text format."""
         self._waiting.set(waiting)
         for name, value in versions.items():
             self._versions.labels(name).set(value)

@@ -78,8 +78,6 @@ async def _http(request: Request, error: Any) -> Response:
 
 
 def _methods(request: Request) -> list[str]:
-    """Methods of a path."""
-
     def has(method: str) -> bool:
         scope = {**request.scope, "method": method}
         return any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)

@@ -2,13 +2,12 @@
 
 import io
 import math
-import os
 import threading
 from pathlib import Path
 from tokenize import TokenError
 from typing import IO, TYPE_CHECKING, Any, Literal
 
-from realm.storage.files import STAGING_SUFFIX, bytes_sum, file_sum, fsync_directory, publish_file, reached, sha256_file
+from realm.storage.files import bytes_sum, file_sum, publish_file, sha256_file
 from realm.storage.manifests import Errors, read_note, write_note
 
 if TYPE_CHECKING:
@@ -51,7 +50,6 @@ def _is_whole(path: Path) -> bool:
 
 
 def worth_mapping(size: int) -> bool:
-    """Return whether a file of ``size`` bytes is mapped rather than read."""
     return size >= MIN_MAPPED_BYTES
 
 
@@ -114,21 +112,9 @@ def write_array(file: IO[bytes], array: "np.ndarray") -> None:
 
 def publish_array(path: Path, array: "np.ndarray") -> str:
     """Write, fsync, rename; an error leaves nothing behind. Returns the SHA-256 of the file."""
-    staging = path.with_name(f"{path.name}{STAGING_SUFFIX}")
-    try:
-        with open(staging, "wb") as file:
-            write_array(file, array)
-            file.flush()
-            os.fsync(file.fileno())
-        digest = sha256_file(staging)
-        reached("array: staged", path)
-        os.replace(staging, path)
-    except BaseException:  # Ctrl-C is one
-        staging.unlink(missing_ok=True)
-        raise
-    reached("array: renamed", path)
-    fsync_directory(path.parent)
-    return digest
+    with publish_file(path) as file:
+        write_array(file, array)
+    return sha256_file(path)
 
 
 def keep_array(path: Path, array: "np.ndarray", **facts: Any) -> None:

@@ -146,7 +146,6 @@ def remove_staging(directory: Path) -> None:
 
 
 def sha256_file(path: Path) -> str:
-    """SHA-256 of a file's bytes, in hex."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

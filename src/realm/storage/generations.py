@@ -47,7 +47,6 @@ def remove_doomed(directory: Path) -> None:
 
 
 def generation_path(directory: Path, generation: int) -> Path:
-    """The directory of a generation in the run's ``index/``."""
     return directory / f"{generation:06d}"
 
 

@@ -75,7 +75,6 @@ class MetricsLog:
         return sum(_row(line) is None for line in self._text().split("\n")[:-1] if line)
 
     def count(self, stage: str) -> int:
-        """Rows of one stage so far."""
         return sum(row["stage"] == stage for row in self.rows())
 
     def rewind(self, stage: str, count: int) -> None:

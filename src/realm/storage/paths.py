@@ -21,8 +21,6 @@ class _Part:
 
 @dataclass(frozen=True)
 class RunPaths:
-    """The layout of one run directory."""
-
     root: Path
 
     config = _Part("config.toml")

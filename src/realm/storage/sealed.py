@@ -25,7 +25,6 @@ def _names(directory: Path) -> list[str]:
 
 
 def is_sealed(directory: Path) -> bool:
-    """Return whether a directory has a list of its files."""
     return (directory / SUMS).exists()
 
 

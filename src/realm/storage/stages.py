@@ -37,7 +37,6 @@ def stage_facts(paths: RunPaths, stage: str) -> dict[str, Any]:
 
 
 def has_stage(paths: RunPaths, stage: str) -> bool:
-    """Return whether the stage is published."""
     return (paths.stage(stage) / STAGE_FILE).exists()
 
 

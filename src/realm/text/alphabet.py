@@ -69,7 +69,6 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def writing_of(texts: Iterable[str]) -> Writing:
-    """Determine the writing of texts."""
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(text)

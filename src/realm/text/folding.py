@@ -2,8 +2,7 @@
 
 Accents are composed (NFC); ligatures, full width, fonts and presentation forms become plain letters; a line end inside a sentence is a
 space, or nothing behind the hyphen of a word that continues. Raised and lowered figures keep their meaning: 10⁶ is 10^6, CO₂ is CO2.
-What is printable ASCII on one line is its own form.
-"""
+What is printable ASCII on one line is its own form."""
 
 import re
 import unicodedata
@@ -77,8 +76,7 @@ class Folded:
     Attributes:
         text: the spelling.
         ranges: of each character; None where the text is written so.
-        written: the text as it is written.
-    """
+        written: the text as it is written."""
 
     text: str
     ranges: Places | None

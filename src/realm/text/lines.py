@@ -2,8 +2,7 @@
 
 Paragraphs are wrapped; items of lists, fields of forms and mail, headings, rows of tables, addresses, verse and code stand on lines of
 their own. Judged by a block of lines without an empty one: what its lines begin and end with, and whether the next line's first word would
-have had room.
-"""
+have had room."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -72,7 +71,6 @@ class Line:
 
     @property
     def low(self) -> bool:
-        """Return whether it begins with a small letter."""
         return self.initial.islower()
 
     @property
@@ -153,8 +151,7 @@ class _Shape:
         width: of its longest line.
         markers: how many lines begin with the mark of an item.
         prose: whether its lines were cut where no more words had room, or behind words that end nothing, or continue in small letters.
-        apart: whether it is verse, an address or a list without marks.
-    """
+        apart: whether it is verse, an address or a list without marks."""
 
     width: int
     markers: int

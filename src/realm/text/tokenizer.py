@@ -51,8 +51,6 @@ _DAMAGED = Errors.of(DataError, "Restore the file, or save the tokenizer again",
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """Ids of the five tokens every model input is made of."""
-
     pad: int
     unk: int
     cls: int
@@ -79,8 +77,7 @@ class TextTokenizer:
         sha256: of the bytes that ``save`` writes to tokenizer.json.
 
     Raises:
-        DataError: a role has no token in the vocabulary.
-    """
+        DataError: a role has no token in the vocabulary."""
 
     def __init__(self, backend: Tokenizer, names: dict[str, str] | None = None, origin: str | Path | None = None):
         backend.no_truncation()

@@ -119,7 +119,6 @@ class WordCache:
         return ids
 
     def _wordpieces(self, piece: str) -> list[Token]:
-        """Wordpieces of one piece of a plain word."""
         return self._model.tokenize(piece.lower() if self._lowercase else piece)
 
     def _offsets_in(self, text: str) -> Offsets:

@@ -29,7 +29,6 @@ def by_characters(text: str) -> bool:
 
 
 def has_characters(text: str) -> bool:
-    """Return whether a text has any such letter."""
     return not text.isascii() and _CHARACTER.search(text) is not None
 
 

@@ -16,7 +16,7 @@ from realm.documents.change.compaction import compact_corpus
 from realm.documents.change.updates import sync_documents
 from realm.documents.ingest.builder import build_corpus
 from realm.documents.pages import pictures, recognition
-from realm.documents.pages.figures import html_figures
+from realm.documents.pages.hypertext import page_of
 from realm.documents.pages.layout import Piece
 from realm.documents.pages.pictures import picture_bytes
 from realm.documents.pages.recognition import lines_of, recognises
@@ -246,13 +246,13 @@ def test_figures_of_html():
         '<figure><img src="a.png?v=2" alt="Chart"><figcaption>Figure 1: the <b>fish</b> caught.</figcaption></figure>'
         '<p>After it.</p><div><img data-src="lazy.jpg"></div><script>"<img src=no.png>"</script>'
     )
-    assert [tuple(figure) for figure in html_figures(page)] == [
+    assert [tuple(figure) for figure in page_of(page).figures] == [
         ("h.png", ["A harbour", ""], "The harbour is old."),
         ("a.png?v=2", ["Chart", "", "Figure 1: the fish caught."], "The harbour is old."),
         ("lazy.jpg", ["", ""], "After it."),
     ]
     many = "".join(f'<img src="{number}.png" alt="a">' for number in range(50_000))
-    assert len(html_figures(many)) == 200 and html_figures("<figure><img src='a.png'><figcaption>never ends") != []
+    assert len(page_of(many).figures) == 200 and page_of("<figure><img src='a.png'><figcaption>never ends").figures != []
 
 
 def test_pictures_of_a_pdf(tmp_path, pdf):

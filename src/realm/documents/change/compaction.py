@@ -41,7 +41,6 @@ def compact_corpus(corpus: Path, *, purge: bool = False) -> CorpusManifest:
 
 
 def _live_parts(store: BlockStore) -> list[np.ndarray]:
-    """The ``live`` of each segment."""
     return np.split(store.live, np.cumsum([segment.rows for segment in store.segments])[:-1]) if store.segments else []
 
 

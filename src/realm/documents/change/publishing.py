@@ -26,11 +26,8 @@ from realm.storage.generations import delete_unnamed
 
 @contextmanager
 def changing(corpus: Path) -> Iterator[tuple[BlockStore, Path]]:
-    """Hold a corpus for writing. Yields the version in force and a staging directory with an empty segments/ in it.
-
-    Raises:
-        CorpusError: no corpus here, a damaged one, or another process is changing it.
-        Interrupted: the disk is full; nothing is changed."""
+    """Hold a corpus for writing. Yields the version in force and a staging directory with an empty segments/ in it. Raises CorpusError: no
+    corpus here, a damaged one, or another process is changing it; Interrupted: the disk is full; nothing is changed."""
     manifests.current_version(corpus)  # before the lock file is made: this may not be a corpus at all
     remove_finished(corpus)
     with writer_lock(corpus), full_disk_ends_cleanly(corpus):

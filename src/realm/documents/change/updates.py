@@ -44,11 +44,8 @@ def add_documents(
 ) -> CorpusManifest:
     """Add documents as a new segment and publish a new version; one whose id is in the corpus already is rejected ("duplicate id").
 
-    Arguments as for ``build_corpus``; tokenizer and tagger stay those of the corpus.
-
-    Raises:
-        CorpusError: no corpus here, a damaged one, no document is usable, or another process is changing it. Nothing is changed.
-        DataError: as for ``build_corpus``."""
+    Arguments as for ``build_corpus``; tokenizer and tagger stay those of the corpus. Raises CorpusError: no corpus here, a damaged one, no
+    document is usable, or another process is changing it. Nothing is changed; DataError: as for ``build_corpus``."""
     sources = [Path(source) for source in sources]
     with changing(Path(corpus)) as (store, staging), started(workers) as processes:
         rejected = RejectedList(strict)

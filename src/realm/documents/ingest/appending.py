@@ -49,7 +49,6 @@ class Packing:
 
     @property
     def ended(self) -> bool:
-        """True when every batch is through."""
         return self.done == len(self._tasks)
 
 
@@ -90,7 +89,6 @@ def write_segment(directory: Path, manifest: CorpusManifest, packing: Packing, v
 
 
 def first_statistics(directory: Path, manifest: CorpusManifest) -> SpanStatistics:
-    """Span statistics of a first version."""
     starts = accumulate((info.rows for info in manifest.segments), initial=0)
     segments = (Segment(directory / manifests.SEGMENTS_DIRECTORY, info) for info in manifest.segments)
     parts = [segment.flat("span_hashes", start) for segment, start in zip(segments, starts, strict=False)]

@@ -211,7 +211,6 @@ def publish_first_version(directory: Path, manifest: CorpusManifest) -> CorpusMa
 
 
 def empty_manifest(tokenizer: TextTokenizer, block_length: int, rejected: RejectedList) -> CorpusManifest:
-    """The manifest of a corpus before its first segment."""
     return CorpusManifest(
         format=manifests.FORMAT, version=1, corpus_id="", tokenizer_sha256=tokenizer.sha256, vocab_size=tokenizer.vocab_size,
         block_length=block_length, segments=(), next_block_id=0, documents=0, blocks=0, spans=0, removed=0, sentences_cut=0,
@@ -271,7 +270,6 @@ def corpus_from_records(
 
 
 def _texts(records: Iterable[bytes], origin: Path) -> Iterator[str]:
-    """Canonical texts."""
     for number, record in enumerate(records):
         try:
             yield canonical_text(record.decode("utf-8"))
@@ -280,7 +278,6 @@ def _texts(records: Iterable[bytes], origin: Path) -> Iterator[str]:
 
 
 def _first_sentences(records: Iterable[bytes], origin: Path) -> Iterator[str]:
-    """Sentences that the tagger learns from."""
     for text in islice(_texts(records, origin), TAGGER_RECORDS):
         yield from (text[start:end] for start, end in split_sentences(text))
 

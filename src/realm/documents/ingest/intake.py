@@ -71,7 +71,6 @@ class RejectedList:
         return self._listing.read()
 
     def save(self, path: Path) -> None:
-        """Write the JSONL lines to a new file."""
         self._listing.seek(0)
         with open(path, "wb") as file:
             shutil.copyfileobj(self._listing, file)
@@ -90,7 +89,6 @@ class RejectedList:
         self._drained = self._listing.tell()
 
     def by_reason(self) -> dict[str, int]:
-        """Counts in order of the reasons' names."""
         return dict(sorted(self.counts.items()))
 
     def _add_line(self, line: str, reason: str) -> None:
@@ -227,7 +225,6 @@ def take_in(
 
 
 def _resume(spool: Spool, rejected: RejectedList, known_ids: Ids, casing: CasingCounts | None) -> None:
-    """Restore the knowledge of the spool's finished parts."""
     for lines, forms in spool.finished_parts():
         rejected.restore(lines)
         if casing is not None:
@@ -272,7 +269,6 @@ def _within_limits(record: SourceDocument, seconds: float) -> Document | Rejecte
 
 
 def canonical_document(record: SourceDocument) -> Document | Rejected:
-    """The document, or the reason that it cannot be one."""
     doc_id = canonical_line(record.doc_id)
     if not doc_id:
         return Rejected(record.path, record.line, records.EMPTY_ID)
@@ -317,7 +313,6 @@ def _without_known(chunk: list[Record], taken: _TakenIn, known_ids: Ids, rejecte
 
 
 def nothing_usable(sources: Sequence[Path], rejected: RejectedList) -> CorpusError:
-    """The error of a build or an addition that found nothing to put into blocks."""
     counts = [f"{count} {reason}" for reason, count in rejected.by_reason().items()]
     where = ", ".join(str(source) for source in sources) or "no source"
     return CorpusError(f"no usable document in {where} ({'; '.join(counts) or 'nothing found'})", cure="Check the sources")

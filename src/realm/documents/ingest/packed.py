@@ -87,7 +87,6 @@ class BlockRows:
         return pa.RecordBatch.from_arrays([columns[entry.name].cast(entry.type) for entry in schema], schema=schema)
 
     def _document_columns(self, dtype: np.dtype[np.unsignedinteger]) -> dict[str, pa.Array]:
-        """The columns that all blocks of a document have in common."""
         rows = pa.array(self.documents, pa.int32())
         flat = np.fromiter(chain.from_iterable(self._title_ids), dtype)
         strings = ("doc_id", "title", "source", MEDIA, MEDIA_SUM)
@@ -272,5 +271,4 @@ class SegmentFile:
 
 
 def _elements(column: pa.ChunkedArray) -> int:
-    """Number of list elements in a list column."""
     return sum(len(chunk.flatten()) for chunk in column.chunks)

@@ -40,13 +40,11 @@ class Pieces:
         return len(self.starts)
 
     def add(self, start: int, end: int, length: int) -> None:
-        """Append one piece."""
         self.starts.append(start)
         self.ends.append(end)
         self.lengths.append(length)
 
     def extend(self, more: "Pieces") -> None:
-        """Append the pieces of the sentences that follow."""
         self.spans += [span._replace(piece=span.piece + len(self)) for span in more.spans] if len(self) else more.spans
         self.starts += more.starts
         self.ends += more.ends
@@ -55,8 +53,6 @@ class Pieces:
 
 @dataclass
 class PackingCounts:
-    """Counts of spans and sentences that packing dropped or cut."""
-
     spans_unaligned: int = 0
     spans_cut: int = 0
     sentences_cut: int = 0

@@ -65,7 +65,6 @@ class SpoolBatch:
         return pa.ipc.open_file(pa.memory_map(str(self.path), "r")).get_batch(self.number)
 
     def documents(self) -> list[Document]:
-        """The documents of the batch, in order."""
         return _from_batch(self.columns())
 
     def caseless_documents(self) -> list[Document]:
@@ -83,7 +82,6 @@ def _from_batch(batch: pa.RecordBatch) -> list[Document]:
 
 
 def documents_batch(documents: Sequence[Document]) -> pa.RecordBatch:
-    """``documents`` as rows of ``SCHEMA``."""
     columns = {name: [getattr(document, name, ()) for document in documents] for name in SCHEMA.names}
     columns["anchors"] = [[words for words, _ in document.links] for document in documents]
     columns["targets"] = [[key for _, key in document.links] for document in documents]
@@ -185,7 +183,6 @@ class Spool:
             yield from batch.columns().column("doc_id").to_pylist()
 
     def redirects(self) -> np.ndarray:
-        """All redirects of the parts that have ended, uint64 [r, 2]."""
         return redirects_in(self._path)
 
     def _save_facts(self, more: dict[str, Any]) -> None:

@@ -35,7 +35,6 @@ class Staging:
 
     @classmethod
     def beside(cls, out: Path) -> "Staging":
-        """That of a build of ``out``."""
         return cls(out.with_name(f"{out.name}{files.STAGING_SUFFIX}"))
 
     def save_segments(self, manifest: CorpusManifest, batches: int) -> None:
@@ -55,11 +54,8 @@ class Staging:
 def staged_build(out: Path, sources: Sequence[Path], options: dict[str, Any], say: Callable[[str], None]) -> Iterator[Staging]:
     """Yield the staging of a build of ``out``, with what an interrupted build of the same left there; publish it at the end.
 
-    An error in sources or options discards what is staged; an interruption of any kind (Ctrl-C, a crash, a full disk) keeps it.
-
-    Raises:
-        Interrupted: the disk is full.
-        CorpusError: another process is building here."""
+    An error in sources or options discards what is staged; an interruption of any kind (Ctrl-C, a crash, a full disk) keeps it. Raises
+    Interrupted: the disk is full; CorpusError: another process is building here."""
     staging = Staging.beside(out)
     try:
         files.make_directory(out.parent)

@@ -1,14 +1,17 @@
 """HTML as blocks of text: a walk that visits every container, keeps the rows of tables, the numbers of lists and what marks mean, and knows
-of each block whether it looks like the frame of a site instead of its content."""
+of each block whether it looks like the frame of a site instead of its content. On its way it collects links and pictures."""
 
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from itertools import pairwise
+from typing import NamedTuple
 
 import regex
 
+from realm.documents.links import MOST_LINKS
+from realm.documents.pages.figures import LEAST_SIDE, MOST_PICTURES, Figure, around, may_be_read
 from realm.text.lines import joined_lines
 
 _BLOCKS_SPELLED = """address article aside blockquote body button caption center dd details dialog dir div dl dt fieldset figcaption figure
@@ -108,8 +111,7 @@ class _Walk(HTMLParser):
     """Collects the blocks of a page or a fragment.
 
     Args:
-        literal: whether tags of unknown names are text, as in Markdown that says <timeout>.
-    """
+        literal: whether tags of unknown names are text, as in Markdown that says <timeout>."""
 
     def __init__(self, *, literal: bool):
         super().__init__()
@@ -125,6 +127,12 @@ class _Walk(HTMLParser):
         self._prefix, self._in_term = "", False
         self._term: Block | None = None
         self._linked = self._framing = self._hidden = 0
+        self.links: dict[tuple[str, str], None] = {}
+        self._reference, self._words = "", list[str]()
+        self._pictures: dict[str, tuple[list[str], int]] = {}
+        self._paragraphs: list[str] = []
+        self._shown: list[list[str]] = []
+        self._pictured = False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if self._is_text(tag):
@@ -155,6 +163,8 @@ class _Walk(HTMLParser):
                 return
 
     def handle_data(self, data: str) -> None:
+        if self._reference:
+            self._words.append(data)
         if self._hidden:
             return
         text = data if self._names["pre"] else _SPACES.sub(" ", data)
@@ -162,13 +172,16 @@ class _Walk(HTMLParser):
         self._linked += len(text.strip()) if self._names["a"] else 0
 
     def finish(self) -> list[Block]:
-        """All blocks, once everything was fed."""
         self.close()
         self._flush()
         while self._tables:
             self._end_row()
             self._tables.pop()
         return self.blocks
+
+    def figures(self) -> list[Figure]:
+        """The pictures in their order, each reference once, ``MOST_PICTURES`` at most; no icons and no vector graphics."""
+        return [Figure(reference, said, around(self._paragraphs, at)) for reference, (said, at) in self._pictures.items()]
 
     def _is_text(self, tag: str) -> bool:
         return self._literal and tag not in _KNOWN and "-" not in tag
@@ -203,6 +216,24 @@ class _Walk(HTMLParser):
             self._in_term = True
         elif tag == "dd":
             self._describe()
+        elif tag == "a":
+            self._reference, self._words = attributes.get("href") or "", []
+        elif tag == "figure":
+            self._shown = []
+        elif tag == "img":
+            self._show(attributes)
+
+    def _show(self, attributes: dict[str, str | None]) -> None:
+        reference = (attributes.get("src") or attributes.get("data-src") or "").strip()
+        sides = [(attributes.get(side) or "").removesuffix("px") for side in ("width", "height")]
+        if not may_be_read(reference) or any(side.isdecimal() and int(side) < LEAST_SIDE for side in sides):
+            return
+        if reference not in self._pictures and len(self._pictures) < MOST_PICTURES:
+            said = [attributes.get("alt") or "", attributes.get("title") or ""]
+            self._pictures[reference] = said, len(self._paragraphs)
+            self._pictured = True
+            if self._names["figure"]:
+                self._shown.append(said)
 
     def _describe(self) -> None:
         """A description begins, on the line of its term."""
@@ -219,6 +250,10 @@ class _Walk(HTMLParser):
             self._flush()
         if tag == "dt":
             self._in_term = False
+        elif tag == "a" and self._reference:
+            if len(self.links) <= MOST_LINKS:
+                self.links["".join(self._words), self._reference] = None
+            self._reference = ""
         elif tag in _LISTS and self._lists:
             self._lists.pop()
         elif tag in ("td", "th") and self._tables:
@@ -247,6 +282,12 @@ class _Walk(HTMLParser):
         text, deleted = self._trimmed("".join(self._parts)), " ".join("".join(self._deleted).split())
         if not text and deleted:
             text = f"~~{deleted}~~"
+        if self._names["figcaption"]:
+            for said in self._shown:
+                said.append(" ".join(text.split()))
+        elif text or self._pictured:
+            self._paragraphs.append(" ".join(text.split()))
+            self._pictured = False
         if text:
             words = len(text.split())
             link = 2 * self._linked > len(text) and words <= 4 and _LABEL.fullmatch(text) is not None
@@ -265,6 +306,21 @@ def _frames(tag: str, attributes: dict[str, str | None]) -> bool:
 def _number(value: str | None, least: int, most: int) -> int:
     digits = (value or "").strip()
     return min(max(int(digits[:9]), least), most) if digits.isascii() and digits.isdigit() else least
+
+
+class Page(NamedTuple):
+    """Contents of a page: its blocks; words and reference of each link, no two alike and one more than are kept at most; its pictures."""
+
+    blocks: list[Block]
+    links: list[tuple[str, str]]
+    figures: list[Figure]
+
+
+def page_of(html: str) -> Page:
+    """The contents of a page, in its order."""
+    walk = _Walk(literal=False)
+    walk.feed(html)
+    return Page(walk.finish(), list(walk.links), walk.figures())
 
 
 def blocks_of(html: str, *, literal: bool = False) -> list[Block]:

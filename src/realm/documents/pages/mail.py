@@ -13,7 +13,7 @@ from realm.documents.detect import stem
 from realm.documents.limited import Beyond, read_limited
 from realm.documents.options import SourceOptions
 from realm.documents.pages.texts import html_record
-from realm.documents.records import ATTACHMENT, DAMAGED_FILE, TOO_LONG, Record, Rejected, SourceDocument, document_or_rejected
+from realm.documents.records import ATTACHMENT, TOO_LONG, Record, Rejected, SourceDocument, document_or_rejected
 from realm.errors import MissingExtra
 
 _SEPARATOR = regex.compile(rb"From \S.*\d\d:\d\d")
@@ -37,10 +37,7 @@ def read_mail(path: Path, name: str, options: SourceOptions) -> Iterator[Record]
 
 
 def _read_one(data: bytes, doc_id: str, path: Path, number: int, seconds: float) -> Iterator[Record]:
-    try:
-        found = read_limited("mail", data, seconds)
-    except ValueError:
-        found = Beyond(DAMAGED_FILE)
+    found = read_limited("mail", data, seconds)
     if isinstance(found, Beyond):
         yield Rejected(str(path), number, found.reason)
         return

@@ -15,10 +15,10 @@ import regex
 
 from realm.documents import streams
 from realm.documents.detect import stem
-from realm.documents.limited import Beyond, read_limited
+from realm.documents.limited import read_file
 from realm.documents.options import SourceOptions
 from realm.documents.pages.texts import plain_markdown
-from realm.documents.records import DAMAGED_FILE, Record, Rejected, document_or_rejected
+from realm.documents.records import Record, Rejected, document_or_rejected
 from realm.storage.decoding import json_value
 
 Parts = list[tuple[str, str]]
@@ -36,16 +36,9 @@ _BREAK = "\0"
 
 def _read(kind: str, path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
     """Documents of a file by the reader of a kind, within the limits of one document; parts of a book by number."""
-    data = streams.read_document(path)
-    if isinstance(data, Rejected):
-        yield data
-        return
-    try:
-        parts = read_limited(kind, data, options.document_seconds)
-    except (ValueError, RecursionError):
-        parts = Beyond(DAMAGED_FILE)
-    if isinstance(parts, Beyond):
-        yield Rejected(str(path), 0, parts.reason)
+    parts = read_file(kind, path, options.document_seconds)
+    if isinstance(parts, Rejected):
+        yield parts
         return
     for number, (title, text) in enumerate(parts, 1):
         doc_id, line = (f"{name}#chapter={number}", number) if kind == "epub" else (name, 0)

@@ -22,8 +22,7 @@ _SHARED_ENDING = frozenset(("and", "or", "to", "und", "oder", "bis", "et", "ou",
 def unwrapped(text: str) -> str:
     """Lines of a page as paragraphs: what only the width of the page has parted is joined.
 
-    Example: "The bridge was re-\\npaired in 1931 by the com-\\npany of Smith." is one line, "The bridge was repaired in 1931 by ...".
-    """
+    Example: "The bridge was re-\\npaired in 1931 by the com-\\npany of Smith." is one line, "The bridge was repaired in 1931 by ..."."""
     lines = [" ".join(line.split()) for line in text.splitlines()]
     words = words_of_lines(lines)
     widest = max(map(len, lines), default=0)
@@ -54,8 +53,7 @@ def continued(before: str, line: str, occurs: Callable[[str], bool]) -> str:
     """A line and the one that continues it. A word parted by a hyphen is joined where it is known whole; else the hyphen stays.
 
     Args:
-        occurs: whether a word, in lower case, stands whole in the same document.
-    """
+        occurs: whether a word, in lower case, stands whole in the same document."""
     parted, first = _PARTED.search(before), _FIRST.match(line)
     if parted is None or first is None or first[0].lower() in _SHARED_ENDING:
         return before + line if by_characters(before[-1:]) and by_characters(line[:1]) else f"{before} {line}"

@@ -76,8 +76,7 @@ class Page(NamedTuple):
 
     Attributes:
         pictures: how many it shows.
-        undecodable: whether its fonts do not say which characters they show.
-    """
+        undecodable: whether its fonts do not say which characters they show."""
 
     lines: list[PageLine]
     pictures: int
@@ -88,11 +87,8 @@ def read_pdf(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
     """The pages of a PDF, each a document: the id is NAME#page=N, as browsers open it, and the record's number is the page's.
 
     A picture on a page is a document of its own, NAME#page=N&picture=M, with its caption. The title of all is the file's own, or its name.
-    A page without text is rejected, if its pictures show none either. Heads and page numbers that recur are left out.
-
-    Raises:
-        MissingExtra: pypdfium2 is not installed.
-    """
+    A page without text is rejected, if its pictures show none either. Heads and page numbers that recur are left out. Raises MissingExtra:
+    pypdfium2 is not installed."""
     if find_spec("pypdfium2") is None:
         raise MissingExtra("reading PDF", "pdf")
     data = streams.read_document(path)
@@ -188,10 +184,7 @@ def _seen(data: bytes, number: int, seconds: float) -> str:
     """The text of a page as its picture shows it; empty where nothing here can read it."""
     if not recognises():
         return ""
-    try:
-        picture = read_limited("pdf page", b"%d\n" % number + data, seconds)
-    except ValueError:
-        return ""
+    picture = read_limited("pdf page", b"%d\n" % number + data, seconds)
     shows = "" if isinstance(picture, Beyond) else recognised(base64.b64decode(picture), seconds)
     return "" if isinstance(shows, Beyond) or not _like_language(shows) else shows
 
@@ -204,10 +197,7 @@ def _page_pictures(
     if find_spec("PIL") is None:
         yield Rejected(str(path), page, UNREAD_PICTURE)
         return
-    try:
-        found = pictures_of_page(data, page, options.document_seconds)
-    except ValueError:
-        return
+    found = pictures_of_page(data, page, options.document_seconds)
     if isinstance(found, Beyond):
         yield Rejected(str(path), page, found.reason)
         return
@@ -237,8 +227,7 @@ def pdf_pages(data: bytes) -> Iterator[Any]:
         data: the number of pages to leave out and a line end, and then the file.
 
     Raises:
-        ValueError: see ``_opened``.
-    """
+        ValueError: see ``_opened``."""
     from pypdfium2 import PdfiumError
 
     done, document = _opened(data)
@@ -368,8 +357,7 @@ def pdf_pictures(data: bytes) -> list[str]:
     """The pictures of a page of a PDF, base64, empty where one is an ornament or damaged. Raises ValueError: there is no such page.
 
     Args:
-        data: the number of the page and a line end, and then the file.
-    """
+        data: the number of the page and a line end, and then the file."""
     page = _numbered(data)
     return [_picture(image, page.get_rotation()) for image in itertools.islice(_images(page), MOST_PICTURES)]
 
@@ -408,8 +396,7 @@ def _picture(image: Any, turned: int) -> str:
 def _placement(matrix: Sequence[float], turned: int) -> tuple[int, ...]:
     """Steps that turn and mirror a picture (``PIL.Image.Transpose``) until it looks as it does on the page.
 
-    Its matrix (a, b, c, d) takes the right edge to (a, b) and the upper one to (c, d); the page may be turned as well.
-    """
+    Its matrix (a, b, c, d) takes the right edge to (a, b) and the upper one to (c, d); the page may be turned as well."""
     from PIL.Image import Transpose
 
     a, b, c, d = matrix[:4]

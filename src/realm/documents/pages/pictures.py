@@ -195,12 +195,12 @@ def _bounded(path: Path, most: int) -> bytes | None:
 
 
 def pictures_of_page(data: bytes, page: int, seconds: float) -> list[bytes] | Beyond:
-    """The pictures of a page of a PDF, from 1, in its order; empty bytes for what cannot be had. Raises ValueError: it has no such page."""
+    """The pictures of a page of a PDF, from 1, in its order; empty bytes for what cannot be had."""
     found = read_limited("pdf pictures", b"%d\n" % page + data, seconds)
     return found if isinstance(found, Beyond) else [base64.b64decode(one) for one in found]
 
 
 def pictures_of_docx(data: bytes, seconds: float) -> list[bytes] | Beyond:
-    """The pictures of a Word file in its order. Raises ValueError: it is none."""
+    """The pictures of a Word file in its order."""
     found = read_limited("docx", data, seconds)
     return found if isinstance(found, Beyond) else [base64.b64decode(one) for one, _, _ in found[2]]

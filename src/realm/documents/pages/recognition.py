@@ -1,7 +1,6 @@
 """The words that a picture shows (extra ``ocr``): decoded and recognised in the limited child, put into lines here, kept in a cache.
 
-What was recognised is kept by the checksum of the picture, so that a sync recognises only what is new. ``realm cache clear`` removes it.
-"""
+What was recognised is kept by the checksum of the picture, so that a sync recognises only what is new. ``realm cache clear`` removes it."""
 
 import io
 import itertools
@@ -38,12 +37,10 @@ PARTED = 0.9
 
 
 def recognition_directory() -> Path:
-    """Directory in which the words of pictures are kept."""
     return user_cache_path("realm") / "recognised"
 
 
 def recognises() -> bool:
-    """Return whether the extra is installed."""
     return find_spec("rapidocr") is not None
 
 
@@ -59,8 +56,7 @@ def recognised(data: bytes, seconds: float) -> str | Beyond:
         data: of the file.
         seconds: of computing.
 
-    Returns: the words, or why the picture cannot be used.
-    """
+    Returns: the words, or why the picture cannot be used."""
     if find_spec("PIL") is None:
         return ""  # nothing here can look into a picture
     engine = recognition_state()
@@ -68,10 +64,7 @@ def recognised(data: bytes, seconds: float) -> str | Beyond:
     if engine:
         with suppress(OSError, UnicodeDecodeError):
             return kept.read_text("utf-8")
-    try:
-        found = read_limited("picture", data, seconds)
-    except ValueError:
-        return Beyond(DAMAGED_PICTURE)
+    found = read_limited("picture", data, seconds, DAMAGED_PICTURE)
     if isinstance(found, Beyond) or found == TOO_MANY_PIXELS:
         return found if isinstance(found, Beyond) else Beyond(found)
     text = lines_of([Piece(*piece) for piece in found])
@@ -85,11 +78,7 @@ def recognised(data: bytes, seconds: float) -> str | Beyond:
 def picture_text(data: bytes) -> list[tuple[str, float, float, float, float]] | str:
     """Pieces recognised in a picture: of each its words, and left, top, right and bottom in pixels; or ``TOO_MANY_PIXELS``.
 
-    An animated picture is its first one. Without the engine the picture is only decoded.
-
-    Raises:
-        ValueError: it is damaged.
-    """
+    An animated picture is its first one. Without the engine the picture is only decoded. Raises ValueError: it is damaged."""
     engine = _engine()
     from PIL import Image
 
@@ -159,8 +148,7 @@ def lines_of(pieces: Sequence[Piece]) -> str:
     """Text of what was recognised: rows from above, cells of a row with a bar between them, lines of prose joined; then names of bars with
     their values, what is written upwards, and numbers that stand alone.
 
-    Example: a bar chart whose bars "Rye" and "Corn" carry 45 and 120 says "Rye | 45" and "Corn | 120".
-    """
+    Example: a bar chart whose bars "Rye" and "Corn" carry 45 and 120 says "Rye | 45" and "Corn | 120"."""
     flat = [piece for piece in pieces if not piece.upwards]
     pairs = _named_values(flat)
     used = {id(piece) for pair in pairs for piece in pair}
@@ -203,8 +191,7 @@ def _named_values(pieces: Sequence[Piece]) -> list[tuple[Piece, Piece]]:
     """(name, value) of the bars or points of a chart: names in one row, above each of them one value that no other name is nearer to.
 
     Names are words, or numbers that ascend, as years below a line do. Numbers in a column are those of an axis. Nothing where a name
-    has several values above it (groups of bars, a table), or only one has any.
-    """
+    has several values above it (groups of bars, a table), or only one has any."""
     values = [piece for piece in pieces if _is_value(piece.text)]
     free = [value for value in values if sum(abs(value.right - other.right) < 0.5 * value.height for other in values) < 3]
     rows = [row for row in reversed(rows_of([piece for piece in pieces if not _is_value(piece.text)])) if len(row) > 1]

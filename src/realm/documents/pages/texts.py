@@ -7,7 +7,6 @@ import itertools
 import logging
 from collections.abc import Iterator, Sequence
 from functools import cache
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,12 @@ from markdown_it.token import Token
 from realm.documents import streams
 from realm.documents.detect import stem
 from realm.documents.limited import Beyond, read_limited
-from realm.documents.links import MOST_LINKS, reference_key
+from realm.documents.links import reference_key
 from realm.documents.options import SourceOptions
-from realm.documents.pages.figures import Figure, html_figures, markdown_figures
-from realm.documents.pages.hypertext import blocks_of, text_of, without_frame
+from realm.documents.pages.figures import Figure, markdown_figures
+from realm.documents.pages.hypertext import blocks_of, page_of, text_of, without_frame
 from realm.documents.pages.pictures import page_pictures
-from realm.documents.records import BAD_HTML, BINARY, DAMAGED_FILE, Record, Rejected, document_or_rejected
+from realm.documents.records import BAD_HTML, BINARY, Record, Rejected, document_or_rejected
 from realm.errors import MissingExtra
 
 
@@ -35,29 +34,22 @@ def read_text(path: Path, name: str, options: SourceOptions) -> Iterator[Record]
 
 def read_markdown(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
     """A Markdown file without its markup, and its pictures. Its title is that of its front matter, its first heading, or its name."""
-
     text = _text_of(path)
     if isinstance(text, Rejected):
         yield text
-    else:
-        try:
-            found = read_limited("markdown", text.encode("utf-8", "replace"), options.document_seconds)
-        except ValueError:
-            found = Beyond(DAMAGED_FILE)
-        if isinstance(found, Beyond):
-            yield Rejected(str(path), 0, found.reason)
-            return
-        title, plain, figures = found
-        yield document_or_rejected(name, title or stem(path), plain, str(path), 0, structured=True)
-        yield from page_pictures([Figure(*figure) for figure in figures], path, name, title or stem(path), options)
+        return
+    found = read_limited("markdown", text.encode("utf-8", "replace"), options.document_seconds)
+    if isinstance(found, Beyond):
+        yield Rejected(str(path), 0, found.reason)
+        return
+    title, plain, figures = found
+    yield document_or_rejected(name, title or stem(path), plain, str(path), 0, structured=True)
+    yield from page_pictures([Figure(*figure) for figure in figures], path, name, title or stem(path), options)
 
 
 def read_html(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
-    """The main text of an HTML file, and its pictures. Its title is the page's, or its name.
-
-    Raises:
-        MissingExtra: the extractor is not installed.
-    """
+    """The main text of an HTML file, and its pictures. Its title is the page's, or its name. Raises MissingExtra: the extractor is not
+    installed."""
     data = streams.read_document(path)
     if isinstance(data, Rejected):
         yield data
@@ -152,44 +144,6 @@ def _marked(token: Token) -> str:
     return token.content if token.type == "html_inline" else _MARKED_TOKENS.get(token.type, "")
 
 
-class _Anchors(HTMLParser):
-    """Collects the words and the reference of every link."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[tuple[str, str]] = []
-        self._reference = ""
-        self._words: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag == "a":
-            self._reference, self._words = dict(attrs).get("href") or "", []
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag == "a" and self._reference:
-            self.found.append(("".join(self._words), self._reference))
-            self._reference = ""
-
-    def handle_data(self, data: str) -> None:
-        if self._reference:
-            self._words.append(data)
-
-
-def anchors(page: str) -> list[tuple[str, str]]:
-    """The links of a page in its order, no two alike: words and reference; one more than are kept, where it has more."""
-    links = _Anchors()
-    distinct: dict[tuple[str, str], None] = {}
-    for start in range(0, len(page), _ANCHOR_PIECE):
-        links.feed(page[start : start + _ANCHOR_PIECE])
-        distinct.update(dict.fromkeys(links.found))
-        links.found.clear()
-        if len(distinct) > MOST_LINKS:
-            break
-    return list(distinct)[: MOST_LINKS + 1]
-
-
-_ANCHOR_PIECE = 1 << 16
-"""Characters that are looked at before the links are counted."""
 _META_CHARSET = regex.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([\w.:-]+)""", regex.IGNORECASE)
 _META_WITHIN = 4096
 _NO_CHARSETS = ("utf-16", "utf-32", "utf-7", "punycode", "idna", "unicode_escape", "raw_unicode_escape", "undefined", "mbcs", "oem")
@@ -212,17 +166,13 @@ def html_page(
         seconds: of computing that it may take.
 
     Raises:
-        MissingExtra: the extractor is not installed.
-    """
+        MissingExtra: the extractor is not installed."""
     page = _decoded(data, charset)
     if page is None or not streams.is_text(page):
         return Rejected(path, line, BINARY), title, []
     if importlib.util.find_spec("trafilatura") is None:
         raise MissingExtra("reading HTML", "html")
-    try:
-        found = read_limited("html", page.encode("utf-8", "replace"), seconds)
-    except (ValueError, RecursionError, AssertionError):
-        return Rejected(path, line, BAD_HTML), title, []
+    found = read_limited("html", page.encode("utf-8", "replace"), seconds, BAD_HTML)
     if isinstance(found, Beyond):
         return Rejected(path, line, found.reason), title, []
     found_title, text, anchors, figures = found
@@ -251,8 +201,8 @@ def _decoded(data: bytes, charset: str | None) -> str | None:
 
 
 def main_text(data: bytes) -> tuple[str, str, list[tuple[str, str]], list[Figure]]:
-    """(title, text, links, pictures) of a page in UTF-8. Links as ``anchors`` has them. Of the text what frames a page is left out, where
-    trafilatura does not find it in the main part."""
+    """(title, text, links, pictures) of a page in UTF-8. Of the text what frames a page is left out, where trafilatura does not
+    find it in the main part."""
     import trafilatura
 
     page = data.decode("utf-8")
@@ -260,4 +210,5 @@ def main_text(data: bytes) -> tuple[str, str, list[tuple[str, str]], list[Figure
     whole = page if "<html" in page[:_META_WITHIN].lower() else f"<html><body>{page}</body></html>"
     found: Any = trafilatura.bare_extraction(whole, with_metadata=True, include_comments=False)
     title, main = ("", "") if found is None else (found.title, found.text)
-    return title or "", text_of(without_frame(blocks_of(page), main or "")), anchors(page), html_figures(page)
+    read = page_of(page)
+    return title or "", text_of(without_frame(read.blocks, main or "")), read.links, read.figures

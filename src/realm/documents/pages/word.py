@@ -10,15 +10,14 @@ from typing import Any
 
 import regex
 
-from realm.documents import streams
 from realm.documents.detect import stem
-from realm.documents.limited import Beyond, read_limited
+from realm.documents.limited import read_file
 from realm.documents.options import SourceOptions
 from realm.documents.pages.figures import CAPTION, around
 from realm.documents.pages.hypertext import MOST_SPANNED, blocks_of, text_of
 from realm.documents.pages.pictures import Told, looked_at
 from realm.documents.pictures import MOST_BYTES, inside, picture_type
-from realm.documents.records import DAMAGED_FILE, DELETED_TEXT, Record, Rejected, document_or_rejected
+from realm.documents.records import DELETED_TEXT, Record, Rejected, document_or_rejected
 from realm.errors import MissingExtra
 
 _DELETED = frozenset(["del", "moveFrom"])
@@ -31,23 +30,12 @@ _ROMAN = tuple(zip(_ROMAN_LETTERS, (1000, 900, 500, 400, 100, 90, 50, 40, 10, 9,
 
 def read_docx(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
     """The text of a Word file (.docx) in its order, rows of tables with their cells on one line, as one document; titled as a PDF is. Its
-    pictures are documents of their own, NAME#picture=N.
-
-    Raises:
-        MissingExtra: python-docx is not installed.
-    """
+    pictures are documents of their own, NAME#picture=N. Raises MissingExtra: python-docx is not installed."""
     if find_spec("docx") is None:
         raise MissingExtra("reading Word files", "docx")
-    data = streams.read_document(path)
-    if isinstance(data, Rejected):
-        yield data
-        return
-    try:
-        found = read_limited("docx", data, options.document_seconds)
-    except ValueError:
-        found = Beyond(DAMAGED_FILE)
-    if isinstance(found, Beyond):
-        yield Rejected(str(path), 0, found.reason)
+    found = read_file("docx", path, options.document_seconds)
+    if isinstance(found, Rejected):
+        yield found
         return
     title, text, pictures, deleted = found
     title = title or stem(path)
@@ -62,10 +50,7 @@ def read_docx(path: Path, name: str, options: SourceOptions) -> Iterator[Record]
 
 def docx_text(data: bytes) -> tuple[str, str, list[tuple[str, str, str]], bool]:
     """Title and text; of each picture its bytes in base64, its alternative text, and the paragraph around it; whether text is deleted.
-
-    Raises:
-        ValueError: it is no Word file.
-    """
+    Raises ValueError: it is no Word file."""
     from docx import Document
 
     try:
@@ -105,8 +90,7 @@ class _Writer:
         part: the document's.
 
     Attributes:
-        deleted: whether text was met that tracked changes deleted.
-    """
+        deleted: whether text was met that tracked changes deleted."""
 
     def __init__(self, part: Any):
         self.deleted = False

@@ -21,16 +21,13 @@ def is_hub_name(source: Path) -> bool:
 
 
 def is_saved_dataset(folder: Path) -> bool:
-    """True for a folder that ``save_to_disk`` wrote."""
     return any((folder / mark).is_file() for mark in _MARKS)
 
 
 def read_dataset(source: Path, options: SourceOptions) -> Iterator[Record]:
-    """Rows of a dataset; ``line`` is the 1-based row. A name on the hub is ``hf:owner/name[:config][:split]`` and is streamed.
-
-    Raises:
-        MissingExtra: ``datasets`` is not installed.
-        DataError: the dataset cannot be had, has several splits and none is named, or lacks a column."""
+    """Rows of a dataset; ``line`` is the 1-based row. A name on the hub is ``hf:owner/name[:config][:split]`` and is streamed. Raises
+    MissingExtra: ``datasets`` is not installed; DataError: the dataset cannot be had, has several splits and none is named, or lacks a
+    column."""
     try:
         import datasets
     except ImportError:

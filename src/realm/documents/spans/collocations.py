@@ -2,8 +2,7 @@
 
 A term is a sequence that occurs more often than its parts make likely (pointwise mutual information over the worst split) and whose
 neighbours vary on both sides, so that it is neither a piece of a longer term nor an accident. Scripts that put no space between words
-are counted by character, the others by word.
-"""
+are counted by character, the others by word."""
 
 import math
 from collections import defaultdict
@@ -116,8 +115,7 @@ class TermFinder:
 
     Args:
         terms: as ``CollocationCounts.terms`` gives them.
-        kind_of: what the units of a term are, of ``LONGEST``.
-    """
+        kind_of: what the units of a term are, of ``LONGEST``."""
 
     def __init__(self, terms: Iterable[str], kind_of: Callable[[str], str]):
         self.terms = frozenset(terms)
@@ -200,8 +198,7 @@ def _units(run: str, kind: str) -> Sequence[str]:
 def _count_sequences(counts: dict[str, int], run: Sequence[str], longest: int, joint: str) -> None:
     """Count every sequence of up to ``longest`` units; one of more than three only once its beginning has been met before.
 
-    Most long sequences occur once: this keeps nine tenths of them out, and costs the others their first few occurrences.
-    """
+    Most long sequences occur once: this keeps nine tenths of them out, and costs the others their first few occurrences."""
     for first in range(len(run)):
         sequence = ""
         for stop in range(first + 1, min(len(run), first + longest) + 1):

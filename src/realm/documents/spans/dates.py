@@ -2,8 +2,7 @@
 
 Every run of digits that no span holds yet is an anchor: what may stand before it ("Friday, March", "£", "mid-") is read backwards, and
 the forms of dates, quantities and plain numbers are tried from there. So the patterns, which are long, are tried at digits only. Words
-for numbers, and Chinese, Japanese and Korean, have their own passes. The forms stand in forms.toml.
-"""
+for numbers, and Chinese, Japanese and Korean, have their own passes. The forms stand in forms.toml."""
 
 import re
 import tomllib

@@ -29,7 +29,6 @@ class LabelledSentence:
 
     @property
     def edges(self) -> list[tuple[int, int]]:
-        """Start and end of each token in ``text``."""
         ends = accumulate(len(token) + 1 for token in self.tokens)
         return [(end - len(token) - 1, end - 1) for end, token in zip(ends, self.tokens, strict=True)]
 
@@ -87,8 +86,7 @@ def evaluate_tagger(path: Path, spec: str = "", corpus: Path | None = None) -> d
         What ``score`` gives, and the file's name and number of sentences.
 
     Raises:
-        DataError, ConfigError, CorpusError, MissingExtra: a file, spec, corpus or model that cannot be used.
-    """
+        DataError, ConfigError, CorpusError, MissingExtra: a file, spec, corpus or model that cannot be used."""
     sentences = read_labelled(path)
     if corpus is None:
         tagger = TaggerPlan(spec or DEFAULT).learned_from(sentence.text for sentence in sentences)
@@ -102,8 +100,7 @@ def evaluate_tagger(path: Path, spec: str = "", corpus: Path | None = None) -> d
 def score(tagger: SpanTagger, sentences: Sequence[LabelledSentence]) -> dict[str, Any]:
     """Precision, recall and F1 (0..1) of exact spans of any type, and the share of predicted spans that touch a marked one.
 
-    Spans of a kind that the file never marks (dates and numbers, in most sets of names) are left out and counted.
-    """
+    Spans of a kind that the file never marks (dates and numbers, in most sets of names) are left out and counted."""
     marked = [_marked(sentence) for sentence in sentences]
     kinds = {span.kind for spans in marked for span in spans}
     if "name" in kinds:

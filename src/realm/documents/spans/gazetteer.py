@@ -19,8 +19,7 @@ class GazetteerTagger:
     A phrase written in lower case matches in any case ("pound sterling", "Pound sterling"), any other matches as written.
 
     Args:
-        phrases: the phrases; white space inside is free.
-    """
+        phrases: the phrases; white space inside is free."""
 
     def __init__(self, phrases: Iterable[str]):
         self.phrases = sorted({line for phrase in phrases if (line := canonical_line(phrase))})
@@ -37,11 +36,8 @@ class GazetteerTagger:
 
     @classmethod
     def from_file(cls, path: Path) -> "GazetteerTagger":
-        """Read one phrase a line, UTF-8; empty lines and lines that start with # are skipped.
-
-        Raises:
-            DataError: the file is missing, is not UTF-8, or lists nothing.
-        """
+        """Read one phrase a line, UTF-8; empty lines and lines that start with # are skipped. Raises DataError: the file is missing, is not
+        UTF-8, or lists nothing."""
         try:
             lines = path.read_text(encoding="utf-8-sig").splitlines()
         except (OSError, UnicodeDecodeError) as error:

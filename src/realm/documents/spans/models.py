@@ -38,7 +38,6 @@ class _Words:
             last_word = word
 
     def spans(self, text: str) -> list[TaggedSpan]:
-        """Spans that the labels write."""
         spans = []
         for first, stop, kind in spans_of(self.labels):
             start, end = self.starts[first], self.ends[stop - 1]
@@ -50,11 +49,8 @@ class _Words:
 
 
 def _place_of(model: str) -> str:
-    """The absolute path of a directory, or a hub name, for which transformers would read a directory of that name as well.
-
-    Raises:
-        DataError: a hub name, and such a directory.
-    """
+    """The absolute path of a directory, or a hub name, for which transformers would read a directory of that name as well. Raises
+    DataError: a hub name, and such a directory."""
     if model.startswith((".", "~")) or Path(model).is_absolute():
         return str(Path(model).expanduser().resolve())
     if os.path.lexists(model):
@@ -71,8 +67,7 @@ class ClassifierTagger:
             safetensors; code that comes with a model is never run.
 
     Raises:
-        DataError: nothing usable is found there, a hub name is a directory here as well, or its labels are not of the BIO kind.
-    """
+        DataError: nothing usable is found there, a hub name is a directory here as well, or its labels are not of the BIO kind."""
 
     def __init__(self, model: str):
         from transformers import AutoModelForTokenClassification, AutoTokenizer
@@ -115,7 +110,6 @@ class ClassifierTagger:
         return {"type": "hf", "model": self.model}
 
     def _label(self, texts: list[str]) -> list[_Words]:
-        """The labelled words of each text."""
         import torch
 
         encoded = self._tokenizer(
@@ -145,8 +139,7 @@ class SpacyTagger:
 
     Raises:
         DataError: no such pipeline.
-        MissingExtra: spaCy is not installed.
-    """
+        MissingExtra: spaCy is not installed."""
 
     def __init__(self, model: str):
         try:
@@ -165,7 +158,6 @@ class SpacyTagger:
         return _spans(self._pipeline(text).ents)
 
     def tag_many(self, texts: Sequence[str]) -> list[list[TaggedSpan]]:
-        """The spans of each text."""
         return [_spans(document.ents) for document in self._pipeline.pipe(texts, batch_size=SPACY_BATCH)]
 
     def state(self) -> dict[str, Any]:

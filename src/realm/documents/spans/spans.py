@@ -98,8 +98,7 @@ def spans_of(labels: Iterable[str]) -> list[tuple[int, int, str]]:
     """(first token, token after the last, type) of every span that ``labels`` write, in order.
 
     Lenient, as scorers are: an inside label that continues nothing begins a span, and so does a change of type. A label without prefix
-    ("PER") counts as inside. The type of a bare "B" or "I" is empty.
-    """
+    ("PER") counts as inside. The type of a bare "B" or "I" is empty."""
     spans: list[tuple[int, int, str]] = []
     begin, kind, number = -1, "", -1
     for number, label in enumerate(labels):

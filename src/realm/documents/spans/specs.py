@@ -9,8 +9,7 @@
     spacy:MODEL     entities of a spaCy pipeline (extra spacy)
     hf:MODEL        a Hugging Face token classifier, hub name, or a directory as /..., ./... or ~/...
 
-Several are joined by "+"; of overlapping spans the longest wins, then the one named first.
-"""
+Several are joined by "+"; of overlapping spans the longest wins, then the one named first."""
 
 import json
 from collections.abc import Iterable
@@ -46,8 +45,7 @@ class TaggerPlan:
     Raises:
         ConfigError: the spec cannot be read.
         DataError: a file or a model is missing or unusable.
-        MissingExtra: the extra of a tagger is not installed.
-    """
+        MissingExtra: the extra of a tagger is not installed."""
 
     def __init__(self, spec: str = DEFAULT, gazetteer: Path | None = None):
         parts = [*([] if gazetteer is None else [f"gazetteer:{gazetteer}"]), *_parts(spec)]
@@ -74,7 +72,6 @@ class TaggerPlan:
         return CombinedTagger(made)
 
     def learned_from(self, sentences: Iterable[str]) -> SpanTagger:
-        """The tagger, with what is learned from ``sentences``."""
         casing, collocations = CasingCounts(), CollocationCounts()
         if self.learns_casing or self.learns_collocations:
             for sentence in sentences:
@@ -117,8 +114,7 @@ def tagger_from_state(state: dict[str, Any]) -> SpanTagger:
     Raises:
         ValueError: a type that this version does not know.
         DataError: the model of a tagger has gone.
-        MissingExtra: the tagger's extra is not installed.
-    """
+        MissingExtra: the tagger's extra is not installed."""
     kind = state.get("type")
     if kind == "combined":
         return CombinedTagger([tagger_from_state(part) for part in state["taggers"]])
@@ -169,7 +165,6 @@ def load_tagger(path: Path) -> SpanTagger:
 
 
 def give_tagger(corpus: Path, corpus_id: str) -> None:
-    """Write into a corpus's tagger which corpus it is of."""
     path = corpus / manifests.TAGGER_FILE
     write_state(path, {**read_state(path), CORPUS: corpus_id})
 

@@ -1,8 +1,7 @@
 """Names by letter case: a tagger that learns from the user's own corpus which words are usually capitalised.
 
 Nothing is downloaded. A first pass over the corpus counts, away from sentence starts, how often each word is written with a capital.
-A name is then a run of capitalised words, joined through linker words ("Bank of England", "Vincent van Gogh").
-"""
+A name is then a run of capitalised words, joined through linker words ("Bank of England", "Vincent van Gogh")."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -70,8 +69,7 @@ class TruecaseTagger:
 
     Args:
         table: lower-cased word -> (small, capital) counts, as ``CasingCounts.table`` gives them.
-        linkers: words that join capitalised words to one name, up to two in a row.
-    """
+        linkers: words that join capitalised words to one name, up to two in a row."""
 
     def __init__(self, table: dict[str, tuple[int, int]], linkers: Iterable[str] = LINKERS):
         self.linkers = tuple(linkers)
@@ -115,14 +113,12 @@ class TruecaseTagger:
         return start, end
 
     def _opens_a_name(self, word: str, alone: bool) -> bool:
-        """Return whether the first word of a sentence belongs to a name."""
         small, capital = self._table.get(word.lower(), (0, 0))
         if small + capital == 0:
             return not alone or (len(word) > 1 and word.isupper())
         return capital > small
 
     def _is_name_word(self, word: str) -> bool:
-        """Return whether a capitalised word is one that names are made of."""
         if len(word) > 1 and word.isupper():
             return True
         if len(word) == 1 or word[0].islower():

@@ -150,7 +150,6 @@ class BlockStore:
         return view.lists("token_ids").row(index)
 
     def doc_id(self, row: int) -> str:
-        """The document that the block at ``row`` is part of."""
         view, index = self._locate(row)
         return str(view.scalar("doc_id", index))
 
@@ -165,7 +164,6 @@ class BlockStore:
         return view.lists(LINKS).row(index)
 
     def block(self, row: int) -> Block:
-        """The block at ``row``."""
         view, index = self._locate(row)
         return Block(*(view.scalar(column, index) for column in _BLOCK_COLUMNS))
 
@@ -184,7 +182,6 @@ class BlockStore:
         return SentenceTable(*(view.lists(name).row(index) for name in ("sentence_chars", "sentence_tokens", "sentence_hashes")))
 
     def spans(self, row: int) -> SpanTable:
-        """The salient spans of the block at ``row``; views."""
         view, index = self._locate(row)
         return SpanTable(*(view.lists(name).row(index) for name in ("span_chars", "span_tokens", "span_sentence")))
 
@@ -267,7 +264,6 @@ class BlockStore:
 
     @property
     def _batches(self) -> list[BatchView]:
-        """Every record batch, opened."""
         return [segment.view(number) for segment, number in self._places]
 
     @cached_property

@@ -130,11 +130,8 @@ def rejected_records(corpus: Path) -> Iterator[dict[str, Any]]:
 
 
 def document_blocks(corpus: Path, doc_id: str) -> list[dict[str, Any]]:
-    """The live blocks of a document in order, as ``corpus show --json`` has them; offsets of spans count from their sentence.
-
-    Raises:
-        CorpusError: no corpus here, or a damaged one.
-        DataError: no such document."""
+    """The live blocks of a document in order, as ``corpus show --json`` has them; offsets of spans count from their sentence. Raises
+    CorpusError: no corpus here, or a damaged one; DataError: no such document."""
     store = BlockStore.open(corpus)
     rows = store.live_rows_of_document(doc_id).tolist()
     if not rows:

@@ -81,7 +81,6 @@ def flat_view(column: pa.Array) -> np.ndarray:
 
 
 def lookup_of(segment: Path) -> Path:
-    """The look-up file of a segment."""
     return segment.with_suffix(".documents.npy")
 
 

@@ -144,7 +144,6 @@ def damage(what: str) -> Errors:
 
 
 def manifest_path(corpus: Path, version: int) -> Path:
-    """The path of the manifest of ``version``."""
     return corpus / f"manifest-{version:06d}.json"
 
 
@@ -240,7 +239,6 @@ def write_manifest(corpus: Path, manifest: CorpusManifest) -> None:
 
 
 def tombstones_name(version: int) -> str:
-    """Name of the tombstones that ``version`` brought."""
     return f"tombstones-{version:06d}.npy"
 
 

@@ -71,7 +71,6 @@ def segment_schema(dtype: np.dtype[Any]) -> pa.Schema:
 
 
 def language_of_document(title: str, text: str) -> str:
-    """The language that the column says of a document with this title and text."""
     return language_of(f"{title}\n{text[:DETECTION_CHARS]}")
 
 
@@ -107,7 +106,6 @@ def _extent(batch: pa.RecordBatch, base: int, position: int) -> tuple[int, int]:
 
 
 def frame_sum(whole: pa.Buffer, start: int, end: int) -> str:
-    """The checksum of some of a file's bytes."""
     return bytes_sum(whole.slice(start, max(end - start, 0)))
 
 

@@ -4,8 +4,7 @@ expat reads the XML: it is in the standard library, decodes UTF-8 and UTF-16, kn
 file breaks off, and is several times as fast as bzip2 decompresses. A document type is refused, so entities cannot expand.
 
 Redirects come as such. Left out without a word are other namespaces, other content models than wikitext, disambiguation pages and lists: a
-dump is mostly those. What is damaged is rejected with a reason.
-"""
+dump is mostly those. What is damaged is rejected with a reason."""
 
 import bz2
 import io
@@ -60,12 +59,8 @@ class BrokenXml(Exception):
 
 
 class PageReader:
-    """Iterates over the pages; ``site`` is filled before the first one.
-
-    Raises:
-        DataError: while iterating, if the XML is no MediaWiki dump or declares a document type.
-        BrokenXml: while iterating, where it is truncated or damaged.
-    """
+    """Iterates over the pages; ``site`` is filled before the first one. Raises DataError: while iterating, if the XML is no MediaWiki dump
+    or declares a document type; BrokenXml: while iterating, where it is truncated or damaged."""
 
     # Elements whose text is wanted, by the names of the element and the one around it.
     _WANTED = frozenset(
@@ -209,8 +204,7 @@ def read_pieces(path: Path, workers: int) -> Iterator[bytes]:
 
     Raises:
         OSError: while iterating, if it cannot be read.
-        DamagedData: while iterating, where the compressed data breaks off.
-    """
+        DamagedData: while iterating, where the compressed data breaks off."""
     with open(path, "rb") as file:
         start = file.read(8)
     match compression_of(start):
@@ -301,8 +295,7 @@ def read_wikidump(path: Path, workers: Workers | None = None, seconds: float = D
 
     Raises:
         DataError: the XML is no MediaWiki dump.
-        CorpusError: a worker process died.
-    """
+        CorpusError: a worker process died."""
     workers = workers or Workers(1)
     portions = in_portions(_read(path, workers.count), lambda found: len(getattr(found[1], "text", "")), CHUNK_CHARS)
     chunks = ((portion[-1][0], [page for _, page in portion]) for portion in portions)

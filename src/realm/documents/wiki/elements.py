@@ -1,8 +1,7 @@
 """Comments and XML-like elements of wikitext: what is dropped whole, what is kept literally, what loses only its tags.
 
 Everything here is one walk forward through the text. An element's end is looked up once and remembered, so that openers without an
-end cost no second search.
-"""
+end cost no second search."""
 
 import re
 
@@ -47,8 +46,7 @@ class _Ends:
 def without_elements(text: str) -> str:
     """Take out comments, references, formulas that do not read as text, code, galleries and HTML tables; escape ``<nowiki>``.
 
-    An element without an end loses its tag only; an unclosed comment runs to the end, as in MediaWiki.
-    """
+    An element without an end loses its tag only; an unclosed comment runs to the end, as in MediaWiki."""
     pieces, at, ends = [], 0, _Ends(text)
     while match := _OPENER.search(text, at):
         pieces.append(text[at : match.start()])

@@ -16,7 +16,6 @@ def _listed(text: str) -> list[str]:
 
 
 def _any_of(key: str) -> str:
-    """A pattern that matches one of the names."""
     return "|".join(_listed(TABLES[key]))
 
 
@@ -42,8 +41,7 @@ class Namespaces:
     """The file and category namespaces and the other wikis' prefixes of one dump.
 
     Args:
-        numbered: the dump's own namespace names by number; may be empty.
-    """
+        numbered: the dump's own namespace names by number; may be empty."""
 
     def __init__(self, numbered: Mapping[int, str] | None = None):
         numbered = numbered or {}
@@ -71,7 +69,6 @@ class Namespaces:
 
 
 def is_redirect(text: str) -> bool:
-    """Return whether a page's text begins as a redirect does."""
     return REDIRECT.match(text, 0) is not None
 
 

@@ -1,7 +1,6 @@
 """The few templates that carry prose or values inside sentences; every other template is dropped.
 
-Names are those of large Wikipedias. A writer gets the positional and the named arguments, already cleaned of nested brackets.
-"""
+Names are those of large Wikipedias. A writer gets the positional and the named arguments, already cleaned of nested brackets."""
 
 import re
 import tomllib

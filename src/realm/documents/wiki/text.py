@@ -7,8 +7,7 @@ markup, and mwparserfromhell mends none of them (benchmarks/results).
 Double brackets, ``{{templates}}``, ``[[links]]`` and ``{| tables |}``, nest as they come, in two walks. The first pairs openers with
 closers on a stack and looks at every bracket once. The second writes the text, asking what a template or link becomes; what is dropped is
 skipped from opener to closer, and nesting below ``DEPTH`` is dropped, so that no character is copied more than ``DEPTH`` times. Brackets
-without a partner are removed at the end.
-"""
+without a partner are removed at the end."""
 
 import html
 import json
@@ -112,8 +111,7 @@ class BracketWriter:
     Args:
         text: wikitext without comments and dropped elements.
         template: what ``{{name|arguments}}`` becomes, given the name; None drops it. The function gets the rendered content.
-        link: what ``[[target|label]]`` becomes, given the target; None drops it. The function gets the rendered content.
-    """
+        link: what ``[[target|label]]`` becomes, given the target; None drops it. The function gets the rendered content."""
 
     def __init__(self, text: str, template: "Chooser", link: "Chooser"):
         self._text = text
@@ -184,8 +182,7 @@ def clean_wikitext(text: str, namespaces: Namespaces | None = None, title: str =
 
     Links keep their labels. Tables, files, references, code and closing sections such as References go, templates too except the few
     that stand for words or values; ``title`` is what ``{{PAGENAME}}`` becomes. No double bracket, ``'''``, ``{|`` or ``<ref`` is left,
-    whatever the input. ``links``, if given, gets the words and the title of each link in what is kept.
-    """
+    whatever the input. ``links``, if given, gets the words and the title of each link in what is kept."""
     namespaces = namespaces or Namespaces()
     text = without_closing_sections(without_elements("\n" + text))
     text = BracketWriter(text, _template_chooser(title, namespaces), _link_chooser(namespaces, links)).render()

@@ -31,8 +31,7 @@ def normalize_answer(text: str) -> str:
 
     Examples:
         >>> normalize_answer("The  Rock-n-Roll!"), normalize_answer("A"), normalize_answer("“ok” –")
-        ('rocknroll', '', '“ok” –')
-    """
+        ('rocknroll', '', '“ok” –')"""
     bare = unicodedata.normalize("NFD", text).lower().translate(_DELETE_PUNCTUATION)
     return " ".join(_ARTICLES.sub(" ", bare).split())
 
@@ -52,8 +51,7 @@ def regex_match(prediction: str, patterns: Sequence[str], timeout_s: float = 0.5
 
     Examples:
         >>> regex_match("1969 or so", ["1969"]), regex_match("in 1969", ["1969"])
-        (True, False)
-    """
+        (True, False)"""
     _refuse_single_string(patterns)
     return any(pattern_matches(pattern, prediction, timeout_s) for pattern in patterns)
 

@@ -54,7 +54,6 @@ class PatternSearch:
         self._suspects: set[str] = set()
 
     def found(self, text: str, patterns: Iterable[str]) -> bool:
-        """Return whether any of the patterns matches somewhere in the text."""
         return any(self._tried(one, lambda compiled: compiled.search(text, timeout=self.timeout_s) is not None, False) for one in patterns)
 
     def begins(self, text: str, pattern: str) -> bool:
@@ -76,7 +75,6 @@ class PatternSearch:
         return sorted(self._exceeded)
 
     def gave_up(self, pattern: str) -> bool:
-        """Return whether the pattern is not tried any more."""
         return self._exceeded[pattern] >= self.strikes
 
     def _tried(self, pattern: str, look: Callable[["regex.Pattern[str]"], Found], otherwise: Found) -> Found:
