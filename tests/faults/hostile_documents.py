@@ -1,11 +1,12 @@
-"""Documents made to take time and memory, each from a function. Run with a folder, it writes all of them there."""
+"""Documents made to take time and memory, each from a function; run with a folder (and tests/shared on the path), it writes all there."""
 
 import io
 import sys
-import zipfile
 import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
+
+from pdf_files import CATALOG, pdf_file
 
 BYTES = 15_000_000
 """Of the large ones: a text below the limit of 16 MiB."""
@@ -52,25 +53,15 @@ def dump(unit: str, size: int) -> bytes:
 
 def pdf_of(contents: Iterable[bytes], references: int = 1) -> bytes:
     """A PDF with a page for each content stream, each page named so many times."""
-    objects = [b"<< /Type /Catalog /Pages 2 0 R >>", b"", b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"]
+    objects = [CATALOG, b"", b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"]
     kids = []
     for content in contents:
         packed = zlib.compress(content)
         objects.append(b"<< /Length %d /Filter /FlateDecode >>\nstream\n%s\nendstream" % (len(packed), packed))
         page = b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 600 800] /Contents %d 0 R /Resources << /Font << /F1 3 0 R >> >> >>"
         objects.append(page % len(objects))
-        kids += [b"%d 0 R" % len(objects)] * references
-    objects[1] = b"<< /Type /Pages /Kids [%s] /Count %d >>" % (b" ".join(kids), len(kids))
-    out, places = io.BytesIO(), []
-    out.write(b"%PDF-1.4\n")
-    for number, body in enumerate(objects, 1):
-        places.append(out.tell())
-        out.write(b"%d 0 obj\n%s\nendobj\n" % (number, body))
-    start = out.tell()
-    out.write(b"xref\n0 %d\n0000000000 65535 f \n" % (len(objects) + 1))
-    out.writelines(b"%010d 00000 n \n" % place for place in places)
-    out.write(b"trailer << /Size %d /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF" % (len(objects) + 1, start))
-    return out.getvalue()
+        kids += [len(objects)] * references
+    return pdf_file(objects, kids)
 
 
 SAID = b"BT /F1 12 Tf 50 700 Td (The old weir was rebuilt by Ellen Marsh.) Tj ET\n"
@@ -102,33 +93,6 @@ def wide_table(size: int) -> bytes:
     return out.getvalue()
 
 
-def dictionary(size: int) -> bytes:
-    """Parquet of one long string that many rows name."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    text = pa.DictionaryArray.from_arrays(pa.array([0] * 400, pa.int32()), pa.array(["A word of it. " * (size // 14)]))
-    out = io.BytesIO()
-    pq.write_table(pa.table({"id": list(map(str, range(400))), "text": text}), out, compression="zstd", dictionary_pagesize_limit=2**30)
-    return out.getvalue()
-
-
-def packed_word(size: int) -> bytes:
-    """A Word file of few bytes whose text unpacks to a hundred times the size."""
-    from docx import Document
-
-    document, before, out = Document(), io.BytesIO(), io.BytesIO()
-    document.add_paragraph("The weir was rebuilt.")
-    document.save(before)
-    with zipfile.ZipFile(before) as there, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as made:
-        for item in there.infolist():
-            with made.open(item.filename, "w", force_zip64=True) as file:
-                file.write(there.read(item))
-                for _ in range(100 * (item.filename == "word/document.xml")):
-                    file.write(b" " * size)
-    return out.getvalue()
-
-
 def _of(unit: str) -> Callable[[int], bytes]:
     return lambda size: repeated(unit, size)
 
@@ -143,10 +107,7 @@ HOSTILE: dict[str, Callable[[int], bytes]] = {
     "drawing.pdf": drawing,
     "references.pdf": references,
     "wide-table.docx": wide_table,
-    "packed.docx": packed_word,
-    "dictionary.parquet": dictionary,
     "nested.html": lambda size: b"<html><body>" + repeated("<div>", size) + b"Words",
-    "attributes.html": lambda size: b"<html><body><p " + b" ".join(b"a%d=1" % n for n in range(size // 9)) + b">Words</p>",
 }
 """Writes a document of about so many bytes, by the name of its file."""
 

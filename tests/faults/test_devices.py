@@ -2,12 +2,9 @@
 
 import errno
 import os
-import shutil
-from pathlib import Path
 
 import numpy as np
 
-from realm.cli import main
 from realm.documents.store.blocks import BlockStore
 from realm.search.sparse import open_sparse
 
@@ -26,20 +23,3 @@ def test_sparse_search_is_made_anew_where_it_cannot_be_linked(tiny_run, tmp_path
     found = [index.search(["the currency of Arvad"], 3) for index in (first, open_sparse(tmp_path, 2, ids, store))]
     assert all(np.array_equal(a, b) for a, b in zip(*found, strict=True))
     assert not list(tmp_path.rglob("*.staging"))
-
-
-def test_a_corpus_over_two_devices_is_refused_in_one_line(tiny_run, tmp_path, monkeypatch, capsys):
-    """segments/ is a link to another disk: nothing is published, and the line says what to do."""
-    run = Path(shutil.copytree(tiny_run, tmp_path / "run"))
-    before, plain = (run / "corpus" / "CURRENT").read_bytes(), os.replace
-
-    def replace(source, target):
-        return far(source) if Path(target).parent.name == "segments" else plain(source, target)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "replace", replace)
-        assert main(["corpus", "add", str(run / "corpus"), str(tiny_run.parent / "more.jsonl")]) == 2
-    error = capsys.readouterr().err.strip().splitlines()[-1]
-    assert error.startswith("error: ") and "on one file system" in error
-    assert (run / "corpus" / "CURRENT").read_bytes() == before
-    assert main(["corpus", "add", str(run / "corpus"), str(tiny_run.parent / "more.jsonl")]) == 0

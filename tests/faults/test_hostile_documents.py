@@ -35,7 +35,7 @@ def folder_of(place, *names, size):
     place.mkdir()
     for name in names:
         (place / name).write_bytes(HOSTILE[name](size))
-    kind = "jsonl" if names[0].endswith((".xml", ".parquet")) else "md"
+    kind = "jsonl" if names[0].endswith(".xml") else "md"
     (place / f"good.{kind}").write_text(GOOD[kind])
     return place
 

@@ -108,32 +108,13 @@ def results(root):
 def examples(root):
     body = "The pound sterling is the currency of the United Kingdom and nine of its associated territories. It is divided into 100 pence."
     other = "In the United Kingdom, shops price their goods in pounds. " + "The coins are struck at Llantrisant in Wales. " * 12
-    evidence = [
-        {
-            "doc_id": "1",
-            "block_id": 1,
-            "title": "Pound sterling",
-            "text": body,
-            "p_z": 0.71,
-            "p_span": 0.6,
-            "answer": "",
-            "start": 4,
-            "end": 18,
-        },
-        {"doc_id": "2", "block_id": 9, "title": "", "text": other, "p_z": 0.2, "p_span": 0.1, "answer": "pounds", "start": 50, "end": 56},
-        {
-            "doc_id": "3",
-            "block_id": 7,
-            "title": "Llantrisant",
-            "text": other,
-            "p_z": 0.09,
-            "p_span": 0.01,
-            "answer": "",
-            "start": 900,
-            "end": 2,
-        },
-        {"doc_id": "4", "block_id": 8, "title": "Wales", "text": other, "p_z": 0.0, "p_span": 0.0, "answer": "", "start": 0, "end": 2},
+    read = [
+        ("Pound sterling", body, 0.71, 4, 18),
+        ("", other, 0.2, 50, 56),
+        ("Llantrisant", other, 0.09, 900, 2),
+        ("Wales", other, 0.0, 0, 2),
     ]
+    evidence = [dict(zip(("title", "text", "p_z", "start", "end"), one, strict=True)) for one in read]
     answer = {"question": "What do people in the United Kingdom pay with?", "answer": "pound sterling", "p": 0.83, "evidence": evidence}
     kept_back = {"question": "And in Iceland?", "answer": "rupee", "p": 0.0, "abstained": True, "correct": False, "accepted": ["króna"]}
     write(root / "results/answers.json", [answer | {"correct": True, "accepted": ["pound sterling"]}, kept_back | {"evidence": []}])

@@ -227,15 +227,6 @@ def test_compaction_rewrites_what_needs_it(
     check_counts(corpus)
 
 
-def test_old_files_go_with_the_next_change(corpus: Path, write_jsonl: WriteJsonl, city_rows: CityRows) -> None:
-    add_documents(corpus, [write_jsonl("more.jsonl", city_rows()[12:14])])
-    compact_corpus(corpus)
-    assert {path.name for path in (corpus / "segments").glob("*.arrow")} == {"000001.arrow", "000002.arrow", "000003.arrow"}
-    remove_documents(corpus, ["doc-1"])
-    assert {path.name for path in (corpus / "segments").glob("*.arrow")} == {"000003.arrow"}
-    assert {path.name for path in corpus.glob("manifest-*")} == {"manifest-000003.json", "manifest-000004.json"}
-
-
 def test_newest_follows_every_change(corpus: Path, write_jsonl: WriteJsonl, city_rows: CityRows) -> None:
     store = BlockStore.open(corpus)
     assert store.newest() is store

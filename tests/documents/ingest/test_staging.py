@@ -20,7 +20,6 @@ from realm.documents.ingest.builder import build_corpus
 from realm.documents.sources import jsonl
 from realm.documents.store import segments
 from realm.documents.store.blocks import BlockStore
-from realm.documents.workers import Interrupted, Workers
 from realm.errors import ConfigError, CorpusError, DataError
 
 SMALL = {"vocab_size": 400, "block_length": 64}
@@ -215,30 +214,6 @@ class _Full:
     def flush(self): ...
 
     def close(self): ...
-
-
-def test_a_full_disk_while_adding_leaves_the_corpus_alone(source, tmp_path, monkeypatch, write_jsonl):
-    build_corpus([source], tmp_path / "c", **SMALL)
-    before = {name: data for name, data in tree(tmp_path / "c").items() if name != "LOCK"}
-    more = write_jsonl("more.jsonl", [{"id": "new", "text": "A new text about Berlin."}])
-    with monkeypatch.context() as patch, pytest.raises(Interrupted, match="the disk is full"):
-        patch.setattr(pa, "OSFile", lambda path, mode: pa.PythonFile(_Full(path), "w"))
-        add_documents(tmp_path / "c", [more])
-    assert {name: data for name, data in tree(tmp_path / "c").items() if name != "LOCK"} == before
-    assert add_documents(tmp_path / "c", [more]).version == 2
-
-
-def _dies():
-    return lambda item: os._exit(9) if item == 5 else item
-
-
-def test_a_dying_worker_is_named_in_one_line():
-    seen = []
-    with Workers(2) as workers, pytest.raises(Interrupted, match=r"a worker process died\. If memory ran out, take fewer --workers"):
-        for _, result in workers.in_order(range(20), lambda item: item, _dies, ()):
-            seen.append(result)
-    assert seen == list(range(len(seen)))
-    assert 3 <= len(seen) <= 5
 
 
 @pytest.mark.parametrize("out", ["in.jsonl/x", "y" * 300])

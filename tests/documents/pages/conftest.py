@@ -3,6 +3,7 @@
 import io
 
 import pytest
+from pdf_files import CATALOG, pdf_file
 
 
 @pytest.fixture
@@ -37,25 +38,15 @@ def _pdf(*pages, font=HELVETICA, page=b"", more=()):
         page: entries of every page.
         more: objects from number 4 on.
     """
-    objects, kids = [b"<< /Type /Catalog /Pages 2 0 R >>", b"", font, *more], []
+    objects, kids = [CATALOG, b"", font, *more], []
     for lines in pages:
         placed = [line if isinstance(line, tuple) else (50, 780 - 14 * at, line) for at, line in enumerate(lines)]
         stream = b" ".join(b"BT /F1 12 Tf %d %d Td (%s) Tj ET" % (x, y, _escaped(text)) for x, y, text in placed)
         objects.append(b"<< /Length %d >>\nstream\n%s\nendstream" % (len(stream), stream))
         entries = b"/Parent 2 0 R /MediaBox [0 0 600 800] /Contents %d 0 R /Resources << /Font << /F1 3 0 R >> >>" % len(objects)
         objects.append(b"<< /Type /Page " + entries + page + b" >>")
-        kids.append(b"%d 0 R" % len(objects))
-    objects[1] = b"<< /Type /Pages /Kids [%s] /Count %d >>" % (b" ".join(kids), len(kids))
-    out, places = io.BytesIO(), []
-    out.write(b"%PDF-1.4\n")
-    for number, body in enumerate(objects, 1):
-        places.append(out.tell())
-        out.write(b"%d 0 obj\n%s\nendobj\n" % (number, body))
-    start = out.tell()
-    out.write(b"xref\n0 %d\n0000000000 65535 f \n" % (len(objects) + 1))
-    out.writelines(b"%010d 00000 n \n" % place for place in places)
-    out.write(b"trailer << /Size %d /Root 1 0 R >>\nstartxref\n%d\n%%%%EOF" % (len(objects) + 1, start))
-    return out.getvalue()
+        kids.append(len(objects))
+    return pdf_file(objects, kids)
 
 
 def _escaped(text):

@@ -175,12 +175,6 @@ FOREIGN = {
 }
 
 
-@pytest.mark.parametrize("name", FOREIGN)
-def test_a_strangers_file_is_read(tmp_path, name):
-    (tmp_path / name).write_bytes(FOREIGN[name])
-    assert len(ids(tmp_path)) == 1 and reasons(tmp_path) == {}
-
-
 LEFT_OUT = {
     ".git/config": "hidden file or folder",
     ".env": "hidden file or folder",

@@ -1,6 +1,5 @@
 """The same three documents in every kind of source, through the whole build; and several sources of mixed kinds at once."""
 
-import gzip
 import json
 import sys
 import types
@@ -10,7 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from realm.cli import main
 from realm.documents.ingest.builder import build_corpus
 from realm.documents.records import SourceDocument
 from realm.documents.store.blocks import BlockStore
@@ -21,81 +19,11 @@ ROWS = [
     {"id": "b", "title": "Belmor", "text": "Belmor lies by the sea.\n\nThe people of Belmor pay with the Osten."},
     {"id": "c", "title": "Größe 雪", "text": "A title in other scripts. \u05e9\u05dc\u05d5\u05dd \u200fand text from right to left."},
 ]  # fmt: skip
-COLUMNS = {name: [row[name] for row in ROWS] for name in ("id", "title", "text")}
 
 
 def jsonl(path):
     path.write_text("".join(json.dumps(row) + "\n" for row in ROWS), "utf-8")
     return path
-
-
-def table(path, delimiter, order):
-    import csv
-
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, delimiter=delimiter)
-        writer.writerow(order)
-        writer.writerows([row[name] for name in order] for row in ROWS)
-    return path
-
-
-def json_list(root):
-    (root / "d.json").write_text(json.dumps(ROWS, indent=1), "utf-8")
-    return root / "d.json"
-
-
-def packed(root):
-    (root / "d.jsonl.gz").write_bytes(gzip.compress(jsonl(root / "plain").read_bytes()))
-    return root / "d.jsonl.gz"
-
-
-def parquet(root):
-    pq.write_table(pa.table(COLUMNS), root / "d.parquet")
-    return root / "d.parquet"
-
-
-def beir(root):
-    (root / "qrels").mkdir()
-    rows = [{"_id": row["id"], "title": row["title"], "text": row["text"]} for row in ROWS]
-    (root / "corpus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    return root
-
-
-def texts(root):
-    """A .txt, a .md and an .html; ids and titles are those of files."""
-    pytest.importorskip("trafilatura")
-    (root / "a.txt").write_text(ROWS[0]["text"], "utf-8")
-    (root / "b.md").write_text(
-        "---\ntitle: Belmor\n---\n**Belmor** lies by the [sea](http://sea).\n\nThe people of _Belmor_ pay with the Osten.", "utf-8"
-    )
-    (root / "c.html").write_text(page(ROWS[2]), "utf-8")
-    return root
-
-
-def page(row):
-    paragraphs = "".join(f"<p>{part}</p>" for part in row["text"].split("\n\n"))
-    return f"<html><head><meta charset='utf-8'><title>{row['title']}</title></head><body><article>{paragraphs}</article></body></html>"
-
-
-def saved_dataset(root):
-    datasets = pytest.importorskip("datasets")
-    datasets.disable_progress_bars()
-    datasets.Dataset.from_dict(COLUMNS).save_to_disk(str(root / "saved"))
-    return root / "saved"
-
-
-def archive(root):
-    import io
-
-    pytest.importorskip("trafilatura")
-    writers, headers = pytest.importorskip("warcio.warcwriter"), pytest.importorskip("warcio.statusandheaders")
-    with open(root / "news.warc.gz", "wb") as file:
-        writer = writers.WARCWriter(file, gzip=True)
-        for row in ROWS:
-            answer = headers.StatusAndHeaders("200 OK", [("Content-Type", "text/html")], protocol="HTTP/1.1")
-            body = io.BytesIO(page(row).encode())
-            writer.write_record(writer.create_warc_record(f"http://n.org/{row['id']}", "response", payload=body, http_headers=answer))
-    return root / "news.warc.gz"
 
 
 def documents(corpus):
@@ -109,29 +37,7 @@ def documents(corpus):
 EXPECTED = {row["id"]: (row["title"], " ".join(row["text"].replace("\u200f", "").split())) for row in ROWS}
 
 
-def renamed(**ids):
-    return {ids[key]: value for key, value in EXPECTED.items()}
-
-
-KINDS = {
-    "jsonl": (lambda root: jsonl(root / "d.jsonl"), EXPECTED), "jsonl.gz": (packed, EXPECTED),
-    "json list": (json_list, EXPECTED),
-    "csv": (lambda root: table(root / "d.csv", ",", ("title", "text", "id")), EXPECTED),
-    "tsv of DPR": (lambda root: table(root / "psgs.tsv", "\t", ("id", "text", "title")), EXPECTED),
-    "parquet": (parquet, EXPECTED), "beir": (beir, EXPECTED), "dataset": (saved_dataset, EXPECTED),
-    "folder": (texts, {**renamed(a="a.txt", b="b.md", c="c.html"), "a.txt": ("a", EXPECTED["a"][1])}),
-    "warc": (archive, renamed(a="http://n.org/a", b="http://n.org/b", c="http://n.org/c")),
-}  # fmt: skip
 SMALL = {"vocab_size": 300, "block_length": 64}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_gives_the_same_corpus(tmp_path, kind):
-    make, expected = KINDS[kind]
-    (tmp_path / "source").mkdir()
-    manifest = build_corpus([make(tmp_path / "source")], tmp_path / "corpus", **SMALL)
-    assert documents(tmp_path / "corpus") == expected
-    assert manifest.rejected == {}
 
 
 @pytest.mark.parametrize("name", ["dump.xml", "dump.xml.bz2", "dump.xml.gz", "<mediawiki"])
@@ -200,23 +106,3 @@ def test_every_bad_record_is_listed_and_strict_stops(tmp_path):
         build_corpus(sources, tmp_path / "strict", strict=True, **SMALL)
     with pytest.raises(DataError, match=r"loop: link to a folder"):
         build_corpus([root / "texts"], tmp_path / "strict", strict=True, **SMALL)
-
-
-def test_the_command_line(tmp_path, capsys):
-    (tmp_path / "d.data").write_text("key;body\n1;One thing.\n2;Another thing.\n")
-    named = ["--format", "csv", "--column", "id=key", "--column", "text=body"]
-    assert main(["corpus", "build", str(tmp_path / "d.data"), "--out", str(tmp_path / "corpus"), "--vocab-size", "300", *named]) == 0
-    (tmp_path / "more.data").write_text("key;body\n3;A third thing.\n")
-    assert main(["corpus", "add", str(tmp_path / "corpus"), str(tmp_path / "more.data"), *named]) == 0
-    assert list(documents(tmp_path / "corpus")) == ["1", "2", "3"]
-    capsys.readouterr()
-    for bad, line in [
-        (["--format", "word"], "unknown format of sources 'word'"),
-        (
-            ["--format", "csv", "--column", "text=text"],
-            "more.data: no column 'text', which --column text=text names. Columns are: key, body",
-        ),
-    ]:
-        assert main(["corpus", "add", str(tmp_path / "corpus"), str(tmp_path / "more.data"), *bad]) == 2
-        error = capsys.readouterr().err
-        assert line in error and error.count("error: ") == 1 and "Traceback" not in error
