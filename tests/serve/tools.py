@@ -2,10 +2,8 @@
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from starlette.testclient import TestClient
 
@@ -18,21 +16,20 @@ HERE = "http://127.0.0.1"
 
 
 @contextmanager
-def served(run: Path, rules: Rules | None = None, **options: Any) -> Iterator[TestClient]:
+def served(run, rules=None, **options):
     """A server in this process, without a socket; ``served.serving`` of the client is what answers."""
     serving = Serving(run, **options)
     with TestClient(make_app(serving, rules or Rules()), base_url=HERE, raise_server_exceptions=False) as client:
-        client.serving = serving  # type: ignore[attr-defined]
+        client.serving = serving
         yield client
 
 
 class Process:
     """``realm serve RUN --port 0`` as a process."""
 
-    def __init__(self, run: Path, *options: str):
+    def __init__(self, run, *options):
         command = [sys.executable, "-m", "realm", "serve", str(run), "--port", "0", *options]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        assert self.process.stderr is not None
         self.said = ""
         for line in self.process.stderr:
             self.said += line
@@ -43,7 +40,7 @@ class Process:
         self.url = line.split(" at ")[1].split(";")[0]
         self.port = int(self.url.rpartition(":")[2])
 
-    def rise(self, act: Callable[[], None]) -> int:
+    def rise(self, act):
         """Bytes by which the memory of the process rises at most while ``act`` is done; 0 where the system does not tell."""
         try:
             Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")  # the peak so far is forgotten
@@ -54,19 +51,19 @@ class Process:
         act()
         return 1024 * (self._kib("VmHWM") - before)
 
-    def _kib(self, name: str) -> int:
+    def _kib(self, name):
         lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
 
-    def client(self, **options: Any) -> Client:
+    def client(self, **options):
         return Client(self.url, **options)
 
-    def end(self, number: int) -> tuple[int, str]:
+    def end(self, number):
         """Send a signal; the exit code and what was said on standard error since the start."""
         self.process.send_signal(number)
         _, said = self.process.communicate(timeout=60)
         return self.process.returncode, self.said + said
 
 
-def document(name: str, text: str, title: str = "") -> dict[str, str]:
+def document(name, text, title=""):
     return {"id": name, "title": title, "text": text}

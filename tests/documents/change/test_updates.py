@@ -3,9 +3,7 @@
 import json
 import os
 import tempfile
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,20 +21,18 @@ from realm.documents.store.manifest import read_manifest
 from realm.errors import CorpusError, DataError
 from realm.text.tokenizer import train_wordpiece
 
-WriteJsonl = Callable[[str, Sequence[Any]], Path]
-CityRows = Callable[..., list[dict[str, Any]]]
-SMALL: dict[str, Any] = {"vocab_size": 300, "block_length": 64}
+SMALL = {"vocab_size": 300, "block_length": 64}
 
 
 @pytest.fixture
-def corpus(write_jsonl: WriteJsonl, city_rows: CityRows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def corpus(write_jsonl, city_rows, tmp_path, monkeypatch):
     """Twelve documents in one segment of several record batches, the first rows of ``city_rows``."""
     monkeypatch.setattr(segments, "BATCH_ROWS", 8)
     build_corpus([write_jsonl("first.jsonl", city_rows(12))], tmp_path / "corpus", **SMALL)
     return tmp_path / "corpus"
 
 
-def live_rows(corpus: Path) -> list[dict[str, Any]]:
+def live_rows(corpus):
     """All live rows of the version in force, by pyarrow and the manifest alone."""
     manifest = json.loads((corpus / f"manifest-{int((corpus / 'CURRENT').read_text().split()[0]):06d}.json").read_text())
     removed = set(np.load(corpus / manifest["tombstones"]).tolist()) if manifest["tombstones"] else set()
@@ -48,14 +44,14 @@ def live_rows(corpus: Path) -> list[dict[str, Any]]:
     return [row for row in rows if row["block_id"] not in removed]
 
 
-def check_counts(corpus: Path) -> None:
+def check_counts(corpus):
     """Every count of the manifest that is about live blocks, counted again."""
     rows, manifest = live_rows(corpus), read_manifest(corpus)
     assert manifest.documents == len({row["doc_id"] for row in rows})
     assert manifest.blocks == len(rows)
     assert manifest.spans == sum(len(row["span_hashes"]) for row in rows)
     assert manifest.tokens == corpus_info(corpus)["tokens"] == sum(len(row["token_ids"]) for row in rows)
-    blocks_of: dict[int, list[int]] = {}
+    blocks_of = {}
     for row in rows:
         for span in row["span_hashes"]:
             blocks_of.setdefault(span, []).append(row["block_id"])
@@ -67,15 +63,15 @@ def check_counts(corpus: Path) -> None:
         assert store.block_ids[store.live].tolist() == [row["block_id"] for row in rows]
 
 
-def everything(corpus: Path) -> bytes:
+def everything(corpus):
     return b"".join(path.read_bytes() for path in sorted(corpus.rglob("*")) if path.is_file())
 
 
-def test_a_life(corpus: Path, write_jsonl: WriteJsonl, city_rows: CityRows) -> None:
+def test_a_life(corpus, write_jsonl, city_rows):
     """Add, update, remove, compact, and again: counts stay exact and block ids are never used twice."""
     rows, used = city_rows(), set(BlockStore.open(corpus).block_ids.tolist())
 
-    def step(manifest: Any, version: int, documents: int, new_ids: bool) -> None:
+    def step(manifest, version, documents, new_ids):
         check_counts(corpus)
         assert (manifest.version, manifest.documents) == (version, documents)
         found = set(BlockStore.open(corpus).block_ids.tolist())
@@ -98,7 +94,7 @@ def test_a_life(corpus: Path, write_jsonl: WriteJsonl, city_rows: CityRows) -> N
     assert [store.rows_of(np.array([block_id]))[0] for block_id in store.block_ids] == list(range(len(store)))
 
 
-def test_update_replaces_changed_documents_only(corpus: Path, write_jsonl: WriteJsonl, city_rows: CityRows) -> None:
+def test_update_replaces_changed_documents_only(corpus, write_jsonl, city_rows):
     rows = city_rows(12)
     before = {row["doc_id"]: row["block_id"] for row in reversed(live_rows(corpus))}
     rows[2]["text"] += " One more sentence."
@@ -121,7 +117,7 @@ def test_update_replaces_changed_documents_only(corpus: Path, write_jsonl: Write
     check_counts(corpus)
 
 
-def test_sync_makes_the_corpus_what_the_sources_are(corpus: Path, write_jsonl: WriteJsonl, city_rows: CityRows) -> None:
+def test_sync_makes_the_corpus_what_the_sources_are(corpus, write_jsonl, city_rows):
     rows = city_rows(14)
     before = {row["doc_id"]: row["block_id"] for row in reversed(live_rows(corpus))}
     kept = [*rows[:4], {**rows[4], "text": rows[4]["text"] + " One more sentence."}, *rows[6:]]  # 4 changed, 5 gone, some new
@@ -140,7 +136,7 @@ def test_sync_makes_the_corpus_what_the_sources_are(corpus: Path, write_jsonl: W
     assert sync_documents(corpus, [write_jsonl("one.jsonl", rows[:1])]).documents == 1
 
 
-def test_remove_all_or_nothing(corpus: Path) -> None:
+def test_remove_all_or_nothing(corpus):
     before = everything(corpus)
     for ids, message in (
         (["doc-1", "doc-99"], "no document 'doc-99'; nothing is removed"),
@@ -157,7 +153,7 @@ def test_remove_all_or_nothing(corpus: Path) -> None:
     assert "doc-1" not in BlockStore.open(corpus).documents()
 
 
-def test_remove_everything_and_start_again(corpus: Path, tmp_path: Path) -> None:
+def test_remove_everything_and_start_again(corpus, tmp_path):
     remove_documents(corpus, BlockStore.open(corpus).documents())
     check_counts(corpus)
     with pytest.raises(CorpusError, match=r"empty.*realm corpus add"):
@@ -168,7 +164,7 @@ def test_remove_everything_and_start_again(corpus: Path, tmp_path: Path) -> None
     check_counts(corpus)
 
 
-def test_purge_leaves_no_removed_text(corpus: Path, write_jsonl: WriteJsonl, tmp_path: Path) -> None:
+def test_purge_leaves_no_removed_text(corpus, write_jsonl, tmp_path):
     built = [{"id": "early", "title": "Qwxyzard", "text": "The secret of Vlombutik is here. It was told to Vlombutik in Rome."}]
     source = write_jsonl("secret.jsonl", [*map(json.loads, (tmp_path / "first.jsonl").read_text().splitlines()), *built])
     out = tmp_path / "secret"
@@ -189,7 +185,7 @@ def test_purge_leaves_no_removed_text(corpus: Path, write_jsonl: WriteJsonl, tmp
     assert store.newest().documents() == BlockStore.open(out).documents()
 
 
-def test_what_the_tagger_learnt_is_forgotten(corpus: Path) -> None:
+def test_what_the_tagger_learnt_is_forgotten(corpus):
     """Words and terms of removed documents only; what is the user's, or stands elsewhere, stays."""
     state = json.loads((corpus / "tagger.json").read_text())
     terms = {"type": "collocations", "terms": ["report 100", "pound sterling", "of nobody"]}
@@ -203,9 +199,7 @@ def test_what_the_tagger_learnt_is_forgotten(corpus: Path) -> None:
     assert next(part["table"] for part in parts if part["type"] == "truecase") == words
 
 
-def test_compaction_rewrites_what_needs_it(
-    corpus: Path, write_jsonl: WriteJsonl, city_rows: CityRows, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_compaction_rewrites_what_needs_it(corpus, write_jsonl, city_rows, monkeypatch):
     """A full segment without tombstones keeps its file; small neighbours are merged up to the limit; ids ascend."""
     rows = city_rows()
     first = read_manifest(corpus).blocks
@@ -227,7 +221,7 @@ def test_compaction_rewrites_what_needs_it(
     check_counts(corpus)
 
 
-def test_newest_follows_every_change(corpus: Path, write_jsonl: WriteJsonl, city_rows: CityRows) -> None:
+def test_newest_follows_every_change(corpus, write_jsonl, city_rows):
     store = BlockStore.open(corpus)
     assert store.newest() is store
     gone = store.block_ids[store.rows_of_document("doc-2")]
@@ -239,7 +233,7 @@ def test_newest_follows_every_change(corpus: Path, write_jsonl: WriteJsonl, city
 
 
 @pytest.mark.parametrize("change", ["delete documents", "cut documents", "tagger"])
-def test_damage_is_named(corpus: Path, write_jsonl: WriteJsonl, city_rows: CityRows, change: str) -> None:
+def test_damage_is_named(corpus, write_jsonl, city_rows, change):
     files = corpus / "segments"
     match change:
         case "delete documents":
@@ -254,7 +248,7 @@ def test_damage_is_named(corpus: Path, write_jsonl: WriteJsonl, city_rows: CityR
     assert not list(corpus.glob("*.staging"))
 
 
-def test_the_newest_version_opens_only_what_was_added(corpus: Path, write_jsonl: WriteJsonl, city_rows: CityRows) -> None:
+def test_the_newest_version_opens_only_what_was_added(corpus, write_jsonl, city_rows):
     first = BlockStore.open(corpus)
     add_documents(corpus, [write_jsonl("more.jsonl", city_rows(13)[12:])])
     second = first.newest()
@@ -269,9 +263,7 @@ def test_the_newest_version_opens_only_what_was_added(corpus: Path, write_jsonl:
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="the system does not list open files here")
 @pytest.mark.parametrize("mapped", [False, True])
-def test_single_additions_hold_no_open_files(
-    corpus: Path, write_jsonl: WriteJsonl, city_rows: CityRows, monkeypatch: pytest.MonkeyPatch, mapped: bool
-) -> None:
+def test_single_additions_hold_no_open_files(corpus, write_jsonl, city_rows, monkeypatch, mapped):
     if mapped:  # as large files are
         monkeypatch.setattr("realm.storage.arrays.MIN_MAPPED_BYTES", 0)
     before = len(list(Path("/proc/self/fd").iterdir()))
@@ -299,13 +291,13 @@ DOCUMENTS = st.dictionaries(st.sampled_from(NAMES), TEXTS, min_size=1)
 STEPS = st.lists(st.tuples(st.sampled_from(["add", "update", "remove", "sync", "compact", "tidy"]), DOCUMENTS), max_size=5)
 
 
-def written(directory: Path, documents: dict[str, str]):
+def written(directory, documents):
     rows = [json.dumps({"id": name, "title": "Lease", "text": text}) + "\n" for name, text in documents.items()]
     (directory / "in.jsonl").write_text("".join(rows))
     return [directory / "in.jsonl"]
 
 
-def held(corpus: Path):
+def held(corpus):
     """Every document of a corpus, put together from its blocks; each is found by the hashes of its sentences, too."""
     store, found = BlockStore.open_even_empty(corpus), {}
     for name in store.documents():
@@ -315,7 +307,7 @@ def held(corpus: Path):
     return found
 
 
-def changed(corpus: Path, directory: Path, step: str, given: dict[str, str], model: dict[str, str]):
+def changed(corpus, directory, step, given, model):
     """Take one step in the corpus. Returns what it holds then."""
     new = {name: text for name, text in given.items() if name not in model}
     known = {name: text for name, text in given.items() if name in model}
@@ -338,7 +330,7 @@ def changed(corpus: Path, directory: Path, step: str, given: dict[str, str], mod
 
 @settings(max_examples=15, deadline=None)
 @given(DOCUMENTS, STEPS)
-def test_a_corpus_holds_what_a_plain_model_holds(first: dict[str, str], steps: list[tuple[str, dict[str, str]]]) -> None:
+def test_a_corpus_holds_what_a_plain_model_holds(first, steps):
     with tempfile.TemporaryDirectory() as scratch:
         directory, corpus, model = Path(scratch), Path(scratch, "corpus"), first
         build_corpus(written(directory, first), corpus, tokenizer=TOKENIZER, block_length=48, tagger="none", workers=1)
@@ -352,7 +344,7 @@ def test_a_corpus_holds_what_a_plain_model_holds(first: dict[str, str], steps: l
 
 @pytest.mark.parametrize("order", [["lease-A", "lease-B"], ["lease-B", "lease-A"]])
 @pytest.mark.parametrize("change", ["remove", "update", "sync"])
-def test_the_other_lease_stays(order: list[str], change: str, tmp_path: Path) -> None:
+def test_the_other_lease_stays(order, change, tmp_path):
     """Twelve ways to lose one of two leases that are equal, or that have one block in common."""
     for number, other in enumerate((PARTS[0], " ".join(PARTS[:2]))):
         corpus, leases = tmp_path / f"{number}", dict(zip(order, (PARTS[0], other), strict=True))
@@ -363,9 +355,9 @@ def test_the_other_lease_stays(order: list[str], change: str, tmp_path: Path) ->
         assert held(corpus) == after and order[1] in after
 
 
-def test_the_same_sentence_is_left_out_of_every_document_that_holds_it(tmp_path: Path) -> None:
+def test_the_same_sentence_is_left_out_of_every_document_that_holds_it(tmp_path):
     """As pre-training asks for it: no block that holds the sentence may be read when it is masked."""
-    leases: dict[str, Any] = {"lease-A": " ".join(PARTS[:2]), "lease-B": " ".join(PARTS[:2]), "lease-C": PARTS[1]}
+    leases = {"lease-A": " ".join(PARTS[:2]), "lease-B": " ".join(PARTS[:2]), "lease-C": PARTS[1]}
     build_corpus(written(tmp_path, leases), tmp_path / "c", tokenizer=TOKENIZER, block_length=48, tagger="none")
     store = BlockStore.open(tmp_path / "c")
     (row,) = store.live_rows_of_document("lease-C").tolist()

@@ -30,14 +30,6 @@ def test_single_text_files(tmp_path):
     assert isinstance(only(tmp_path / "a.txt"), SourceDocument)
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
-def test_encodings(tmp_path, encoding):
-    path = tmp_path / "note.txt"
-    path.write_bytes("Größe, 雪, 😀\n".encode(encoding))
-    record = only(path)
-    assert isinstance(record, SourceDocument) and record.text == "Größe, 雪, 😀\n"
-
-
 def test_compressed_text(tmp_path, pack):
     import gzip
 
@@ -90,12 +82,6 @@ def test_markdown(markdown, title, text):
     assert plain_markdown(markdown) == (title, text)
 
 
-def test_deep_markdown(tmp_path):
-    for text in (">" * 10_000 + " deep", "[" * 5_000 + "x", "* " * 1_000 + "deep"):
-        (tmp_path / "a.md").write_text(text)
-        assert isinstance(only(tmp_path / "a.md"), SourceDocument | Rejected)
-
-
 def test_html(tmp_path):
     pytest.importorskip("trafilatura")
     for name in ("rivers.html", "rivers.htm", "rivers"):
@@ -132,13 +118,6 @@ def test_bad_pages(tmp_path, data, reason):
     pytest.importorskip("trafilatura")
     (tmp_path / "a.html").write_bytes(data)
     assert only(tmp_path / "a.html") == Rejected(str(tmp_path / "a.html"), 0, reason)
-
-
-def test_hostile_pages(tmp_path):
-    pytest.importorskip("trafilatura")
-    for page in ("<div>" * 20_000 + "deep" + "</div>" * 20_000, "<" * 50_000, "<html><body>" + "<p>\0" * 100, "<!--" + "x" * 10_000):
-        (tmp_path / "a.html").write_text(page)
-        assert isinstance(only(tmp_path / "a.html"), SourceDocument | Rejected)
 
 
 def test_html_without_its_extra(tmp_path, monkeypatch):

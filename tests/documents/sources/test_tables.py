@@ -2,10 +2,8 @@
 
 import csv
 import random
-from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,15 +11,15 @@ import pytest
 from hypothesis import given, strategies as st
 
 from realm.documents import streams
-from realm.documents.records import Record, Rejected
+from realm.documents.records import Rejected
 from realm.documents.sources import SourceOptions, iter_documents
 from realm.errors import DataError
 
 
-def seen(path: Path, options: SourceOptions | None = None) -> list[tuple[Any, ...]]:
+def seen(path, options=None):
     """(line, id, title, text) or (line, reason) of each record."""
 
-    def row(record: Record) -> tuple[Any, ...]:
+    def row(record):
         return (record.line, record.reason) if isinstance(record, Rejected) else (record.line, record.doc_id, record.title, record.text)
 
     return [row(record) for record in iter_documents(path, options or SourceOptions())]
@@ -53,12 +51,12 @@ def seen(path: Path, options: SourceOptions | None = None) -> list[tuple[Any, ..
         ("nul.csv", "id,text\n1,A\0B\n", [(2, "1", "", "A\0B")]),
     ],
 )  # fmt: skip
-def test_tables(tmp_path: Path, name: str, text: str, expected: list[tuple[Any, ...]]) -> None:
+def test_tables(tmp_path, name, text, expected):
     (tmp_path / name).write_bytes(text.encode())
     assert seen(tmp_path / name) == expected
 
 
-def test_bad_bytes_cost_one_row(tmp_path: Path) -> None:
+def test_bad_bytes_cost_one_row(tmp_path):
     path = tmp_path / "a.csv"
     path.write_bytes("id,text,note\n0,äöüß äöü,\n1,A,".encode() + b"\xff\n2,B\xff,x\n3,\xe9\xe9,x\n4,D,x\n")
     assert seen(path)[1:] == [(3, "1", "", "A"), (4, "invalid utf-8"), (5, "invalid utf-8"), (6, "4", "", "D")]
@@ -121,12 +119,7 @@ def test_whole_rows(tmp_path):
     ]  # fmt: skip
 
 
-def test_utf16_table(tmp_path: Path) -> None:
-    (tmp_path / "excel.csv").write_bytes("id\ttext\n1\tÄpfel\n".encode("utf-16"))
-    assert seen(tmp_path / "excel.csv") == [(2, "1", "", "Äpfel")]
-
-
-def test_random_tables_against_the_standard_reader(tmp_path: Path) -> None:
+def test_random_tables_against_the_standard_reader(tmp_path):
     """Lines and fields of 500 rows with quotes, delimiters and line ends in them; each row's line is where the writer put it."""
     random.seed(3)
     rows = [["".join(random.choices('ab" ,;\t\n', k=random.randrange(1, 30))) + "z" for _ in range(2)] for _ in range(500)]
@@ -142,7 +135,7 @@ def test_random_tables_against_the_standard_reader(tmp_path: Path) -> None:
         assert seen(path) == [(line, row[0], "", row[1]) for line, row in zip(lines, rows, strict=True)]
 
 
-def test_long_lines_and_fields(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_long_lines_and_fields(tmp_path, monkeypatch):
     monkeypatch.setattr(streams, "LINE_LIMIT", 1000)
     path = tmp_path / "a.csv"
     path.write_text("id,text\n1,A\n2," + "x" * 5000 + '\n3,C\n4,"' + "y\n" * 800 + '"\n5,E\n')
@@ -152,27 +145,17 @@ def test_long_lines_and_fields(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert records[-1][1:] == ("5", "", "E") or records[-1][1] == "bad row of a table"
 
 
-def test_truncated_table(tmp_path: Path, pack: Callable[[Path, bytes], None]) -> None:
-    path = tmp_path / "a.csv.gz"
-    random.seed(5)
-    pack(path, b"id,text\n" + b"".join(b"%d,text %d\n" % (i, random.randrange(10**9)) for i in range(30_000)))
-    path.write_bytes(path.read_bytes()[:-30_000])
-    records = seen(path)
-    assert records[-1][1] == "damaged compressed data" and len(records) > 1000
-    assert all(len(record) == 4 for record in records[:-1])
-
-
 TABLE = {"id": [1, 2, None, 4], "title": ["A", None, "C", "D"], "text": ["One.", "Two.", "Three.", " "]}
 PARQUET_ROWS = [(1, "1", "A", "One."), (2, "2", "", "Two."), (3, "missing id"), (4, "empty text")]
 
 
 @pytest.mark.parametrize("name", ["a.parquet", "A.PARQUET", "no-ending"])
-def test_parquet(tmp_path: Path, name: str) -> None:
+def test_parquet(tmp_path, name):
     pq.write_table(pa.table(TABLE), tmp_path / name, row_group_size=2)
     assert seen(tmp_path / name) == PARQUET_ROWS
 
 
-def test_parquet_types(tmp_path: Path) -> None:
+def test_parquet_types(tmp_path):
     """Dictionaries, large strings, bytes, and strings that are not UTF-8, which writers do not check."""
     bad = pa.array([b"ok", b"\xff"], pa.binary()).view(pa.string())
     table = pa.table({"docid": pa.array(["a", "b"], pa.large_string()), "title": pa.array(["T", "T"]).dictionary_encode(), "text": bad})
@@ -184,7 +167,7 @@ def test_parquet_types(tmp_path: Path) -> None:
     assert seen(tmp_path / "c.parquet") == [(1, "id, title or text is not a string")]
 
 
-def test_damaged_parquet(tmp_path: Path) -> None:
+def test_damaged_parquet(tmp_path):
     whole = tmp_path / "a.parquet"
     pq.write_table(pa.table({"id": range(1000), "text": [f"text {i * 7919}" for i in range(1000)]}), whole, row_group_size=100)
     data = whole.read_bytes()
@@ -195,7 +178,7 @@ def test_damaged_parquet(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.csv", "a.parquet"])
-def test_columns_that_are_not_there(tmp_path: Path, name: str) -> None:
+def test_columns_that_are_not_there(tmp_path, name):
     path = tmp_path / name
     if name.endswith("csv"):
         path.write_text("key,head,body\n1,H,B\n")
@@ -213,7 +196,7 @@ def test_columns_that_are_not_there(tmp_path: Path, name: str) -> None:
         assert str(error.value) == f"{path}: {problem}"
 
 
-def test_no_rows(tmp_path: Path, pack: Callable[[Path, bytes], None]) -> None:
+def test_no_rows(tmp_path, pack):
     """Nothing is left out in silence: an empty file, a header alone, an empty file that was packed."""
     for name, data, reason in [
         ("a.csv", b"", "empty file"),
@@ -225,7 +208,7 @@ def test_no_rows(tmp_path: Path, pack: Callable[[Path, bytes], None]) -> None:
         assert seen(tmp_path / name) == [(0, reason)]
 
 
-def test_a_file_without_a_header(tmp_path: Path) -> None:
+def test_a_file_without_a_header(tmp_path):
     (tmp_path / "a.csv").write_bytes(b"id,text\r1,A\r2,B\r")
     with pytest.raises(DataError, match=r"a\.csv:1: the first line is not a header"):
         seen(tmp_path / "a.csv")
