@@ -11,12 +11,9 @@ from realm.documents.records import Record
 
 @dataclass(frozen=True)
 class Format:
-    """One format.
-
-    Args:
-        reader: its module below ``realm.documents`` and the function there, loaded when a source needs it; none of what only a folder has.
-        endings, openings: of its files' names, and of their bytes in lower case.
-        one_document: whether a file is one document instead of holding documents."""
+    """One format: its reader as module below ``realm.documents`` and function, loaded when a source needs it (none of what only a folder
+    has); endings of its files' names, openings of their bytes in lower case; whether a file is one document instead of holding
+    documents."""
 
     reader: str = ""
     endings: tuple[str, ...] = ()

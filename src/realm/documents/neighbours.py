@@ -21,10 +21,7 @@ SAME_NAME = 50
 
 
 class KeyedDocuments:
-    """The live documents of one version of a corpus by their keys (links.py): of their ids and of their titles.
-
-    Args:
-        store: its blocks."""
+    """The live documents of one version of a corpus by their keys (links.py): of their ids and of their titles."""
 
     def __init__(self, store: BlockStore):
         self._store = store
@@ -67,10 +64,7 @@ class KeyedDocuments:
 
 
 class Neighbours:
-    """The edges of one version of a corpus.
-
-    Args:
-        store: its blocks."""
+    """The edges of one version of a corpus."""
 
     def __init__(self, store: BlockStore):
         self._store = store

@@ -26,10 +26,7 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 class SpanPlaces:
-    """The spans of a corpus, compared as answers are: case, punctuation, spaces and articles around a span do not count.
-
-    Args:
-        store: the knowledge corpus."""
+    """The spans of a knowledge corpus, compared as answers are: case, punctuation, spaces and articles around a span do not count."""
 
     def __init__(self, store: BlockStore):
         self._store = store

@@ -111,10 +111,8 @@ def numbered_lines(path: Path, cursor: Cursor | None = None, encoding: str = "ut
     """Lines with their 1-based numbers, as UTF-8 without a byte order mark; a rejected record for each line that cannot be had.
 
     Memory: one line of at most ``LINE_LIMIT`` bytes. What was read before damage stays; the rest cannot be trusted and ends the file.
-
-    Args:
-        cursor: the beginning, and moved behind each line, if the file is neither compressed nor recoded; else left alone.
-        encoding: of a file without a byte order mark."""
+    Reading begins at ``cursor``, which moves behind each line, if the file is neither compressed nor recoded; ``encoding`` is that of a
+    file without a byte order mark."""
     number = cursor.line if cursor else 0
     try:
         with open_bytes(path) as raw:

@@ -53,10 +53,8 @@ def started(count: int | None) -> "Workers":
 
 
 class Workers:
-    """Processes that start when they are needed first and stay until the end. A context manager; without ``with``, call ``close``.
-
-    Args:
-        count: processes; 1 does everything here."""
+    """Processes that start when they are needed first and stay until the end; one does everything here. A context manager; without
+    ``with``, call ``close``."""
 
     def __init__(self, count: int):
         self.count = count

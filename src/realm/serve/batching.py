@@ -30,13 +30,9 @@ class _Job:
 
 
 class Batcher:
-    """Computes what is submitted, in order, payloads of one key together.
-
-    Args:
-        compute: called in the one thread; if it fails for several payloads, each is computed alone.
-        waiting: payloads that may wait.
-        most: payloads of one call.
-        told: called with (payloads of a batch, seconds it took), in that thread."""
+    """Computes what is submitted, in order, at most ``most`` payloads of one key together; if ``compute`` fails for several, each is
+    computed alone. ``waiting`` payloads may wait. ``told`` is called with (payloads of a batch, seconds it took), in the one thread that
+    computes."""
 
     def __init__(self, compute: Compute, *, waiting: int, most: int, told: Callable[[int, float], None] = lambda count, seconds: None):
         self._compute = compute

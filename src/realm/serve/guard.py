@@ -49,11 +49,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Rules:
-    """Hosts and token that requests need.
-
-    Attributes:
-        hosts: names and addresses, lower case, without a port, that a Host header may have.
-        token: that every request must carry, or None."""
+    """Hosts that requests may name (names and addresses, lower case, without a port), and the token that each must carry, or None."""
 
     hosts: frozenset[str] = frozenset({"127.0.0.1", "localhost", "[::1]"})
     token: str | None = field(default=None, repr=False)

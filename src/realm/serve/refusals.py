@@ -12,13 +12,8 @@ from realm.errors import ConfigError, CorpusError, DataError, PoolError, RealmEr
 
 
 class Refusal(Exception):
-    """A request that is not answered.
-
-    Args:
-        status: of HTTP.
-        code: a word that stays the same from version to version.
-        message: a sentence.
-        retry_after: seconds after which it may be tried again."""
+    """A request that is not answered: with a status of HTTP, a word that stays the same from version to version, a sentence, and seconds
+    after which it may be tried again."""
 
     def __init__(self, status: int, code: str, message: str, retry_after: int | None = None):
         super().__init__(message)

@@ -64,15 +64,9 @@ def read_array(
 ) -> "np.ndarray":
     """An array that was published: what its manifest says of it must be so.
 
-    Args:
-        shape: None stands for any number.
-        errors: what to raise.
-        sha256: of the file; None: it is not read for that.
-        mode: of the mapping. "c" is copy-on-write: pages are shared with other processes, and torch gets an array that it may treat as
-            writable.
-
-    Raises:
-        RealmError: of ``errors``: missing, cut short, changed, of another shape or type; or the disk refuses."""
+    In ``shape`` None stands for any number. The file is read for its ``sha256`` if that is given. ``mode`` "c" is copy-on-write: pages are
+    shared with other processes, and torch gets an array that it may treat as writable. Raises RealmError, of ``errors``: missing, cut
+    short, changed, of another shape or type; or the disk refuses."""
     try:
         if sha256 is not None and sha256_file(path) != sha256:
             raise errors.damaged("changed since it was published (SHA-256 differs)", path=path)

@@ -21,11 +21,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Errors:
-    """Errors that the owner of a file raises for it, so that they name the corpus, index or run that was opened.
-
-    Attributes:
-        damaged: missing, cut short or changed since it was published; called with (problem, path=).
-        refused: the disk would not give it, which is no damage as far as we know; called as ``damaged``."""
+    """Errors that the owner of a file raises for it, so that they name the corpus, index or run that was opened, called with (problem,
+    path=): of one that is missing, cut short or changed since it was published, and of one that the disk would not give, which is no damage
+    as far as we know."""
 
     damaged: Callable[..., RealmError]
     refused: Callable[..., RealmError]

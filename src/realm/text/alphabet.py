@@ -33,12 +33,9 @@ _LATIN_MARKS = regex.compile(r"[\p{Latin}\p{Greek}\p{Cyrillic}\p{Hangul}]")
 
 @dataclass(frozen=True)
 class Writing:
-    """Writing of texts.
-
-    Attributes:
-        characters: whether Hangul, kana or another such script is among their scripts, so that its characters are words.
-        whole: characters that are words by themselves and must not be missing, most frequent first.
-        keeps_marks: whether combining marks are letters of theirs rather than accents (kana, Hindi): then they are not stripped."""
+    """Writing of texts: whether Hangul, kana or another such script is among their scripts, so that its characters are words; characters
+    that are words by themselves and must not be missing, most frequent first; whether combining marks are letters of theirs rather than
+    accents (kana, Hindi): then they are not stripped."""
 
     characters: bool
     whole: tuple[str, ...]

@@ -71,12 +71,8 @@ _CLUSTERS = regex.compile(r"\X")
 
 @dataclass(frozen=True)
 class Folded:
-    """A text in its one spelling, and for each of its characters the range of the written text that it stands for.
-
-    Attributes:
-        text: the spelling.
-        ranges: of each character; None where the text is written so.
-        written: the text as it is written."""
+    """A text in its one spelling, and for each character of that the range of the text as it is ``written`` that it stands for; None where
+    the text is written so."""
 
     text: str
     ranges: Places | None

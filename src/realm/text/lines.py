@@ -145,13 +145,9 @@ def _goes_on(block: Sequence[Line]) -> list[bool]:
 
 @dataclass(frozen=True)
 class _Shape:
-    """Shape of a block of lines as a whole.
-
-    Attributes:
-        width: of its longest line.
-        markers: how many lines begin with the mark of an item.
-        prose: whether its lines were cut where no more words had room, or behind words that end nothing, or continue in small letters.
-        apart: whether it is verse, an address or a list without marks."""
+    """Shape of a block of lines as a whole: the width of its longest line; how many lines begin with the mark of an item; whether its lines
+    were cut where no more words had room, or behind words that end nothing, or continue in small letters; whether it is verse, an address
+    or a list without marks."""
 
     width: int
     markers: int

@@ -50,10 +50,7 @@ class Tokenized:
 
 
 class WordCache:
-    """Encodes texts word by word.
-
-    Args:
-        backend: a tokenizer for which ``splits_at_spaces`` holds."""
+    """Encodes texts word by word, with a tokenizer for which ``splits_at_spaces`` holds."""
 
     def __init__(self, backend: Tokenizer):
         self._backend = backend

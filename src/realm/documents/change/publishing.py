@@ -42,11 +42,9 @@ def changing(corpus: Path) -> Iterator[tuple[BlockStore, Path]]:
 
 
 def publish_version(corpus: Path, staging: Path, manifest: CorpusManifest, kept: int, removed: np.ndarray) -> CorpusManifest:
-    """Make ``manifest`` the version in force. Returns it as published, its new segments under fresh names.
-
-    Args:
-        staging: holds, below segments/, the segments that ``manifest`` names after its first ``kept``, which are in the corpus already.
-        removed: int64, ascending: ids of all blocks in these segments that have a tombstone."""
+    """Make ``manifest`` the version in force. Returns it as published, its new segments under fresh names: the first ``kept`` are in the
+    corpus already, the others below segments/ in ``staging``. ``removed`` (int64, ascending): ids of all blocks in them that have a
+    tombstone."""
     directory = corpus / manifests.SEGMENTS_DIRECTORY
     files.fsync_tree(staging)
     number = max((int(path.stem) for path in directory.glob("*.arrow")), default=0)  # the highest, whatever version it belongs to

@@ -21,12 +21,9 @@ from realm.documents.workers import Workers
 
 
 class Packing:
-    """The batches of a spool on their way to segments: packed in order, by several processes.
-
-    Args:
-        packer: packs in this process; others make theirs from the tokenizer and tagger in the directory ``corpus``.
-        done: batches that are in a segment already.
-        progress: called with ("packed documents", count, documents of the spool)."""
+    """The batches of a spool on their way to segments: packed in order, by several processes, which make packers of their own from the
+    tokenizer and tagger in ``corpus``. ``done`` batches are in a segment already. ``progress`` is called with ("packed documents", count,
+    documents of the spool)."""
 
     def __init__(
         self, spool: Spool, packer: Packer, corpus: Path, *, workers: Workers | None = None, done: int = 0, progress: Progress | None = None
@@ -53,14 +50,8 @@ class Packing:
 
 
 def write_segment(directory: Path, manifest: CorpusManifest, packing: Packing, vocab_size: int, rows: int | None = None) -> CorpusManifest:
-    """Write the next segment below ``directory``. Returns ``manifest`` with that segment and its counts added.
-
-    Args:
-        packing: gives the blocks; what is left of it belongs to the next segment.
-        rows: end with the batch that reaches so many rows; None takes everything.
-
-    Raises:
-        Interrupted: a worker process died."""
+    """Write the next segment below ``directory``: up to the batch that reaches ``rows`` rows, or all that ``packing`` gives. Returns
+    ``manifest`` with that segment and its counts added. Raises Interrupted: a worker process died."""
     name = f"{len(manifest.segments) + 1:06d}.arrow"
     path = directory / manifests.SEGMENTS_DIRECTORY / name
     documents, counts = 0, PackingCounts()

@@ -50,10 +50,8 @@ def words_of_lines(lines: list[str]) -> set[str]:
 
 
 def continued(before: str, line: str, occurs: Callable[[str], bool]) -> str:
-    """A line and the one that continues it. A word parted by a hyphen is joined where it is known whole; else the hyphen stays.
-
-    Args:
-        occurs: whether a word, in lower case, stands whole in the same document."""
+    """A line and the one that continues it. A word parted by a hyphen is joined where it is known whole; else the hyphen stays. ``occurs``
+    says whether a word, in lower case, stands whole in the same document."""
     parted, first = _PARTED.search(before), _FIRST.match(line)
     if parted is None or first is None or first[0].lower() in _SHARED_ENDING:
         return before + line if by_characters(before[-1:]) and by_characters(line[:1]) else f"{before} {line}"

@@ -120,13 +120,8 @@ def source_name(path: str) -> str:
 def read_again(source: str, line: int, options: SourceOptions = LOOK, media: str = "") -> SourceDocument | None:
     """The record that a document was made of, read from its source once more; None if the source has no such record now.
 
-    Args:
-        source, line, media: as a block has them.
-        options: the statements about the source when the document was made.
-
-    Raises:
-        DataError: the source no longer exists, or cannot be read.
-        MissingExtra: its kind needs a package that is not installed."""
+    Source, line and media are as a block has them, options the statements about the source when the document was made. Raises DataError:
+    the source no longer exists, or cannot be read; MissingExtra: its kind needs a package that is not installed."""
     path, options = Path(source), replace(options, whole_rows=options.text_column is None)
     if not is_hub_name(path) and not path.exists():
         where = "" if path.is_absolute() else ", or run the command in the directory where the corpus was made,"

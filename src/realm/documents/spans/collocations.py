@@ -111,11 +111,8 @@ class CollocationCounts:
 
 
 class TermFinder:
-    """Finds terms in a run of units: the longest one from the left.
-
-    Args:
-        terms: as ``CollocationCounts.terms`` gives them.
-        kind_of: what the units of a term are, of ``LONGEST``."""
+    """Finds terms in a run of units: the longest one from the left. ``terms`` are as ``CollocationCounts.terms`` gives them; ``kind_of``
+    says of which of ``LONGEST`` the units of a term are."""
 
     def __init__(self, terms: Iterable[str], kind_of: Callable[[str], str]):
         self.terms = frozenset(terms)

@@ -76,17 +76,12 @@ def _from_columns(path: Path, lines: Iterable[tuple[int, str]]) -> Iterator[Labe
 
 
 def evaluate_tagger(path: Path, spec: str = "", corpus: Path | None = None) -> dict[str, Any]:
-    """Score a tagger on a labelled file.
+    """Score a tagger, named as ``spans.specs`` says, on a labelled file: what ``score`` gives, with the file's name and number of
+    sentences.
 
-    Args:
-        spec: as ``tagging.specs`` says; empty is the default, or with ``corpus`` the tagger that is saved there.
-        corpus: where a tagger learns from; without it, from the text of the file itself (never from its labels).
-
-    Returns:
-        What ``score`` gives, and the file's name and number of sentences.
-
-    Raises:
-        DataError, ConfigError, CorpusError, MissingExtra: a file, spec, corpus or model that cannot be used."""
+    The tagger learns from ``corpus``, or without one from the text of the file itself (never from its labels). An empty ``spec`` is the one
+    that is saved in the corpus, or the default. Raises DataError, ConfigError, CorpusError, MissingExtra: a file, spec, corpus or model
+    that cannot be used."""
     sentences = read_labelled(path)
     if corpus is None:
         tagger = TaggerPlan(spec or DEFAULT).learned_from(sentence.text for sentence in sentences)

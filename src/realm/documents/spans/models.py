@@ -62,12 +62,9 @@ def _place_of(model: str) -> str:
 class ClassifierTagger:
     """Tags what a token classifier labels; sentences longer than the model takes are read in windows.
 
-    Args:
-        model: a directory, by an absolute path or one that begins with "." or "~"; anything else is a hub name. Weights must be
-            safetensors; code that comes with a model is never run.
-
-    Raises:
-        DataError: nothing usable is found there, a hub name is a directory here as well, or its labels are not of the BIO kind."""
+    The model is a directory, by an absolute path or one that begins with "." or "~"; anything else is a hub name. Weights must be
+    safetensors; code that comes with a model is never run. Raises DataError: nothing usable is found there, a hub name is a directory here
+    as well, or its labels are not of the BIO kind."""
 
     def __init__(self, model: str):
         from transformers import AutoModelForTokenClassification, AutoTokenizer
@@ -132,14 +129,8 @@ SPACY_BATCH = 128
 
 
 class SpacyTagger:
-    """Tags the entities (``doc.ents``) of a pipeline.
-
-    Args:
-        model: an installed pipeline, such as en_core_web_sm, or a directory that ``nlp.to_disk`` wrote.
-
-    Raises:
-        DataError: no such pipeline.
-        MissingExtra: spaCy is not installed."""
+    """Tags the entities (``doc.ents``) of a pipeline that is installed, such as en_core_web_sm, or that ``nlp.to_disk`` wrote into a
+    directory. Raises DataError: no such pipeline; MissingExtra: spaCy is not installed."""
 
     def __init__(self, model: str):
         try:

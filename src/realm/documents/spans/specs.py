@@ -39,13 +39,8 @@ _CURE = f"Join with + what is wanted of: {DEFAULT}, none, {', '.join(_PLAIN)}, g
 class TaggerPlan:
     """The taggers that ``spec`` names. What needs no corpus is made at once, so that a wrong name stops before any work.
 
-    Args:
-        gazetteer: a file of phrases to tag besides, one a line; before all others.
-
-    Raises:
-        ConfigError: the spec cannot be read.
-        DataError: a file or a model is missing or unusable.
-        MissingExtra: the extra of a tagger is not installed."""
+    ``gazetteer`` is a file of phrases to tag besides, one a line; before all others. Raises ConfigError: the spec cannot be read;
+    DataError: a file or a model is missing or unusable; MissingExtra: the extra of a tagger is not installed."""
 
     def __init__(self, spec: str = DEFAULT, gazetteer: Path | None = None):
         parts = [*([] if gazetteer is None else [f"gazetteer:{gazetteer}"]), *_parts(spec)]
@@ -109,12 +104,8 @@ _AGAIN = "Build the corpus again"
 
 
 def tagger_from_state(state: dict[str, Any]) -> SpanTagger:
-    """Rebuild a tagger from what its ``state()`` gave.
-
-    Raises:
-        ValueError: a type that this version does not know.
-        DataError: the model of a tagger has gone.
-        MissingExtra: the tagger's extra is not installed."""
+    """Rebuild a tagger from what its ``state()`` gave. Raises ValueError: a type that this version does not know; DataError: the model of a
+    tagger has gone; MissingExtra: its extra is not installed."""
     kind = state.get("type")
     if kind == "combined":
         return CombinedTagger([tagger_from_state(part) for part in state["taggers"]])

@@ -62,14 +62,11 @@ class CasingCounts:
 
 
 class TruecaseTagger:
-    """Tags runs of capitalised words.
+    """Tags runs of capitalised words, joined by linkers, up to two in a row.
 
-    Inside a sentence a run counts if one of its words is usually capitalised in the corpus, or is unknown to it. A run's first word
-    at the start of a sentence belongs to it only if it is mostly capitalised elsewhere, or unknown and followed by a capitalised word.
-
-    Args:
-        table: lower-cased word -> (small, capital) counts, as ``CasingCounts.table`` gives them.
-        linkers: words that join capitalised words to one name, up to two in a row."""
+    Inside a sentence a run counts if one of its words is usually capitalised in the corpus (``table``, as ``CasingCounts.table`` gives it),
+    or is unknown to it. A run's first word at the start of a sentence belongs to it only if it is mostly capitalised elsewhere, or unknown
+    and followed by a capitalised word."""
 
     def __init__(self, table: dict[str, tuple[int, int]], linkers: Iterable[str] = LINKERS):
         self.linkers = tuple(linkers)

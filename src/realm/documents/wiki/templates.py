@@ -84,11 +84,6 @@ def coordinates(positional: list[str], named: dict[str, str]) -> str:
     return text.strip()
 
 
-def height(positional: list[str], named: dict[str, str]) -> str:
-    """German: ``{{Höhe|115|DE-NHN}}``."""
-    return f"{positional[0]} m" if positional else ""
-
-
 def value(positional: list[str], named: dict[str, str]) -> str:
     power = f" × 10^{named['e']}" if named.get("e") else ""
     unit = named.get("u") or named.get("ul") or ""
@@ -108,10 +103,6 @@ def grouped(number: str) -> str:
     """``{{formatnum:1234567}}``: thousands grouped."""
     plain = number.replace(",", "")
     return f"{int(plain):,}" if plain.isascii() and plain.isdigit() and len(plain) < 40 else number
-
-
-def dash_year(positional: list[str], named: dict[str, str]) -> str:
-    return "–".join(positional[:2])
 
 
 Arguments = tuple[list[str], dict[str, str]]
@@ -182,8 +173,16 @@ def _before(prefix: str) -> Writer:
     return lambda positional, named: prefix + (positional[0] if positional else "")
 
 
+def _around(pattern: str) -> Writer:
+    return lambda positional, named: pattern.format(positional[0]) if positional else ""
+
+
 def _joined(separator: str) -> Writer:
     return lambda positional, named: separator.join(part for part in positional if part)
+
+
+def _joined_two(separator: str) -> Writer:
+    return lambda positional, named: separator.join(positional[:2])
 
 
 def _nihongo(positional: list[str], named: dict[str, str]) -> str:
@@ -203,10 +202,10 @@ def _listed_writers() -> dict[str, Writer]:
     """The writers of ``templates.toml``."""
     tables = tomllib.loads((files("realm.documents.wiki") / "templates.toml").read_text("utf-8"))
     writers: dict[str, Writer] = {}
-    for text, names in tables["text"].items():
-        writers |= _by_name(names, _text(text))
-    for prefix, names in tables["before"].items():
-        writers |= _by_name(names, _before(prefix))
+    kinds = {"text": _text, "before": _before, "around": _around, "between": _joined, "between_two": _joined_two}
+    for kind, writer_of in kinds.items():
+        for text, names in tables[kind].items():
+            writers |= _by_name(names, writer_of(text))
     for place, names in tables["argument"].items():
         number, *named = place.split()
         writers |= _by_name(names, _argument(int(number), *named))
@@ -215,12 +214,7 @@ def _listed_writers() -> dict[str, Writer]:
 
 _WRITERS: dict[str, Writer] = {
     **_listed_writers(),
-    **_by_name("sup", lambda positional, named: f"<sup>{positional[0]}</sup>" if positional else ""),
-    **_by_name("sub", lambda positional, named: f"<sub>{positional[0]}</sub>" if positional else ""),
-    **_by_name("incise", lambda positional, named: f"– {positional[0]} –" if positional else ""),
-    **_by_name('"', lambda positional, named: f"„{positional[0]}“" if positional else ""),
     **_by_name("coord,coordinates", coordinates),
-    **_by_name("höhe", height),
     # {{souverain2|Joseph II (empereur)}}: a title without what tells it from others.
     **_by_name("souverain,souverain2,souverain-", lambda positional, named: "".join(positional[:1]).partition(" (")[0]),
     **_by_name("convert,cvt,conv", convert),
@@ -229,15 +223,8 @@ _WRITERS: dict[str, Writer] = {
     **_by_name("birth date and age,bda,birth year,dob", date),
     **_by_name("date-,date de naissance,date de décès,naissance,décès,date de naissance-,date de décès-", date),
     **_by_name("as of,asof", as_of),
-    **_by_name("nombre,tmp,currency,format price", _joined(" ")),
-    **_by_name("gaps,chem", _joined("")),
     **_by_name("heure", hour),
-    **_by_name("dash year", dash_year),
     **_by_name("music", lambda positional, named: _ACCIDENTALS.get("".join(positional[:1]).lower(), "")),
-    **_by_name(
-        "bibleref,bibleverse,bibleref2,oldstyledate,oldstyledatedy,ship,barca,sclass,sclass2,sortname,hnd",
-        lambda positional, named: " ".join(positional[:2]),
-    ),
     **_by_name("frac,sfrac,fraction,fract", fraction),
     **_by_name("nihongo,nihongo2,nihongo3", _nihongo),
     **_by_name("val", value),

@@ -106,12 +106,9 @@ def pair_brackets(text: str) -> list[Span]:
 
 
 class BracketWriter:
-    """The second walk: writes the text with templates and links replaced and tables left out.
-
-    Args:
-        text: wikitext without comments and dropped elements.
-        template: what ``{{name|arguments}}`` becomes, given the name; None drops it. The function gets the rendered content.
-        link: what ``[[target|label]]`` becomes, given the target; None drops it. The function gets the rendered content."""
+    """The second walk: writes wikitext without comments and dropped elements, with templates and links replaced and tables left out.
+    ``template`` is given the name of ``{{name|arguments}}``, ``link`` the target of ``[[target|label]]``: they return what writes it from
+    its rendered content, or None to drop it."""
 
     def __init__(self, text: str, template: "Chooser", link: "Chooser"):
         self._text = text

@@ -125,10 +125,8 @@ def folded(text: str) -> str:
 
 
 def required_strings(pattern: str) -> Strings:
-    """Strings of which every text with a match holds at least one, in the form of :func:`folded`; none where nothing is known.
-
-    Args:
-        pattern: one that compiles."""
+    """Strings of which every text with a match of a pattern that compiles holds at least one, in the form of :func:`folded`; none where
+    nothing is known."""
     if _OTHERWISE.search(_ESCAPED.sub("", pattern)):
         return _NOTHING
     try:

@@ -16,12 +16,8 @@ from realm.text.words import by_characters, east_asian
 
 @dataclass(frozen=True)
 class Scoring:
-    """One official way to compare answers.
-
-    Attributes:
-        name: open-qa, cmrc or korquad.
-        form: the form in which two answers are equal.
-        f1_of_pair: F1 of a prediction and one reference, 0 to 1."""
+    """One official way to compare answers (open-qa, cmrc or korquad): the form in which two answers are equal, and F1 (0 to 1) of a
+    prediction and one reference."""
 
     name: str
     form: Callable[[str], str]
