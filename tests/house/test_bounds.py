@@ -22,7 +22,7 @@ class Bound(NamedTuple):
 
 
 BOUNDS = {
-    "lines of source": Bound(38_500, 45_131),
+    "lines of source": Bound(38_500, 45_126),
     "modules": Bound(290, 307),
     "lines of tests": Bound(32_000, 36_837),
     "options": Bound(160, 164),
@@ -30,7 +30,7 @@ BOUNDS = {
     "files in a folder": Bound(15, 15),
     "modules in the root": Bound(5, 5),
     "docstrings that open with a question": Bound(0, 0),
-    "docstrings three times their function": Bound(0, 3),
+    "docstrings three times their function": Bound(0, 1),
 }
 
 

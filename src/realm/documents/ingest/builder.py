@@ -86,10 +86,8 @@ class BuildOptions:
         return TextTokenizer.from_pretrained(str(self.tokenizer))
 
     def fingerprint(self, given: TextTokenizer | None) -> dict[str, Any]:
-        """JSON values that differ where two builds of the same sources could give different bytes.
-
-        Args:
-            given: what ``given_tokenizer`` returned."""
+        """JSON values that differ where two builds of the same sources could give different bytes; ``given`` is what ``given_tokenizer``
+        returned."""
         return {
             "tokenizer": given.sha256 if given else [self.vocab_size, self.lowercase],
             "block_length": self.block_length,
