@@ -1,13 +1,19 @@
 """A small corpus to point in: each fact stands in two documents, in other words; and a recipe of seconds over it."""
 
 import json
+import tomllib
+from pathlib import Path
 
 import pytest
 import torch
 
 from realm.models.spec import bert_spec
-from realm.recipe import build_recipe
+from realm.progress import Progress
+from realm.recipe import build_recipe, dump_recipe
+from realm.runs.run import run_recipe
 from realm.text.tokenizer import train_wordpiece
+
+RECIPES = Path(__file__).resolve().parents[2] / "recipes"
 
 TOWNS = ("Oslo", "Lima", "Cairo", "Quito", "Hanoi", "Accra", "Sofia", "Dakar", "Minsk", "Tunis", "Delhi", "Seoul")
 NAMES = (
@@ -42,6 +48,28 @@ def towns_recipe(root, **pretrain):
         },
     }  # fmt: skip
     return build_recipe(values)
+
+
+@pytest.fixture(scope="session")
+def toy():
+    return toy_run
+
+
+def toy_run(root, name, retrieval, asked, **corpus):
+    """The recipe of this name run in ``root`` at toy size. ``asked``: id, question and answer of each row that it is evaluated on."""
+    values = tomllib.loads((RECIPES / f"{name}.toml").read_text("utf-8"))
+    assert values["model"].pop("body") == "realm-minilm-en" and values["retrieval"] == retrieval
+    values["run"] |= {"threads": 1}
+    values["model"] |= {"layers": 1, "hidden": 32, "intermediate": 64, "heads": 2, "projection": 16}
+    values["corpus"] |= {"block_length": 64, "vocab_size": 300, **corpus}
+    values |= {"warm": {"steps": 1, "batch": 2}, "ict": {"steps": 1, "batch": 4}}
+    values["pretrain"] = {"steps": 1, "batch": 2, "candidates": 3, "refresh": "inline", "force": True, "fill": "pointer", "held_out": 0}
+    rows = [{"id": key, "question": question, "answers": [answer]} for key, question, answer in asked]
+    (root / "qa.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    values["eval"] = {"qa": str(root / "qa.jsonl"), "k": [1, 4]}
+    (root / "recipe.toml").write_text(dump_recipe(build_recipe(values)), "utf-8")
+    run_recipe(root / "recipe.toml", root / "run", stages=None, progress=Progress(quiet=True))
+    return root / "run"
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,6 @@
 """The recipe for linked pages, run to the end at toy size over a dump with redirects; asked by command and by server shape."""
 
 import json
-import tomllib
-from pathlib import Path
 
 import pytest
 from pydantic import TypeAdapter
@@ -10,11 +8,7 @@ from pydantic import TypeAdapter
 from realm.answering.opening import open_run
 from realm.answering.records import AnswerResponse
 from realm.cli import main
-from realm.progress import Progress
-from realm.recipe import build_recipe, dump_recipe
-from realm.runs.run import run_recipe
 
-RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "linked.toml"
 LAKES = [("Atitlan", "Guatemala", "quetzal"), ("Balaton", "Hungary", "forint"), ("Inari", "Finland", "euro"), ("Tana", "Ethiopia", "birr")]
 
 
@@ -35,20 +29,10 @@ def dump(path):
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    root, values = tmp_path_factory.mktemp("linked-recipe"), tomllib.loads(RECIPE.read_text("utf-8"))
-    assert values["model"].pop("body") == "realm-minilm-en" and values["retrieval"] == {"kind": "hybrid", "hops": 1}
-    values["run"] |= {"threads": 1}
-    values["model"] |= {"layers": 1, "hidden": 32, "intermediate": 64, "heads": 2, "projection": 16}
-    values["corpus"] |= {"sources": [dump(root / "wiki.xml")], "block_length": 64, "vocab_size": 300}
-    values |= {"warm": {"steps": 1, "batch": 2}, "ict": {"steps": 1, "batch": 4}}
-    values["pretrain"] = {"steps": 1, "batch": 2, "candidates": 3, "refresh": "inline", "force": True, "fill": "pointer", "held_out": 0}
-    asked = [{"id": lake, "question": f"What do people pay with where Lake {lake} lies?", "answers": [money]} for lake, _, money in LAKES]
-    (root / "qa.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked), "utf-8")
-    values["eval"] = {"qa": str(root / "qa.jsonl"), "k": [1, 4]}
-    (root / "recipe.toml").write_text(dump_recipe(build_recipe(values)), "utf-8")
-    run_recipe(root / "recipe.toml", root / "run", stages=None, progress=Progress(quiet=True))
-    return root / "run"
+def run(tmp_path_factory, toy):
+    root = tmp_path_factory.mktemp("linked-recipe")
+    asked = [(lake, f"What do people pay with where Lake {lake} lies?", money) for lake, _, money in LAKES]
+    return toy(root, "linked", {"kind": "hybrid", "hops": 1}, asked, sources=[dump(root / "wiki.xml")])
 
 
 def test_a_lake_leads_to_its_country(run, capsys):

@@ -1,8 +1,6 @@
 """The recipe for triples, run to the end at toy size: facts and templates, asked by command."""
 
 import json
-import tomllib
-from pathlib import Path
 
 import pytest
 from pydantic import TypeAdapter
@@ -10,11 +8,7 @@ from pydantic import TypeAdapter
 from realm.answering.opening import open_run
 from realm.answering.records import ExplainResponse
 from realm.cli import main
-from realm.progress import Progress
-from realm.recipe import build_recipe, dump_recipe
-from realm.runs.run import run_recipe
 
-RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "triples.toml"
 LANDS = [
     ("Guatemala", "quetzal", "Antigua"), ("Hungary", "forint", "Budapest"), ("Finland", "euro", "Espoo"),
     ("Ethiopia", "birr", "Harar"),
@@ -22,27 +16,14 @@ LANDS = [
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
+def run(tmp_path_factory, toy):
     root = tmp_path_factory.mktemp("triples-recipe")
     rows = [f"{land},currency,{money}\n{city},country,{land}\n{land},city,{city}\n" for land, money, city in LANDS]
     (root / "facts.csv").write_text("subject,relation,object\n" + "".join(rows), "utf-8")
     (root / "relations.toml").write_text('currency = "The people of {subject} pay with the {object}."\n', "utf-8")
-    values = tomllib.loads(RECIPE.read_text("utf-8"))
-    assert values["model"].pop("body") == "realm-minilm-en" and values["retrieval"] == {"kind": "hybrid"}
-    values["run"] |= {"threads": 1}
-    values["model"] |= {"layers": 1, "hidden": 32, "intermediate": 64, "heads": 2, "projection": 16}
-    values["corpus"] |= {
-        "sources": [str(root / "facts.csv")], "templates": str(root / "relations.toml"), "block_length": 64,
-        "vocab_size": 300,
-    }  # fmt: skip
-    values |= {"warm": {"steps": 1, "batch": 2}, "ict": {"steps": 1, "batch": 4}}
-    values["pretrain"] = {"steps": 1, "batch": 2, "candidates": 3, "refresh": "inline", "force": True, "fill": "pointer", "held_out": 0}
-    asked = [{"id": land, "question": f"What do people pay with in {land}?", "answers": [money]} for land, money, _ in LANDS]
-    (root / "qa.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked), "utf-8")
-    values["eval"] = {"qa": str(root / "qa.jsonl"), "k": [1, 4]}
-    (root / "recipe.toml").write_text(dump_recipe(build_recipe(values)), "utf-8")
-    run_recipe(root / "recipe.toml", root / "run", stages=None, progress=Progress(quiet=True))
-    return root / "run"
+    asked = [(land, f"What do people pay with in {land}?", money) for land, money, _ in LANDS]
+    sources, templates = [str(root / "facts.csv")], str(root / "relations.toml")
+    return toy(root, "triples", {"kind": "hybrid"}, asked, sources=sources, templates=templates)
 
 
 def test_facts_are_found(run, capsys):
