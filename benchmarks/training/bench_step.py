@@ -205,7 +205,7 @@ def shares(model: RealmModel, work: Workload, sentences: MaskedSentences, blocks
     """Seconds of a step's queries, inputs and search over ``blocks`` embeddings, beside the whole step's."""
     inputs, b, rounds = work.inputs, len(work.queries), 5
     index = make_index(np.random.default_rng(0).standard_normal((blocks, model.embedder.spec.projection), np.float32), np.arange(blocks))
-    retriever = Retriever(model.embedder.eval(), index)
+    retriever = Retriever(model.embedder.eval().embed_questions, index)
     taken: dict[str, list[float]] = {"queries": [], "inputs": [], "search": []}
     for turn in range(rounds):
         rng, marks = generator("share", turn), [time.perf_counter()]

@@ -279,9 +279,7 @@ def parity(rows: Rows, size: Size, out: Path) -> None:
         vectors = np.random.default_rng(0).standard_normal((min(size.blocks, 200_000), 128), np.float32)
         queries, ids = torch.from_numpy(vectors[:16] + 0.1), np.arange(len(vectors))
         expected = make_index(vectors, ids, kind="exact").search(queries, K)
-        found = {
-            kind: make_index(torch.from_numpy(vectors).to(DEVICE), ids, kind=kind).search(queries, K) for kind in ("exact", "compressed")
-        }
+        found = {kind: make_index(vectors, ids, kind=kind, device=str(DEVICE)).search(queries, K) for kind in ("exact", "compressed")}
         same = {kind: bool((hits.ids == expected.ids).all() and (hits.scores == expected.scores).all()) for kind, hits in found.items()}
         return same | {"passed": all(same.values())}
 
@@ -384,7 +382,7 @@ def search(rows: Rows, size: Size, out: Path) -> None:
     generator = torch.Generator(DEVICE).manual_seed(0)
     for part in vectors.split(1 << 20):
         part.normal_(generator=generator)
-    index = make_index(vectors, np.arange(len(vectors)))
+    index = make_index(vectors.cpu().numpy(), np.arange(len(vectors)), device=str(DEVICE))
     queries = torch.randn(64, 128, generator=torch.Generator().manual_seed(1))
 
     def measure(b: int) -> Row:

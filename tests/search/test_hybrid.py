@@ -208,7 +208,7 @@ def test_the_excluded_share_is_that_of_the_search_in_use(tiny_run, tmp_path):
     context, search = open_context(run.paths, run.recipe, lambda *_: None), sources(run)["sparse"].search
     view = PretrainView(context, run.pretrained, run.generation, store, search)
     words, candidates = masked_text(store, query)[0].replace("[MASK]", " "), view.section.candidates - 1
-    expected = search.search(run.generation.queries.embed_queries([run.inputs.featurizer.query(query.ids)]), [words], candidates)
+    expected = search.search(run.generation.queries.embed_questions([run.inputs.featurizer.query(query.ids)]), [words], candidates)
     found = expected.block_ids[expected.block_ids >= 0]
     share = excluded_share(view, [query])["excluded_share"]
     assert share == pytest.approx(float(np.isin(found, query.excluded).mean())) and share > 0

@@ -121,7 +121,7 @@ def explain(
         raise ConfigError(f"k = {k} and top = {top}: both must be at least 1", cure="Raise them.")
     sentence = ClozeText(inputs, text)
     if not model.has("encoder") and model.has("reader"):
-        retriever = Retriever(generation.queries.embed_queries, generation.index, hybrid)
+        retriever = Retriever(generation.queries.embed_questions, generation.index, hybrid)
         excluded = _excluded_blocks(inputs, sentence, targets, exclude_documents)
         return _explain_pointed(model, retriever, sentence, text, targets, k, excluded, top)
     spans = sentence.spell(targets) if targets else None
@@ -153,7 +153,7 @@ class _Looker:
         hybrid: HybridSearch | None,
     ):
         self.encoder = _encoder(model)
-        self.model, self.retriever = model, Retriever(generation.queries.embed_queries, generation.index, hybrid)
+        self.model, self.retriever = model, Retriever(generation.queries.embed_questions, generation.index, hybrid)
         self.inputs, self.sentence, self.k, self.excluded = inputs, sentence, k, excluded
 
     def read(self, lengths: Sequence[int]) -> _Read:

@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-import torch
 
 from realm.answering.opening import OpenRun
 from realm.search.index.choice import LiveIndex
@@ -55,8 +54,7 @@ def searching_facts(opened: OpenRun) -> dict[str, Any]:
     }
 
 
-@torch.inference_mode()
-def _sentence_queries(opened: OpenRun, rows: np.ndarray) -> torch.Tensor:
+def _sentence_queries(opened: OpenRun, rows: np.ndarray) -> np.ndarray:
     """Embedded queries [r,d]: the middle sentence of each block, which must have one."""
     store, featurizer = opened.inputs.store, opened.inputs.featurizer
     queries = []
@@ -64,4 +62,4 @@ def _sentence_queries(opened: OpenRun, rows: np.ndarray) -> torch.Tensor:
         sentences = store.sentences(row).tokens
         start, end = (int(place) for place in sentences[len(sentences) // 2])
         queries.append(featurizer.query(store.token_ids(row)[start:end].tolist()))
-    return opened.source.embedder(queries).float().cpu()
+    return opened.source.embedder.embed_questions(queries)

@@ -165,7 +165,7 @@ def find_neighbours(index: RowIndex, keys: torch.Tensor, k: int) -> Neighbours:
     if not bool(torch.isfinite(keys).all()):
         cure = "The model's weights are damaged or overflow: load it in float32"
         raise DataError("a state of the model is not finite, so it has no neighbours", cure=cure)
-    hits = index.search(keys.float(), k)
+    hits = index.search(keys.detach().float().cpu().numpy(), k)
     assert hits.values is not None
     return Neighbours(hits.scores, hits.values[..., 0], hits.valid, hits.values[..., 1])
 

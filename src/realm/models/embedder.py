@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence as SequenceOf
 from dataclasses import replace
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -54,6 +55,11 @@ class Embedder(nn.Module):
         """Query embeddings [b, d] in float32 or better, scaled so that inner products with documents are relevance scores."""
         embedded = at_least_float32(self(sequences))
         return embedded if self.log_scale is None else embedded * self.log_scale.exp()
+
+    def embed_questions(self, sequences: SequenceOf[Sequence]) -> np.ndarray:
+        """:meth:`embed_queries` without a gradient, for a search: float32 [b, d]."""
+        with torch.no_grad():
+            return self.embed_queries(sequences).float().cpu().numpy()
 
     def head(self, pooled: Tensor) -> Tensor:
         """Embeddings [b, d] of pooled vectors [b, h], without dropout."""

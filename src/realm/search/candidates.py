@@ -204,7 +204,7 @@ class DenseCandidates(Source):
         self, query_emb: Tensor, texts: SequenceOf[str], k: int, exclude: list[np.ndarray] | None
     ) -> tuple[np.ndarray, Proposals | None]:
         """Block ids int64 [b, k], best first, NULL_BLOCK if missing, and the proposals of hybrid search."""
-        found = Retriever(lambda emb: emb, self.index).retrieve(query_emb.detach().float().cpu(), k, null=False, exclude=exclude)
+        found = Retriever(lambda emb: emb, self.index).retrieve(_host(query_emb), k, null=False, exclude=exclude)
         return found.block_ids, None
 
 
@@ -254,7 +254,7 @@ class HybridCandidates(DenseCandidates):
     ) -> np.ndarray:
         """Rows int64 [w, b, k] found at each of w weights, NO_ROW if missing; arguments as for ``forward``."""
         left_out = None if self.exclude is None else [self.exclude] * len(texts)
-        ids = self.search.search_by_weight(self.embedded(questions), texts, weights, k, left_out)
+        ids = self.search.search_by_weight(_host(self.embedded(questions)), texts, weights, k, left_out)
         rows = np.full(ids.shape, NO_ROW, np.int64)
         rows[ids != NULL_BLOCK] = self.inputs.store.rows_of(ids[ids != NULL_BLOCK])
         return rows
@@ -262,8 +262,12 @@ class HybridCandidates(DenseCandidates):
     def _found(
         self, query_emb: Tensor, texts: SequenceOf[str], k: int, exclude: list[np.ndarray] | None
     ) -> tuple[np.ndarray, Proposals | None]:
-        proposals = self.search.search(query_emb, texts, k, exclude)
+        proposals = self.search.search(_host(query_emb), texts, k, exclude)
         return proposals.block_ids, proposals
+
+
+def _host(vectors: Tensor) -> np.ndarray:
+    return vectors.detach().float().cpu().numpy()
 
 
 def search_weight(stated: float | str, facts: Mapping[str, Any]) -> float:

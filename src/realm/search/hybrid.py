@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
 from realm.search.index.mips import MipsIndex
 from realm.search.publishing.snapshot import Snapshot
@@ -44,7 +43,7 @@ class HybridSearch:
     def __len__(self) -> int:
         return len(self.index)
 
-    def search(self, query_emb: torch.Tensor, texts: Sequence[str], k: int, exclude: Sequence[np.ndarray] | None = None) -> Proposals:
+    def search(self, query_emb: np.ndarray, texts: Sequence[str], k: int, exclude: Sequence[np.ndarray] | None = None) -> Proposals:
         """The k best blocks of b queries among the PROPOSAL_DEPTH best of each search (of dense, k if that is more).
 
         ``query_emb`` [b,d] is as for ``MipsIndex.search``; ``exclude`` has block ids (int64) that each query must not get.
@@ -58,7 +57,7 @@ class HybridSearch:
         return found
 
     def search_by_weight(
-        self, query_emb: torch.Tensor, texts: Sequence[str], weights: Sequence[float], k: int, exclude: Sequence[np.ndarray] | None = None
+        self, query_emb: np.ndarray, texts: Sequence[str], weights: Sequence[float], k: int, exclude: Sequence[np.ndarray] | None = None
     ) -> np.ndarray:
         """Block ids int64 [w,b,k] found at each of w weights, -1 if missing; arguments as for ``search``."""
         found = np.full((len(weights), len(texts), k), -1, np.int64)
@@ -69,15 +68,14 @@ class HybridSearch:
         return found
 
     def _proposed(
-        self, query_emb: torch.Tensor, texts: Sequence[str], k: int, exclude: Sequence[np.ndarray] | None
+        self, query_emb: np.ndarray, texts: Sequence[str], k: int, exclude: Sequence[np.ndarray] | None
     ) -> Iterator[tuple[Proposals, np.ndarray]]:
         """``_one`` of each query."""
         ids, scores = self.sparse.search(texts, min(PROPOSAL_DEPTH if self.dense else max(k, PROPOSAL_DEPTH), len(self.index)), exclude)
-        vectors = query_emb.detach().float().cpu()
-        hits = self.index.search(vectors, min(max(k, PROPOSAL_DEPTH), len(self.index)), exclude)
+        hits = self.index.search(query_emb, min(max(k, PROPOSAL_DEPTH), len(self.index)), exclude)
         for i in range(len(texts)):
             valid = hits.valid[i]
-            yield self._one(vectors[i].numpy(), hits.ids[i, valid], hits.scores[i, valid], ids[i], scores[i])
+            yield self._one(query_emb[i], hits.ids[i, valid], hits.scores[i, valid], ids[i], scores[i])
 
     def _one(
         self, query: np.ndarray, near: np.ndarray, products: np.ndarray, ids: np.ndarray, scores: np.ndarray

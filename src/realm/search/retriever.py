@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import numpy as np
-import torch
 
 from realm.documents.store.blocks import NULL_BLOCK
 from realm.search.hybrid import HybridSearch
@@ -58,21 +57,20 @@ class Retriever(Generic[QueryBatch]):
 
     >>> from realm.search.index.choice import make_index
     >>> index = make_index(np.eye(3, dtype=np.float32), ids=np.array([10, 11, 12]))
-    >>> Retriever(lambda queries: queries, index).retrieve(torch.tensor([[0.0, 2.0, 1.0]]), k=3, null=True).block_ids
+    >>> Retriever(lambda queries: queries, index).retrieve(np.array([[0.0, 2.0, 1.0]]), k=3, null=True).block_ids
     array([[-1, 11, 12]])
 
     Args:
-        embed_queries: queries -> [b,d]. In pre-training the embedder published with the snapshot; later the question embedder.
+        embed_queries: queries -> float32 [b,d]. In pre-training the embedder published with the snapshot; later the question embedder.
         index: of the same d.
         hybrid: searches the same blocks by words too; None: the embeddings alone propose.
     """
 
-    def __init__(self, embed_queries: Callable[[QueryBatch], torch.Tensor], index: MipsIndex, hybrid: HybridSearch | None = None):
+    def __init__(self, embed_queries: Callable[[QueryBatch], np.ndarray], index: MipsIndex, hybrid: HybridSearch | None = None):
         self.embed_queries = embed_queries
         self.index = index
         self.hybrid = hybrid
 
-    @torch.no_grad()
     def retrieve(
         self,
         queries: QueryBatch,

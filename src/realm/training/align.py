@@ -49,7 +49,7 @@ def align(run: OpenRun, options: AlignOptions, write: Callable[[Row], None], pro
     context = StageContext(run.paths, run.recipe, run.inputs, device, MetricsLog(run.paths.metrics), lambda *_: None)
     sentences = pretraining_sentences(context)
     items = _chosen(len(sentences), options.limit)
-    retriever = Retriever(run.generation.queries, run.generation.index, run.hybrid)
+    retriever = Retriever(run.generation.queries.embed_questions, run.generation.index, run.hybrid)
     utilities: list[float] = []
     aligned = 0
     for at in range(0, len(items), BATCH):

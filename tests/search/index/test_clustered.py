@@ -4,7 +4,6 @@ import logging
 
 import numpy as np
 import pytest
-import torch
 
 from realm.errors import SnapshotError
 from realm.search.index import clustered
@@ -27,9 +26,7 @@ def clustered_rows(n=N, d=D, seed=0):
 
 def queries_of(rows, count=20):
     rng = np.random.default_rng(1)
-    return torch.from_numpy(
-        (rows[rng.integers(0, len(rows), count)] + 0.1 * rng.standard_normal((count, rows.shape[1]))).astype(np.float32)
-    )
+    return (rows[rng.integers(0, len(rows), count)] + 0.1 * rng.standard_normal((count, rows.shape[1]))).astype(np.float32)
 
 
 def recall(found, truth):
@@ -68,14 +65,14 @@ def test_a_missed_floor_means_exact_search(caplog):
         index = ClusteredIndex(rows, np.arange(2000), floor=1.0)
     assert not index.approximate and index.info()["seen"] == 2000
     assert "searches are exact" in caplog.text
-    queries = torch.randn(5, 64)
+    queries = rows[:5] + 1
     found, truth = index.search(queries, 10), ExactIndex(rows, np.arange(2000)).search(queries, 10)
     assert (found.ids == truth.ids).all() and (found.scores == truth.scores).all()
 
 
 def test_measures_with_the_queries_it_is_given():
     rows = clustered_rows()
-    unlike = torch.from_numpy(np.random.default_rng(3).standard_normal((40, D)).astype(np.float32)) * 100
+    unlike = np.random.default_rng(3).standard_normal((40, D)).astype(np.float32) * 100
     assert (
         ClusteredIndex(rows, np.arange(N), sample=queries_of(rows, 60)).info()["seen"]
         < ClusteredIndex(rows, np.arange(N), sample=unlike).info()["seen"]
@@ -114,7 +111,7 @@ def test_as_many_as_there_are():
 def test_few_rows_are_searched_exactly(n):
     index = ClusteredIndex(np.eye(n, 8, dtype=np.float32), np.arange(n))
     assert not index.approximate and index.info()["recall"] is None
-    assert index.search(torch.ones(2, 8), 3).valid.sum(axis=1).tolist() == [min(n, 3)] * 2
+    assert index.search(np.ones((2, 8)), 3).valid.sum(axis=1).tolist() == [min(n, 3)] * 2
 
 
 @pytest.mark.parametrize("what", ["all equal", "zeros", "one huge row", "overflow"])
@@ -138,12 +135,12 @@ def test_refuses():
     with pytest.raises(ValueError, match="floor of the recall"):
         ClusteredIndex(rows, ids, floor=1.5)
     with pytest.raises(ValueError, match="queries must be"):
-        ClusteredIndex(rows, ids, sample=torch.zeros(4, D + 1))
+        ClusteredIndex(rows, ids, sample=np.zeros((4, D + 1)))
     with pytest.raises(ValueError, match="at least two sample queries"):
-        ClusteredIndex(rows, ids, sample=torch.zeros(1, D))
+        ClusteredIndex(rows, ids, sample=np.zeros((1, D)))
     index = ClusteredIndex(rows, ids)
     with pytest.raises(ValueError, match="query 1 has a component"):
-        index.search(torch.tensor([[0.0] * D, [float("nan")] * D]), 3)
+        index.search(np.array([[0.0] * D, [float("nan")] * D]), 3)
     rows[77, 3] = np.inf
     with pytest.raises(SnapshotError, match="vector 77 has a component"):
         ClusteredIndex(rows, ids)

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 
 from realm.search.index.choice import make_index
 from realm.search.index.clustered import ClusteredIndex
@@ -12,7 +11,7 @@ from realm.search.index.mips import recall_against
 
 def test_recall_counts_what_was_missed():
     vectors, ids = np.eye(8, dtype=np.float32), np.arange(8, dtype=np.int64)
-    queries, exact = torch.tensor([[8.0, 7, 6, 5, 4, 3, 2, 1]]), ExactIndex(vectors, ids)
+    queries, exact = np.array([[8.0, 7, 6, 5, 4, 3, 2, 1]]), ExactIndex(vectors, ids)
     blind = ExactIndex(vectors, ids, ids != 1)  # misses the second best row
     assert recall_against(exact, exact, queries, (1, 2, 5)) == {1: 1.0, 2: 1.0, 5: 1.0}
     assert recall_against(exact, blind, queries, (1, 2, 5)) == {1: 1.0, 2: 0.5, 5: 0.8}
@@ -26,7 +25,7 @@ def test_an_approximate_index_misses_some():
     pytest.importorskip("faiss")
     rng = np.random.default_rng(0)
     vectors, ids = rng.standard_normal((20_000, 16)).astype(np.float32), np.arange(20_000, dtype=np.int64)
-    queries = torch.from_numpy(rng.standard_normal((32, 16)).astype(np.float32))
+    queries = rng.standard_normal((32, 16)).astype(np.float32)
     exact, approximate = ExactIndex(vectors, ids), ClusteredIndex(vectors, ids, floor=0)
     recall = recall_against(exact, approximate, queries, (5, 20))
     assert approximate.approximate and 0.1 < recall[20] < 1 and 0.1 < recall[5] < 1

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from realm.errors import SnapshotError
 from realm.search.index.native import build as native_build
@@ -54,7 +53,7 @@ def test_codes_and_their_bounds(kernel, level, n, d):
 def test_query_codes_never_overflow_16_bits(planes, d, short_sums):
     rng = np.random.default_rng(d)
     queries = np.concatenate([rng.standard_normal((3, d)), np.ones((1, d)), -np.ones((1, d)), np.eye(1, d) * 1e30, np.zeros((1, d))])
-    coded = code_queries(torch.from_numpy(queries.astype(np.float32)), planes, short_sums)
+    coded = code_queries(queries.astype(np.float32), planes, short_sums)
     quads = coded.panels.shape[1]
     codes = coded.panels.transpose(0, 2, 1, 3).reshape(-1, quads * 4).astype(np.int64)
     padded = np.pad(codes, ((0, 0), (0, -codes.shape[1] % 16))).reshape(len(codes), -1, 4, 2, 2)
@@ -82,7 +81,7 @@ def test_bounds_hold_and_are_tight(kernel, level, b, n, d):
     removed = rng.random(n) < 0.3
     removed[:GROUP] = True
     for planes in (1, 2):
-        coded = code_queries(torch.from_numpy(queries), planes, used.short_sums)
+        coded = code_queries(queries, planes, used.short_sums)
         upper = np.empty((b, rows.groups), np.float32)
         used.scan(rows.struct(), coded.struct(), upper)
         best = np.stack([group_max(scores) for scores in true])
@@ -174,7 +173,7 @@ def test_scored_rows_come_in_order(kernel, name):
 def test_lists_hold_the_rows_that_reach_the_floor(kernel, level, b, n):
     rng, used = np.random.default_rng(b), kernel(level)
     rows = quantise(used, rng.standard_normal((n, 20)).astype(np.float32)).hidden(rng.random(n) < 0.2)
-    queries = torch.from_numpy(rng.standard_normal((b, 20)).astype(np.float32))
+    queries = rng.standard_normal((b, 20)).astype(np.float32)
     fine, coarse = (code_queries(queries, planes, used.short_sums) for planes in (2, 1))
     upper = np.empty((b, rows.groups), np.float32)
     used.scan(rows.struct(), coarse.struct(), upper)
@@ -206,7 +205,7 @@ def test_lists_hold_the_rows_that_reach_the_floor(kernel, level, b, n):
 def test_a_sweep_lists_what_a_scan_and_a_list_do(kernel, level, b, n, stride, planes):
     rng, used = np.random.default_rng(b), kernel(level)
     rows = quantise(used, rng.standard_normal((n, 20)).astype(np.float32)).hidden(rng.random(n) < 0.2)
-    queries = torch.from_numpy(rng.standard_normal((b, 20)).astype(np.float32))
+    queries = rng.standard_normal((b, 20)).astype(np.float32)
     fine = code_queries(queries, 2, used.short_sums)
     scanned = fine if planes == 2 else code_queries(queries, 1, used.short_sums)
     upper, sample = np.empty((b, rows.groups), np.float32), np.empty((b, -(-rows.groups // stride)), np.float32)
@@ -233,7 +232,7 @@ def test_a_sweep_lists_what_a_scan_and_a_list_do(kernel, level, b, n, stride, pl
 def test_sampled_bounds_are_refined_where_they_reach(kernel, level):
     rng, used = np.random.default_rng(5), kernel(level)
     rows = quantise(used, rng.standard_normal((3000, 20)).astype(np.float32))
-    queries = torch.from_numpy(rng.standard_normal((6, 20)).astype(np.float32))
+    queries = rng.standard_normal((6, 20)).astype(np.float32)
     coarse, fine = np.empty((6, 10), np.float32), np.empty((6, 10), np.float32)
     used.scan(rows.struct(), code_queries(queries, 1, used.short_sums).struct(), coarse, 5)
     used.scan(rows.struct(), (codes := code_queries(queries, 2, used.short_sums)).struct(), fine, 5)

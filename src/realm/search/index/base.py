@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 
 from realm.search.index.mips import Hits, Metric, as_matrix, check_block_ids, check_live, check_request, check_values, checked_queries
 
@@ -21,21 +20,19 @@ class Hidden:
 
     query: np.ndarray  # int64 [e], excluded pairs with ``row``, ordered by query, then row; a pair may occur twice
     row: np.ndarray
-    removed: torch.Tensor | None  # bool [n] on the vectors' device; None: no row is removed
+    removed: np.ndarray | None  # bool [n]; None: no row is removed
 
     def by_row(self) -> "Hidden":
         """The same, the pairs ordered by row."""
         order = np.argsort(self.row, kind="stable")
         return Hidden(self.query[order], self.row[order], self.removed)
 
-    def mask(self, scores: torch.Tensor, start: int, stop: int) -> None:
+    def mask(self, scores: Any, start: int, stop: int) -> None:
         """Set hidden entries of scores [b,stop-start] of the rows ``start`` to ``stop`` to -inf; the pairs are ordered ``by_row``."""
         if self.removed is not None:
-            scores.masked_fill_(self.removed[start:stop], -torch.inf)
+            scores[:, np.flatnonzero(self.removed[start:stop])] = -np.inf
         first, last = np.searchsorted(self.row, [start, stop])
-        if last > first:
-            at = torch.from_numpy(self.query[first:last]), torch.from_numpy(self.row[first:last] - start)
-            scores[at[0].to(scores.device), at[1].to(scores.device)] = -torch.inf
+        scores[self.query[first:last], self.row[first:last] - start] = -np.inf
 
     def only(self, queries: np.ndarray) -> "Hidden":
         """The same for a subset of the queries, renumbered from 0: int64 [m], ascending."""
@@ -55,18 +52,14 @@ class Hidden:
         pairs = np.unique(self.query * n + self.row)
         query, row = np.divmod(pairs, n)
         if self.removed is not None:
-            query = query[~self._is_removed(row)]
+            query = query[~self.removed[row]]
         return live - np.bincount(query, minlength=b)
 
     def allows(self, query: np.ndarray, row: np.ndarray) -> np.ndarray:
         """Mask of allowed pairs (query, row), int64 [c] each: bool [c]."""
         n = 1 + max(int(row.max(initial=0)), int(self.row.max(initial=0)))
         allowed = ~np.isin(query * n + row, self.query * n + self.row)
-        return allowed if self.removed is None else allowed & ~self._is_removed(row)
-
-    def _is_removed(self, row: np.ndarray) -> np.ndarray:
-        assert self.removed is not None
-        return self.removed[torch.from_numpy(row).to(self.removed.device)].cpu().numpy()
+        return allowed if self.removed is None else allowed & ~self.removed[row]
 
 
 class Best:
@@ -130,7 +123,7 @@ class RowIndex(ABC):
     """An index of n rows; a kind implements the search (``_best``) and its memory (``_bytes``).
 
     Args:
-        vectors: [n,d], floating point, d up to 2,048; kept without a copy when float32. The index lives on their device.
+        vectors: [n,d], floating point, d up to 2,048; kept without a copy when float32.
         ids: int64 [n], block ids, strictly ascending, >= 0.
         live: bool [n], False for removed blocks; None: all live.
         metric: "ip" or "l2" (see ``realm.search.index.mips``).
@@ -145,7 +138,7 @@ class RowIndex(ABC):
 
     def __init__(
         self,
-        vectors: np.ndarray | torch.Tensor,
+        vectors: np.ndarray,
         ids: np.ndarray,
         live: np.ndarray | None = None,
         *,
@@ -160,7 +153,7 @@ class RowIndex(ABC):
         # As in a corpus from which nothing was ever removed: ids are found without a look-up.
         self._consecutive = len(self._ids) > 0 and int(self._ids[-1] - self._ids[0]) + 1 == len(self._ids)
         self._values = check_values(values, len(self._vectors))
-        self._removed: torch.Tensor | None = None
+        self._removed: np.ndarray | None = None
         self.set_live(live)
         self._prepare()
 
@@ -180,32 +173,28 @@ class RowIndex(ABC):
 
     def set_live(self, live: np.ndarray | None) -> None:
         """Replace the tombstones, bool [n] (None: all live), for later searches. Raises SnapshotError: not bool [n]."""
-        removed = check_live(live, len(self))
-        self._removed = None if removed is None else torch.from_numpy(removed).to(self._vectors.device)
+        self._removed = check_live(live, len(self))
 
     def info(self) -> dict[str, Any]:
         removed = 0 if self._removed is None else int(self._removed.sum())
         facts = {"kind": self.kind, "why": self.why, "rows": len(self), "removed": removed, "dim": self.dim, "metric": self.metric}
         return {**facts, "bytes": self._bytes()}
 
-    @torch.no_grad()
-    def search(self, queries: torch.Tensor, k: int, exclude: Sequence[np.ndarray] | None = None) -> Hits:
-        queries = checked_queries(queries, self.dim, self._vectors.device)
+    def search(self, queries: np.ndarray, k: int, exclude: Sequence[np.ndarray] | None = None) -> Hits:
+        queries = checked_queries(queries, self.dim)
         b = len(queries)
         check_request(b, k, exclude)
         hits = self._no_hits(b, k)
         removed = self._removed
-        # Mixed precision around the caller's step must not reach the scores: the error bound is that of float32.
-        with torch.autocast(self._vectors.device.type, enabled=False):
-            for start in range(0, b if min(k, len(self)) else 0, QUERY_CHUNK):
-                part = slice(start, start + QUERY_CHUNK)
-                hidden = Hidden(*self._excluded(None if exclude is None else exclude[part]), removed)
-                self._fill(hits, start, self._best(queries[part], min(k, len(self)), hidden))
+        for start in range(0, b if min(k, len(self)) else 0, QUERY_CHUNK):
+            part = slice(start, start + QUERY_CHUNK)
+            hidden = Hidden(*self._excluded(None if exclude is None else exclude[part]), removed)
+            self._fill(hits, start, self._best(queries[part], min(k, len(self)), hidden))
         return hits
 
     @abstractmethod
-    def _best(self, queries: torch.Tensor, k: int, hidden: Hidden) -> Best:
-        """The best k rows that are not hidden, of float32 queries [b,d] on the device of the vectors; 1 <= k <= n, 1 <= b."""
+    def _best(self, queries: np.ndarray, k: int, hidden: Hidden) -> Best:
+        """The best k rows that are not hidden, of float32 queries [b,d]; 1 <= k <= n, 1 <= b."""
 
     @abstractmethod
     def _bytes(self) -> int:
@@ -234,7 +223,7 @@ class RowIndex(ABC):
         step = max(1, RESCORE_ENTRIES // self.dim)
         for start in range(0, len(row), step):
             part = slice(start, start + step)
-            vectors = self._vectors[torch.from_numpy(row[part]).to(self._vectors.device)].cpu().numpy().astype(np.float64)
+            vectors = self._vectors[row[part]].astype(np.float64)
             if self._metric == "ip":
                 scores[part] = (vectors * queries[query[part]]).sum(axis=1) + 0.0  # no negative zero
             else:

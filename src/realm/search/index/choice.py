@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 
 from realm.documents.store.blocks import BlockStore
 from realm.errors import CorpusError
@@ -19,16 +18,16 @@ KINDS = tuple(_CLASSES)
 EXACT_ENTRIES = 1 << 21  # components (rows x d) that a CPU scans whole as fast as compressed: 16,384 rows of 128, 8 MiB
 
 
-def chosen_kind(kind: str, n: int, dim: int, device: torch.device) -> tuple[str, str]:
+def chosen_kind(kind: str, n: int, dim: int, device: str = "cpu") -> tuple[str, str]:
     """The kind used for ``kind``, and the reason: "auto" and "compressed" find the same rows as "exact".
 
-    On an accelerator "exact": the vectors are there already and are scanned at its memory's speed. On a CPU "auto" is "exact" up to
+    On an accelerator every kind is "exact": its memory is scanned whole at its speed. On a CPU "auto" is "exact" up to
     EXACT_ENTRIES components and "compressed" above, which reads a quarter of the memory. Without the native kernel both are "exact". The
     approximate kind is never chosen automatically.
     """
-    if kind not in ("auto", "compressed"):
+    if kind == "exact" or (kind == "clustered" and device == "cpu"):
         return kind, "asked for"
-    if device.type != "cpu":
+    if device != "cpu":
         return "exact", f"the vectors are on {device}, which scans them whole"
     if kind == "auto" and n * dim <= EXACT_ENTRIES:
         return "exact", f"{n * dim:,} components: up to {EXACT_ENTRIES:,} are scanned whole"
@@ -38,15 +37,16 @@ def chosen_kind(kind: str, n: int, dim: int, device: torch.device) -> tuple[str,
 
 
 def make_index(
-    vectors: np.ndarray | torch.Tensor,
+    vectors: np.ndarray,
     ids: np.ndarray,
     live: np.ndarray | None = None,
     *,
     kind: str = "auto",
     metric: Metric = "ip",
     values: np.ndarray | None = None,
+    device: str = "cpu",
 ) -> RowIndex:
-    """Make an index of the rows, of one of KINDS or "auto" (see ``chosen_kind``).
+    """Make an index of the rows, of one of KINDS or "auto" (see ``chosen_kind``), scanned on ``device``.
 
     >>> make_index(np.eye(3, dtype=np.float32), ids=np.arange(3), kind="auto").info()["kind"]
     'exact'
@@ -55,9 +55,9 @@ def make_index(
     """
     if kind not in ("auto", *KINDS):
         raise ValueError(f"no index kind '{kind}'; there are: auto, {', '.join(KINDS)}")
-    device = vectors.device if isinstance(vectors, torch.Tensor) else torch.device("cpu")
     used, why = chosen_kind(kind, len(vectors), vectors.shape[-1], device)
-    index = _CLASSES[used](vectors, ids, live, metric=metric, values=values)
+    options: dict[str, Any] = {"metric": metric, "values": values, **({"device": device} if used == "exact" else {})}
+    index = _CLASSES[used](vectors, ids, live, **options)
     index.why = why
     return index
 
@@ -68,11 +68,11 @@ class LiveIndex:
     Blocks added since have no vectors here and are not found; blocks that the caller's open ``store`` lacks are hidden, too.
     """
 
-    def __init__(self, vectors: np.ndarray | torch.Tensor, ids: np.ndarray, store: BlockStore, kind: str = "auto"):
+    def __init__(self, vectors: np.ndarray, ids: np.ndarray, store: BlockStore, kind: str = "auto", device: str = "cpu"):
         self._ids = ids
         self._newest = store
         self._readable = store.is_live(ids)
-        self._index = make_index(vectors, ids, kind=kind)
+        self._index = make_index(vectors, ids, kind=kind, device=device)
         self._index.set_live(self._readable)
 
     def __len__(self) -> int:
@@ -91,7 +91,7 @@ class LiveIndex:
         self._hide_removed()
         return self._index.info()
 
-    def search(self, queries: torch.Tensor, k: int, exclude: Sequence[np.ndarray] | None = None) -> Hits:
+    def search(self, queries: np.ndarray, k: int, exclude: Sequence[np.ndarray] | None = None) -> Hits:
         """As ``MipsIndex.search``. Raises CorpusError: the corpus has been deleted, damaged or rebuilt."""
         self._hide_removed()
         return self._index.search(queries, k, exclude)

@@ -7,7 +7,6 @@ import logging
 from typing import Any
 
 import numpy as np
-import torch
 
 from realm.errors import MissingExtra
 from realm.search.index.base import Best, Hidden, RowIndex
@@ -38,7 +37,7 @@ class ClusteredIndex(RowIndex):
     always the protocol's.
 
     Args:
-        vectors, ids, live, metric, values: see RowIndex; on a GPU all searches are exact. Memory-map the vectors: searches score few rows.
+        vectors, ids, live, metric, values: see RowIndex. Memory-map the vectors: searches score few rows.
         floor: of the recall at RECALL_DEPTH, 0 to 1.
         sample: float32 [s,d], at least two representative queries to measure with; None: rows of the index with noise.
         seed: of lists and sample.
@@ -55,14 +54,14 @@ class ClusteredIndex(RowIndex):
 
     def __init__(
         self,
-        vectors: np.ndarray | torch.Tensor,
+        vectors: np.ndarray,
         ids: np.ndarray,
         live: np.ndarray | None = None,
         *,
         metric: Metric = "ip",
         values: np.ndarray | None = None,
         floor: float = RECALL_FLOOR,
-        sample: torch.Tensor | None = None,
+        sample: np.ndarray | None = None,
         seed: int = 0,
     ):
         if not 0 <= floor <= 1:
@@ -72,7 +71,7 @@ class ClusteredIndex(RowIndex):
         self._probed, self._seen = 0, 0.0  # lists that a query looks into, and the rows in them
         super().__init__(vectors, ids, live, metric=metric, values=values)
         if sample is not None:
-            sample = checked_queries(sample, self.dim, self._vectors.device)
+            sample = checked_queries(sample, self.dim)
             if len(sample) < 2:
                 raise ValueError(f"at least two sample queries are needed, not {len(sample)}")
         if not self._usable or not self._reaches_floor(self._made_up_queries() if sample is None else sample):
@@ -103,10 +102,10 @@ class ClusteredIndex(RowIndex):
             raise MissingExtra(f"the index kind {self.kind}", "faiss") from None
         self._faiss: Any = faiss
         self._exact = ExactIndex(self._vectors, self._ids, metric=self._metric)
-        self._selected: tuple[torch.Tensor, Any] | None = None
+        self._selected: tuple[np.ndarray, Any] | None = None
         # Where squares would overflow in float32, as faiss takes them, it is not asked: k-means would make NaN of them, in silence.
-        self._usable = self._vectors.device.type == "cpu" and len(self) >= MIN_ROWS and self._exact.largest_norm**2 < SAFE_PRODUCT
-        self._index = self._build(self._vectors.numpy()) if self._usable else None
+        self._usable = len(self) >= MIN_ROWS and self._exact.largest_norm**2 < SAFE_PRODUCT
+        self._index = self._build(self._vectors) if self._usable else None
 
     @property
     def _metric_type(self) -> int:
@@ -148,15 +147,15 @@ class ClusteredIndex(RowIndex):
         means.train(rows)
         return means
 
-    def _reaches_floor(self, sample: torch.Tensor) -> bool:
+    def _reaches_floor(self, sample: np.ndarray) -> bool:
         """Find the least number of lists that reaches the floor on the sample; False if that is no small share of the rows."""
-        live = None if self._removed is None else ~self._removed.numpy()
+        live = None if self._removed is None else ~self._removed
         exact = exact_index(self._vectors, self._ids, live, metric=self._metric)
         halves = sample[: len(sample) // 2], sample[len(sample) // 2 :]
         wanted = [exact.search(half, RECALL_DEPTH) for half in halves]
         self._probed = self._least_probed(RECALL_DEPTH)
         while self._probed <= len(self._sizes):
-            self._seen = float(self._sizes[self._ranking.search(sample.numpy(), self._probed)[1]].sum(axis=1).mean())
+            self._seen = float(self._sizes[self._ranking.search(sample, self._probed)[1]].sum(axis=1).mean())
             if self._seen > MAX_SCANNED_SHARE * len(self):
                 break
             first, self._recall = (
@@ -170,27 +169,28 @@ class ClusteredIndex(RowIndex):
         logger.warning("clustered index: recall@%d: %s; the floor is %s: searches are exact", RECALL_DEPTH, found, self._floor)
         return False
 
-    def _made_up_queries(self) -> torch.Tensor:
+    def _made_up_queries(self) -> np.ndarray:
         """Rows with noise, each as long as its row: float32 [2 * SAMPLE_QUERIES,d]."""
-        generator = torch.Generator().manual_seed(self._seed)
-        rows = self._vectors[torch.randint(len(self), (2 * SAMPLE_QUERIES,), generator=generator)]
-        noise = torch.randn(rows.shape, generator=generator) * rows.square().mean(1, keepdim=True).sqrt()
-        return torch.nn.functional.normalize(rows + SAMPLE_NOISE * noise) * torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+        rng = np.random.default_rng(self._seed)
+        rows = self._vectors[rng.integers(0, len(self), 2 * SAMPLE_QUERIES)]
+        length = np.linalg.norm(rows, axis=1, keepdims=True)
+        noisy = rows + SAMPLE_NOISE * length / self.dim**0.5 * rng.standard_normal(rows.shape, np.float32)
+        made: np.ndarray = noisy * (length / np.maximum(np.linalg.norm(noisy, axis=1, keepdims=True), np.finfo(np.float32).tiny))
+        return made.astype(np.float32)
 
     def _least_probed(self, k: int) -> int:
         return min(len(self._sizes), -(-MIN_SCANNED_PER_RESULT * k * len(self._sizes) // len(self)))
 
-    def _best(self, queries: torch.Tensor, k: int, hidden: Hidden) -> Best:
+    def _best(self, queries: np.ndarray, k: int, hidden: Hidden) -> Best:
         if self.approximate:
             self._index.parallel_mode = int(len(queries) == 1)  # one query: its lists are shared out among the threads
         best = Best(len(queries), k)
-        single = queries.cpu().numpy()
-        double = single.astype(np.float64)
+        double = queries.astype(np.float64)
         promised = np.minimum(k, hidden.available(len(queries), len(self)))
         fits = self._usable & ((1 + self._exact.largest_norm + np.linalg.norm(double, axis=1)) ** 2 < SAFE_PRODUCT)
         pending = np.flatnonzero(fits)
         for probed in (max(self._probed, self._least_probed(k)), len(self._sizes)) if len(pending) else ():
-            found = self._proposed(single[pending], double[pending], k, hidden.only(pending), probed)
+            found = self._proposed(queries[pending], double[pending], k, hidden.only(pending), probed)
             settled = np.bincount(found.query, minlength=len(pending)) == promised[pending]
             done = settled[found.query]
             best.add(pending[found.query[done]], found.row[done], found.score[done])
@@ -199,7 +199,7 @@ class ClusteredIndex(RowIndex):
                 break
         pending = np.union1d(pending, np.flatnonzero(~fits))
         if len(pending):
-            found = self._exact._best(queries[torch.from_numpy(pending).to(queries.device)], k, hidden.only(pending))
+            found = self._exact._best(queries[pending], k, hidden.only(pending))
             best.add(pending[found.query], found.row, found.score)
         return best
 
@@ -216,12 +216,12 @@ class ClusteredIndex(RowIndex):
         best.add(query, row, self._exact_scores(double, query, row))
         return best
 
-    def _selector(self, removed: torch.Tensor | None) -> Any:
+    def _selector(self, removed: np.ndarray | None) -> Any:
         """faiss's selector of live rows, cached as long as the tombstones are the same object."""
         if removed is None:
             return None
         selected = self._selected
         if selected is None or selected[0] is not removed:
-            bits = np.packbits(~removed.numpy(), bitorder="little")
+            bits = np.packbits(~removed, bitorder="little")
             self._selected = selected = (removed, self._faiss.IDSelectorBitmap(bits))
         return selected[1]

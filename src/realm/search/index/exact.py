@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
-import torch
 
 from realm.search.index.base import Best, Hidden, RowIndex, joined
 from realm.search.index.listing import CodeScan, Listing
@@ -19,8 +18,6 @@ from realm.search.index.quantised import quantise
 NORM_FLOOR = 2.0**-50
 # Above this product of norms a float32 score could overflow, and the scan is done in float64.
 SAFE_PRODUCT = 1e37
-# Relative rounding of the *inputs* of a float32 matrix product under torch.set_float32_matmul_precision (TF32, bf16).
-INPUT_ROUNDING = {"highest": 0.0, "high": 2.0**-10, "medium": 2.0**-8}
 Norms = TypeVar("Norms", float, np.ndarray)
 
 
@@ -37,58 +34,107 @@ class Scan:
     for all rows of a query alike, ``margin``: the error of the float64 scores |q - x|^2 in terms of |q|^2.
     """
 
-    def __init__(self, queries: torch.Tensor, largest_norm: float, metric: Metric):
-        norms = torch.linalg.vector_norm(queries.double(), dim=1)
+    def __init__(self, queries: np.ndarray, largest_norm: float, metric: Metric, place: "Host | Accelerator"):
+        norms = np.linalg.norm(queries.astype(np.float64), axis=1)
         overflow = largest_score(largest_norm, float(norms.max()), metric) > SAFE_PRODUCT
         self.metric = metric
-        self.dtype = torch.float64 if overflow else torch.float32
-        self.queries = queries.to(self.dtype)
+        self.place = HOST if overflow else place
+        self.dtype = np.dtype(np.float64 if overflow else np.float32)
+        self.queries = self.place.put(queries.astype(self.dtype))
         # d * roundoff bounds the matrix product; the factor 2 and the 8 pay for the final scores' and the bounds' own rounding.
-        exact, self.relative = (2 * (queries.shape[1] + 8) * torch.finfo(dtype).eps / 2 for dtype in (torch.float64, self.dtype))
-        if not overflow:
-            self.relative += 4 * INPUT_ROUNDING[torch.get_float32_matmul_precision()]
-        self.error = (self.relative * (norms + NORM_FLOOR)).to(self.dtype)  # [b], to be multiplied by the norm of a row
-        self.squares = torch.square(norms).cpu().numpy()
+        exact = 2 * (queries.shape[1] + 8) * 2.0**-53
+        self.relative = exact if overflow else 2 * (queries.shape[1] + 8) * 2.0**-24 + 4 * self.place.rounding
+        self.error = self._put(self.relative * (norms + NORM_FLOOR))  # [b], to be multiplied by the norm of a row
+        self.squares = np.square(norms)
         self.margin = np.zeros(len(norms)) if metric == "ip" else 8 * exact * self.squares  # float64 [b]
 
-    def lower_bounds(self, vectors: torch.Tensor, norms: torch.Tensor) -> torch.Tensor:
+    def lower_bounds(self, vectors: Any, norms: np.ndarray) -> Any:
         """Bounded score minus its possible error: [b,r] for vectors [r,d] with norms float64 [r]."""
-        scores = self.queries @ vectors.to(self.dtype).T
-        scores.addr_(self.error, self._row_factor(norms), alpha=-1)
+        scores = self.place.products(self.queries, vectors)
+        scores -= self.error[:, None] * self._row_factor(norms)
         if self.metric == "l2":
-            scores -= (torch.square(norms) / 2).to(self.dtype) + self._row_error(norms)
+            scores -= self._put(np.square(norms) / 2) + self._row_error(norms)
         return scores
 
-    def candidates(self, lower: torch.Tensor, norms: torch.Tensor, threshold: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    def candidates(self, lower: Any, norms: np.ndarray, threshold: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """The (query, row) pairs of a block that may belong to the top k: int64 [c] each, by query.
 
         ``lower`` [b,r] are lower bounds, ``norms`` float64 [r]; ``threshold`` float64 [b] is the k-th best exact score so far, or -inf.
         """
-        upper = torch.addr(lower, self.error, self._row_factor(norms), alpha=2)
+        upper = lower + 2 * self.error[:, None] * self._row_factor(norms)
         if self.metric == "l2":
             upper += 2 * self._row_error(norms)
             threshold = (threshold + self.squares) / 2  # of -|q - x|^2 in terms of q.x - |x|^2 / 2
-        margin = torch.from_numpy(_round_down(-self.margin, self.dtype)).to(lower.device)
-        floor = torch.from_numpy(_round_down(threshold, self.dtype)).to(lower.device) + margin
-        possible = (upper >= floor[:, None]) & (upper > -torch.inf)
+        margin = self.place.put(_round_down(-self.margin, self.dtype))
+        floor = self.place.put(_round_down(threshold, self.dtype)) + margin
+        possible = (upper >= floor[:, None]) & (upper > -np.inf)
         if int(possible.sum()) > 2 * k * len(lower) and lower.shape[1] > k:
             # k rows of this block reach at least the k-th largest lower bound: nothing with an upper bound below it can be among the best.
-            floor = torch.maximum(floor, lower.topk(k, dim=1).values[:, -1] + margin)
-            possible &= upper >= floor[:, None]
-        query, row = possible.nonzero(as_tuple=True)
-        return query.cpu().numpy(), row.cpu().numpy()
+            possible &= upper >= (self.place.kth_largest(lower, k) + margin)[:, None]
+        query, row = np.nonzero(self.place.get(possible))
+        return query, row
 
-    def _row_factor(self, norms: torch.Tensor) -> torch.Tensor:
-        return (norms * (1 + 1e-9) + NORM_FLOOR).to(self.dtype)
+    def _put(self, values: np.ndarray) -> Any:
+        return self.place.put(values.astype(self.dtype))
 
-    def _row_error(self, norms: torch.Tensor) -> torch.Tensor:
+    def _row_factor(self, norms: np.ndarray) -> Any:
+        return self._put(norms * (1 + 1e-9) + NORM_FLOOR)
+
+    def _row_error(self, norms: np.ndarray) -> Any:
         """Part of the error from the squares: [r]."""
-        return (self.relative * torch.square(norms * (1 + 1e-9) + NORM_FLOOR)).to(self.dtype)
+        return self._put(self.relative * np.square(norms * (1 + 1e-9) + NORM_FLOOR))
 
 
-def _round_down(values: np.ndarray, dtype: torch.dtype) -> np.ndarray:
+class Host:
+    """Scans by numpy, in this machine's memory."""
+
+    rounding = 0.0  # relative, of the inputs of a product
+
+    def put(self, values: np.ndarray) -> np.ndarray:
+        return values
+
+    def get(self, values: np.ndarray) -> np.ndarray:
+        return values
+
+    def products(self, queries: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+        return queries @ vectors.astype(queries.dtype, copy=False).T
+
+    def kth_largest(self, scores: np.ndarray, k: int) -> np.ndarray:
+        return np.partition(scores, -k, axis=1)[:, -k]
+
+
+HOST = Host()
+
+
+class Accelerator:
+    """Scans by torch, in the memory of a device."""
+
+    def __init__(self, device: str):
+        import torch
+
+        self._torch, self._device = torch, device
+        # Under torch.set_float32_matmul_precision products round their inputs (TF32, bf16).
+        self.rounding = {"highest": 0.0, "high": 2.0**-10, "medium": 2.0**-8}[torch.get_float32_matmul_precision()]
+
+    def put(self, values: np.ndarray) -> Any:
+        return self._torch.tensor(values, device=self._device)
+
+    def get(self, values: Any) -> np.ndarray:
+        found: np.ndarray = values.cpu().numpy()
+        return found
+
+    def products(self, queries: Any, vectors: Any) -> Any:
+        # Mixed precision around the caller's step must not reach the scores: the error bound is that of float32.
+        with self._torch.autocast(self._torch.device(self._device).type, enabled=False):
+            return queries @ vectors.T
+
+    def kth_largest(self, scores: Any, k: int) -> Any:
+        return scores.topk(k, dim=1).values[:, -1]
+
+
+def _round_down(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Float64 values in the scan's type, rounded down."""
-    if dtype == torch.float64:
+    if dtype == np.float64:
         return values
     rounded = values.astype(np.float32)
     with np.errstate(all="ignore"):
@@ -99,9 +145,9 @@ SCORE_ENTRIES = 1 << 22  # entries of the largest score matrix (queries x rows):
 
 
 class ExactIndex(RowIndex):
-    """Exact search over n rows in memory (or memory-mapped), on the device of the vectors: float64 scores decide.
+    """Exact search over n rows in memory (or memory-mapped), scanned there or on a ``device``: float64 scores decide.
 
-    >>> ExactIndex(np.eye(3, dtype=np.float32), np.array([10, 11, 12])).search(torch.tensor([[0.0, 2.0, 1.0]]), k=1).ids
+    >>> ExactIndex(np.eye(3, dtype=np.float32), np.array([10, 11, 12])).search(np.array([[0.0, 2.0, 1.0]]), k=1).ids
     array([[11]])
 
     A fast matrix product says which rows could belong to the top k under the bound of its rounding error; those are scored again. The ids
@@ -111,22 +157,28 @@ class ExactIndex(RowIndex):
 
     kind = "exact"
 
+    def __init__(self, *rows: Any, device: str = "cpu", **options: Any):
+        self._place = HOST if device == "cpu" else Accelerator(device)
+        super().__init__(*rows, **options)
+
     def _prepare(self) -> None:
         self._norms = checked_norms(self._vectors)
+        self._scanned = self._place.put(self._vectors)
         self.largest_norm = float(self._norms.max()) if len(self._norms) else 0.0
 
     def _bytes(self) -> int:
         return self._vectors.nbytes + self._norms.nbytes
 
-    def _best(self, queries: torch.Tensor, k: int, hidden: Hidden) -> Best:
+    def _best(self, queries: np.ndarray, k: int, hidden: Hidden) -> Best:
         """Scan all rows in blocks, keep the k best of each query by float64 score."""
         best, hidden = Best(len(queries), k), hidden.by_row()
-        scan = Scan(queries, self.largest_norm, self._metric)
-        exact_queries = queries.cpu().numpy().astype(np.float64)
+        scan = Scan(queries, self.largest_norm, self._metric, self._place)
+        vectors = self._scanned if scan.place is self._place else self._vectors
+        exact_queries = queries.astype(np.float64)
         step = max(1, SCORE_ENTRIES // len(queries))
         for start in range(0, len(self), step):
             stop = min(start + step, len(self))
-            lower = scan.lower_bounds(self._vectors[start:stop], self._norms[start:stop])
+            lower = scan.lower_bounds(vectors[start:stop], self._norms[start:stop])
             hidden.mask(lower, start, stop)
             query, row = scan.candidates(lower, self._norms[start:stop], best.threshold, k)
             best.add(query, row + start, self._exact_scores(exact_queries, query, row + start))
@@ -149,14 +201,14 @@ class CompressedIndex(RowIndex):
     """Exact search over n rows by a compressed scan. The full-precision vectors only score single rows: memory-map them.
 
     Arguments as for RowIndex; ``kernel`` None is the one built with the package. Raises SnapshotError: see RowIndex. Raises ValueError: no
-    kernel, or vectors that are not on the CPU; ``exact_index`` asks first.
+    kernel; ``exact_index`` asks first.
     """
 
     kind = "compressed"
 
     def __init__(
         self,
-        vectors: np.ndarray | torch.Tensor,
+        vectors: np.ndarray,
         ids: np.ndarray,
         live: np.ndarray | None = None,
         *,
@@ -166,12 +218,12 @@ class CompressedIndex(RowIndex):
     ):
         super().__init__(vectors, ids, live, metric=metric, values=values)
         kernel = kernel or installed_kernel()
-        if kernel is None or self._vectors.device.type != "cpu":
-            raise ValueError("compressed search needs the native kernel, and vectors on the CPU")
+        if kernel is None:
+            raise ValueError("compressed search needs the native kernel")
         self._kernel = kernel
-        self._vectors = self._vectors.contiguous()
-        self._scan = CodeScan(kernel, quantise(kernel, self._vectors.numpy(), self._bias()))
-        self._showing: tuple[torch.Tensor | None, CodeScan] = (None, self._scan)
+        self._vectors = np.ascontiguousarray(self._vectors)
+        self._scan = CodeScan(kernel, quantise(kernel, self._vectors, self._bias()))
+        self._showing: tuple[np.ndarray | None, CodeScan] = (None, self._scan)
         self._exact: ExactIndex | None = None
         self.statistics = SearchStatistics(0, 0, 0.0)
 
@@ -191,9 +243,9 @@ class CompressedIndex(RowIndex):
         """Bias that ranks inner products as distances, -|x|^2 / 2 as float32 [n]; None for inner products."""
         if self._metric == "ip":
             return None
-        return (checked_norms(self._vectors).square() / -2).clamp_min(torch.finfo(torch.float32).min).float().numpy()
+        return np.maximum(np.square(checked_norms(self._vectors)) / -2, np.finfo(np.float32).min).astype(np.float32)
 
-    def _best(self, queries: torch.Tensor, k: int, hidden: Hidden) -> Best:
+    def _best(self, queries: np.ndarray, k: int, hidden: Hidden) -> Best:
         parts: list[Best] = []
         lengths = np.zeros(len(queries), np.int64)
         for start in range(0, len(queries), SCAN_QUERIES):
@@ -205,17 +257,17 @@ class CompressedIndex(RowIndex):
         self.statistics = SearchStatistics(len(lengths), int((lengths < 0).sum()), float(listed.mean()) if len(listed) else 0.0)
         return joined(parts)
 
-    def _best_of_part(self, queries: torch.Tensor, k: int, hidden: Hidden) -> tuple[Best, np.ndarray]:
+    def _best_of_part(self, queries: np.ndarray, k: int, hidden: Hidden) -> tuple[Best, np.ndarray]:
         """The best rows, and the number of rows scored exactly for each query: int64 [b], -1 for all."""
         listing = Listing(self._shown(hidden.removed), queries, hidden, len(self))
-        exact_queries = queries.numpy().astype(np.float64)
+        exact_queries = queries.astype(np.float64)
         margin = self._margin(exact_queries)
         listed, floor, given_up = listing.possible_rows(k, margin)
         given_up |= ~self._safe(exact_queries)
         if given_up.any():
             listed = listed.without(given_up)
         request = (listed.address, listed.start(), k, floor, margin, self._metric == "l2")
-        row, score, lengths = self._kernel.best(self._vectors.numpy(), exact_queries, *request)
+        row, score, lengths = self._kernel.best(self._vectors, exact_queries, *request)
         best = Best.of_matrices(row, score, np.minimum(lengths, k))
         if given_up.any():
             lengths[given_up] = -1
@@ -223,7 +275,7 @@ class CompressedIndex(RowIndex):
             best.add(scanned.query, scanned.row, scanned.score)
         return best, lengths
 
-    def _shown(self, removed: torch.Tensor | None) -> CodeScan:
+    def _shown(self, removed: np.ndarray | None) -> CodeScan:
         """The scan without removed rows, cached for each set of tombstones."""
         shown_without, scan = self._showing
         if shown_without is not removed:
@@ -241,23 +293,22 @@ class CompressedIndex(RowIndex):
             return np.zeros(len(queries))
         return 32 * (self.dim + 8) * 2.0**-53 * np.square(queries).sum(axis=1)  # they say |q - x|^2, bounds q.x - |x|^2 / 2
 
-    def _scanned_exactly(self, queries: torch.Tensor, at: np.ndarray, k: int, hidden: Hidden) -> Best:
+    def _scanned_exactly(self, queries: np.ndarray, at: np.ndarray, k: int, hidden: Hidden) -> Best:
         """The best rows of the queries ``at`` by a full scan."""
         if self._exact is None:
             self._exact = ExactIndex(self._vectors, self._ids, metric=self._metric)
-        best = self._exact._best(queries[torch.from_numpy(at)], k, hidden.only(at))
+        best = self._exact._best(queries[at], k, hidden.only(at))
         best.query = at[best.query]
         return best
 
 
 def exact_index(
-    vectors: np.ndarray | torch.Tensor, ids: np.ndarray, live: np.ndarray | None = None, *, metric: Metric = "ip"
+    vectors: np.ndarray, ids: np.ndarray, live: np.ndarray | None = None, *, metric: Metric = "ip"
 ) -> ExactIndex | CompressedIndex:
     """The compressed index if possible, else the exact one: the same results. Arguments and errors: see RowIndex.
 
-    >>> exact_index(np.eye(3, dtype=np.float32), np.array([10, 11, 12])).search(torch.tensor([[0.0, 2.0, 1.0]]), k=1).ids
+    >>> exact_index(np.eye(3, dtype=np.float32), np.array([10, 11, 12])).search(np.array([[0.0, 2.0, 1.0]]), k=1).ids
     array([[11]])
     """
-    on_cpu = not isinstance(vectors, torch.Tensor) or vectors.device.type == "cpu"
-    kind = CompressedIndex if on_cpu and installed_kernel() is not None else ExactIndex
+    kind = ExactIndex if installed_kernel() is None else CompressedIndex
     return kind(vectors, ids, live, metric=metric)

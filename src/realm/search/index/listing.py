@@ -7,7 +7,6 @@ of their lower bounds is the floor, which no best row is below. If the floor is 
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 
 from realm.search.index.base import Hidden
 from realm.search.index.native.kernel import GROUP, Kernel
@@ -102,12 +101,12 @@ class CodeScan:
         """Upper bound of the rows' Euclidean norms."""
         return self._rows.largest_norm
 
-    def hidden(self, removed: torch.Tensor | None) -> "CodeScan":
+    def hidden(self, removed: np.ndarray | None) -> "CodeScan":
         """The same scan without the rows of ``removed`` bool [n] (None: none); memory is shared."""
-        rows = self._all_rows if removed is None else self._all_rows.hidden(removed.numpy())
+        rows = self._all_rows if removed is None else self._all_rows.hidden(removed)
         return CodeScan(self._kernel, rows, self._all_rows)
 
-    def prepare(self, queries: torch.Tensor) -> PreparedQueries:
+    def prepare(self, queries: np.ndarray) -> PreparedQueries:
         """Codes of float32 queries [b,d]."""
         short = self._kernel.short_sums
         fine = code_queries(queries, 2, short)
@@ -172,7 +171,7 @@ class CodeScan:
 class Listing:
     """Candidate rows from one scan for queries float32 [b,d] over n rows."""
 
-    def __init__(self, scan: CodeScan, queries: torch.Tensor, hidden: Hidden, n: int):
+    def __init__(self, scan: CodeScan, queries: np.ndarray, hidden: Hidden, n: int):
         self._scan = scan
         self._queries, self._hidden, self._n = queries, hidden, n
         self._groups = -(-n // GROUP)
@@ -193,7 +192,7 @@ class Listing:
         if not again.any():
             return listed, floor, again
         at = np.flatnonzero(again)
-        rest = Listing(self._scan, self._queries[torch.from_numpy(at)], self._hidden.only(at), self._n)
+        rest = Listing(self._scan, self._queries[at], self._hidden.only(at), self._n)
         least = np.where(listed.overfull, reach, np.where(np.isfinite(floor), floor, -np.inf))[at]
         others, lower, given_up = rest.sure_rows(k, margin[at], least)
         listed, floor[at] = listed.instead(at, others), lower

@@ -5,14 +5,11 @@ differences of the float32 components in float64, summed in float64 row by row, 
 Equal scores go by the lower block id. Approximate indexes may miss rows, but score and order alike.
 """
 
-import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import numpy as np
-import torch
 
 from realm.errors import SnapshotError
 
@@ -24,7 +21,7 @@ class Hits:
     """The best rows of each query, best first.
 
     >>> from realm.search.index.choice import make_index
-    >>> hits = make_index(np.eye(2, dtype=np.float32), ids=np.array([10, 11])).search(torch.tensor([[1.0, 2.0]]), k=3)
+    >>> hits = make_index(np.eye(2, dtype=np.float32), ids=np.array([10, 11])).search(np.array([[1.0, 2.0]]), k=3)
     >>> hits.ids, hits.valid
     (array([[11, 10, -1]]), array([[ True,  True, False]]))
     """
@@ -52,7 +49,7 @@ class MipsIndex(Protocol):
     def info(self) -> dict[str, Any]:
         """{"kind", "why", "rows", "removed", "dim", "metric", "bytes"} and more of some kinds; ``bytes`` that every search reads."""
 
-    def search(self, queries: torch.Tensor, k: int, exclude: Sequence[np.ndarray] | None = None) -> Hits:
+    def search(self, queries: np.ndarray, k: int, exclude: Sequence[np.ndarray] | None = None) -> Hits:
         """The min(k, live rows that are not excluded) rows of the largest score, for each query [b,d], floating point, finite.
 
         ``exclude``: forbidden block ids (int64, unknown ones ignored) of each query. Raises ValueError: arguments that do not fit.
@@ -60,7 +57,7 @@ class MipsIndex(Protocol):
 
 
 def recall_against(
-    exact: MipsIndex, index: MipsIndex, queries: torch.Tensor, depths: Sequence[int], exclude: Sequence[np.ndarray] | None = None
+    exact: MipsIndex, index: MipsIndex, queries: np.ndarray, depths: Sequence[int], exclude: Sequence[np.ndarray] | None = None
 ) -> dict[int, float]:
     """Mean share of the k exactly best rows among the k of ``index``, for each depth k; 1.0 if there is nothing to find."""
     wanted = exact.search(queries, max(depths), exclude)
@@ -81,31 +78,25 @@ CHECK_ENTRIES = 1 << 21  # components looked at together: 16 MiB in float64
 MAX_DIM = 2048
 
 
-def as_matrix(vectors: np.ndarray | torch.Tensor) -> torch.Tensor:
+def as_matrix(vectors: np.ndarray) -> np.ndarray:
     """The vectors as a float32 matrix [n,d], not copied if possible. Raises SnapshotError: another shape, d above MAX_DIM, or integers."""
+    vectors = np.asarray(vectors)
     if vectors.ndim != 2 or not 1 <= vectors.shape[1] <= MAX_DIM:
         raise SnapshotError(f"vectors must be [n,d] with d of 1 to {MAX_DIM}, not {list(vectors.shape)}")
-    floating = vectors.dtype.kind == "f" if isinstance(vectors, np.ndarray) else vectors.is_floating_point()
-    if not floating:
+    if vectors.dtype.kind != "f":
         raise SnapshotError(f"vectors must be floating point, not {vectors.dtype}")
-    if isinstance(vectors, np.ndarray):
-        with warnings.catch_warnings():
-            # A read-only memory map is welcome: nothing here writes to the vectors.
-            warnings.filterwarnings("ignore", message=".*not writable.*", category=UserWarning)
-            vectors = torch.from_numpy(vectors)
-    return vectors.detach().to(torch.float32)
+    return vectors.astype(np.float32, copy=False)
 
 
-def checked_norms(vectors: torch.Tensor) -> torch.Tensor:
+def checked_norms(vectors: np.ndarray) -> np.ndarray:
     """Euclidean norms of float32 vectors [n,d] to float64 precision: float64 [n]. Raises SnapshotError: a component is not finite."""
-    norms = torch.empty(len(vectors), dtype=torch.float64, device=vectors.device)
+    norms = np.empty(len(vectors))
     step = max(1, CHECK_ENTRIES // vectors.shape[1])
     for start in range(0, len(vectors), step):
-        part = torch.linalg.vector_norm(vectors[start : start + step].double(), dim=1)
         # Squares of float32 numbers cannot overflow in float64, so a norm is finite exactly if its row is.
-        if not math.isfinite(float(part.sum())):
-            refuse_row(start + int((~torch.isfinite(part)).nonzero()[0]))
-        norms[start : start + step] = part
+        norms[start : start + step] = np.linalg.norm(vectors[start : start + step].astype(np.float64), axis=1)
+    if not np.isfinite(norms).all():
+        refuse_row(int(np.flatnonzero(~np.isfinite(norms))[0]))
     return norms
 
 
@@ -139,16 +130,18 @@ def check_values(values: np.ndarray | None, n: int) -> np.ndarray | None:
     return values
 
 
-def checked_queries(queries: torch.Tensor, dim: int, device: torch.device) -> torch.Tensor:
-    """The queries as float32 [b,d] on ``device``. Raises ValueError: wrong shape or type, or a component that is not finite."""
+def checked_queries(queries: np.ndarray, dim: int) -> np.ndarray:
+    """The queries as float32 [b,d]. Raises ValueError: wrong shape or type, or a component that is not finite."""
+    queries = np.asarray(queries)
     if queries.ndim != 2 or queries.shape[1] != dim:
         raise ValueError(f"queries must be [b,{dim}], not {list(queries.shape)}")
-    if not queries.is_floating_point():
+    if queries.dtype.kind != "f":
         raise ValueError(f"queries must be floating point, not {queries.dtype}")
-    queries = queries.detach().to(device, torch.float32)
-    finite = torch.isfinite(queries).all(1)
-    if not bool(finite.all()):
-        raise ValueError(f"query {int((~finite).nonzero()[0])} has a component that is not finite")
+    with np.errstate(over="ignore"):
+        queries = np.ascontiguousarray(queries, np.float32)
+    finite = np.isfinite(queries).all(1)
+    if not finite.all():
+        raise ValueError(f"query {int(np.flatnonzero(~finite)[0])} has a component that is not finite")
     return queries
 
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-import torch
 
 from realm.search.index.mips import refuse_row
 from realm.search.index.native.kernel import BUNDLE, GROUP, PANEL, Codes, Kernel, Queries, struct_of
@@ -93,12 +92,12 @@ class CodedQueries:
         return queries
 
 
-def code_queries(queries: torch.Tensor, planes: int, short_sums: bool) -> CodedQueries:
-    """Codes of float32 queries [b,d] on the CPU, b >= 1; ``short_sums`` (``Kernel.short_sums``) leaves them some two bits less."""
+def code_queries(queries: np.ndarray, planes: int, short_sums: bool) -> CodedQueries:
+    """Codes of float32 queries [b,d], b >= 1; ``short_sums`` (``Kernel.short_sums``) leaves them some two bits less."""
     b, dim = queries.shape
     quads = -(-dim // 4)
     left = np.zeros((b, quads * 4))
-    left[:, :dim] = queries.numpy()
+    left[:, :dim] = queries
     norms = np.linalg.norm(left, axis=1)
     panels = -(-b * planes // PANEL)
     codes, step = np.zeros((panels * PANEL, quads * 4), np.int8), np.ones(panels * PANEL, np.float32)

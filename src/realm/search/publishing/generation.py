@@ -99,7 +99,7 @@ def open_generation(
         return open_generation(paths, inputs, document_embedder_sha256=document_embedder_sha256, device=device)
     published = published.to(torch.device(device)).eval().requires_grad_(False)
     queries = None if not published.has("document_embedder") else published.embedder
-    make_index = _index_maker(paths, store, torch.device(device))
+    make_index = _index_maker(paths, store, str(device))
     return Generation(snapshot, published.documents, make_index, queries)
 
 
@@ -111,14 +111,12 @@ def extended(generation: Generation, paths: RunPaths, inputs: BlockInputs) -> Ge
     sha256 = generation.snapshot.manifest.document_embedder_sha256
     snapshot = Snapshot.open(paths.index, generation.number, **_owner(inputs.store), document_embedder_sha256=sha256, verify=True)
     device = next(generation.embedder.parameters()).device
-    return replace(generation, snapshot=snapshot, make_index=_index_maker(paths, inputs.store, device))
+    return replace(generation, snapshot=snapshot, make_index=_index_maker(paths, inputs.store, str(device)))
 
 
-def _index_maker(paths: RunPaths, store: BlockStore, device: torch.device) -> Callable[[Snapshot], MipsIndex]:
+def _index_maker(paths: RunPaths, store: BlockStore, device: str) -> Callable[[Snapshot], MipsIndex]:
     def make(snapshot: Snapshot) -> MipsIndex:
-        vectors = snapshot.vectors if device.type == "cpu" else torch.from_numpy(np.asarray(snapshot.vectors)).to(device)
-        kind = run_index_kind(paths.config)
-        return LiveIndex(vectors, np.asarray(snapshot.block_ids), store, kind=kind)
+        return LiveIndex(snapshot.vectors, np.asarray(snapshot.block_ids), store, run_index_kind(paths.config), device)
 
     return make
 

@@ -122,7 +122,7 @@ def pretraining_metrics(scored: ScoredCandidates, retrieved: Retrieved) -> Measu
 
 def excluded_share(view: PretrainView, queries: list[MaskedQuery]) -> Metrics:
     """Share of the documents found without exclusion that exclusion forbids: the sentence's own block and its copies."""
-    retriever = Retriever(view.generation.queries, view.generation.index, view.hybrid)
+    retriever = Retriever(view.generation.queries.embed_questions, view.generation.index, view.hybrid)
     texts = [] if view.hybrid is None else words_left(view.sentences, queries)
     found = retriever.retrieve(asked_inputs(view.context, queries), view.section.candidates - 1, null=False, texts=texts)
     forbidden = [np.isin(ids[valid], q.excluded) for ids, valid, q in zip(found.block_ids, found.valid, queries, strict=True)]

@@ -66,9 +66,9 @@ class PretrainView:
         section, k = self.section, k or self.section.candidates
         embedder = self.generation.queries
         learning = embedder.training  # it may be the live one
-        query_emb = embedder.eval().embed_queries(asked_inputs(self.context, queries))
+        query_emb = embedder.eval().embed_questions(asked_inputs(self.context, queries))
         embedder.train(learning)
-        if not bool(torch.isfinite(query_emb).all()):
+        if not np.isfinite(query_emb).all():
             problem = f"the query embedder of index generation {self.generation.number} gives values that are not finite"
             raise TrainingError(problem, cure="Its weights are damaged: lower the learning rate and train the stage again.")
         retriever = Retriever(lambda emb: emb, self.generation.index, self.hybrid)
@@ -121,7 +121,7 @@ def _relevance(view: PretrainView, query: MaskedQuery, block_ids: np.ndarray) ->
     """float32 [n]: inner products of a sentence with blocks of the generation in use."""
     snapshot = view.generation.snapshot
     vectors = np.asarray(snapshot.vectors[np.searchsorted(snapshot.block_ids, block_ids)], np.float32)
-    return vectors @ view.generation.queries.embed_queries(asked_inputs(view.context, [query]))[0].float().cpu().numpy()
+    return vectors @ view.generation.queries.embed_questions(asked_inputs(view.context, [query]))[0]
 
 
 def index_source(context: StageContext, protect: Callable[[], frozenset[int]]) -> IndexSource:
