@@ -31,7 +31,7 @@ from benchmarks.common import result
 from benchmarks.reading.few_questions import drawn, learning
 from realm.answering.answerer import Answerer
 from realm.answering.opening import read_run_recipe
-from realm.answering.reading import read_candidates
+from realm.answering.reading import read_spans
 from realm.evaluation.evaluate import answer_all, rank
 from realm.evaluation.judged import judged_values, load_judged
 from realm.evaluation.measures import Relevance
@@ -41,8 +41,8 @@ from realm.models.bodies.body import multiplying
 from realm.models.embedder import Embedder
 from realm.models.featurize import searched_ids
 from realm.models.model import RealmModel
-from realm.models.reader import Reader, SpanScores
-from realm.models.types import MaskedQuery, Question, Sequence as Inputs, TokenIds
+from realm.models.reader import Reader, ReadingNetwork
+from realm.models.types import MaskedQuery, Question, Sequence as Inputs, Spans, TokenIds
 from realm.recipe.sections import check_recipe
 from realm.search.blocks import BlockInputs
 from realm.search.candidates import Candidates, DenseCandidates, Searching, make_source
@@ -52,6 +52,7 @@ from realm.storage.metrics import MetricsLog
 from realm.storage.paths import RunPaths
 from realm.storage.stages import stage_facts
 from realm.training.baselines.orqa import learnt_cloze, published_retriever, run_cloze
+from realm.training.beams import LiveSource
 from realm.training.context import StageContext, fingerprint, is_published, load_stage, open_context, publish_stage, source_over, train
 from realm.training.finetune.task import ReadingTask, training_questions
 from realm.training.finetune.training import train_reader
@@ -134,24 +135,21 @@ class RememberingAnswerer(Answerer):
 
     memory: Memory
 
-    def _span_scores(self, tokens: list[TokenIds], found: Candidates) -> SpanScores:
-        assert isinstance(self.reader, Reader)
+    def _spans(self, tokens: list[TokenIds], found: Candidates) -> Spans:
         pairs = [(tuple(asked), row) for asked, rows in zip(tokens, found.rows.tolist(), strict=True) for row in rows]
         missing = [pair for pair in dict.fromkeys(pairs) if pair not in self.memory]
         if missing:
-            rows = np.array([[row] for _, row in missing])
-            read = read_candidates(self.reader, self.inputs, [asked for asked, _ in missing], rows, torch.zeros(len(missing), 1))
-            for pair, logits, valid, not_here in zip(missing, read.logits, read.valid, read.not_here, strict=True):
-                self.memory[pair] = (logits[0].clone(), valid[0].clone(), not_here[0])
+            read = read_spans(self.reader, self.inputs, [asked for asked, _ in missing], np.array([[row] for _, row in missing]))
+            for pair, scores, valid, not_here in zip(missing, read.scores, read.valid, read.not_here, strict=True):
+                self.memory[pair] = (scores[0].copy(), valid[0].copy(), not_here[0])
         longest = max(self.memory[pair][0].shape[0] for pair in pairs)
         shape = (*found.rows.shape, longest, self.memory[pairs[0]][0].shape[1])
-        logits, valid = torch.zeros(shape).flatten(0, 1), torch.zeros(shape, dtype=torch.bool).flatten(0, 1)
+        scores, valid = np.full(shape, -np.inf, np.float32), np.zeros(shape, bool)
         for at, pair in enumerate(pairs):
             spans, there, _ = self.memory[pair]
-            logits[at, : len(spans)], valid[at, : len(there)] = spans, there
-        relevance = torch.where(found.valid, found.scores.float(), 0.0)
-        not_here = torch.stack([self.memory[pair][2] for pair in pairs]).view(found.rows.shape)
-        return SpanScores(logits.view(shape) + relevance[:, :, None, None], valid.view(shape), not_here)
+            place = np.unravel_index(at, found.rows.shape)
+            scores[place][: len(spans)], valid[place][: len(there)] = spans, there
+        return Spans(scores, np.array([self.memory[pair][2] for pair in pairs]).reshape(found.rows.shape), valid)
 
 
 def seed_context(run: Path, seed: int, out: Path, inputs: BlockInputs | None = None) -> StageContext:
@@ -292,7 +290,7 @@ class Readers:
         options: how much is learnt.
     """
 
-    def __init__(self, context: StageContext, source: DenseCandidates, options: argparse.Namespace):
+    def __init__(self, context: StageContext, source: LiveSource, options: argparse.Namespace):
         self.context, self.source, self.options = context, source.requires_grad_(False), options
         self._known: dict[int, tuple[Reader, Memory]] = {}
 
@@ -405,7 +403,7 @@ class Measuring:
         """What finds blocks in a row; BM25's relevance, which the reader adds up, is the published embedder's."""
         embedder = self.embedders.get(retriever, self.generation.embedder)
         parts = (embedder, self.generation.snapshot, self.generation.index, self.context.inputs, self.context.paths.index)
-        return make_source(*parts, Searching("sparse" if retriever == BM25 else search)).eval()
+        return make_source(*parts, Searching("sparse" if retriever == BM25 else search))
 
     def ways(self) -> list[tuple[str, str]]:
         """(retriever, search) of each row."""
@@ -435,7 +433,7 @@ class Measuring:
             if evidence.repeated(labels, retriever, search, ("em", "f1", "oracle")):
                 continue
             answerer = RememberingAnswerer(
-                self.context.inputs, self.source(retriever, search), reader, versions={}, bf16=self.context.recipe.run.bf16
+                self.context.inputs, self.source(retriever, search), ReadingNetwork(reader, bf16=self.context.recipe.run.bf16), versions={}
             )
             answerer.memory = memory
             readings = answer_all(answerer, self.relevance, self.asked, self.options.read)
@@ -477,7 +475,7 @@ def main() -> None:
     rows = retriever_rows(options.rows)
     context = seed_context(options.run, recipe.run.seed, beside / "readers")
     generation = open_generation(context.paths, context.inputs, stage_facts(context.paths, "pretrain")["generation"], device=context.device)
-    readers = Readers(context, source_over(context, generation.embedder, generation), options)
+    readers = Readers(context, LiveSource(source_over(context, generation.embedder, generation), generation.embedder), options)
     evidence, shown = Evidence(), {}
     facts: dict[str, Any] = {"run": options.run.name, "steps": options.steps, "asked": options.asked, "read": options.read}
 

@@ -74,7 +74,7 @@ def main() -> None:
     rankings = {}
     for name, embedder in embedders(context, generation).items():
         parts = (embedder, generation.snapshot, generation.index, context.inputs, context.paths.index)
-        rankings[name] = rank(make_source(*parts, Searching("dense")).eval(), relevance, asked, DEEP)
+        rankings[name] = rank(make_source(*parts, Searching("dense")), relevance, asked, DEEP)
     hits = {name: np.array([bool(one.by_answer[:DEPTH].any()) for one in found]) for name, found in rankings.items()}
     others = [name for name in OPPONENTS if name != REALM]
     counts = {

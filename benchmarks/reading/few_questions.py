@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from benchmarks.common import result
 from realm.answering.answerer import Answerer
@@ -30,12 +29,12 @@ from realm.evaluation.questions.loading import load_questions, write_questions
 from realm.models.types import Question
 from realm.progress import Progress
 from realm.runs.run import run_recipe
-from realm.search.candidates import Candidates, Source
+from realm.search.candidates import Candidates
 from realm.storage.paths import RunPaths
 from realm.training.context import StageContext, load_stage, open_context
 
 
-class GoldBlocks(Source):
+class GoldBlocks:
     """The first blocks of each question's gold documents, all equally relevant.
 
     Args:
@@ -44,25 +43,25 @@ class GoldBlocks(Source):
     """
 
     def __init__(self, relevance: Relevance, questions: Sequence[Question]):
-        super().__init__()
         self.rows: dict[str, list[int]] = {}
         for question in questions:
             known = self.rows.setdefault(question.text, [])
             known += [row for row in gold_rows(relevance.store, question).tolist() if row not in known]
 
-    def forward(self, texts: Sequence[str], questions: Sequence[Sequence[int]], k: int) -> Candidates:
+    def find(self, texts: Sequence[str], questions: Sequence[Sequence[int]], k: int) -> Candidates:
         rows = np.full((len(texts), k), -1, np.int64)
         for at, text in enumerate(texts):
             found = self.rows[text][:k]
             rows[at, : len(found)] = found
-        return Candidates(rows, torch.zeros(rows.shape))
+        return Candidates(rows, np.zeros(rows.shape, np.float32))
 
 
 def with_gold(context: StageContext, stage: str, questions: Sequence[Question]) -> dict[str, Any]:
     """What the reader of a stage answers when it is given the gold documents."""
     model = load_stage(context, stage)
     relevance = Relevance(context.store)
-    answerer = Answerer(context.inputs, GoldBlocks(relevance, questions), model.reader, versions={}, bf16=context.recipe.run.bf16)
+    reader = model.reading(bf16=context.recipe.run.bf16)
+    answerer = Answerer(context.inputs, GoldBlocks(relevance, questions), reader, versions={})
     found = evaluate_answers(answerer, relevance, questions, read=context.recipe.read)
     return {"stage": stage, **{key: found[key] for key in ("n", "em", "em_interval", "f1", "reader_oracle")}}
 

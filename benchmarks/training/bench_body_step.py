@@ -31,7 +31,7 @@ from torch import Tensor
 from benchmarks.common import result
 from benchmarks.training.step_work import body_flops, gemm_peak
 from realm.answering.opening import OpenRun, open_run
-from realm.answering.reading import read_candidates
+from realm.answering.pointing import read_candidates
 from realm.evaluation.matching import locate_answers
 from realm.evaluation.questions.loading import load_datasets, pooled
 from realm.models import losses
@@ -68,8 +68,8 @@ class ReaderWork:
         for at in range(batches):
             asked = questions[at * QUESTIONS : (at + 1) * QUESTIONS]
             tokens = store.tokenizer.encode([question.text for question in asked])
-            found = run.source([question.text for question in asked], tokens, READ)
-            self.batches.append((tokens, found.rows, found.scores.detach(), locate_answers(store, asked)))
+            found = run.source.find([question.text for question in asked], tokens, READ)
+            self.batches.append((tokens, found.rows, torch.from_numpy(found.scores), locate_answers(store, asked)))
 
     def loss(self, reader: Reader, batch: int) -> Tensor:
         tokens, rows, scores, answers = self.batches[batch]

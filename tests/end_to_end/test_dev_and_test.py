@@ -13,6 +13,7 @@ from realm.recipe import load_recipe
 from realm.runs.checks import shared_questions
 from realm.runs.run import run_recipe
 from realm.storage.paths import RunPaths
+from realm.training.beams import LiveSource
 from realm.training.context import open_context
 from realm.training.finetune.task import ReadingTask, training_questions
 
@@ -60,7 +61,9 @@ def test_nothing_is_fitted_to_what_is_measured(tiny_run, half, tmp_path, dev, fi
     path = half if dev == "half" else tiny_run.parent / f"{dev}.jsonl"
     recipe = load_recipe(run / "config.toml", {"finetune": {"dev": str(path)}, "retrieval": {"kind": "hybrid"}})
     context, opened = open_context(RunPaths(run), recipe, lambda *_: None), open_run(run)
-    task = ReadingTask("finetune", context, opened.source, opened.tuned.reader, *training_questions(context))
+    task = ReadingTask(
+        "finetune", context, LiveSource(opened.source, opened.tuned.embedder), opened.tuned.reader, *training_questions(context)
+    )
     looked = []
 
     def watched(work, place):

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from realm.answering.opening import open_run
-from realm.answering.reading import read_candidates
+from realm.answering.pointing import read_candidates
 from realm.errors import ConfigError, DataError
 from realm.evaluation import matching
 from realm.evaluation.questions.loading import load_questions
@@ -23,6 +23,7 @@ from realm.recipe import build_recipe, load_recipe
 from realm.runs.run import run_recipe
 from realm.storage.paths import RunPaths
 from realm.storage.stages import stage_facts
+from realm.training.beams import LiveSource
 from realm.training.context import load_stage, open_context
 from realm.training.finetune.located import locate_answers
 from realm.training.finetune.stage import run_finetune
@@ -44,7 +45,8 @@ def task_of(run, **finetune):
     """The task on the tiny run's own networks; nothing random in its steps."""
     context, opened = context_of(run, rename_rate=0.0, **finetune), open_run(run)
     questions, dev = training_questions(context)
-    task = ReadingTask("finetune", context, opened.source, opened.tuned.reader, questions, dev)
+    source = LiveSource(opened.source, opened.tuned.embedder)
+    task = ReadingTask("finetune", context, source, opened.tuned.reader, questions, dev)
     task.model.eval()
     return task
 

@@ -35,7 +35,7 @@ def corpus(model, tmp_path_factory):
 
 @pytest.fixture
 def ask(corpus, model):
-    answerer = Answerer(corpus.inputs, corpus.source(model), model.reader, versions={})
+    answerer = Answerer(corpus.inputs, corpus.source(model), model.reading(bf16=False), versions={})
     return lambda questions, k: answerer.answer(questions, k=k)
 
 
@@ -130,7 +130,7 @@ def test_blocks_shorter_than_the_widest_span_are_read(corpus, model, tmp_path):
         scores = model.reader([corpus.inputs.joint([10, 11], row)], [4])
     assert int(scores.valid.sum()) == body * (body + 1) // 2 and torch.isfinite(scores.logits[scores.valid]).all()
     short = SmallCorpus(tmp_path, BLOCKS[4:5], torch.zeros(1, SHAPES["small"].projection))
-    (answer,) = Answerer(short.inputs, short.source(model), model.reader, versions={}).answer(["What is Estrag?"], k=5)
+    (answer,) = Answerer(short.inputs, short.source(model), model.reading(bf16=False), versions={}).answer(["What is Estrag?"], k=5)
     assert answer.answer and answer.answer in BLOCKS[4][1]
 
 

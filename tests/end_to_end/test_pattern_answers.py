@@ -21,6 +21,7 @@ from realm.runs.evaluation import evaluate_stage
 from realm.storage.paths import RunPaths
 from realm.storage.stages import stage_facts
 from realm.training.baselines.closed_book import QuestionsTask, run_closed_book
+from realm.training.beams import Beam, LiveSource
 from realm.training.context import fingerprint, load_stage, open_context
 from realm.training.finetune import task as finetune_task
 from realm.training.finetune.stage import run_finetune
@@ -64,7 +65,9 @@ def context_of(run, *names, said=None, **finetune):
 
 def task_of(context, tiny_run):
     opened = open_run(tiny_run)
-    task = ReadingTask("finetune", context, opened.source, opened.tuned.reader, *training_questions(context))
+    task = ReadingTask(
+        "finetune", context, LiveSource(opened.source, opened.tuned.embedder), opened.tuned.reader, *training_questions(context)
+    )
     task.model.eval()
     return task
 
@@ -192,7 +195,7 @@ def test_a_question_whose_blocks_hold_no_answer_is_not_read(fresh, tiny_run, mon
 
     def of(items):
         wide, _ = task.wide(items, [task.tokens[i] for i in items])
-        loss, found = task.reading([0] * len(items), items, [task.tokens[i] for i in items], wide.best(3))
+        loss, found = task.reading([0] * len(items), items, [task.tokens[i] for i in items], Beam(wide.rows[:, :3], wide.scores[:, :3]))
         task.reader.zero_grad()
         loss.sum().backward()
         return loss.tolist(), found.tolist(), [p.grad.clone() for p in task.reader.parameters() if p.grad is not None]
@@ -227,12 +230,12 @@ def test_a_generative_reader_learns_to_write_what_patterns_match(fresh, tiny_run
     long = Question("long", "Where?", ("The Tirel.*",), answer_type="regex")
     write(fresh.parent / "mixed.jsonl", [nowhere, several, long, Question("string", "What?", ("anything",))])
     context, opened, reader = context_of(fresh, "mixed", read=13), open_run(tiny_run), _Written()
-    task = GeneratingTask(context, opened.source, torch.nn.Identity(), *training_questions(context))
+    task = GeneratingTask(context, LiveSource(opened.source, opened.tuned.embedder), torch.nn.Identity(), *training_questions(context))
     task.fusion = reader
     with torch.no_grad():
         wide, _ = task.wide([0, 1, 2, 3], task.tokens)
         for position in range(8):
-            loss, learnt = task.reading([position] * 4, [0, 1, 2, 3], task.tokens, wide.best(13))
+            loss, learnt = task.reading([position] * 4, [0, 1, 2, 3], task.tokens, wide)
             assert learnt.tolist() == [False, True, False, True] and loss.tolist() == [0, 1, 0, 1]
     written = {question: {answer for asked, answer in reader.asked if asked == question} for question in ("When?", "What?")}
     assert written == {"When?": {"in 1950", "has one"}, "What?": {"anything"}}

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from realm.answering.opening import open_run, read_run_recipe
-from realm.answering.reading import best_strings, point_at, read_candidates, score_spans
+from realm.answering.pointing import best_strings, point_at, read_candidates, score_spans
 from realm.cli import main
 from realm.errors import ConfigError
 from realm.models.featurize import MARKED_SEGMENTS, marked

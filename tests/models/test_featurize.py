@@ -8,6 +8,8 @@ import torch
 from hypothesis import given, strategies as st
 
 from realm.documents.store.blocks import NULL_BLOCK
+from realm.models.bodies.body import pad_batch
+from realm.models.encoder import mask_slots
 from realm.models.featurize import (
     MARKED_SEGMENTS,
     SHARED_PAIR_SEGMENT,
@@ -15,8 +17,6 @@ from realm.models.featurize import (
     Featurizer,
     length_buckets,
     marked,
-    mask_slots,
-    pad_batch,
 )
 from realm.models.types import Sequence
 from realm.search.blocks import NULL_ROW, BlockInputs

@@ -304,28 +304,6 @@ def test_a_pointer_is_the_enumerated_share_of_equal_spans_and_of_the_prior(shape
 
 
 @given(st.tuples(st.integers(0, 2**31), st.integers(1, 3), st.integers(1, 5), st.integers(1, 6)))
-def test_competing_blocks_are_the_enumerated_odds_and_more_empty_blocks_change_nothing(shape):
-    e = Spans(*shape)
-    read = torch.ones(e.shape[:2], dtype=torch.bool)
-
-    def competing(f, n, scores, valid, read):
-        spans = losses.span_log_posterior(f, n, valid).masked_fill(~valid, 0.0)
-        none = losses.not_here_log_posterior(f, n, valid)
-        return losses.competing_log_posterior(spans, none, scores.masked_fill(~read, float("-inf")), valid, read)
-
-    with torch.no_grad():
-        found = competing(e.f, e.n, e.scores, e.valid, read).exp()
-        for i in range(e.shape[0]):
-            best = max(e.scores[i].tolist())
-            weight = (e.f[i] - e.n[i, :, None]).exp() * (losses.RELEVANCE_POWER * (e.scores[i] - best)).exp()[:, None] * e.valid[i]
-            torch.testing.assert_close(found[i], weight / (1 + weight.sum()))
-        wider = [torch.cat([part, part[:, :1]], 1) for part in (e.f, e.n, e.scores, e.valid, ~read)]
-        wider[-1][:, :-1] = True  # one more block, which was not read
-        wider[3] = wider[3] & wider[-1].unsqueeze(-1)
-        torch.testing.assert_close(competing(*wider)[:, :-1].exp(), found)
-
-
-@given(st.tuples(st.integers(0, 2**31), st.integers(1, 3), st.integers(1, 5), st.integers(1, 6)))
 def test_the_papers_identity_holds_for_a_pointer(shape):
     e = Spans(*shape)
     slots = torch.ones(e.shape[0], 1, dtype=torch.bool)

@@ -5,7 +5,7 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 
-from realm.answering.reading import read_candidates
+from realm.answering.pointing import read_candidates
 from realm.models.bodies.body import has_bf16, multiplying, rounded_once
 from realm.models.reader import Reader
 from realm.models.spec import BodySpec, ReaderSpec
@@ -14,7 +14,7 @@ from realm.models.types import Sequence
 
 def naive_spans(reader, sequence, start):
     """(first, last) body wordpieces -> score, by one loop over all spans of one input."""
-    from realm.models.featurize import pad_batch
+    from realm.models.bodies.body import pad_batch
 
     projected, width = reader.dense(reader.body(pad_batch([sequence], 0))[0]), max(1, reader.span_hidden)
     begin, finish = projected[:, :width], projected[:, width:]

@@ -10,7 +10,7 @@ from cases import vocabulary
 from tokenizers.implementations import BertWordPieceTokenizer
 from torch import Tensor
 
-from realm.answering.reading import read_candidates
+from realm.answering.pointing import read_candidates
 from realm.documents.ingest.builder import build_corpus
 from realm.evaluation.matching import locate_answers
 from realm.models import losses
@@ -26,6 +26,7 @@ from realm.search.publishing.writing import publish_snapshot
 from realm.storage.metrics import MetricsLog
 from realm.storage.paths import RunPaths
 from realm.text.tokenizer import TextTokenizer
+from realm.training.beams import Beam, LiveSource
 from realm.training.context import StageContext
 from realm.training.finetune.task import ReadingTask
 
@@ -58,7 +59,7 @@ class SmallCorpus:
         with torch.no_grad():
             return model.documents(self.inputs.blocks(range(len(self.inputs.store))))
 
-    def source(self, model: RealmModel) -> DenseCandidates:
+    def source(self, model: RealmModel) -> LiveSource:
         """The question side over the published embeddings."""
         store, directory = self.inputs.store, self.root / "index"
         facts = {"corpus_id": store.manifest.corpus_id, "tokenizer_sha256": store.manifest.tokenizer_sha256}
@@ -68,7 +69,8 @@ class SmallCorpus:
             said = SnapshotFacts(params_generation=1, step=0, corpus_version=store.version, **facts)
             publish_snapshot(directory, self.vectors, ids, said)
         snapshot = Snapshot.open(directory, **facts)
-        return DenseCandidates(model.embedder, snapshot, ExactIndex(snapshot.vectors, snapshot.block_ids), self.inputs)
+        over = DenseCandidates(model.embedder, snapshot, ExactIndex(snapshot.vectors, snapshot.block_ids), self.inputs)
+        return LiveSource(over, model.embedder)
 
     def task(self, model: RealmModel, questions: Questions) -> ReadingTask:
         """Fine-tuning as a run does it, every question in one batch."""
@@ -90,7 +92,7 @@ class SmallCorpus:
             ids = self.inputs.store.tokenizer.encode([text])
             wide = source([text], ids, BEAM)
             (spans_of,) = locate_answers(self.inputs.store, [Question("", text, answers)])
-            correct, read = torch.from_numpy(np.isin(wide.rows, list(spans_of))), wide.best(READ)
+            correct, read = torch.from_numpy(np.isin(wide.rows, list(spans_of))), Beam(wide.rows[:, :READ], wide.scores[:, :READ])
             spans = read_candidates(model.reader, self.inputs, ids, read.rows, read.scores)
             gold = torch.zeros_like(spans.valid)
             for j, row in enumerate(read.rows[0].tolist()):

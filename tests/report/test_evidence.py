@@ -41,7 +41,7 @@ def test_what_was_read_before_is_answered_the_same(evidence, tiny_run, monkeypat
     assert [[e.answer for e in a.evidence] for a in found] == [[e.answer for e in a.evidence] for a in expected]
     read = len(quick.memory)
     assert quick.answer(ASKED, k=4) and len(quick.memory) == read + len(ASKED), "one block more each"
-    monkeypatch.setattr(evidence, "read_candidates", Mock(side_effect=AssertionError("read again")))
+    monkeypatch.setattr(evidence, "read_spans", Mock(side_effect=AssertionError("read again")))
     assert [(a.answer, a.p) for a in quick.answer(ASKED[:2], k=3)] == strings(expected[:2])
 
 

@@ -21,6 +21,7 @@ from realm.search import hybrid
 from realm.search.candidates import BM25_LOGIT_SCALE, DenseCandidates, HybridCandidates, Searching, make_source
 from realm.storage.sealed import seal
 from realm.training.align import AlignOptions, align
+from realm.training.beams import LiveSource
 from realm.training.context import open_context
 from realm.training.pretrain.monitor import excluded_share
 from realm.training.pretrain.retrieve import PretrainView
@@ -39,11 +40,11 @@ def copy_of(tiny_run, tmp_path, kind="hybrid"):
 
 def sources(run, exclude=None, **more):
     parts = run.tuned.embedder, run.generation.snapshot, run.generation.index, run.inputs, run.paths.index
-    return {kind: make_source(*parts, Searching(kind, **more), exclude).eval() for kind in ("dense", "sparse", "hybrid")}
+    return {kind: make_source(*parts, Searching(kind, **more), exclude) for kind in ("dense", "sparse", "hybrid")}
 
 
 def asked(source, k):
-    return source(QUESTIONS, source.inputs.store.tokenizer.encode(QUESTIONS), k)
+    return source.find(QUESTIONS, source.inputs.store.tokenizer.encode(QUESTIONS), k)
 
 
 def slowly(run, question, depth, weight):
@@ -51,7 +52,7 @@ def slowly(run, question, depth, weight):
     dense, sparse = (asked(source, len(run.inputs.store)) for source in (sources(run)["dense"], sources(run)["sparse"]))
     i, n = QUESTIONS.index(question), len(run.inputs.store)
     products, points = np.zeros(n), np.zeros(n)
-    products[dense.rows[i]] = dense.scores[i].detach().numpy()
+    products[dense.rows[i]] = dense.scores[i]
     best = sparse.rows[i][sparse.rows[i] >= 0][:depth]
     points[best] = sparse.proposals.sparse[i, : len(best)]
     spread = [np.sort(values)[::-1][:depth] for values in (products, points)]
@@ -77,18 +78,22 @@ def test_the_order_is_that_of_the_plain_sum(tiny_run, tmp_path, depth, weight, m
 def test_scores_are_the_embedders_with_its_gradient(tiny_run, tmp_path, monkeypatch):
     run = open_run(copy_of(tiny_run, tmp_path))
     monkeypatch.setattr(hybrid, "PROPOSAL_DEPTH", 3)
-    found = asked(sources(run)["hybrid"], 5)
+    source = sources(run)["hybrid"]
+    embedder = source.embedder.eval()
+    found, tokens = asked(source, 5), run.inputs.store.tokenizer.encode(QUESTIONS)
+    query_emb = embedder.embed_queries([run.inputs.featurizer.query(ids) for ids in tokens])
     vectors = torch.from_numpy(np.array(run.generation.snapshot.vectors))
     for i in range(len(QUESTIONS)):
         rows = found.rows[i][found.rows[i] >= 0]
         assert len(set(rows.tolist())) == len(rows)
-        expected = vectors[rows] @ found.query_emb[i]
-        assert torch.allclose(found.scores[i, : len(rows)], expected, atol=1e-4)
+        expected = vectors[rows] @ query_emb[i]
+        assert np.allclose(found.scores[i, : len(rows)], expected.detach(), atol=1e-4)
         assert found.proposals.dense[i, : len(rows)].tolist() == pytest.approx(expected.tolist(), rel=1e-3, abs=1e-4)
-    found.scores.sum().backward()
-    learning = sources(run)["hybrid"].embedder.named_parameters()
+    live = LiveSource(source, embedder)(QUESTIONS, tokens, 5)
+    assert (live.rows == found.rows).all() and np.allclose(live.scores.detach(), found.scores, atol=1e-4)
+    live.scores.sum().backward()
+    learning = embedder.named_parameters()
     assert all(p.grad is not None for name, p in learning if name != "null_offset")  # no null document is among them
-    assert found.best(2).rows.shape == (4, 2)
 
 
 def test_sparse_search_alone_orders_by_words(tiny_run, tmp_path):

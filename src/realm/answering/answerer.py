@@ -8,18 +8,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor, nn
 
 from realm.answering.questions.answer_kinds import Asked, asked_for
 from realm.answering.questions.forms import shown
-from realm.answering.reading import read_candidates
+from realm.answering.reading import read_spans
 from realm.answering.records import Answer, Evidence
 from realm.documents.store.blocks import Block
-from realm.models.bodies.body import multiplying
-from realm.models.losses import competing_log_posterior
-from realm.models.reader import Reader, SpanScores
-from realm.models.types import TokenIds
+from realm.models.runtime.posterior import competing_log_posterior, highest, log_sum_exp, softmax
+from realm.models.types import Reading, Spans, TokenIds
 from realm.search.blocks import BlockInputs
 from realm.search.candidates import Candidates, Source
 from realm.text.folding import folded, unbroken
@@ -156,79 +152,61 @@ class Answerer:
 
     Args:
         source: of candidates.
-        reader: the fine-tuned reader; ``answering/generative.py`` has the answerer for one that writes.
+        reader: that points; ``answering/generative.py`` has the answerer for one that writes.
         versions: params, index and corpus versions, put into every answer.
         confidence: of its answers; None if none was fitted.
-        bf16: read in bfloat16 if the hardware multiplies it; scores of spans are float32 in any case.
-        rounded: the reader with weights rounded beforehand (``precision.rounded_once``), which multiplies in its place; None: the reader.
     """
 
     def __init__(
         self,
         inputs: BlockInputs,
         source: Source,
-        reader: nn.Module,
+        reader: Reading | Any,
         *,
         versions: dict[str, int],
         confidence: Confidence | None = None,
-        bf16: bool = False,
-        rounded: nn.Module | None = None,
     ):
         self.inputs = inputs
         self.confidence = confidence
         self.source = source
         self.reader = reader
         self.versions = versions
-        self.bf16 = bf16
-        self._reading = reader if rounded is None else rounded
-        self._networks = list(dict.fromkeys([*source.modules(), *reader.modules(), *self._reading.modules()]))
 
-    @torch.inference_mode()
     def answer(self, questions: SequenceOf[str], *, k: int = 5) -> list[Answer]:
         """Answers in the order of the questions, each from its best k blocks."""
-        self._in_evaluation()
         return [a for at in range(0, len(questions), BATCH_SIZE) for a in self._batch(list(questions[at : at + BATCH_SIZE]), k)]
 
-    def _in_evaluation(self) -> None:
-        """Put every network into evaluation mode; ``eval`` takes milliseconds even if nothing changes."""
-        for network in self._networks:
-            if network.training:
-                network.eval()
-
-    def _log_p(self, tokens: list[TokenIds], found: Candidates) -> Tensor:
-        """Log-probability of every span of every candidate, [b, k, t, w].
+    def _log_p(self, tokens: list[TokenIds], found: Candidates) -> np.ndarray:
+        """Log-probability of every span of every candidate, [b, k, t, w], -inf where there is none.
 
         With a reader that points p(s|x) = sum over z of p(z|x) p(s|z,x), and the rest is "not here" of all blocks together; if it was
-        taught by questions, blocks compete (``losses.competing_log_posterior``). Others share everything among the spans.
+        taught by questions, blocks compete (``posterior.competing_log_posterior``). Others share everything among the spans.
         """
-        assert isinstance(self.reader, Reader)
-        with multiplying(found.scores.device.type, bf16=self.bf16):
-            scores = self._span_scores(tokens, found)
-        spans = scores.logits.masked_fill(~scores.valid, float("-inf"))
-        relevance = found.scores.masked_fill(~found.valid, float("-inf"))
-        if self.reader.spec.pointer and self.reader.spec.taught:
-            of_block = scores.logits.flatten(2) - found.scores.masked_fill(~found.valid, 0.0).unsqueeze(-1)
-            log_p = competing_log_posterior(of_block, scores.not_here, relevance, scores.valid.flatten(2), found.valid)
-            return log_p.view_as(spans)
-        everything = relevance.logsumexp(-1) if self.reader.spec.pointer else spans.flatten(1).logsumexp(-1)
-        return (spans - everything[:, None, None, None]).masked_fill(~scores.valid, float("-inf"))
+        spec, spans = self.reader.spec, self._spans(tokens, found)
+        relevance = np.where(found.valid, found.scores, -np.inf)
+        flat = spans.scores.reshape(*found.rows.shape, -1)
+        if spec.pointer and spec.taught:
+            log_p = competing_log_posterior(flat, spans.not_here, found.scores, found.valid)
+        else:
+            joint = flat + relevance[..., None]
+            everything = log_sum_exp(relevance if spec.pointer else joint.reshape(len(joint), -1))
+            log_p = joint - np.where(np.isfinite(everything), everything, 0)[:, None, None]
+        return log_p.reshape(spans.scores.shape)
 
-    def _span_scores(self, tokens: list[TokenIds], found: Candidates) -> SpanScores:
-        """``read_candidates``, [b, k, ...]; linked candidates are each read with a question of their own."""
-        reader = self._reading
-        assert isinstance(reader, Reader)
+    def _spans(self, tokens: list[TokenIds], found: Candidates) -> Spans:
+        """``read_spans``, [b, k, ...]; linked candidates are each read with a question of their own."""
         if found.via is None:
-            return read_candidates(reader, self.inputs, tokens, found.rows, found.scores)
-        asked = [one for of_question in found.asked for one in of_question]
-        scores = read_candidates(reader, self.inputs, asked, found.rows.reshape(-1, 1), found.scores.reshape(-1, 1))
-        return SpanScores(*(part.unflatten(0, found.rows.shape).squeeze(2) for part in (scores.logits, scores.valid, scores.not_here)))
+            return read_spans(self.reader, self.inputs, tokens, found.rows)
+        asked, shape = [one for of_question in found.asked for one in of_question], found.rows.shape
+        spans = read_spans(self.reader, self.inputs, asked, found.rows.reshape(-1, 1))
+        return Spans(*(part.reshape(*shape, *part.shape[2:]) for part in (spans.scores, spans.not_here, spans.valid)))
 
     def _batch(self, questions: list[str], k: int) -> list[Answer]:
         started = time.perf_counter()
         tokens = self.inputs.store.tokenizer.encode(questions)
-        found = self.source(questions, tokens, k)
+        found = self.source.find(questions, tokens, k)
         searched = time.perf_counter()
-        p_z = found.scores.masked_fill(~found.valid, float("-inf")).softmax(-1)
+        p_z = softmax(np.where(found.valid, found.scores, -np.inf))
         answers = self._read(questions, tokens, found, p_z)
         each = 1000 / len(questions)
         seconds = {"embed": found.embed_seconds, "search": searched - started - found.embed_seconds, "read": time.perf_counter() - searched}
@@ -257,13 +235,13 @@ class Answerer:
         block = self.inputs.store.block(row)
         return block.title or block.doc_id
 
-    def _read(self, questions: list[str], tokens: list[TokenIds], found: Candidates, p_z: Tensor) -> list[Answer]:
+    def _read(self, questions: list[str], tokens: list[TokenIds], found: Candidates, p_z: np.ndarray) -> list[Answer]:
         """Answers from candidates with p_z [b, k]; their timings are filled in later."""
         with charged("forward"):
             log_p = self._log_p(tokens, found)
         return [self._assemble(q, found.rows[i], p_z[i], log_p[i]) for i, q in enumerate(questions)]
 
-    def _assemble(self, question: str, rows: np.ndarray, p_z: Tensor, log_p: Tensor) -> Answer:
+    def _assemble(self, question: str, rows: np.ndarray, p_z: np.ndarray, log_p: np.ndarray) -> Answer:
         read = ReadBlocks(self.inputs)
         asked = asked_for(question)
         best = self._best_string(rows, log_p, read, scoring_of(question), asked)
@@ -277,19 +255,19 @@ class Answerer:
         form = shown(question, best.span.text, best.span.start, best.span.end)
         return replace(found, kind=form.kind, shown=best.span.text[form.start : form.end], said=form.said)
 
-    def _best_string(self, rows: np.ndarray, log_p: Tensor, read: ReadBlocks, scoring: Scoring, asked: Asked | None) -> "Best":
+    def _best_string(self, rows: np.ndarray, log_p: np.ndarray, read: ReadBlocks, scoring: Scoring, asked: Asked | None) -> "Best":
         """The string with the most mass over the best spans, in the spelling of its best span, and that mass.
 
         Spans are one string if ``scoring`` equates them; kinds not asked for are weighted by ``KIND_MISMATCH_WEIGHT``. A string with an
         unclosed bracket, or across sentences, is an answer only if there is no other.
         """
-        values, places = log_p.flatten().topk(min(SPANS_KEPT, log_p.numel()))
+        places = highest(log_p, SPANS_KEPT)
         mass: dict[str, float] = {}
         spelling: dict[str, TextSpan] = {}
         whole: dict[str, TextSpan] = {}
         holder: dict[TextSpan, tuple[int, float]] = {}
-        where = np.stack(np.unravel_index(places.cpu().numpy(), log_p.shape), 1).tolist()
-        for value, (j, start, width) in zip(values.tolist(), where, strict=True):
+        where = np.stack(np.unravel_index(places, log_p.shape), 1).tolist()
+        for value, (j, start, width) in zip(log_p.ravel()[places].tolist(), where, strict=True):
             if value == float("-inf"):
                 break
             row = int(rows[j])
@@ -306,17 +284,17 @@ class Answerer:
         span = (whole or spelling)[best]
         return Best(*holder[span], span, min(1.0, mass[best]))
 
-    def _evidence(self, row: int, p_z: float, log_p: Tensor, read: ReadBlocks, asked: Asked | None) -> Evidence:
+    def _evidence(self, row: int, p_z: float, log_p: np.ndarray, read: ReadBlocks, asked: Asked | None) -> Evidence:
         block = read.block(row)
         value, first, last = self._best_place(row, log_p, read, asked)
         return cited(block, p_z, float(np.exp(value)), first, last)
 
-    def _best_place(self, row: int, log_p: Tensor, read: ReadBlocks, asked: Asked | None) -> tuple[float, int, int]:
+    def _best_place(self, row: int, log_p: np.ndarray, read: ReadBlocks, asked: Asked | None) -> tuple[float, int, int]:
         """The best whole span of a block [t, w], weighted by its kind: log-probability and code points; -inf, 0 and 0 without any."""
         found: list[tuple[float, float, int, int]] = []
-        values, places = log_p.flatten().topk(min(SPANS_PER_BLOCK, log_p.numel()))
+        places = highest(log_p, SPANS_PER_BLOCK)
         text = read.block(row).text
-        for value, at in zip(values.tolist(), places.tolist(), strict=True):
+        for value, at in zip(log_p.ravel()[places].tolist(), places.tolist(), strict=True):
             if value == float("-inf"):
                 break
             start, width = divmod(at, log_p.shape[1])

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from realm.answering.cloze import ClozeText, special_ids
-from realm.answering.reading import best_strings, point_at
+from realm.answering.pointing import best_strings, point_at
 from realm.answering.records import DocumentEffect, Explanation, Prediction
 from realm.documents.ingest.packing import hash64
 from realm.documents.store.blocks import NULL_BLOCK, BlockStore

@@ -109,7 +109,7 @@ class Networks:
     def reader(self) -> StageReader:
         """The fine-tuned reader, or else one taught to point by pre-training. Raises RunError: the run has no reader."""
         if self.body is not None and self.pointing:
-            return own_reader(self.body, {}, device=self.device, bf16=self.bf16)
+            return own_reader(self.body, {}, bf16=self.bf16)
         if self.tuned is not None:
             return load_reader(self.paths, "finetune", self.tuned, device=self.device, bf16=self.bf16)
         if self.pointing:
@@ -187,7 +187,7 @@ class OpenRun:
         embedder: Embedder | None = self.generation.queries if self.tuned is None else self.tuned.embedder
         assert embedder is not None
         how = Searching.stated(self.recipe, self.networks.weight, kind)
-        return make_source(embedder, self.generation.snapshot, self.generation.index, self.inputs, self.paths.index, how, exclude).eval()
+        return make_source(embedder, self.generation.snapshot, self.generation.index, self.inputs, self.paths.index, how, exclude)
 
     @cached_property
     def answerer(self) -> Answerer:

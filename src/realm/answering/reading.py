@@ -1,166 +1,72 @@
-"""Span scores of candidates read with their question, jointly with relevance (ORQA, section 4.1) or by a reader that points.
+"""Candidates read with their question, each block alone (ORQA, section 4.1): inputs of the pair, and posteriors of its spans.
 
-A reader that points gives p(y|z,x) as a span of the document, or "not here": y is then as likely as in the whole corpus.
+``pointing.py`` has the same with gradients. A reader that points gives p(y|z,x) as a span of the document, or "not here".
 """
 
 from collections.abc import Sequence as SequenceOf
-from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from realm.models import losses
 from realm.models.featurize import marked
-from realm.models.losses import not_here_log_posterior, span_log_posterior
-from realm.models.reader import Reader, SpanScores
-from realm.models.types import Sequence, TokenIds
+from realm.models.runtime.posterior import span_log_posterior
+from realm.models.spec import ReaderSpec
+from realm.models.types import Reading, Sequence, Spans
 from realm.search.blocks import BlockInputs
 
+Pairs = tuple[np.ndarray, np.ndarray]
+"""Questions and candidates of n pairs, int64 [n] each."""
 
-def score_spans(
-    reader: Reader,
+
+def joint_inputs(
+    spec: ReaderSpec,
     inputs: BlockInputs,
     questions: SequenceOf[SequenceOf[int]],
     rows: np.ndarray,
-    *,
     renamings: SequenceOf[np.ndarray | None] | None = None,
-) -> SpanScores:
-    """Score every span of every candidate, each document alone.
+) -> tuple[Pairs, list[Sequence], list[int]]:
+    """Joint inputs of the candidates that are read, and where their bodies start.
 
     Args:
         questions: wordpieces of b questions or masked sentences; a reader that points gets a [MASK] behind a question.
         rows: [b, k] rows of the store, below 0 for missing candidates and the null document, which are not read.
         renamings: for each question the substitutes of all wordpieces, for it and its candidates alike; None: none.
-
-    Returns logits and valid [b, k, t, w], not_here [b, k]; nothing is valid, and all scores are 0, in rows that are not read.
     """
-    device = reader.dense.weight.device
     example, candidate = np.nonzero(rows >= 0)
-    if not len(example):
-        nothing = torch.zeros((*rows.shape, 1, reader.max_span), device=device)
-        return SpanScores(nothing, torch.zeros_like(nothing, dtype=torch.bool), nothing[:, :, 0, 0])
-    if reader.spec.pointer:
+    if spec.pointer:
         questions = [inputs.featurizer.with_mask(question) for question in questions]
     names = renamings or [None] * len(questions)
-    pairs = zip(example.tolist(), candidate.tolist(), strict=True)
-    if reader.spec.titles:
+    pairs = list(zip(example.tolist(), candidate.tolist(), strict=True))
+    if spec.titles:
         placed = [inputs.titled(questions[i], int(rows[i, j])) for i, j in pairs]
     else:
         placed = [(inputs.joint(questions[i], int(rows[i, j])), inputs.featurizer.body_start(questions[i])) for i, j in pairs]
-    sequences = [rename(sequence, names[i]) for (sequence, _), i in zip(placed, example.tolist(), strict=True)]
+    sequences = [rename(sequence, names[i]) for (sequence, _), (i, _) in zip(placed, pairs, strict=True)]
     starts = [start for _, start in placed]
-    if reader.spec.marks:
+    if spec.marks:
         sequences = [marked(sequence, start) for sequence, start in zip(sequences, starts, strict=True)]
-    scores = reader(sequences, starts)
-    place = (torch.from_numpy(example).to(device), torch.from_numpy(candidate).to(device))
-    shape = (*rows.shape, *scores.logits.shape[1:])
-    logits = scores.logits.new_zeros(shape).index_put(place, scores.logits)
-    valid = torch.zeros(shape, dtype=torch.bool, device=device).index_put(place, scores.valid)
-    return SpanScores(logits, valid, scores.not_here.new_zeros(rows.shape).index_put(place, scores.not_here))
+    return (example, candidate), sequences, starts
 
 
-def read_candidates(
-    reader: Reader,
-    inputs: BlockInputs,
-    questions: SequenceOf[SequenceOf[int]],
-    rows: np.ndarray,
-    relevance: Tensor,
-    *,
-    renamings: SequenceOf[np.ndarray | None] | None = None,
-) -> SpanScores:
-    """Score every span of every candidate jointly: span score plus relevance score of its block (ORQA, section 4.1).
+def read_spans(reader: Reading, inputs: BlockInputs, questions: SequenceOf[SequenceOf[int]], rows: np.ndarray) -> Spans:
+    """Read every candidate with its question; arguments as for :func:`joint_inputs`.
 
-    The span score of a reader that points is log p(s|z,x), so that a block without an answer may abstain; of others it is f(s) itself.
-    ``relevance`` [b, k] gets a gradient; other arguments as for :func:`score_spans`. Returns logits and valid [b, k, t, w], False in a
-    missing candidate; not_here [b, k] of a reader that points is log p(none|z,x).
+    Returns spans [b, k, t, w], -inf where there is none, and not_here [b, k]: of a reader that points, log p(s|z,x) and log p(none|z,x); of
+    others, scores.
     """
-    spans = score_spans(reader, inputs, questions, rows, renamings=renamings)
-    logits, not_here = spans.logits, spans.not_here
+    pairs, sequences, starts = joint_inputs(reader.spec, inputs, questions, rows)
+    if not sequences:
+        nothing = np.zeros((*rows.shape, 1, reader.spec.max_span), np.float32)
+        return Spans(np.full_like(nothing, -np.inf), nothing[:, :, 0, 0], nothing.astype(bool))
+    found = reader.read(sequences, starts)
+    shape = (*rows.shape, *found.scores.shape[1:])
+    spans, valid, not_here = np.full(shape, -np.inf, np.float32), np.zeros(shape, bool), np.zeros(rows.shape, np.float32)
+    spans[pairs], valid[pairs], not_here[pairs] = np.where(found.valid, found.scores, -np.inf), found.valid, found.not_here
     if reader.spec.pointer:
-        own = (logits.flatten(2), not_here, spans.valid.flatten(2))
-        logits = span_log_posterior(*own).view_as(logits).masked_fill(~spans.valid, 0.0)
-        not_here = not_here_log_posterior(*own)
-    there = torch.from_numpy(rows >= 0).to(relevance.device)
-    return replace(spans, logits=logits + torch.where(there, relevance, 0.0)[:, :, None, None], not_here=not_here)
+        flat, not_here = span_log_posterior(spans.reshape(*rows.shape, -1), not_here, valid.reshape(*rows.shape, -1))
+        spans = flat.reshape(shape)
+    return Spans(spans, not_here, valid)
 
 
 def rename(sequence: Sequence, renamed: np.ndarray | None) -> Sequence:
     """The sequence with substituted wordpieces; None changes nothing."""
     return sequence if renamed is None else Sequence(renamed[sequence.ids].tolist(), sequence.segments)
-
-
-SPANS_PER_QUESTION = 64  # best spans added up by their string; the rest of the mass cannot change the best one
-
-
-@dataclass(frozen=True)
-class Pointed:
-    """Candidates of b sentences, read."""
-
-    spans: SpanScores  # scores [b, k, t, w] and "not here" [b, k]; nothing is valid in rows that are not read
-    equal: Tensor  # [b, k, t, w] True at spans equal to the hidden one
-    log_prior: Tensor  # [b] log pi(y)
-    tokens: int  # wordpieces read
-
-    @property
-    def log_probs(self) -> Tensor:
-        """log p(y|z,x), [b, k]; log pi(y) in rows that are not read, such as the null document's."""
-        spans, valid = self.spans, self.spans.valid.flatten(2)
-        return losses.pointer_log_probs(spans.logits.flatten(2), spans.not_here, self.equal.flatten(2), valid, self.log_prior)
-
-
-def point_at(
-    reader: Reader, inputs: BlockInputs, queries: SequenceOf[TokenIds], targets: SequenceOf[SequenceOf[int]], rows: np.ndarray
-) -> Pointed:
-    """Score the spans of every candidate of every sentence, and find the hidden span among them.
-
-    ``queries`` are b sentences with one [MASK] each, or questions; ``targets`` their hidden spans or answers; ``rows`` [b, k] are below 0
-    for missing candidates and the null document.
-    """
-    spans, places = score_spans(reader, inputs, queries, rows), inputs.span_places
-    equal = torch.zeros(spans.valid.shape, dtype=torch.bool)
-    _, _, longest, widest = equal.shape
-    read = rows >= 0
-    for i, j in zip(*(found.tolist() for found in np.nonzero(read)), strict=True):
-        for start, end in places.places(int(rows[i, j]), targets[i]):
-            if end <= longest and end - start <= widest:
-                equal[i, j, start, end - start - 1] = True
-    device = spans.logits.device
-    log_prior = torch.tensor([places.log_prior(target) for target in targets], dtype=spans.logits.dtype, device=device)
-    asked = [len(inputs.featurizer.with_mask(query)) + 3 for query in queries]
-    lengths = (inputs.store.lengths[np.maximum(rows, 0)] + np.array(asked)[:, None]) * read
-    return Pointed(spans, equal.to(device), log_prior, int(lengths.sum()))
-
-
-def pointing_loss(pointed: Pointed) -> losses.Loss:
-    """:func:`realm.models.losses.pointing_nll` of b sentences: loss [b] and valid [b]."""
-    spans = pointed.spans
-    return losses.pointing_nll(spans.logits.flatten(2), spans.not_here, pointed.equal.flatten(2), spans.valid.flatten(2))
-
-
-@dataclass(frozen=True)
-class PointedString:
-    """A predicted string: its normalised form, its likeliest wordpieces, and p(y|x) without the prior's part."""
-
-    key: str
-    wordpieces: tuple[int, ...]
-    p: float
-
-
-@torch.no_grad()
-def best_strings(spans: SpanScores, log_p_z: Tensor, inputs: BlockInputs, rows: np.ndarray) -> list[PointedString]:
-    """Strings pointed at by k candidates, spans [k, t, w], likeliest first: sum over z of p(z|x) p(s|z,x), over equal strings."""
-    log_p = losses.span_log_posterior(spans.logits.flatten(1), spans.not_here, spans.valid.flatten(1)).view_as(spans.logits)
-    weighed = (log_p + log_p_z.to(log_p.dtype).view(-1, 1, 1)).flatten()
-    values, found = weighed.topk(min(SPANS_PER_QUESTION, weighed.numel()))
-    mass: dict[str, float] = {}
-    written: dict[str, tuple[int, ...]] = {}
-    for value, place in zip(values.exp().tolist(), found.tolist(), strict=True):
-        if value == 0.0:
-            break
-        j, start, width = (int(at) for at in np.unravel_index(place, tuple(spans.logits.shape)))
-        wordpieces = tuple(inputs.store.token_ids(int(rows[j]))[start : start + width + 1].tolist())
-        if key := inputs.span_places.key(wordpieces):
-            mass[key] = mass.get(key, 0.0) + value
-            written.setdefault(key, wordpieces)
-    return sorted((PointedString(key, written[key], p) for key, p in mass.items()), key=lambda string: -string.p)

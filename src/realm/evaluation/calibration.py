@@ -94,7 +94,6 @@ def hits_by_weight(
     source: HybridCandidates, relevance: Relevance, questions: SequenceOf[Question], weights: SequenceOf[float]
 ) -> np.ndarray:
     """Hits of an answer among each question's best ``WEIGHT_DEPTH`` blocks at each of w weights, bool [w, n]."""
-    source.eval()
     texts = [question.text for question in questions]
     rows = source.rows_by_weight(texts, relevance.store.tokenizer.encode(texts), weights, WEIGHT_DEPTH)
     return np.array([[relevance.by_answer(q, found).any() for q, found in zip(questions, each, strict=True)] for each in rows])

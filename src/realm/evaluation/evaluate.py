@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 from realm.answering.answerer import Answerer
 from realm.answering.records import Answer
@@ -50,7 +49,6 @@ class JudgedAnswer:
         return {**answer, "correct": self.correct, "accepted": list(self.question.answers)}
 
 
-@torch.inference_mode()
 def rank(
     source: Source,
     relevance: Relevance,
@@ -61,14 +59,12 @@ def rank(
     counting: Counting | None = None,
 ) -> list[Ranking]:
     """The best ``depth`` blocks of each question, in the order of the questions, with their relevance."""
-    source.eval()
     rankings: list[Ranking] = []
     for at in range(0, len(questions), batch):
         part = list(questions[at : at + batch])
         tokens = relevance.store.tokenizer.encode([q.text for q in part])
-        found = source([q.text for q in part], tokens, depth)
-        scores = found.scores.float().cpu().numpy()
-        for question, rows, values in zip(part, found.rows, scores, strict=True):
+        found = source.find([q.text for q in part], tokens, depth)
+        for question, rows, values in zip(part, found.rows, found.scores, strict=True):
             gold = relevance.by_gold(question, rows) if question.positive_ids else None
             rankings.append(Ranking(question, rows, values, relevance.by_answer(question, rows), gold))
         if counting:

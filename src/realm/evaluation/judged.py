@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from realm.documents.store.blocks import BlockStore
 from realm.errors import DataError, MissingExtra
@@ -162,12 +161,10 @@ def judged_values(
     return values, len(unknown)
 
 
-@torch.inference_mode()
 def rank_documents(
     source: Source, store: BlockStore, queries: Mapping[str, str], depth: int, *, counting: Counting | None = None
 ) -> dict[str, tuple[list[str], list[float]]]:
     """At most ``depth`` documents per query, best first, with their best blocks' scores; the search deepens until there are so many."""
-    source.eval()
     names = list(queries)
     ranked: dict[str, tuple[list[str], list[float]]] = {}
     for at in range(0, len(names), BATCH):
@@ -176,8 +173,8 @@ def rank_documents(
         tokens = store.tokenizer.encode(texts)
         blocks = 2 * depth
         while True:
-            found = source(texts, tokens, blocks)
-            lists = [best_of_documents(store, *pair, depth) for pair in zip(found.rows, found.scores.float().cpu().numpy(), strict=True)]
+            found = source.find(texts, tokens, blocks)
+            lists = [best_of_documents(store, *pair, depth) for pair in zip(found.rows, found.scores, strict=True)]
             if blocks >= len(store) or all(len(documents) == depth for documents, _ in lists):
                 break
             blocks *= 2

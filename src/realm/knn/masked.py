@@ -17,7 +17,7 @@ from realm.knn.datastore import BuildOptions, Datastore, DatastoreFacts, build_d
 from realm.knn.network import KeyTap, Network, States, Window, find_layer
 from realm.knn.settings import Mixing, mixed_log_probs, token_probs
 from realm.knn.windows import WindowSet
-from realm.models.featurize import pad_batch
+from realm.models.bodies.body import pad_batch
 from realm.models.model import RealmModel
 from realm.recipe import load_recipe
 from realm.search.blocks import BlockInputs, open_inputs

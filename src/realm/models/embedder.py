@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from realm.models.bodies.body import Body, at_least_float32, in_buckets
+from realm.models.bodies.body import Body, answering, at_least_float32, in_buckets, multiplying
 from realm.models.spec import EmbedderSpec
 from realm.models.types import Sequence
 
@@ -57,9 +57,14 @@ class Embedder(nn.Module):
         return embedded if self.log_scale is None else embedded * self.log_scale.exp()
 
     def embed_questions(self, sequences: SequenceOf[Sequence]) -> np.ndarray:
-        """:meth:`embed_queries` without a gradient, for a search: float32 [b, d]."""
-        with torch.no_grad():
+        """:meth:`embed_queries` without gradient and dropout, for a search: float32 [b, d]."""
+        with answering(self):
             return self.embed_queries(sequences).float().cpu().numpy()
+
+    def embed_blocks(self, sequences: SequenceOf[Sequence], *, bf16: bool = False) -> np.ndarray:
+        """The document side's embeddings without gradient and dropout, with products in bfloat16 if wanted: float32 [b, d]."""
+        with answering(self), multiplying(next(self.parameters()).device.type, bf16=bf16):
+            return self(sequences).float().cpu().numpy()
 
     def head(self, pooled: Tensor) -> Tensor:
         """Embeddings [b, d] of pooled vectors [b, h], without dropout."""

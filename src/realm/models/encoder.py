@@ -6,10 +6,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
-from realm.models.bodies.body import Body, at_least_float32, in_buckets
+from realm.models.bodies.body import Body, TokenInputs, at_least_float32, in_buckets
 from realm.models.spec import EncoderSpec
-from realm.models.types import Sequence, TokenInputs
+from realm.models.types import Sequence, TokenIds
 
 
 class MlmHead(nn.Module):
@@ -79,3 +80,10 @@ class KnowledgeAugmentedEncoder(nn.Module):
         logits = self.logits(self.mask_states(sequences, positions)[where])
         found = -F.cross_entropy(logits, targets[where], reduction="none")
         return found.new_zeros(targets.shape).index_put(where, found)
+
+
+def mask_slots(positions: SequenceOf[TokenIds], targets: SequenceOf[TokenIds]) -> tuple[Tensor, Tensor, Tensor]:
+    """Mask positions (shifted by one for [CLS]) and targets padded to [b, m], and True at real slots."""
+    where = pad_sequence([torch.tensor(p, dtype=torch.long) + 1 for p in positions], batch_first=True)
+    what = pad_sequence([torch.tensor(t, dtype=torch.long) for t in targets], batch_first=True)
+    return where, what, where > 0

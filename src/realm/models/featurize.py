@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import torch
-from torch.nn.utils.rnn import pad_sequence
 
-from realm.models.types import MaskedQuery, Sequence, TokenIds, TokenInputs
+from realm.models.types import MaskedQuery, Sequence, TokenIds
 
 
 @dataclass(frozen=True)
@@ -100,15 +98,6 @@ def searched_ids(query: MaskedQuery, *, pointer: bool) -> TokenIds:
     return query.pointed if pointer else query.ids
 
 
-def pad_batch(sequences: SequenceOf[Sequence], pad: int) -> TokenInputs:
-    """Stack sequences of any lengths to [b, t], t the longest."""
-    lengths = [len(s) for s in sequences]
-    ids = pad_sequence([torch.tensor(s.ids) for s in sequences], batch_first=True, padding_value=pad)
-    segments = pad_sequence([torch.tensor(s.segments) for s in sequences], batch_first=True)
-    mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
-    return TokenInputs(ids, mask, segments, unpadded=min(lengths) == max(lengths))
-
-
 def length_buckets(lengths: SequenceOf[int], tokens_per_bucket: int, tokens_of_a_cut: int) -> Iterator[list[int]]:
     """Indices grouped by similar length at the least cost: padded tokens plus ``tokens_of_a_cut`` for every group.
 
@@ -128,10 +117,3 @@ def length_buckets(lengths: SequenceOf[int], tokens_per_bucket: int, tokens_of_a
         ends.append(int(start[ends[-1]]))
     for begin, end in pairwise(reversed(ends)):
         yield order[begin:end]
-
-
-def mask_slots(positions: SequenceOf[TokenIds], targets: SequenceOf[TokenIds]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Mask positions (shifted by one for [CLS]) and targets padded to [b, m], and True at real slots."""
-    where = pad_sequence([torch.tensor(p, dtype=torch.long) + 1 for p in positions], batch_first=True)
-    what = pad_sequence([torch.tensor(t, dtype=torch.long) for t in targets], batch_first=True)
-    return where, what, where > 0

@@ -30,7 +30,7 @@ from realm.models.networks import build_network
 from realm.models.published.models import Published, load_published, read_config
 from realm.models.published.names import mask_head_name
 from realm.models.published.sentence_embedders import CODE_KEYS, MODULES_FILE
-from realm.models.reader import Reader
+from realm.models.reader import Reader, ReadingNetwork
 from realm.models.spec import PARTS, EmbedderSpec, ModelSpec, NetworkSpec, ReaderSpec, read_spec, spec_to_json
 from realm.models.tensor_files import open_weights, save_tensors
 from realm.storage.files import write_atomic, write_json
@@ -93,6 +93,10 @@ class RealmModel(nn.Module):
     def reader(self) -> Reader:
         """The reader that finds answers after fine-tuning."""
         return self._part("reader", Reader)
+
+    def reading(self, *, bf16: bool) -> ReadingNetwork:
+        """The reader as whoever answers calls it; its weights do not change any more."""
+        return ReadingNetwork(self.reader, bf16=bf16, rounded=True)
 
     @property
     def documents(self) -> Embedder:

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from realm.errors import MissingExtra
+from realm.models.bodies.body import TokenInputs, pad_batch
 from realm.models.embedder import Embedder
-from realm.models.featurize import pad_batch
 from realm.models.reader import Reader
-from realm.models.types import Sequence, TokenInputs
+from realm.models.types import Sequence
 
 INPUT_NAMES = ("input_ids", "attention_mask", "token_type_ids")
 OPSET = 18

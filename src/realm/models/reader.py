@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from realm.models.bodies.body import Body, at_least_float32, in_buckets
+from realm.models.bodies.body import Body, TokenInputs, answering, at_least_float32, in_buckets, multiplying, rounded_once
 from realm.models.spec import ReaderSpec
-from realm.models.types import Sequence, TokenInputs
+from realm.models.types import Sequence, Spans
 
 CPU_SPAN_COMPONENTS = 1 << 21  # span components that a CPU scores at once without gradients: 8 MiB
 
@@ -103,3 +103,24 @@ class Reader(nn.Module):
         """Position of the last wordpiece of each span, [t, w]."""
         starts = torch.arange(states.shape[1], device=states.device)
         return starts.unsqueeze(1) + torch.arange(self.max_span, device=states.device)
+
+
+class ReadingNetwork:
+    """A reader as whoever answers calls it, without gradients; ``bf16``: in bfloat16 if the hardware multiplies it.
+
+    Scores are float32 in any case. ``rounded``: its weights stay as they are now, so that they are rounded once.
+    """
+
+    def __init__(self, reader: Reader, *, bf16: bool = False, rounded: bool = False):
+        self.reader, self._bf16 = reader, bf16
+        self._device = reader.dense.weight.device.type
+        self._network = rounded_once(reader, self._device) if bf16 and rounded else reader
+
+    @property
+    def spec(self) -> ReaderSpec:
+        return self.reader.spec
+
+    def read(self, sequences: SequenceOf[Sequence], body_starts: SequenceOf[int]) -> Spans:
+        with answering(self._network), multiplying(self._device, bf16=self._bf16):
+            found = self._network(sequences, body_starts)
+        return Spans(*(part.cpu().numpy() for part in (found.logits.float(), found.not_here.float(), found.valid)))

@@ -4,11 +4,11 @@ b examples, k candidates (null at 0), q query length, c block length, j joint le
 n blocks in the corpus, s candidate spans, t any length.
 """
 
+from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 import numpy as np
-import torch
-from torch import Tensor
 
 TokenIds = list[int]
 
@@ -24,19 +24,37 @@ class Sequence:
         return len(self.ids)
 
 
+class Embedding(Protocol):
+    """An embedder as search and publishing call it: ``models/embedder.py`` by torch, ``models/runtime/networks.py`` without."""
+
+    @property
+    def unit(self) -> bool:
+        """True if vectors have length 1."""
+
+    def embed_questions(self, sequences: SequenceOf[Sequence]) -> np.ndarray:
+        """Embeddings float32 [n, d], scaled so that inner products with those of blocks are relevance scores."""
+
+    def embed_blocks(self, sequences: SequenceOf[Sequence], *, bf16: bool = False) -> np.ndarray:
+        """Embeddings float32 [n, d]; ``bf16``: multiply in bfloat16 where that is possible."""
+
+
 @dataclass(frozen=True)
-class TokenInputs:
-    """A padded batch: ``ids``, ``mask`` (True at real tokens) and ``segments``, each [b, t]."""
+class Spans:
+    """Spans of n blocks, or of [b, k] candidates, in a padded body frame: from body wordpiece t with w + 1 wordpieces."""
 
-    ids: Tensor
-    mask: Tensor
-    segments: Tensor
-    unpadded: bool = False  # the mask is True everywhere; asking the mask would wait for a GPU
-    words: Tensor | None = None  # [b, t, h], embeddings of ``ids`` looked up before
+    scores: np.ndarray  # float32 [n, t, w]
+    not_here: np.ndarray  # float32 [n], score of an absent span
+    valid: np.ndarray  # bool [n, t, w], inside the body
 
-    def to(self, device: torch.device) -> "TokenInputs":
-        words = None if self.words is None else self.words.to(device)
-        return TokenInputs(self.ids.to(device), self.mask.to(device), self.segments.to(device), self.unpadded, words)
+
+class Reading(Protocol):
+    """A reader as whoever answers calls it; ``spec`` is its ReaderSpec."""
+
+    @property
+    def spec(self) -> Any: ...
+
+    def read(self, sequences: SequenceOf[Sequence], body_starts: SequenceOf[int]) -> Spans:
+        """Scores of the spans of n joint inputs, whose bodies start at ``body_starts``."""
 
 
 @dataclass(frozen=True)

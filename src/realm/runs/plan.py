@@ -34,6 +34,7 @@ from realm.search.publishing.snapshot import Snapshot
 from realm.search.publishing.writing import publish_snapshot
 from realm.storage.files import make_directory
 from realm.storage.paths import RunPaths
+from realm.training.beams import LiveSource
 from realm.training.context import StageContext, open_context, source_over
 from realm.training.finetune.task import DEV_QUESTIONS, GeneratingTask, ReadingTask, training_questions
 from realm.training.ict import IctTask
@@ -251,7 +252,7 @@ class _Probe:
         """The task that the recipe's reader asks for."""
         context, section = self.context, self.context.recipe.finetune
         model = with_new_reader(context, self.model.fork_document_embedder(), seed=0).to(context.device)
-        source = source_over(context, model.embedder, self.generation)
+        source = LiveSource(source_over(context, model.embedder, self.generation), model.embedder)
         if section.seq2seq:
             return GeneratingTask(context, source, FusionReader.load(Path(section.seq2seq)).to(context.device), questions, [])
         return ReadingTask("finetune", context, source, model.reader, questions, [])

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from torch import Tensor
 
 from realm.documents.neighbours import Neighbours
 from realm.search.blocks import NO_ROW, BlockInputs
@@ -18,7 +17,7 @@ from realm.text.words import words
 LINK_SOURCES = 20  # best blocks of a question whose links are followed
 MAX_REACHED = 100  # blocks reached from one question, on the best paths
 
-Embed = Callable[[Sequence[Sequence[int]]], Tensor]  # wordpieces of b texts -> their embeddings [b, d] as questions
+Embed = Callable[[Sequence[Sequence[int]]], np.ndarray]  # wordpieces of b texts -> their embeddings [b, d] as questions
 
 
 @dataclass(frozen=True)
@@ -50,8 +49,7 @@ class LinkedPages:
         led = [at for at, (found, _) in enumerate(ends) if len(found)]  # a block that leads nowhere needs no embedding
         if not led:
             return [_best([]) for _ in texts]
-        second = embed([self.extended(texts[starts[at][0]], questions[starts[at][0]], starts[at][1]) for at in led])
-        queries = second.detach().float().cpu().numpy()
+        queries = embed([self.extended(texts[starts[at][0]], questions[starts[at][0]], starts[at][1]) for at in led])
         paths: list[list[tuple[np.ndarray, np.ndarray, int]]] = [[] for _ in texts]
         for at, query in zip(led, queries, strict=True):
             i, row, score = starts[at]

@@ -181,8 +181,6 @@ class Embed:
     side: str
 
     def __call__(self, opened: OpenRun, pairs: list[tuple[str, str]]) -> list[Result]:
-        import torch
-
         featurizer, encode = opened.inputs.featurizer, opened.inputs.store.tokenizer.encode
         bodies = encode([text for _, text in pairs])
         if self.side == "question":
@@ -194,8 +192,7 @@ class Embed:
             titles = encode([title for title, _ in pairs])
             inputs = [featurizer.block(title, ids) for title, ids in zip(titles, bodies, strict=True)]
             cut = [len(t) + len(b) > featurizer.block_length - 3 for t, b in zip(titles, bodies, strict=True)]
-        with torch.inference_mode():
-            vectors = embedder(inputs).float().cpu().tolist()
+        vectors = embedder.embed_blocks(inputs).tolist()
         return [((vector, was_cut), opened.versions) for vector, was_cut in zip(vectors, cut, strict=True)]
 
 

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from realm.errors import RunError
 from realm.models import losses
-from realm.models.encoder import KnowledgeAugmentedEncoder
-from realm.models.featurize import mask_slots
+from realm.models.encoder import KnowledgeAugmentedEncoder, mask_slots
 from realm.models.model import RealmModel
 from realm.models.types import MaskedQuery
 from realm.recipe.seeds import generator

@@ -10,10 +10,9 @@ import torch.nn.functional as F
 from realm.errors import ConfigError
 from realm.models import losses
 from realm.models.bodies import body as bodies
-from realm.models.bodies.body import build_body, has_bert_layers, has_bf16, load_body
+from realm.models.bodies.body import build_body, has_bert_layers, has_bf16, load_body, pad_batch
 from realm.models.embedder import Embedder
 from realm.models.encoder import KnowledgeAugmentedEncoder
-from realm.models.featurize import pad_batch
 from realm.models.model import RealmModel, start_from_body, state_sha256
 from realm.models.reader import Reader
 from realm.models.spec import BodySpec, one_body

@@ -7,21 +7,46 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Sequence as SequenceOf
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from realm.errors import ConfigError, RealmError, said
 from realm.models.bodies.init import start_copying
-from realm.models.featurize import length_buckets, pad_batch
+from realm.models.featurize import length_buckets
 from realm.models.spec import BodySpec
-from realm.models.types import Sequence, TokenInputs
+from realm.models.types import Sequence
 
 Network = TypeVar("Network", bound=nn.Module)
+
+
+@dataclass(frozen=True)
+class TokenInputs:
+    """A padded batch: ``ids``, ``mask`` (True at real tokens) and ``segments``, each [b, t]."""
+
+    ids: Tensor
+    mask: Tensor
+    segments: Tensor
+    unpadded: bool = False  # the mask is True everywhere; asking the mask would wait for a GPU
+    words: Tensor | None = None  # [b, t, h], embeddings of ``ids`` looked up before
+
+    def to(self, device: torch.device) -> "TokenInputs":
+        words = None if self.words is None else self.words.to(device)
+        return TokenInputs(self.ids.to(device), self.mask.to(device), self.segments.to(device), self.unpadded, words)
+
+
+def pad_batch(sequences: SequenceOf[Sequence], pad: int) -> TokenInputs:
+    """Stack sequences of any lengths to [b, t], t the longest."""
+    lengths = [len(s) for s in sequences]
+    ids = pad_sequence([torch.tensor(s.ids) for s in sequences], batch_first=True, padding_value=pad)
+    segments = pad_sequence([torch.tensor(s.segments) for s in sequences], batch_first=True)
+    mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    return TokenInputs(ids, mask, segments, unpadded=min(lengths) == max(lengths))
 
 
 def has_bf16(device: str) -> bool:
@@ -35,6 +60,18 @@ def has_bf16(device: str) -> bool:
 def multiplying(device: str, *, bf16: bool) -> torch.autocast:
     """Context in which networks multiply in bfloat16, if wanted and supported by the hardware."""
     return torch.autocast(device, dtype=torch.bfloat16, enabled=bf16 and has_bf16(device))
+
+
+@contextmanager
+def answering(network: nn.Module) -> Iterator[None]:
+    """Let a network compute without gradients and dropout, whatever it does besides."""
+    learning = network.training
+    network.eval() if learning else None  # it takes milliseconds even if nothing changes
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        network.train() if learning else None
 
 
 def rounded_once(network: Network, device: str) -> Network:

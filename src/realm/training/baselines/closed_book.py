@@ -12,7 +12,7 @@ from torch import Tensor
 
 from realm.errors import DataError
 from realm.evaluation.measures import is_correct
-from realm.models.featurize import mask_slots
+from realm.models.encoder import mask_slots
 from realm.models.model import RealmModel
 from realm.models.types import Question, Sequence, TokenIds
 from realm.recipe import Recipe

@@ -11,6 +11,7 @@ from realm.recipe import IctConfig, Recipe, WarmConfig
 from realm.search.publishing.generation import Generation
 from realm.storage.paths import RunPaths
 from realm.storage.stages import stage_facts
+from realm.training.beams import LiveSource
 from realm.training.context import (
     StageContext,
     counting,
@@ -178,7 +179,7 @@ def finetune_with(context: StageContext, name: str, retriever: RealmModel, mark:
     points = context.recipe.finetune.presence > 0
     model = with_new_reader(context, with_retriever(context, retriever), pointer=points).to(context.device)
     generation = row_generation(context, name, model)
-    source = source_over(context, model.embedder, generation, row_paths(context, name))
+    source = LiveSource(source_over(context, model.embedder, generation, row_paths(context, name)), model.embedder)
     task = ReadingTask(name, context, source, model.reader, *training_questions(context))
     facts = train_reader(context, task, mark) | task.calibration()
     publish_stage(context, name, model, mark, {**facts, "generation": generation.number})

@@ -13,9 +13,10 @@ from torch import nn
 from realm.answering.answerer import Answerer, Confidence
 from realm.errors import MissingExtra
 from realm.models import losses
+from realm.models.reader import ReadingNetwork
 from realm.search.blocks import NO_ROW, BlockInputs
-from realm.search.candidates import Candidates, Source
 from realm.storage.stages import stage_facts
+from realm.training.beams import Beam, LearningSource
 from realm.training.context import StageContext, is_published, load_stage, publish_stage
 from realm.training.finetune.task import ReadingTask, training_questions
 from realm.training.finetune.training import train_reader
@@ -24,7 +25,7 @@ from realm.training.starting import with_new_reader
 BUCKETS = (1 << 24) - 1
 
 
-class ScaledSource(Source):
+class ScaledSource(LearningSource):
     """A retriever that does not learn; one learned scale fits its scores to the reader's."""
 
     def __init__(self, inputs: BlockInputs):
@@ -40,11 +41,11 @@ class ScaledSource(Source):
         """Memory that the searches go through."""
         raise NotImplementedError
 
-    def forward(self, texts: Sequence[str], questions: Sequence[Sequence[int]], k: int) -> Candidates:
+    def forward(self, texts: Sequence[str], questions: Sequence[Sequence[int]], k: int) -> Beam:
         rows, scores = self.ranked(texts, questions, k)
         rows = rows.copy()
         rows[~self.inputs.store.newest().is_live(self.inputs.store.block_ids[rows])] = NO_ROW  # removed since
-        return Candidates(rows, torch.from_numpy(np.where(rows == NO_ROW, 0.0, scores)).to(self.scale) * self.scale)
+        return Beam(rows, torch.from_numpy(np.where(rows == NO_ROW, 0.0, scores)).to(self.scale) * self.scale)
 
 
 class Bm25Candidates(ScaledSource):
@@ -170,8 +171,8 @@ def scaled_answerer(context: StageContext, name: str, source: ScaledSource) -> A
     """Answerer with the published reader of stage ``name`` on its source."""
     facts, model = stage_facts(context.paths, name), load_stage(context, name)
     source.scale = nn.Parameter(torch.tensor(float(facts["scale"])))
-    bf16 = context.recipe.run.bf16
-    return Answerer(context.inputs, source, model.reader, versions={}, confidence=Confidence.stated(facts), bf16=bf16)
+    reader = ReadingNetwork(model.reader, bf16=context.recipe.run.bf16)
+    return Answerer(context.inputs, source, reader, versions={}, confidence=Confidence.stated(facts))
 
 
 def bm25_candidates(context: StageContext) -> Bm25Candidates:

@@ -29,6 +29,7 @@ from realm.storage.stages import stage_facts
 from realm.training.baselines.closed_book import remembered, run_closed_book, share_correct
 from realm.training.baselines.orqa import CLOZE, CONTINUED, reading_wordpieces, row_paths, run_continued, run_published, run_twin
 from realm.training.baselines.retrievers import ScaledSource, TfIdfCandidates, bm25_candidates, scaled_answerer, train_scaled
+from realm.training.beams import LiveSource
 from realm.training.context import (
     StageContext,
     fingerprint,
@@ -128,8 +129,8 @@ def _learned(
         source = DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs)
     reader = load_reader(context.paths, stage, model, device=context.device, bf16=context.recipe.run.bf16)
     answerer = reader.over(context.inputs, source, versions={})
-    networks = [model, answerer.reader]
-    return measured(context, answerer, datasets, index_bytes=int(generation.index.info()["bytes"]), networks=networks)
+    writing = [reader.reader] if isinstance(reader.reader, nn.Module) else []  # which is no part of the model
+    return measured(context, answerer, datasets, index_bytes=int(generation.index.info()["bytes"]), networks=[model, *writing])
 
 
 def _measure_realm(context: StageContext, datasets: Datasets) -> Row:
@@ -165,7 +166,8 @@ def run_orqa(context: StageContext) -> None:
     start = load_stage(context, "ict").with_parts(encoder=encoder)
     generation = publish_index(context, start, _orqa_paths(context))
     model = with_new_reader(context, start.fork_document_embedder()).to(context.device)
-    source = DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs)
+    over = DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs)
+    source = LiveSource(over, model.embedder)
     task = ReadingTask("orqa", context, source, model.reader, *training_questions(context))
     facts = train_reader(context, task, mark) | task.calibration()
     publish_stage(context, "orqa", model, mark, {**facts, "generation": generation.number})
@@ -197,7 +199,7 @@ def _scaled(name: str, title: str, make: Callable[[StageContext], ScaledSource])
     def measure(context: StageContext, datasets: Datasets) -> Row:
         source = make(context)
         answerer = scaled_answerer(context, name, source)
-        return measured(context, answerer, datasets, index_bytes=source.index_bytes(), networks=[source, answerer.reader])
+        return measured(context, answerer, datasets, index_bytes=source.index_bytes(), networks=[source, load_stage(context, name).reader])
 
     return Contender(name, title, prepare, measure)
 

@@ -7,9 +7,9 @@ from typing import Any
 from realm.answering.generative import SEQ2SEQ_DIRECTORY
 from realm.models.fusion import FusionReader
 from realm.models.model import RealmModel
-from realm.search.candidates import DenseCandidates
 from realm.search.publishing.generation import Generation
 from realm.storage.stages import stage_facts
+from realm.training.beams import LiveSource
 from realm.training.context import StageContext, fingerprint, is_published, load_stage, publish_stage, source_over, stage_generation
 from realm.training.finetune.given import finetune_given
 from realm.training.finetune.task import GeneratingTask, ReadingTask, training_questions
@@ -53,7 +53,7 @@ def _finetune_generative(context: StageContext, mark: str) -> None:
     publish_stage(context, "finetune", model, mark, facts, lambda directory: fusion.save(directory / SEQ2SEQ_DIRECTORY))
 
 
-def _source(context: StageContext, model: RealmModel) -> tuple[DenseCandidates, Generation]:
+def _source(context: StageContext, model: RealmModel) -> tuple[LiveSource, Generation]:
     """The live question embedder over the index that pre-training left, with sparse search where the recipe asks for it."""
     generation = stage_generation(context, "pretrain")
-    return source_over(context, model.embedder, generation), generation
+    return LiveSource(source_over(context, model.embedder, generation), model.embedder), generation

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from realm.answering.answerer import Answerer, ReadBlocks
 from realm.answering.generative import FusionAnswerer, passages_of
-from realm.answering.reading import read_candidates
+from realm.answering.pointing import read_candidates
 from realm.errors import DataError
 from realm.evaluation.calibration import calibrate, fit_weight
 from realm.evaluation.evaluate import rank
@@ -22,11 +22,12 @@ from realm.evaluation.places import Spans
 from realm.evaluation.questions.loading import Datasets, load_datasets, pooled, shared
 from realm.models import losses
 from realm.models.fusion import FusionReader
-from realm.models.reader import Reader, SpanScores
+from realm.models.reader import Reader, ReadingNetwork, SpanScores
 from realm.models.types import Question, TokenIds
 from realm.recipe.seeds import generator
-from realm.search.candidates import Candidates, HybridCandidates, Source
+from realm.search.candidates import HybridCandidates
 from realm.timing import charged
+from realm.training.beams import Beam, LearningSource, LiveSource
 from realm.training.context import StageContext
 from realm.training.finetune.located import Subjects, blocks_read, locate_answers, presence_scores
 from realm.training.finetune.renaming import Renaming
@@ -51,7 +52,9 @@ class ReadingTask(Task):
     Questions that have only invalid patterns are left out; ``dev`` is watched every ``eval_every`` steps and may be empty.
     """
 
-    def __init__(self, name: str, context: StageContext, source: Source, reader: nn.Module, questions: list[Question], dev: list[Question]):
+    def __init__(
+        self, name: str, context: StageContext, source: LearningSource, reader: nn.Module, questions: list[Question], dev: list[Question]
+    ):
         self.name = name
         self.context = context
         self.section = context.recipe.finetune
@@ -102,7 +105,7 @@ class ReadingTask(Task):
         }
         return StepResult(loss, (found | readable).sum(), metrics, len(items))
 
-    def reading(self, positions: list[int], items: list[int], tokens: list[TokenIds], read: Candidates) -> losses.Loss:
+    def reading(self, positions: list[int], items: list[int], tokens: list[TokenIds], read: Beam) -> losses.Loss:
         """The reader's loss [b] over the blocks that are read, and where there was something to learn [b].
 
         Questions without an answer in them are not read, unless presence is learnt (one is, if none has any: each network gets a gradient).
@@ -130,12 +133,12 @@ class ReadingTask(Task):
         everyone, places = torch.zeros(len(items), device=loss.device, dtype=loss.dtype), torch.from_numpy(some).to(loss.device)
         return everyone.index_add(0, places, loss), everyone.bool().index_put((places,), found)
 
-    def wide(self, items: list[int], tokens: list[TokenIds]) -> tuple[Candidates, Tensor]:
+    def wide(self, items: list[int], tokens: list[TokenIds]) -> tuple[Beam, Tensor]:
         """The wide beam of b questions, and which of its blocks hold an answer that counts, [b, c]."""
         wide = self.source([self.questions[i].text for i in items], tokens, max(self.section.beam, self.section.read))
         return wide, _held(self.answers, items, wide.rows)
 
-    def judged(self, items: list[int], wide: Candidates, correct: Tensor) -> Tensor:
+    def judged(self, items: list[int], wide: Beam, correct: Tensor) -> Tensor:
         """The blocks of the beam that are either right or wrong, [b, c]."""
         return wide.valid & (correct | ~_held(self.elsewhere, items, wide.rows)).to(wide.scores.device)
 
@@ -161,7 +164,9 @@ class ReadingTask(Task):
     @property
     def answerer(self) -> Answerer:
         """Answerer with the networks as they are now."""
-        return Answerer(self.context.inputs, self.source, self.reader, versions={}, bf16=self.context.recipe.run.bf16)
+        assert isinstance(self.reader, Reader)
+        reading = ReadingNetwork(self.reader, bf16=self.context.recipe.run.bf16)
+        return Answerer(self.context.inputs, self.source, reading, versions={})
 
     def between(self, step: int) -> Metrics | None:
         if not self.dev or (step % self.section.eval_every and step != self.section.steps):
@@ -220,7 +225,7 @@ class ReadingTask(Task):
 
     def _calibrated(self) -> dict[str, Any]:
         facts: dict[str, Any] = {}
-        source = self.source
+        source = self.source.over if isinstance(self.source, LiveSource) else None
         if isinstance(source, HybridCandidates) and source.kind == "hybrid" and self.context.recipe.retrieval.weight == "auto":
             facts = fit_weight(source, self._relevance, self.fitting)
             source.reweigh(facts["retrieval_weight"])
@@ -269,11 +274,11 @@ def in_turn(datasets: Datasets) -> list[Question]:
 class GeneratingTask(ReadingTask):
     """A reader that writes: it learns from strings wherever they occur, and from patterns if a block that is read shows the text."""
 
-    def __init__(self, context: StageContext, source: Source, reader: FusionReader, questions: list[Question], dev: list[Question]):
+    def __init__(self, context: StageContext, source: LearningSource, reader: FusionReader, questions: list[Question], dev: list[Question]):
         super().__init__("finetune", context, source, reader, questions, dev)
         self.fusion = reader
 
-    def reading(self, positions: list[int], items: list[int], tokens: list[TokenIds], read: Candidates) -> losses.Loss:
+    def reading(self, positions: list[int], items: list[int], tokens: list[TokenIds], read: Beam) -> losses.Loss:
         answers = [self._answer(item, position, rows) for item, position, rows in zip(items, positions, read.rows, strict=True)]
         learnt = [i for i, answer in enumerate(answers) if answer]
         loss = torch.zeros(len(items), device=read.scores.device)

@@ -13,6 +13,7 @@ import numpy as np
 from realm.answering.answerer import Answerer
 from realm.answering.cloze import masked_text
 from realm.evaluation.measures import exact_match_share
+from realm.models.reader import ReadingNetwork
 from realm.models.types import MaskedQuery, Question
 from realm.recipe.seeds import generator
 from realm.timing import charged
@@ -148,7 +149,8 @@ def own_em(view: PretrainView, questions: list[Question], read: int) -> float:
 
     def measure() -> float:
         source = source_over(view.context, view.generation.queries, view.generation)
-        answerer = Answerer(view.inputs, source, view.model.reader, versions={}, bf16=view.context.recipe.run.bf16)
+        reader = ReadingNetwork(view.model.reader, bf16=view.context.recipe.run.bf16)
+        answerer = Answerer(view.inputs, source, reader, versions={})
         return exact_match_share(answerer.answer([question.text for question in questions], k=read), questions)
 
     return on_first(measure)

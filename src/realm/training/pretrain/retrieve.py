@@ -65,9 +65,7 @@ class PretrainView:
         """
         section, k = self.section, k or self.section.candidates
         embedder = self.generation.queries
-        learning = embedder.training  # it may be the live one
-        query_emb = embedder.eval().embed_questions(asked_inputs(self.context, queries))
-        embedder.train(learning)
+        query_emb = embedder.embed_questions(asked_inputs(self.context, queries))
         if not np.isfinite(query_emb).all():
             problem = f"the query embedder of index generation {self.generation.number} gives values that are not finite"
             raise TrainingError(problem, cure="Its weights are damaged: lower the learning rate and train the stage again.")

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from realm.answering.reading import Pointed, best_strings, point_at, pointing_loss
+from realm.answering.pointing import Pointed, best_strings, point_at, pointing_loss
 from realm.models import losses
 from realm.models.bodies.body import multiplying
-from realm.models.featurize import mask_slots
+from realm.models.encoder import mask_slots
 from realm.models.model import RealmModel
 from realm.models.types import MaskedQuery, Sequence
 from realm.recipe import PretrainConfig
