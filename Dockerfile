@@ -1,5 +1,5 @@
 # The server on a CPU: docker build -t realm-qa . (docs/serving.md says how to run it).
-# The server, or training, on an NVIDIA GPU: docker build --build-arg TORCH_INDEX= -t realm-qa:cuda . ; then docker run --gpus all ...
+# Training: --build-arg EXTRAS=serve,train; on an NVIDIA GPU with --build-arg TORCH_INDEX= too, and docker run --gpus all.
 FROM python:3.11.14-slim-bookworm AS build
 # The compiler is for the search kernel; it stays behind in this stage.
 RUN apt-get update \
@@ -11,7 +11,8 @@ COPY docker/install.sh docker/install.sh
 COPY src src
 # torch's usual wheels bring the CUDA libraries, so a GPU needs no other base: the host gives the driver, through its container toolkit.
 ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
-RUN --mount=type=cache,target=/root/.cache/pip sh docker/install.sh /opt/realm "$TORCH_INDEX"
+ARG EXTRAS=serve
+RUN --mount=type=cache,target=/root/.cache/pip sh docker/install.sh /opt/realm "$EXTRAS" "$TORCH_INDEX"
 
 FROM python:3.11.14-slim-bookworm
 RUN groupadd --gid 10001 realm \

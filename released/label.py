@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 from prepare import forbidden, marks
 
 from realm.answering.opening import OpenRun, open_run
-from realm.answering.reading import score_spans
+from realm.answering.reading import read_spans
 from realm.evaluation.questions.loading import load_questions, write_questions
+from realm.models.runtime.posterior import softmax
 from realm.models.types import Question
 from realm.progress import Progress
 from realm.recipe import build_recipe
@@ -101,7 +101,6 @@ def over_sentences(reader: Path, found: list[Pair], scratch: Path) -> OpenRun:
     return open_run(scratch / "run")
 
 
-@torch.inference_mode()
 def answered(run: OpenRun, found: list[Pair]) -> list[tuple[float, Pair, str]]:
     """The best span of each question's sentence, and its probability among the spans; "not here" is no choice, since it is there."""
     store, answerer = run.inputs.store, run.answerer
@@ -111,10 +110,10 @@ def answered(run: OpenRun, found: list[Pair]) -> list[tuple[float, Pair, str]]:
     for at in range(0, len(known), BATCH):
         part = known[at : at + BATCH]
         here = np.array([[rows[pair.sentence]] for pair in part])
-        scores = score_spans(answerer.reader, run.inputs, store.tokenizer.encode([pair.question for pair in part]), here)
-        p = scores.logits.flatten(1).masked_fill(~scores.valid.flatten(1), float("-inf")).softmax(-1)
-        for pair, value, place in zip(part, *(column.tolist() for column in p.max(-1)), strict=True):
-            start, width = divmod(place, scores.logits.shape[-1])
+        scores = read_spans(answerer.reader, run.inputs, store.tokenizer.encode([pair.question for pair in part]), here).scores
+        p = softmax(scores.reshape(len(part), -1))
+        for pair, value, place in zip(part, p.max(1).tolist(), p.argmax(1).tolist(), strict=True):
+            start, width = divmod(place, scores.shape[-1])
             offsets = store.tokenizer.encode_offsets(pair.sentence)[1]
             answers.append((value, pair, pair.sentence[offsets[start][0] : offsets[start + width][1]]))
     return answers

@@ -122,7 +122,7 @@ class StandingDocuments(nn.Module):
         found = torch.stack([torch.zeros_like(self.vectors[0]) if at is None else self.vectors[at] for at in known])
         new = [i for i, at in enumerate(known) if at is None]
         if new:
-            found[new] = self.embedder([sequences[i] for i in new]).float()
+            found[new] = torch.from_numpy(self.embedder.embed_blocks([sequences[i] for i in new]))
         return found
 
 

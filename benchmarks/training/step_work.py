@@ -13,11 +13,11 @@ from torch import Tensor
 
 from realm.documents.store.blocks import NULL_BLOCK
 from realm.models import losses
-from realm.models.bodies.body import Body, in_buckets
+from realm.models.bodies.body import Body, TokenInputs, in_buckets
 from realm.models.featurize import Featurizer, mask_slots, pad_batch
 from realm.models.model import RealmModel
 from realm.models.spec import BodySpec
-from realm.models.types import MaskedQuery, Sequence, TokenInputs
+from realm.models.types import MaskedQuery, Sequence
 from realm.recipe import Recipe
 from realm.recipe.seeds import generator
 from realm.search.blocks import BlockInputs

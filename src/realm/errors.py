@@ -3,6 +3,8 @@
 Every one of them ends a command in one line on standard error and exit code 2 (see ``cli.py``); a traceback is a bug.
 What does not live here: programming errors, which stay ordinary Python exceptions."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -74,6 +76,17 @@ class MissingExtra(RealmError):
 
     def __init__(self, feature: str, extra: str):
         super().__init__(f"{feature} needs the extra '{extra}'", cure=f"Install it: pip install 'realm-qa[{extra}]'")
+
+
+@contextmanager
+def by_torch(what: str) -> Iterator[None]:
+    """Say in one line that ``what`` needs torch. Raises MissingExtra: it is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("torch", "transformers"):
+            raise
+        raise MissingExtra(what, "train") from None
 
 
 def said(error: BaseException) -> str:

@@ -136,9 +136,8 @@ def test_the_published_embedder_searches(world):
     features, tokenizer = world.inputs.featurizer, world.inputs.store.tokenizer
     before, span, after = tokenizer.encode(["The ", "capital", " is a country."])
     query = [features.query([*before, *[features.mask] * len(span), *after])]
-    with torch.inference_mode():
-        hits = world.generation.index.search(world.generation.embedder(query), 4)
-        live = world.generation.index.search(world.model.embedder(query), 4)
+    hits = world.generation.index.search(world.generation.embedder.embed_questions(query), 4)
+    live = world.generation.index.search(world.model.embedder.embed_questions(query), 4)
     assert [c.block_id for c in found.candidates[1:]] == hits.ids[0].tolist() != live.ids[0].tolist()
 
 

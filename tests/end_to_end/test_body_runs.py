@@ -109,7 +109,7 @@ def test_a_run_without_pre_training_learns_questions(body, documents, tmp_path):
         done = run_recipe(recipe, tmp_path / "run", stages=None, progress=progress)
     assert any("from_ict is false" in reason for reason in done["skipped"])
     opened = open_run(tmp_path / "run")
-    tuned = opened.networks.tuned
+    tuned = opened.networks.finetuned
     assert tuned is not None and tuned.embedder.log_scale is not None and tuned.reader.spec.span_hidden == 256
     words = [network.body.model.get_input_embeddings().weight for network in (tuned.embedder, tuned.reader)]
     before = RealmModel.from_pretrained(body).embedder.body.model.get_input_embeddings().weight

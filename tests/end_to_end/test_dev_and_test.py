@@ -61,9 +61,9 @@ def test_nothing_is_fitted_to_what_is_measured(tiny_run, half, tmp_path, dev, fi
     path = half if dev == "half" else tiny_run.parent / f"{dev}.jsonl"
     recipe = load_recipe(run / "config.toml", {"finetune": {"dev": str(path)}, "retrieval": {"kind": "hybrid"}})
     context, opened = open_context(RunPaths(run), recipe, lambda *_: None), open_run(run)
-    task = ReadingTask(
-        "finetune", context, LiveSource(opened.source, opened.tuned.embedder), opened.tuned.reader, *training_questions(context)
-    )
+    tuned = opened.networks.finetuned
+    source = LiveSource(opened.source, tuned.embedder)
+    task = ReadingTask("finetune", context, source, tuned.reader, *training_questions(context))
     looked = []
 
     def watched(work, place):

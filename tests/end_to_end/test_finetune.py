@@ -45,8 +45,8 @@ def task_of(run, **finetune):
     """The task on the tiny run's own networks; nothing random in its steps."""
     context, opened = context_of(run, rename_rate=0.0, **finetune), open_run(run)
     questions, dev = training_questions(context)
-    source = LiveSource(opened.source, opened.tuned.embedder)
-    task = ReadingTask("finetune", context, source, opened.tuned.reader, questions, dev)
+    source = LiveSource(opened.source, opened.networks.finetuned.embedder)
+    task = ReadingTask("finetune", context, source, opened.networks.finetuned.reader, questions, dev)
     task.model.eval()
     return task
 
@@ -217,8 +217,7 @@ def test_recall_on_dev_is_what_an_exhaustive_search_finds(tiny_run, monkeypatch)
 
     def share():
         tokens = store.tokenizer.encode([question.text for question in task.dev])
-        with torch.no_grad():
-            everything = task.source([question.text for question in task.dev], tokens, len(store))
+        everything = task.source.find([question.text for question in task.dev], tokens, len(store))
         right = 0
         for question, rows in zip(task.dev, everything.rows, strict=True):
             bodies = [f" {' '.join(map(str, store.token_ids(int(row)).tolist()))} " for row in rows[:2]]

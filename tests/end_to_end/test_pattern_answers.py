@@ -65,9 +65,9 @@ def context_of(run, *names, said=None, **finetune):
 
 def task_of(context, tiny_run):
     opened = open_run(tiny_run)
-    task = ReadingTask(
-        "finetune", context, LiveSource(opened.source, opened.tuned.embedder), opened.tuned.reader, *training_questions(context)
-    )
+    tuned = opened.networks.finetuned
+    source = LiveSource(opened.source, tuned.embedder)
+    task = ReadingTask("finetune", context, source, tuned.reader, *training_questions(context))
     task.model.eval()
     return task
 
@@ -230,7 +230,8 @@ def test_a_generative_reader_learns_to_write_what_patterns_match(fresh, tiny_run
     long = Question("long", "Where?", ("The Tirel.*",), answer_type="regex")
     write(fresh.parent / "mixed.jsonl", [nowhere, several, long, Question("string", "What?", ("anything",))])
     context, opened, reader = context_of(fresh, "mixed", read=13), open_run(tiny_run), _Written()
-    task = GeneratingTask(context, LiveSource(opened.source, opened.tuned.embedder), torch.nn.Identity(), *training_questions(context))
+    source = LiveSource(opened.source, opened.networks.finetuned.embedder)
+    task = GeneratingTask(context, source, torch.nn.Identity(), *training_questions(context))
     task.fusion = reader
     with torch.no_grad():
         wide, _ = task.wide([0, 1, 2, 3], task.tokens)

@@ -37,7 +37,7 @@ def purged(corpus):
 @pytest.mark.parametrize("remove", [without_arvad, purged])
 def test_open_objects_notice(run, remove):
     realm, opened = Realm.open(run), open_run(run)
-    answerer, explained = opened.answerer, Retriever(opened.generation.embedder, opened.generation.index)
+    answerer, explained = opened.answerer, Retriever(opened.generation.embedder.embed_questions, opened.generation.index)
     assert explained.retrieve(opened.inputs.blocks([0]), 13, null=True).valid.sum() == 13
     assert {e.doc_id for e in answerer.answer([QUESTION], k=12)[0].evidence} >= {"Arvad/0", "Arvad/1"}
     remove(run / "corpus")

@@ -45,7 +45,8 @@ def test_utility_by_rank_leaves_out_what_is_no_document():
 def test_excluded_hits_are_those_of_the_slow_way(task):
     queries = [task.queries.query(at, item) for at, item in task.queries.order.batch(0, 6)]
     inputs = task.context.inputs
-    everything = task.generation.index.search(task.generation.queries([inputs.featurizer.query(q.ids) for q in queries]), 3, None)
+    embedded = task.generation.queries.embed_questions([inputs.featurizer.query(q.ids) for q in queries])
+    everything = task.generation.index.search(embedded, 3, None)
     forbidden = [block_id in query.excluded for ids, query in zip(everything.ids.tolist(), queries, strict=True) for block_id in ids]
     assert excluded_share(task.view, queries) == {"excluded_share": pytest.approx(np.mean(forbidden))}
 

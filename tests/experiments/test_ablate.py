@@ -11,6 +11,7 @@ from realm.cli import main
 from realm.errors import ConfigError, CorpusError, RunError, TrainingError
 from realm.experiments import ablate as module
 from realm.experiments.ablate import BASELINE, GROUPS, OWN, REALM, TABLE2, ablate, ablation_recipe, ablation_table, chosen_ablations
+from realm.models.types import Sequence
 from realm.progress import Progress
 from realm.recipe import load_recipe
 
@@ -85,7 +86,8 @@ def test_mixed_rows_are_made_of_the_right_parts(whole):
         return open_run(root / json.loads((root / "rows" / f"{row}-seed-0.json").read_text())["run"])
 
     runs = {name: model(name) for name in ("realm", "realm_retriever", "realm_encoder", "orqa")}
-    retriever = {name: next(run.generation.embedder.parameters()).detach() for name, run in runs.items()}
+    asked = [Sequence([2, 7, 9, 3], [0, 0, 0, 0])]
+    retriever = {name: torch.from_numpy(run.generation.embedder.embed_blocks(asked)) for name, run in runs.items()}
     encoder = {name: next(run.pretrained.encoder.parameters()).detach() for name, run in runs.items()}
     for part, groups in ((retriever, ("realm_retriever", "realm_encoder")), (encoder, ("realm_encoder", "realm_retriever"))):
         assert torch.equal(part["realm"], part[groups[0]]) and torch.equal(part["orqa"], part[groups[1]])

@@ -22,9 +22,9 @@ class Bound(NamedTuple):
 
 
 BOUNDS = {
-    "lines of source": Bound(38_500, 45_205),
-    "modules": Bound(290, 308),
-    "lines of tests": Bound(32_000, 36_876),
+    "lines of source": Bound(38_500, 45_608),
+    "modules": Bound(290, 312),
+    "lines of tests": Bound(32_000, 37_005),
     "options": Bound(160, 164),
     "keys": Bound(110, 111),
     "files in a folder": Bound(15, 15),

@@ -1,6 +1,7 @@
 """The architecture as tests: layers, who may see config objects, nothing that runs code when it loads."""
 
 import ast
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import realm
+from realm.models.bodies.known import present_directory
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = Path(realm.__file__).parent
@@ -20,6 +22,19 @@ ASKS_BEFORE_CODE = {"from_pretrained", "from_config", "SentenceTransformer"}
 HOLD_NO_CODE = {"RealmModel", "TextTokenizer", "PreTrainedTokenizerFast"}
 """Classes whose ``from_pretrained`` reads no code: our own, and one of transformers that is named and not looked up."""
 BELOW_RECIPES = ("documents", "models", "text", "storage")
+WITHOUT_TORCH = ("answering", "cli", "documents", "models/runtime", "recipe", "search", "serve", "storage", "text")
+"""Rooms whose modules load without torch, but for those that have gradients."""
+HAVE_GRADIENTS = {"answering/explain.py", "answering/pointing.py", "search/relevance.py"}
+HEAVY = {"torch", "transformers", "scipy", "pandas"}
+BLOCKED = f"""
+import sys
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {sorted(HEAVY)}:
+            raise ModuleNotFoundError(name, name=name)
+sys.meta_path.insert(0, Blocked())
+""".strip()
+"""The start of a program in which these are not installed."""
 
 
 def files(*roots: Path) -> list[Path]:
@@ -113,6 +128,34 @@ def test_who_watches_pretraining_does_not_see_its_task() -> None:
     inside = "realm.training.pretrain"
     seeing = {module for module, found in imported_modules().items() if f"{inside}.task" in found and module.startswith(inside)}
     assert seeing == {f"{inside}.stage"}
+
+
+def loaded_at_once(tree: ast.AST) -> Iterator[str]:
+    """The modules that a module imports at its top."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from (name for _, name in imports(node))
+
+
+def test_rooms_that_answer_load_without_torch() -> None:
+    guilty = {
+        path.relative_to(SOURCE).as_posix()
+        for path in files(*(SOURCE / room for room in WITHOUT_TORCH))
+        if {name.partition(".")[0] for name in loaded_at_once(ast.parse(path.read_text("utf-8")))} & HEAVY
+    }
+    assert guilty == HAVE_GRADIENTS
+
+
+def test_a_question_is_answered_without_torch(tmp_path: Path) -> None:
+    if present_directory("realm-minilm-en") is None:
+        pytest.skip("the released model's body is not here")
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "bridge.txt").write_text("The Harrow bridge was built in 1874 by Ellen Marsh, an engineer from Leeds.\n")
+    asked = ["ask", str(tmp_path / "notes"), "Who built the Harrow bridge?"]
+    code = f"{BLOCKED}\nfrom realm.cli import main; assert main({asked}) == 0; assert main({asked}) == 0; import realm.serve.server"
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0 and done.stdout.count("Ellen Marsh  p = 0.9") == 2, done.stdout + done.stderr
 
 
 def test_circles_are_found() -> None:

@@ -9,9 +9,9 @@ import torch
 
 from realm import RealmModel
 from realm.errors import MissingExtra, RunError
+from realm.models.bodies.body import TokenInputs
 from realm.models.model import state_sha256
 from realm.models.published.models import load_published
-from realm.models.types import TokenInputs
 from realm.runs.importing import import_published
 
 from .conftest import VOCABULARY

@@ -73,7 +73,9 @@ def test_an_open_qa_model_answers(publish, tmp_path):
     opened, published = open_run(tmp_path / "run"), tensors_of(KINDS["openqa"], 0)["block_emb"]
     assert np.array_equal(opened.generation.snapshot.vectors, published.numpy())
     # The embedder of the other directory made those embeddings; documents added later are its business.
-    assert state_sha256(opened.generation.embedder) == state_sha256(RealmModel.from_published(load_published(documents)).documents)
+    assert opened.generation.snapshot.manifest.document_embedder_sha256 == state_sha256(
+        RealmModel.from_published(load_published(documents)).documents
+    )
     answer = Realm.open(tmp_path / "run").ask("Who is Alan Turing?", k=6)
     nearest = np.argsort(-_scores(opened, published, "Who is Alan Turing?"), kind="stable").tolist()
     assert sorted(answer.evidence, key=lambda e: -e.p_z) == sorted(answer.evidence, key=lambda e: nearest.index(e.block_id))
@@ -88,9 +90,7 @@ def test_an_open_qa_model_answers(publish, tmp_path):
 
 def _scores(opened, published, question):
     ids = opened.inputs.store.tokenizer.encode([question])[0]
-    with torch.inference_mode():
-        embedding = opened.tuned.embedder([opened.inputs.featurizer.query(ids)])[0]
-    return (published @ embedding).numpy()
+    return published.numpy() @ opened.tuned.embedder.embed_questions([opened.inputs.featurizer.query(ids)])[0]
 
 
 def test_without_the_embedder_that_made_the_index(publish, tmp_path):

@@ -115,7 +115,7 @@ def test_paths_are_those_of_a_plain_loop(source):
     first = source.direct(QUESTIONS, source.inputs.store.tokenizer.encode(QUESTIONS), LINK_SOURCES)
     pages, tokens = source._pages(), source.inputs.store.tokenizer.encode(QUESTIONS)
     with torch.inference_mode():
-        reached = pages.follow(QUESTIONS, tokens, first.rows, first.scores.detach().numpy(), source.embedded)
+        reached = pages.follow(QUESTIONS, tokens, first.rows, first.scores, source.embedded)
     for question, found in zip(QUESTIONS, reached, strict=True):
         expected = slowly(source, question)
         assert len(expected) > 5 and set(found.rows.tolist()) == set(expected)
@@ -146,7 +146,7 @@ def test_nothing_changes_without_hops_or_in_training(source):
     assert (asked(source, 6).rows == direct.rows).all() and asked(source, 6).via is None
     source.hops = 1
     with torch.no_grad():
-        assert (LiveSource(source, source.embedder)(QUESTIONS, tokens, 6).rows == direct.rows).all()
+        assert (LiveSource(source, source.embedder.eval())(QUESTIONS, tokens, 6).rows == direct.rows).all()
 
 
 def test_merging_takes_each_block_once_and_ends_where_there_is_no_more():
@@ -192,7 +192,7 @@ def test_the_path_is_shown_as_evidence(source, model, capsys):
     together = answerer._log_p([tokens], found)
     for j, words in enumerate(found.asked[0]):  # each is read as if it were asked alone, with its own question
         row, score = found.rows[:, j : j + 1], torch.from_numpy(found.scores[:, j : j + 1])
-        alone = read_candidates(model.reader, source.inputs, [words], row, score)
+        alone = read_candidates(model.reader.eval(), source.inputs, [words], row, score)
         here = alone.valid[0, 0]
         mine, its = together[0, j, : len(here)][here.numpy()], alone.logits[0, 0][here].detach().numpy()
         np.testing.assert_allclose(mine - mine.max(), its - its.max(), atol=1e-4)

@@ -1,19 +1,20 @@
 """Networks of a recipe's body over a corpus: a published body, or a saved REALM with its heads or its reader."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-
-from realm.errors import ConfigError
+from realm.errors import ConfigError, by_torch
 from realm.models.bodies.known import body_directory
 from realm.models.featurize import MARKED_SEGMENTS
-from realm.models.model import RealmModel, start_from_body
-from realm.models.published.models import read_tokenizer
+from realm.models.runtime.model import RuntimeModel, learning_model, runtime_model
 from realm.models.spec import BodySpec, ModelSpec, bert_spec, one_body
 from realm.recipe import ModelConfig, Recipe
 from realm.search.blocks import BlockInputs
 from realm.storage.paths import is_realm_model
-from realm.text.tokenizer import TextTokenizer
+from realm.text.tokenizer import TextTokenizer, read_tokenizer
+
+if TYPE_CHECKING:
+    from realm.models.model import RealmModel
 
 DEFAULT_PROJECTION = 128  # dimensions of an embedding if neither recipe nor published head says: the paper's
 
@@ -42,23 +43,43 @@ def spec_of(model: ModelConfig, vocabulary: int, joint_length: int, parts: tuple
     )
 
 
-def body_model(recipe: Recipe, inputs: BlockInputs) -> RealmModel:
+def answering_model(recipe: Recipe, inputs: BlockInputs) -> "RuntimeModel | RealmModel":
+    """Embedder and reader of the recipe's body, without torch where they run so. Raises ConfigError, DataError, MissingExtra."""
+    directory = body_directory(recipe.model.body)
+    found = runtime_model(directory, without=("document_embedder", "encoder")) if is_realm_model(directory) else None
+    if found is None or not (found.has("embedder") and found.has("reader")):
+        with by_torch(f"the body '{recipe.model.body}'"):
+            return body_model(recipe, inputs).eval().requires_grad_(False)
+    _require_fit(found.spec, inputs, directory)
+    return found
+
+
+def body_model(recipe: Recipe, inputs: BlockInputs) -> "RealmModel":
     """Embedder and encoder, or reader, of the recipe's body, missing parts drawn by its seed. Raises ConfigError, DataError."""
+    import torch
+
+    from realm.models.model import start_from_body
+
     torch.manual_seed(recipe.run.seed)
     directory, tokenizer = body_directory(recipe.model.body), inputs.store.tokenizer
     if is_realm_model(directory):
-        found = _saved(directory, tokenizer.vocab_size, trains=bool(recipe.pretrain.steps))
+        found = _saved(directory, trains=bool(recipe.pretrain.steps))
     else:
         _require_vocabulary(directory, tokenizer)
         spec = spec_of(recipe.model, tokenizer.vocab_size, inputs.featurizer.joint_length)
         found = start_from_body(spec, directory, dropout=recipe.model.dropout, attention_dropout=recipe.model.attention_dropout)
-    _require_positions(found, inputs.featurizer.joint_length, directory)
+    _require_fit(found.spec, inputs, directory)
     return found
 
 
-def _require_positions(model: RealmModel, length: int, directory: Path) -> None:
-    """Refuse inputs longer than a body can read. Raises ConfigError: they are."""
-    for network in model.spec.networks.values():
+def _require_fit(spec: ModelSpec, inputs: BlockInputs, directory: Path) -> None:
+    """Refuse another vocabulary than a saved body's, and inputs longer than it can read. Raises ConfigError: they are."""
+    length, vocabulary = inputs.featurizer.joint_length, inputs.store.tokenizer.vocab_size
+    for part, network in spec.networks.items():
+        if is_realm_model(directory) and network.body.vocabulary != vocabulary:
+            problem = f"the model's {part} has {network.body.vocabulary} wordpieces, and the corpus has {vocabulary}"
+            cure = "Set corpus.tokenizer to this directory: weights and blocks share one vocabulary."
+            raise ConfigError(problem, path=directory, cure=cure)
         config = network.body.config
         padding = 1 + int(config.get("pad_token_id") or 0) if "roberta" in str(config["model_type"]) else 0  # positions count from there
         positions = int(config.get("max_position_embeddings", length)) - padding
@@ -74,17 +95,11 @@ def _require_vocabulary(directory: Path, tokenizer: TextTokenizer) -> None:
         raise ConfigError(problem, path=directory, cure="Build the corpus with the body's tokenizer: leave corpus.tokenizer empty.")
 
 
-def _saved(directory: Path, vocabulary: int, *, trains: bool) -> RealmModel:
+def _saved(directory: Path, *, trains: bool) -> "RealmModel":
     """Embedder and encoder of a saved or published REALM, heads included, or its reader; to train on, a reader must be a pointer."""
-    model = RealmModel.from_pretrained(directory)
+    model = learning_model(directory)
     points = model.has("reader") and (model.reader.spec.pointer or not trains)
     if not model.has("embedder") or not (points or model.has("encoder")):
         cure = "Import both together: realm import EMBEDDER ENCODER --out RUN, then set model.body to RUN/stages/pretrain."
         raise ConfigError("a start for training needs an embedder and an encoder", path=directory, cure=cure)
-    model = model.with_parts(document_embedder=None, **({"encoder": None} if points else {"reader": None}))
-    for part, network in model.spec.networks.items():
-        if network.body.vocabulary != vocabulary:
-            problem = f"the model's {part} has {network.body.vocabulary} wordpieces, and the corpus has {vocabulary}"
-            cure = "Set corpus.tokenizer to this directory: weights and blocks share one vocabulary."
-            raise ConfigError(problem, path=directory, cure=cure)
-    return model
+    return model.with_parts(document_embedder=None, **({"encoder": None} if points else {"reader": None}))

@@ -1,23 +1,20 @@
 """Open a run to ask it: corpus, index, embedders and reader, checked to belong together."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from realm.answering.answerer import Answerer
-from realm.answering.body_models import body_model
-from realm.answering.explain import explain
+from realm.answering.body_models import answering_model, body_model
 from realm.answering.generative import StageReader, load_reader, own_reader
 from realm.answering.records import Explanation, Hit
 from realm.documents.store.blocks import Block
-from realm.errors import ConfigError, RunError
-from realm.models.embedder import Embedder
-from realm.models.model import RealmModel, state_sha256
+from realm.errors import ConfigError, RunError, by_torch
+from realm.models.runtime.model import RuntimeModel, learning_model, load_model
 from realm.models.spec import ReaderSpec, read_spec
 from realm.recipe import Recipe, load_recipe
 from realm.search.blocks import BlockInputs, open_inputs
@@ -29,6 +26,9 @@ from realm.search.publishing.refresher import add_difference, missing_rows
 from realm.storage.generations import read_current
 from realm.storage.paths import RunPaths
 from realm.storage.stages import has_stage, require_run, stage_facts
+
+if TYPE_CHECKING:
+    from realm.models.model import RealmModel
 
 
 def hit(block: Block, score: float) -> Hit:
@@ -52,27 +52,26 @@ def open_run(root: str | Path, *, device: str = "cpu") -> "OpenRun":
     recipe = read_run_recipe(paths)
     if paths.wrapped.exists():
         inputs = open_inputs(paths.corpus, recipe.model.query_length)
-        return wrap_body(paths, recipe, inputs, body_model(recipe, inputs), device=device)
+        return wrap_body(paths, recipe, inputs, answering_model(recipe, inputs))
     facts = stage_facts(paths, "pretrain")
-    networks = Networks(paths, torch.device(device), recipe.run.bf16)
+    networks = Networks(paths, device, recipe.run.bf16)
     if has_stage(paths, "finetune"):
         facts = stage_facts(paths, "finetune")
-        networks.tuned = networks.load("finetune")
+        networks.tuned = load_model(paths.stage("finetune"), device)
     networks.weight = search_weight(recipe.retrieval.weight, facts)
     inputs = open_inputs(paths.corpus, recipe.model.query_length)
-    sha = None if networks.tuned is None else state_sha256(networks.tuned.documents)
-    generation = open_generation(paths, inputs, facts["generation"], document_embedder_sha256=sha, device=device)
+    sha, load = None if networks.tuned is None else networks.tuned.documents_sha256(), partial(load_model, device=device)
+    generation = open_generation(paths, inputs, facts["generation"], document_embedder_sha256=sha, device=device, load=load)
     if recipe.pretrain.queries_alone:  # the index is of before they learnt
-        generation = replace(generation, query_embedder=networks.pretrained.embedder)
+        generation = replace(generation, query_embedder=networks.first.embedder)
     return OpenRun(paths, recipe, inputs, generation, networks)
 
 
-def wrap_body(paths: RunPaths, recipe: Recipe, inputs: BlockInputs, model: RealmModel, *, device: str = "cpu") -> "OpenRun":
-    """Open a cached folder's documents under its body (``body_model``), without a stage. Raises SnapshotError: no valid index."""
-    own = model.to(torch.device(device)).eval().requires_grad_(False)
-    generation = open_generation(paths, inputs, read_current(paths.index), device=device, model=own.only("embedder"))
-    weight = search_weight(recipe.retrieval.weight, {})
-    return OpenRun(paths, recipe, inputs, generation, Networks(paths, torch.device(device), recipe.run.bf16, weight=weight, body=own))
+def wrap_body(paths: RunPaths, recipe: Recipe, inputs: BlockInputs, model: "RuntimeModel | RealmModel") -> "OpenRun":
+    """Open a cached folder's documents under its body (``answering_model``), without a stage. Raises SnapshotError: no valid index."""
+    generation = open_generation(paths, inputs, read_current(paths.index), model=model)
+    weight, learning = search_weight(recipe.retrieval.weight, {}), partial(body_model, recipe, inputs)
+    return OpenRun(paths, recipe, inputs, generation, Networks(paths, "cpu", recipe.run.bf16, None, weight, model, learning))
 
 
 @dataclass
@@ -80,20 +79,30 @@ class Networks:
     """Networks of a run's stages: each is loaded once, when first used, and stays, whatever becomes of the stage on disk."""
 
     paths: RunPaths
-    device: torch.device
+    device: str
     bf16: bool  # read in bfloat16 if the hardware multiplies it
-    tuned: RealmModel | None = None  # None if the run ended after pre-training
+    tuned: "RuntimeModel | RealmModel | None" = None  # None if the run ended after pre-training
     weight: float = DEFAULT_BM25_WEIGHT  # of BM25 in hybrid search: stated by the recipe, or fitted by the last stage
-    body: RealmModel | None = None  # networks of a cached folder, without a stage; None in a run
-
-    def load(self, stage: str) -> RealmModel:
-        """Networks of a stage, as they are on disk now."""
-        return RealmModel.from_pretrained(self.paths.stage(stage)).to(self.device).eval()
+    body: "RuntimeModel | RealmModel | None" = None  # networks of a cached folder, without a stage; None in a run
+    body_by_torch: "Callable[[], RealmModel] | None" = None
 
     @cached_property
-    def pretrained(self) -> RealmModel:
-        """Embedder and encoder after pre-training: they explain masked sentences."""
-        return self.load("pretrain") if self.body is None else self.body
+    def first(self) -> "RuntimeModel | RealmModel":
+        """Networks after pre-training."""
+        return load_model(self.paths.stage("pretrain"), self.device) if self.body is None else self.body
+
+    @cached_property
+    def pretrained(self) -> "RealmModel":
+        """The same by torch: embedder and encoder, or reader, explain masked sentences."""
+        if self.body_by_torch is not None:
+            with by_torch("explaining"):
+                return self.body_by_torch().eval()
+        return learning_model(self.paths.stage("pretrain")).to(self.device).eval()
+
+    @cached_property
+    def finetuned(self) -> "RealmModel":
+        """The fine-tuned networks by torch."""
+        return learning_model(self.paths.stage("finetune")).to(self.device).eval()
 
     @property
     def pointing(self) -> bool:
@@ -113,7 +122,7 @@ class Networks:
         if self.tuned is not None:
             return load_reader(self.paths, "finetune", self.tuned, device=self.device, bf16=self.bf16)
         if self.pointing:
-            return load_reader(self.paths, "pretrain", self.pretrained, device=self.device, bf16=self.bf16)
+            return load_reader(self.paths, "pretrain", self.first, device=self.device, bf16=self.bf16)
         cure = (
             f"Name questions in [finetune] train of the recipe and start realm run again; until then this finds documents: "
             f'realm index search {self.paths.root} "..."'
@@ -132,13 +141,13 @@ class OpenRun:
     networks: Networks  # of its stages; the same ones when the corpus changes
 
     @property
-    def tuned(self) -> RealmModel | None:
+    def tuned(self) -> "RuntimeModel | RealmModel | None":
         """The fine-tuned networks; None if the run ended after pre-training."""
         return self.networks.tuned
 
     @property
-    def pretrained(self) -> RealmModel:
-        """The networks after pre-training."""
+    def pretrained(self) -> "RealmModel":
+        """The networks after pre-training, by torch."""
         return self.networks.pretrained
 
     @property
@@ -184,8 +193,7 @@ class OpenRun:
         return self._source(None, kind)
 
     def _source(self, exclude: np.ndarray | None, kind: str = "") -> DenseCandidates:
-        embedder: Embedder | None = self.generation.queries if self.tuned is None else self.tuned.embedder
-        assert embedder is not None
+        embedder = self.generation.queries if self.tuned is None else self.tuned.embedder
         how = Searching.stated(self.recipe, self.networks.weight, kind)
         return make_source(embedder, self.generation.snapshot, self.generation.index, self.inputs, self.paths.index, how, exclude)
 
@@ -234,7 +242,6 @@ class OpenRun:
         """The k nearest blocks of a text, best first."""
         return self.search_all([text], k)[0]
 
-    @torch.inference_mode()
     def search_all(self, texts: Sequence[str], k: int) -> list[tuple[Hit, ...]]:
         """The k nearest blocks of each text, best first. Raises ConfigError: as for ``require_k``."""
         store = self.inputs.store
@@ -244,7 +251,6 @@ class OpenRun:
             for rows, scores in zip(found.rows, found.scores, strict=True)
         ]
 
-    @torch.inference_mode()
     def explain_search(self, text: str, k: int) -> list[dict[str, Any]]:
         """The k nearest blocks of a text, best first: the fields of ``Hit``, and rank and score in each search.
 
@@ -268,7 +274,10 @@ class OpenRun:
 
     def explain(self, text: str, *, targets: Sequence[str] = (), k: int = 8, exclude_documents: Sequence[str] = ()) -> Explanation:
         """Effect of documents on each ``[MASK]`` (see :func:`realm.answering.explain.explain`), by the pointing reader if there is one."""
-        model = self.tuned if self.tuned is not None and self.networks.pointing else self.networks.pretrained
+        with by_torch("explaining"):
+            from realm.answering.explain import explain
+
+        model = self.networks.finetuned if self.tuned is not None and self.networks.pointing else self.networks.pretrained
         return explain(
             model, self.generation, self.inputs, text, targets=targets, k=k, exclude_documents=exclude_documents, hybrid=self.hybrid
         )

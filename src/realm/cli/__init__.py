@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from realm.errors import ConfigError, RealmError
+from realm.errors import ConfigError, RealmError, by_torch
 
 USAGE, INTERRUPTED, TERMINATED = 2, 130, 143
 SHOWN = 100
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):  # what its encoding does not have is written as an escape
             stream.reconfigure(errors="backslashreplace")
     try:
-        with _ended_by_signals():
+        with _ended_by_signals(), by_torch("this command"):
             _require_text(arguments)
             _dispatch(arguments)
     except _Terminated:

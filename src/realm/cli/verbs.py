@@ -43,12 +43,13 @@ def align(
 
 
 def _open(run: Path, device: str) -> Any:
-    import torch
-
     from realm.answering.opening import open_run
 
-    if device not in ("cpu", "cuda") or (device == "cuda" and not torch.cuda.is_available()):
-        raise ConfigError(f"no device '{device}' here", cure="Give --device cpu.")
+    if device != "cpu":
+        import torch
+
+        if device != "cuda" or not torch.cuda.is_available():
+            raise ConfigError(f"no device '{device}' here", cure="Give --device cpu.")
     return open_run(run, device=device)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -22,7 +23,6 @@ from realm.errors import ConfigError, RunError
 from realm.models.bodies.body import Network, load_body
 from realm.models.bodies.init import Undrawn
 from realm.models.bodies.known import DIFFERENCE, WEIGHTS
-from realm.models.differences import read_difference
 from realm.models.embedder import Embedder
 from realm.models.encoder import KnowledgeAugmentedEncoder
 from realm.models.hub import download, is_own, model_card, upload
@@ -31,8 +31,9 @@ from realm.models.published.models import Published, load_published, read_config
 from realm.models.published.names import mask_head_name
 from realm.models.published.sentence_embedders import CODE_KEYS, MODULES_FILE
 from realm.models.reader import Reader, ReadingNetwork
+from realm.models.runtime.weights import open_weights
 from realm.models.spec import PARTS, EmbedderSpec, ModelSpec, NetworkSpec, ReaderSpec, read_spec, spec_to_json
-from realm.models.tensor_files import open_weights, save_tensors
+from realm.models.tensor_files import open_weights as open_published, save_tensors
 from realm.storage.files import write_atomic, write_json
 from realm.storage.sealed import check_sealed
 from realm.storage.stages import DAMAGED
@@ -94,8 +95,12 @@ class RealmModel(nn.Module):
         """The reader that finds answers after fine-tuning."""
         return self._part("reader", Reader)
 
+    def documents_sha256(self) -> str:
+        """Identity of the document side's parameters."""
+        return state_sha256(self.documents)
+
     def reading(self, *, bf16: bool) -> ReadingNetwork:
-        """The reader as whoever answers calls it; its weights do not change any more."""
+        """The reader as an answerer calls it; its weights do not change any more."""
         return ReadingNetwork(self.reader, bf16=bf16, rounded=True)
 
     @property
@@ -208,7 +213,8 @@ class RealmModel(nn.Module):
         """Read the tensors of a directory, whole or as differences from a published body, after checking their seals."""
         check_sealed(directory, DAMAGED, DIFFERENCE, WEIGHTS)
         if (directory / DIFFERENCE).is_file():
-            return read_difference(directory, {name: value.shape for name, value in self.state_dict().items()})
+            stored = open_weights(directory)
+            return {name: torch.from_numpy(np.array(stored.array(name))) for name in self.state_dict() if stored.has(name)}
         return load_file(directory / WEIGHTS)
 
     def push_to_hub(
@@ -291,7 +297,7 @@ def _has_segments(directory: Path) -> bool:
 
 def _load_mask_head(encoder: KnowledgeAugmentedEncoder, directory: Path) -> None:
     """Copy BERT's MLM head, if the weights hold it."""
-    file = open_weights(directory)
+    file = open_published(directory)
     names = {ours: theirs for theirs in file.shapes if (ours := mask_head_name(theirs)) is not None}
     if set(names) == set(encoder.head.state_dict()):
         encoder.head.load_state_dict({ours: file.read(theirs) for ours, theirs in names.items()})

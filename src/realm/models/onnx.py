@@ -1,13 +1,12 @@
 """Embedder and reader as ONNX graphs of token inputs int64 [b, t]: projected float32 [b, d], or span_logits float32 [b, t, w].
 
 ``span_logits[i, s, n]`` scores the span from position s to s + n; the caller keeps spans inside the block, adds its relevance and takes one
-softmax over all. Vectors of an embedder in 8-bit integers have cosines of about .99 with the float32 ones.
+softmax over all.
 """
 
 import logging
-import tempfile
 import warnings
-from collections.abc import Iterator, Sequence as SequenceOf
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from realm.errors import MissingExtra
-from realm.models.bodies.body import TokenInputs, pad_batch
+from realm.models.bodies.body import TokenInputs
 from realm.models.embedder import Embedder
 from realm.models.reader import Reader
-from realm.models.types import Sequence
 
 INPUT_NAMES = ("input_ids", "attention_mask", "token_type_ids")
 OPSET = 18
@@ -61,45 +59,6 @@ def export_onnx(network: Embedder | Reader, path: Path) -> None:
             dynamo=True,
             verbose=False,
         )
-
-
-def write_int8(embedder: Embedder, path: Path) -> None:
-    """Write an embedder as an ONNX graph of 8-bit integers. Raises MissingExtra: onnx, onnxruntime or onnxscript are not installed."""
-    try:
-        import onnx
-        from onnxruntime.quantization import QuantType, quantize_dynamic
-    except ImportError:
-        raise MissingExtra("embedding in 8-bit integers", "onnx") from None
-    with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
-        whole = Path(scratch) / "embedder.onnx"
-        export_onnx(embedder, whole)
-        graph = onnx.load(whole)
-        del graph.graph.value_info[:]  # shapes that torch's exporter noted: where it transposed a weight they are those of before
-        before = logging.root.manager.disable
-        logging.disable(logging.WARNING)  # it advises a preparation that changes nothing here
-        try:
-            quantize_dynamic(graph, path, weight_type=QuantType.QInt8, per_channel=True)
-        finally:
-            logging.disable(before)
-
-
-class Int8Embedder:
-    """Embedder in 8-bit integers from the graph of :func:`write_int8`, with CPU ``threads`` per product."""
-
-    def __init__(self, path: Path, threads: int):
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = threads
-        self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        self._inputs = [found.name for found in self._session.get_inputs()]
-
-    def __call__(self, sequences: SequenceOf[Sequence]) -> Tensor:
-        """Embed ragged inputs of similar lengths. -> float32 [b, d]."""
-        padded = pad_batch(sequences, 0)
-        given = dict(zip(INPUT_NAMES, (padded.ids, padded.mask.long(), padded.segments), strict=True))
-        (vectors,) = self._session.run(None, {name: given[name].numpy() for name in self._inputs})
-        return torch.from_numpy(vectors)
 
 
 @contextmanager

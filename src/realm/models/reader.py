@@ -106,7 +106,7 @@ class Reader(nn.Module):
 
 
 class ReadingNetwork:
-    """A reader as whoever answers calls it, without gradients; ``bf16``: in bfloat16 if the hardware multiplies it.
+    """A reader as an answerer calls it, without gradients; ``bf16``: in bfloat16 if the hardware multiplies it.
 
     Scores are float32 in any case. ``rounded``: its weights stay as they are now, so that they are rounded once.
     """

@@ -48,7 +48,7 @@ class Spans:
 
 
 class Reading(Protocol):
-    """A reader as whoever answers calls it; ``spec`` is its ReaderSpec."""
+    """A reader as an answerer calls it; ``spec`` is its ReaderSpec."""
 
     @property
     def spec(self) -> Any: ...

@@ -11,13 +11,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from platformdirs import user_cache_path
 
 from realm import DEFAULT_BODY
-from realm.answering.body_models import body_model
+from realm.answering.body_models import answering_model
 from realm.answering.opening import OpenRun, open_run, wrap_body
 from realm.documents.change.updates import sync_documents
 from realm.documents.pages.recognition import recognition_directory, recognition_state
@@ -30,13 +31,14 @@ from realm.progress import Progress
 from realm.recipe import Recipe, build_recipe
 from realm.runs.api import Realm
 from realm.runs.directory import build_run_corpus, claim_run, stat_digest
+from realm.search.blocks import open_inputs
+from realm.search.publishing.refresher import index_documents
 from realm.storage.files import make_directory
 from realm.storage.generations import read_current
 from realm.storage.locks import held
 from realm.storage.manifests import read_note, write_note
 from realm.storage.paths import RunPaths
 from realm.storage.stages import holds_run
-from realm.training.context import open_context, publish_index, silent
 
 FORMAT = 4
 NAME = 40
@@ -135,12 +137,12 @@ def _make(paths: RunPaths, recipe: Recipe, progress: Progress) -> OpenRun:
     """Build the corpus, embed its blocks under the recipe's body and publish the index; what a killed call has done is kept."""
     claim_run(paths, recipe)
     build_run_corpus(paths, recipe, progress)
-    context = open_context(paths, recipe, silent, count=progress.count_long)
-    model = body_model(recipe, context.inputs)
+    inputs = open_inputs(paths.corpus, recipe.model.query_length)
+    model = answering_model(recipe, inputs)
     if read_current(paths.index) is None:
-        publish_index(context, model.to(context.device))
-    shutil.rmtree(paths.params, ignore_errors=True)  # the body itself is read
-    return wrap_body(paths, recipe, context.inputs, model)
+        embedded = partial(progress.count_long, "index: blocks embedded")
+        index_documents(model, inputs, paths, bf16=recipe.run.bf16, progress=embedded)
+    return wrap_body(paths, recipe, inputs, model)
 
 
 def open_documents(*sources: str | Path, body: str = DEFAULT_BODY) -> Realm:

@@ -11,21 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from realm.documents.sources.folders import files_of, what_changes
+from realm.documents.store.manifest import given_corpus
 from realm.errors import ConfigError, CorpusError, RunError
 from realm.models.bodies.known import body_directory
-from realm.models.published.models import read_tokenizer
 from realm.progress import Progress
 from realm.recipe import Recipe, dump_recipe, load_recipe
 from realm.storage.decoding import json_value
 from realm.storage.files import file_sum, make_directory, read_json, sha256_file, write_atomic, write_json
 from realm.storage.locks import held
 from realm.storage.paths import HUB_PREFIX, RunPaths
-from realm.storage.stages import CONFIG_SUM, check_run_format, write_run_format
-from realm.text.tokenizer import TextTokenizer
+from realm.storage.processes import place
+from realm.storage.stages import CONFIG_SUM, STAGE_SECTIONS, check_run_format, write_run_format
+from realm.text.tokenizer import TextTokenizer, read_tokenizer
 from realm.timing import KINDS, Stopwatch, running
-from realm.training.context import STAGE_SECTIONS
-from realm.training.loop.distributed import is_first, on_first
-from realm.training.pretrain.sentences import given_corpus
 
 FREE_RUN_KEYS = ("device", "threads", "accumulate", "checkpoint_every", "gradient_checkpointing", "tensorboard")
 """Keys of [run] that may change at any time: where and how fast it runs and who sees it, not what is learnt (but for last bits)."""
@@ -68,6 +66,8 @@ def alone(root: Path, cure: str) -> Iterator[None]:
             raise RunError("a file is here, not a directory", path=root, cure="Give another directory with --out.")
         make_directory(root)
         stack.enter_context(held(root, lambda named: RunError(f"another process{named} trains here", path=root, cure=cure)))
+
+    from realm.training.loop.distributed import on_first
 
     with ExitStack() as stack:
         on_first(hold)
@@ -221,6 +221,6 @@ def timed(paths: RunPaths, stage: str, settle: Callable[[], None] = lambda: None
             before, now = profile.get(stage, {}), watch.seconds()
             kinds = [kind for kind in KINDS if kind in before or kind in now]
             profile[stage] = {kind: round(before.get(kind, 0.0) + now.get(kind, 0.0), 6) for kind in kinds}
-            if is_first():
+            if place().first:
                 write_json(paths.root / "seconds.json", seconds)
                 write_json(paths.profile, profile)

@@ -17,6 +17,15 @@ STAGE_FILE = "stage.json"
 CONFIG_SUM = "config_xxh3"
 AGAIN = "Restore the file; realm verify RUN lists all damage, realm repair RUN shows what can be rebuilt"
 
+STAGE_SECTIONS = {
+    "ict": ("ict",),
+    "warm": ("warm",),
+    "pretrain": ("pretrain",),
+    "finetune": ("finetune",),
+    **dict.fromkeys(("bm25", "tfidf", "orqa", "published"), ("finetune",)),
+    "closed_book": ("warm", "finetune"),
+}
+"""Sections of the recipe that each stage is made from."""
 
 DAMAGED = Errors.of(RunError, AGAIN, "damaged: ")
 """Errors for files of a published stage, or of parameters."""

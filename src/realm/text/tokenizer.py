@@ -306,3 +306,20 @@ def _bert_tokenizer(vocabulary: dict[str, int], normalizer: normalizers.BertNorm
     )
     backend.add_special_tokens([names[0] for names in _KNOWN_NAMES.values()])
     return TextTokenizer(backend)
+
+
+def read_tokenizer(directory: Path) -> TextTokenizer:
+    """Tokenizer of ``tokenizer.json``, or BERT's with ``vocab.txt``. Raises DataError: neither is there, or it is damaged."""
+    if (directory / "tokenizer.json").is_file():
+        return TextTokenizer.load(directory)
+    if (directory / "vocab.txt").is_file():
+        return read_vocabulary(directory / "vocab.txt", lowercase=_folds_case(directory / "tokenizer_config.json"))
+    raise DataError("no tokenizer here", path=directory, cure="Put the model's tokenizer.json or vocab.txt beside its weights.")
+
+
+def _folds_case(path: Path) -> bool:
+    try:
+        values = json_value(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        return True  # every published REALM is uncased
+    return bool(values.get("do_lower_case", True)) if isinstance(values, dict) else True

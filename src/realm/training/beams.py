@@ -43,18 +43,19 @@ class LearningSource(nn.Module):
         raise NotImplementedError
 
     def find(self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], k: int) -> Candidates:
-        """The same for whoever answers or measures."""
+        """The same for an answerer or a measure."""
         with torch.inference_mode():
             beam = self(texts, questions, k)
         return Candidates(beam.rows, beam.scores.float().cpu().numpy())
 
 
 class LiveSource(LearningSource):
-    """The live question embedder over the frozen document side of a source, whose embedder it is."""
+    """The live question embedder over the frozen document side of a source, whose embedder it becomes."""
 
     def __init__(self, over: DenseCandidates, embedder: Embedder):
         super().__init__()
         self.over, self.embedder = over, embedder
+        over.embedder = embedder
 
     def forward(self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], k: int) -> Beam:
         with charged("forward"):

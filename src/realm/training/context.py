@@ -28,7 +28,7 @@ from realm.storage.metrics import MetricsLog
 from realm.storage.paths import RunPaths
 from realm.storage.processes import place
 from realm.storage.sealed import seal
-from realm.storage.stages import RUN_FORMAT, STAGE_FILE, stage_facts
+from realm.storage.stages import RUN_FORMAT, STAGE_FILE, STAGE_SECTIONS, stage_facts
 from realm.training.loop.checkpoint import CheckpointDirectory
 from realm.training.loop.distributed import on_first, world
 from realm.training.loop.loop import Report, fit, recompute_layers
@@ -111,16 +111,6 @@ def retrieval_facts(recipe: Recipe, facts: Mapping[str, Any] = MappingProxyType(
         return more
     weight = [search_weight(recipe.retrieval.weight, facts)] if recipe.retrieval_kind == "hybrid" else []
     return [recipe.retrieval_kind, *weight, *more]
-
-
-STAGE_SECTIONS = {
-    "ict": ("ict",),
-    "warm": ("warm",),
-    "pretrain": ("pretrain",),
-    "finetune": ("finetune",),
-    **dict.fromkeys(("bm25", "tfidf", "orqa", "published"), ("finetune",)),
-    "closed_book": ("warm", "finetune"),
-}
 
 
 def fingerprint(context: StageContext, stage: str, *parents: str, **more: str) -> str:

@@ -2,14 +2,13 @@
 
 import subprocess
 import sys
-from dataclasses import asdict
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
 
-from realm.errors import ConfigError, RunError
+from realm.errors import MissingExtra, RunError
 from realm.models.bodies.body import build_body
 from realm.models.embedder import Embedder
 from realm.models.reader import Reader
@@ -24,7 +23,9 @@ OFFSET = {"max_position_embeddings": 70, "layer_norm_eps": 1e-5, "pad_token_id":
 ROBERTA = {"model_type": "xlm-roberta", "type_vocab_size": 1, **OFFSET}
 MPNET = {"model_type": "mpnet", "relative_attention_num_buckets": 32, **OFFSET}
 BODIES = {
-    "bert": BodySpec(BERT, "mean"), "bert, pooler": BodySpec(BERT, "pooler"),
+    "bert": BodySpec(BERT, "mean"),
+    "bert, tanh": BodySpec(BERT | {"hidden_act": "gelu_pytorch_tanh"}, "mean"),
+    "bert, pooler": BodySpec(BERT, "pooler"),
     "bert, cls, no segments": BodySpec(BERT, "cls", segments=False),
     "xlm-roberta": BodySpec(ROBERTA, "mean", segments=False), "mpnet": BodySpec(MPNET, "mean", segments=False),
 }  # fmt: skip
@@ -59,11 +60,10 @@ def test_an_embedder_gives_torchs_vectors(tmp_path, name, head):
     spec = EmbedderSpec(BODIES[name], **HEADS[head])
     network = Embedder(build_body(spec.body, pooler=True), spec).eval()
     weights, (sequences, _) = saved(network, tmp_path / "w.safetensors"), ragged()
-    runtime = RuntimeEmbedder(weights, asdict(spec), eight_bit=False, threads=1)
+    runtime = RuntimeEmbedder(weights, spec, eight_bit=False, threads=1)
     with torch.inference_mode():
-        np.testing.assert_allclose(runtime(sequences), network(sequences), atol=1e-5)
-        np.testing.assert_allclose(runtime.embed_queries(sequences), network.embed_queries(sequences), atol=5e-5)
-    assert runtime.null_offset == 0 and runtime.dim == spec.projection
+        np.testing.assert_allclose(runtime.embed_blocks(sequences), network(sequences), atol=1e-5)
+        np.testing.assert_allclose(runtime.embed_questions(sequences), network.embed_queries(sequences), atol=5e-5)
 
 
 @pytest.mark.parametrize("span_hidden", [0, 6])
@@ -72,19 +72,19 @@ def test_a_reader_gives_torchs_scores(tmp_path, name, span_hidden):
     spec = ReaderSpec(BODIES[name], span_hidden=span_hidden, max_span=5)
     network = Reader(build_body(spec.body, pooler=False), spec).eval()
     weights, (sequences, starts) = saved(network, tmp_path / "w.safetensors"), ragged()
-    logits, valid, not_here = RuntimeReader(weights, asdict(spec), eight_bit=False, threads=1)(sequences, starts)
+    found = RuntimeReader(weights, spec, eight_bit=False, threads=1).read(sequences, starts)
     with torch.inference_mode():
         expected = network(sequences, starts)
-    assert np.array_equal(valid, expected.valid.numpy())
-    np.testing.assert_allclose(logits[valid], expected.logits.numpy()[valid], atol=2e-5)
-    np.testing.assert_allclose(not_here, expected.not_here, atol=2e-5)
+    assert np.array_equal(found.valid, expected.valid.numpy())
+    np.testing.assert_allclose(found.scores[found.valid], expected.logits.numpy()[found.valid], atol=2e-5)
+    np.testing.assert_allclose(found.not_here, expected.not_here, atol=2e-5)
 
 
 @pytest.mark.parametrize("name", ["bert", "mpnet"])
 def test_eight_bits_are_near(tmp_path, name):
     spec = EmbedderSpec(BODIES[name], head="unit", projection=32)
     weights, (sequences, _) = saved(Embedder(build_body(spec.body, pooler=False), spec), tmp_path / "w.safetensors"), ragged()
-    exact, rough = (RuntimeEmbedder(weights, asdict(spec), eight_bit=bits, threads=1)(sequences) for bits in (False, True))
+    exact, rough = (RuntimeEmbedder(weights, spec, eight_bit=bits, threads=1).embed_blocks(sequences) for bits in (False, True))
     assert ((exact * rough).sum(-1) > 0.99).all() and not np.array_equal(exact, rough)
 
 
@@ -109,11 +109,11 @@ def test_what_runs_elsewhere_is_said_in_one_line(tmp_path):
     with pytest.raises(RunError, match="b is missing"):
         SafetensorWeights(tmp_path / "w").array("b")
     spec = EmbedderSpec(BodySpec({"model_type": "modernbert", **SIZES}, "mean"))
-    with pytest.raises(ConfigError, match=r"modernbert.*\[train\]"):
-        RuntimeEmbedder(SafetensorWeights(tmp_path / "w"), asdict(spec), eight_bit=False)
+    with pytest.raises(MissingExtra, match=r"modernbert.*\[train\]"):
+        RuntimeEmbedder(SafetensorWeights(tmp_path / "w"), spec, eight_bit=False)
 
 
 def test_torch_is_not_imported():
-    modules = ", ".join(f"realm.models.runtime.{name}" for name in ("graph", "body", "weights"))
+    modules = ", ".join(f"realm.models.runtime.{name}" for name in ("graph", "body", "weights", "networks", "posterior", "model"))
     command = f"import {modules}, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", command], check=False).returncode == 0

@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, strategies as st
 
+from realm.answering.opening import open_run
 from realm.errors import SnapshotError
-from realm.search.publishing.embedding import embed_blocks
+from realm.search.publishing.embedding import EmbedOptions, embed_blocks, embed_corpus, embed_parts
+from realm.search.publishing.parameters import parameters_path
 
 
 @given(st.lists(st.integers(0, 50), max_size=60), st.integers(1, 200), st.integers(0, 2**32 - 1))
@@ -16,7 +17,7 @@ def test_rows_keep_their_order_and_batches_their_bound(lengths, budget, seed):
 
     def embed(batch):
         batches.append(batch)
-        return torch.tensor([[row, sizes[row]] for row in batch], dtype=torch.float64, requires_grad=True)
+        return np.array([[row, sizes[row]] for row in batch], np.float64)
 
     def progress(done, total):
         seen.append((done, total))
@@ -34,8 +35,24 @@ def test_rows_keep_their_order_and_batches_their_bound(lengths, budget, seed):
 def test_bad_embeddings_are_refused():
     lengths, rows = np.array([3, 4, 5]), np.array([2, 0])
     with pytest.raises(SnapshotError, match="row 0 is not finite"):
-        embed_blocks(lambda batch: torch.tensor([[0.0 if row else torch.nan] for row in batch]), lengths, rows)
+        embed_blocks(lambda batch: np.array([[0.0 if row else np.nan] for row in batch]), lengths, rows)
     with pytest.raises(ValueError, match="for 2 blocks"):
-        embed_blocks(lambda batch: torch.ones(1, 2), lengths, rows)
+        embed_blocks(lambda batch: np.ones((1, 2)), lengths, rows)
     with pytest.raises(ValueError, match="tokens_per_batch"):
-        embed_blocks(lambda batch: torch.ones(1, 2), lengths, rows, tokens_per_batch=0)
+        embed_blocks(lambda batch: np.ones((1, 2)), lengths, rows, tokens_per_batch=0)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_eight_bits_give_nearly_the_same_vectors(tiny_run, workers, monkeypatch):
+    """A build that is taken up again goes on where it was, and several processes give what one gives, but for the batches' rounding."""
+    monkeypatch.setattr("realm.search.publishing.embedding.PART_ROWS", 2)
+    run = open_run(tiny_run)
+    rows = np.arange(len(run.inputs.store))
+    params = parameters_path(run.paths, run.generation.snapshot.manifest.params_generation)
+    embedder = run.generation.embedder
+    exact = embed_corpus(embedder, run.inputs, rows)
+    parts = embed_parts(embedder, params, run.inputs, rows, EmbedOptions(workers=workers, threads=1, int8=True), None)
+    whole = np.concatenate(list(parts(0)))
+    nearness = (whole * exact).sum(1) / np.linalg.norm(whole, axis=1) / np.linalg.norm(exact, axis=1)
+    assert nearness.min() > 0.95 and not np.array_equal(whole, exact)
+    np.testing.assert_array_equal(np.concatenate(list(parts(4))), whole[4:])

@@ -24,6 +24,7 @@ from realm.storage.metrics import MetricsLog
 from realm.storage.paths import RunPaths
 from realm.storage.stages import stage_facts
 from realm.training.baselines.closed_book import SentencesTask
+from realm.training.beams import LiveSource
 from realm.training.context import load_stage, open_context, source_over
 from realm.training.finetune.task import ReadingTask, training_questions
 from realm.training.ict import IctTask
@@ -297,7 +298,7 @@ def test_scalars_of_any_depth_are_read_together(monkeypatch):
     assert as_numbers([{"a": 1}]) == [{"a": 1}] and stacked == [4]
 
 
-SEARCHES = {"retrieve.py: retrieve", "candidates.py: _found"}
+SEARCHES = {"retrieve.py: retrieve", "embedder.py: embed_questions", "beams.py: forward"}
 INDEX = {"mips.py", "base.py", "exact.py"}
 """Who may read in a step: what is searched with goes to the index, and what was found comes back, because texts are read by it."""
 
@@ -316,7 +317,8 @@ def tasks(tiny_run, scratch):
     model = load_stage(context, "finetune")
     generation = open_generation(paths, context.inputs, stage_facts(paths, "finetune")["generation"], device=context.device)
     questions, dev = training_questions(context)
-    yield "finetune", ReadingTask("finetune", context, source_over(context, model.embedder, generation), model.reader, questions, dev)
+    source = LiveSource(source_over(context, model.embedder, generation), model.embedder)
+    yield "finetune", ReadingTask("finetune", context, source, model.reader, questions, dev)
     yield "closed book", SentencesTask(context, load_stage(context, "warm"))
 
 

@@ -262,3 +262,8 @@ def writer_lock(corpus: Path) -> Iterator[None]:
 
     with held(corpus, busy):
         yield
+
+
+def given_corpus(sentences: tuple[str, ...]) -> Path | None:
+    """The corpus directory that ``pretrain.sentences`` names; None where it names documents or nothing."""
+    return Path(sentences[0]) if len(sentences) == 1 and (Path(sentences[0]) / CURRENT_FILE).exists() else None

@@ -17,7 +17,7 @@ from realm.models.published.sentence_embedders import MODULES_FILE, plan_sentenc
 from realm.models.spec import ModelSpec
 from realm.models.tensor_files import TensorFile, open_weights
 from realm.storage.decoding import json_value
-from realm.text.tokenizer import TextTokenizer, read_vocabulary
+from realm.text.tokenizer import TextTokenizer, read_tokenizer
 
 RECORDS_FILE = "block_records.npy"  # file of the published blocks
 FAMILIES = ("realm", "bert")
@@ -134,15 +134,6 @@ def check_size(values: Mapping[str, Any], file: TensorFile, path: Path) -> None:
         raise ConfigError(problem, path=path, cure="Use the config.json that belongs to these weights.")
 
 
-def read_tokenizer(directory: Path) -> TextTokenizer:
-    """Tokenizer of ``tokenizer.json``, or BERT's with ``vocab.txt``. Raises DataError: neither is there, or it is damaged."""
-    if (directory / "tokenizer.json").is_file():
-        return TextTokenizer.load(directory)
-    if (directory / "vocab.txt").is_file():
-        return read_vocabulary(directory / "vocab.txt", lowercase=_folds_case(directory / "tokenizer_config.json"))
-    raise DataError("no tokenizer here", path=directory, cure="Put the model's tokenizer.json or vocab.txt beside its weights.")
-
-
 def check_vocabulary(tokenizer: TextTokenizer, spec: ModelSpec, *, exact: bool, path: Path) -> None:
     """Refuse a tokenizer of another vocabulary than the weights'.
 
@@ -152,11 +143,3 @@ def check_vocabulary(tokenizer: TextTokenizer, spec: ModelSpec, *, exact: bool, 
         if tokenizer.vocab_size > rows or (exact and tokenizer.vocab_size != rows):
             problem = f"the tokenizer has {tokenizer.vocab_size} entries, and the weights have {rows}"
             raise DataError(problem, path=path, cure="Put the tokenizer of these very weights beside them.")
-
-
-def _folds_case(path: Path) -> bool:
-    try:
-        values = json_value(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        return True  # every published REALM is uncased
-    return bool(values.get("do_lower_case", True)) if isinstance(values, dict) else True

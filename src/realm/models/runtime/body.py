@@ -2,18 +2,20 @@
 
 from collections.abc import Iterator, Sequence as SequenceOf
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from realm.errors import ConfigError
+from realm.errors import MissingExtra, RunError, said
 from realm.models.runtime.graph import BodyShape, body_graph
 
 MPNET = "mpnet"
 FIRST_POSITION = {"bert": 0, "roberta": 2, "xlm-roberta": 2, MPNET: 2}
 """Families that run here, and the row of the position table that the first token has."""
-TRAIN_EXTRA = "Install torch beside it: pip install 'realm-qa[train]'"
+TANH_GELU = {"gelu": False, "gelu_new": True, "gelu_pytorch_tanh": True}
+"""Activations that run here, and whether each is the approximation by tanh."""
 BERT_NAMES = {
     "qkv": ("attention.self.query", "attention.self.key", "attention.self.value"),
     "out": ("attention.output.dense",),
@@ -37,8 +39,23 @@ ROUNDING_NUMBERS: dict[str, np.ndarray] = {
 }
 
 
+def runs_here(config: dict[str, Any]) -> bool:
+    """Return whether a body of this transformers configuration runs without torch."""
+    return config.get("model_type") in FIRST_POSITION and config.get("hidden_act", "gelu") in TANH_GELU
+
+
 class Weights(Protocol):
-    """Tensors by name: float32 arrays, or int8 with a scale for each row."""
+    """Tensors by name: float32 arrays, or int8 with a scale for each row; ``path`` is for messages."""
+
+    path: Path
+
+    def has(self, name: str) -> bool:
+        """Return whether there is a tensor of this name."""
+        ...
+
+    def below(self, prefix: str) -> "Weights":
+        """Return the tensors of a part of the network."""
+        ...
 
     def array(self, name: str) -> np.ndarray:
         """Return a tensor in float32."""
@@ -73,14 +90,15 @@ class RuntimeBody:
         threads: of one product; 0: all cores.
 
     Raises:
-        ConfigError: the family needs torch.
+        MissingExtra: the family needs torch.
     """
 
     def __init__(self, weights: Weights, config: dict[str, Any], *, segments: bool, eight_bit: bool, threads: int = 0):
         family = config.get("model_type")
-        if family not in FIRST_POSITION or config.get("hidden_act", "gelu") != "gelu":
-            raise ConfigError(f"a body of the family '{family}' runs with torch alone", cure=TRAIN_EXTRA)
+        if not runs_here(config):
+            raise MissingExtra(f"a body of the family '{family}'", "train")
         self._weights, self._config, self._segments, self._threads = weights, config, segments, threads
+        self._array = cache(weights.array)  # of what every batch needs
         self._mpnet = family == MPNET
         self.shape = BodyShape(
             layers=config["num_hidden_layers"],
@@ -89,6 +107,7 @@ class RuntimeBody:
             intermediate=config["intermediate_size"],
             layer_norm_eps=float(config["layer_norm_eps"]),
             biased=self._mpnet,
+            tanh_gelu=TANH_GELU[config.get("hidden_act", "gelu")],
             eight_bit=eight_bit,
         )
 
@@ -106,11 +125,16 @@ class RuntimeBody:
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.log_severity_level = self._threads, 3
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # another network may be next
         # The session reads the arrays where they lie, so they live as long as it does.
         self._arrays = {name: np.ascontiguousarray(array) if array.ndim else array for name, array in self._layers()}
         self._values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in self._arrays.values()]
         options.add_external_initializers(list(self._arrays), self._values)
-        return onnxruntime.InferenceSession(body_graph(self.shape), options, providers=["CPUExecutionProvider"])
+        try:
+            return onnxruntime.InferenceSession(body_graph(self.shape), options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # of the library's own kinds, which have no common one
+            problem = f"the weights do not fit the configuration: {said(error)}"
+            raise RunError(problem, path=self._weights.path, cure="Fetch or train the model again.") from error
 
     def _layers(self) -> Iterator[tuple[str, np.ndarray]]:
         """Yield the graph's weights by its own names."""
@@ -137,18 +161,18 @@ class RuntimeBody:
         unique, where = np.unique(ids, return_inverse=True)
         words = weights.rows("embeddings.word_embeddings.weight", unique)[where.reshape(ids.shape)]
         first = FIRST_POSITION[self._config["model_type"]]
-        positions = weights.array("embeddings.position_embeddings.weight")[first : first + ids.shape[1]]
+        positions = self._array("embeddings.position_embeddings.weight")[first : first + ids.shape[1]]
         summed = words + positions
         if not self._mpnet:
-            kinds = weights.array("embeddings.token_type_embeddings.weight")
+            kinds = self._array("embeddings.token_type_embeddings.weight")
             summed += kinds[inputs.segments] if self._segments else kinds[0]
         return layer_norm(
-            summed, weights.array("embeddings.LayerNorm.weight"), weights.array("embeddings.LayerNorm.bias"), self.shape.layer_norm_eps
+            summed, self._array("embeddings.LayerNorm.weight"), self._array("embeddings.LayerNorm.bias"), self.shape.layer_norm_eps
         )
 
     def _position_bias(self, length: int) -> np.ndarray:
         """Return MPNet's bias of relative positions, float32 [1, heads, t, t]."""
-        table = self._weights.array("encoder.relative_attention_bias.weight")
+        table = self._array("encoder.relative_attention_bias.weight")
         places = np.arange(length)
         buckets = relative_buckets(places[None, :] - places[:, None], len(table))
         return np.ascontiguousarray(table[buckets].transpose(2, 0, 1)[None])

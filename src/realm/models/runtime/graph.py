@@ -26,6 +26,7 @@ class BodyShape:
 
     Attributes:
         biased: whether a position bias [1, heads, t, t] is added to attention scores, as in MPNet.
+        tanh_gelu: whether GELU is approximated by tanh.
         eight_bit: whether weights are int8 with a scale for each output; activations are then rounded as they come.
     """
 
@@ -36,6 +37,7 @@ class BodyShape:
     layer_norm_eps: float
     biased: bool = False
     eight_bit: bool = False
+    tanh_gelu: bool = False
 
 
 def body_graph(shape: BodyShape) -> bytes:
@@ -84,7 +86,7 @@ def _layer(shape: BodyShape, n: int) -> list[bytes]:
         *_product(shape, n, "out", f"{n}.seen"),
         _node("SkipLayerNormalization", [f"{n}.out.out", before, *_norm(n, 1)], [f"{n}.mid"], eps, OWN_OPERATORS),
         *_product(shape, n, "up", f"{n}.mid"),
-        _node("Gelu", [f"{n}.up.out"], [f"{n}.wide"], {}, OWN_OPERATORS),
+        _node("FastGelu" if shape.tanh_gelu else "Gelu", [f"{n}.up.out"], [f"{n}.wide"], {}, OWN_OPERATORS),
         *_product(shape, n, "down", f"{n}.wide"),
         _node("SkipLayerNormalization", [f"{n}.down.out", f"{n}.mid", *_norm(n, 2)], [after], eps, OWN_OPERATORS),
     ]

@@ -19,8 +19,10 @@ def log_sum_exp(values: np.ndarray) -> np.ndarray:
 
 def softmax(values: np.ndarray) -> np.ndarray:
     """Return probabilities over the last axis; 0 at -inf, and everywhere where nothing is finite."""
-    total = log_sum_exp(values)[..., None]
-    return np.exp(values - np.where(np.isfinite(total), total, 0))
+    highest = values.max(-1, keepdims=True)
+    odds = np.exp(values - np.where(np.isfinite(highest), highest, 0))
+    found: np.ndarray = odds / np.maximum(odds.sum(-1, keepdims=True), np.finfo(odds.dtype).tiny)
+    return found
 
 
 def span_log_posterior(span_scores: np.ndarray, not_here: np.ndarray, valid: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -1,5 +1,6 @@
 """Weights of a network from safetensors, mapped into memory: float32 as training wrote them, or int8 with a scale for each row."""
 
+import hashlib
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -7,12 +8,20 @@ from typing import Any
 import numpy as np
 
 from realm.errors import RunError
+from realm.models.bodies.known import DIFFERENCE, WEIGHTS, body_directory, check_digest
+from realm.storage.decoding import json_value
+from realm.storage.sealed import check_sealed
+from realm.storage.stages import DAMAGED
 
 SCALE = ":scale"
 """After the name of an int8 matrix: the name of its scales, float32 [r, 1]."""
 SHARED = "shared"
 """In a file's metadata: JSON of tensors that stand under another name."""
 AGAIN = "Fetch or train the model again."
+FACTS_KEY = "difference"
+"""In the metadata of a difference: the body that it is taken from."""
+BODY_INFIX = ".body.model."
+"""Between a network's name and the body's own name of a tensor."""
 
 
 class SafetensorWeights:
@@ -30,6 +39,7 @@ class SafetensorWeights:
         from safetensors import SafetensorError, safe_open
 
         self.path, self.prefix = path, prefix
+        self._kept: dict[str, np.ndarray] = {}
         try:
             self._file: Any = safe_open(path, framework="numpy")
             self._names = frozenset(self._file.keys())
@@ -62,6 +72,23 @@ class SafetensorWeights:
         part.__dict__.update(self.__dict__, prefix=self.prefix + prefix)
         return part
 
+    def facts(self, key: str) -> dict[str, Any]:
+        """Return what the file's metadata say under a key. Raises RunError: nothing."""
+        try:
+            found: dict[str, Any] = json_value((self._file.metadata() or {})[key])
+        except (KeyError, ValueError) as error:
+            raise RunError("the weights cannot be read: they lack their notes", path=self.path, cure=AGAIN) from error
+        return found
+
+    def sha256(self) -> str:
+        """Return the identity of the network's parameters, as ``models.model.state_sha256`` has it."""
+        digest = hashlib.sha256()
+        for name in sorted(name.removeprefix(self.prefix) for name in self._names if name.startswith(self.prefix)):
+            values = self.read(name)
+            digest.update(f"{name} torch.{values.dtype} {values.shape}\n".encode())
+            digest.update(np.ascontiguousarray(values).tobytes())
+        return digest.hexdigest()
+
     def array(self, name: str) -> np.ndarray:
         """Return a tensor in float32."""
         stored = self._stored(name)
@@ -76,15 +103,17 @@ class SafetensorWeights:
 
     def rows(self, name: str, ids: np.ndarray) -> np.ndarray:
         """Return some rows of a matrix in float32."""
-        table, scales = self._tables(self._stored(name))
-        return table[ids].astype(np.float32) if scales is None else table[ids] * scales[ids]
+        table = self.read(name, keep=True)
+        return table[ids].astype(np.float32) if table.dtype != np.int8 else table[ids] * self.read(name, SCALE, keep=True)[ids]
 
-    def _tables(self, stored: str) -> tuple[np.ndarray, np.ndarray | None]:
-        kept = self.__dict__.setdefault("_kept", {})
-        if stored not in kept:
-            table = self._file.get_tensor(stored)
-            kept[stored] = table, self._file.get_tensor(stored + SCALE) if table.dtype == np.int8 else None
-        found: tuple[np.ndarray, np.ndarray | None] = kept[stored]
+    def read(self, name: str, of: str = "", *, keep: bool = False) -> np.ndarray:
+        """Return a tensor as it is stored, or its scales; ``keep`` it in memory for the next time."""
+        stored = self._stored(name) + of
+        if stored not in self._names:
+            raise RunError(f"the tensor {stored.removesuffix(of)} has no scale", path=self.path, cure=AGAIN)
+        found: np.ndarray = self._kept[stored] if stored in self._kept else self._file.get_tensor(stored)
+        if keep:
+            self._kept[stored] = found
         return found
 
 
@@ -92,3 +121,78 @@ def rounded(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return a matrix [r, c] as int8 and the float32 scale of each row, [r]."""
     scales = np.maximum(np.abs(values).max(1), np.finfo(np.float32).tiny) / 127
     return np.clip(np.rint(values / scales[:, None]), -127, 127).astype(np.int8), scales.astype(np.float32)
+
+
+class Differences:
+    """Tensors stored as their difference from a published body (``models/differences.py``).
+
+    Args:
+        own: of all networks.
+        base: of the body.
+        prefix: what stands before each of the network's names.
+    """
+
+    def __init__(self, own: SafetensorWeights, base: SafetensorWeights, prefix: str = ""):
+        self.own, self.base, self.prefix, self.path = own, base, prefix, own.path
+
+    def below(self, prefix: str) -> "Differences":
+        """Return the tensors of a part of the network."""
+        return Differences(self.own, self.base, self.prefix + prefix)
+
+    def has(self, name: str) -> bool:
+        """Return whether the network has a tensor of this name."""
+        whole = self.prefix + name
+        return self.own.has(whole) or self.base.has(self._of_body(whole))
+
+    def array(self, name: str) -> np.ndarray:
+        """Return a tensor in float32."""
+        return self._taken(name, slice(None))
+
+    def rows(self, name: str, ids: np.ndarray) -> np.ndarray:
+        """Return some rows of a matrix in float32."""
+        return self._taken(name, ids)
+
+    def rounded(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """Return a matrix [r, c] as int8 and float32 scales [r]."""
+        return rounded(self.array(name))
+
+    def sha256(self) -> str:
+        """Return an identity of the network's parameters."""
+        return hashlib.sha256(f"{self.prefix} {self.own.sha256()} {self.own.facts(FACTS_KEY)}".encode()).hexdigest()
+
+    def _of_body(self, whole: str) -> str:
+        return whole.partition(BODY_INFIX)[2]
+
+    def _taken(self, name: str, rows: Any) -> np.ndarray:
+        """Return rows of a tensor: stored whole, or the body's, changed by a stored difference."""
+        whole = self.prefix + name
+        some = not isinstance(rows, slice)  # of a table, which stays in memory
+        stored = self.own.read(whole, keep=some) if self.own.has(whole) else None
+        if stored is not None and stored.dtype.kind == "f":
+            return stored[rows] if stored.ndim else stored
+        start = self.base.read(self._of_body(whole), keep=some)[rows].astype(np.float32)
+        return start if stored is None else start + unpacked(stored[rows]) * self.own.read(whole, SCALE, keep=some)[rows]
+
+
+def unpacked(stored: np.ndarray) -> np.ndarray:
+    """Return integers [r, c] of int8 [r, c], or of uint8 [r, c / 2] with two in a byte, the first in the lower half."""
+    if stored.dtype == np.int8:
+        return stored
+    return np.stack([stored & 15, stored >> 4], 2).reshape(len(stored), -1).astype(np.int8) - np.int8(8)
+
+
+def open_weights(directory: Path) -> SafetensorWeights | Differences:
+    """Open the weights of a RealmModel's directory, whole or as differences from a body.
+
+    Raises:
+        RunError: a file is damaged, or another than was published here.
+        ConfigError: the body is not on this machine, or has other weights.
+    """
+    check_sealed(directory, DAMAGED, DIFFERENCE, WEIGHTS)
+    if not (directory / DIFFERENCE).is_file():
+        return SafetensorWeights(directory / WEIGHTS)
+    own = SafetensorWeights(directory / DIFFERENCE)
+    facts = own.facts(FACTS_KEY)
+    base = body_directory(facts["base"])
+    check_digest(base / WEIGHTS, facts["sha256"])
+    return Differences(own, SafetensorWeights(base / WEIGHTS))

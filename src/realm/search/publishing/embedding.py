@@ -4,31 +4,24 @@ Batches have blocks of similar length, for little padding. Memory of a process: 
 and one part of ``PART_ROWS`` x d float32; the collecting process holds up to ``workers`` + 2 parts besides.
 """
 
-import copy
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from multiprocessing import current_process
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from realm.documents.workers import Workers, usable_cores
-from realm.errors import SnapshotError
-from realm.models.bodies.body import multiplying
-from realm.models.embedder import Embedder
-from realm.models.model import RealmModel
-from realm.models.onnx import Int8Embedder, write_int8
-from realm.models.types import Sequence
+from realm.errors import MissingExtra, SnapshotError
+from realm.models.runtime.model import learning_model, runtime_model
+from realm.models.types import Embedding
 from realm.progress import Advance
 from realm.search.blocks import BlockInputs, open_inputs
 from realm.search.publishing.writing import Parts
 
 
 def embed_blocks(
-    embed: Callable[[list[int]], torch.Tensor],
+    embed: Callable[[list[int]], np.ndarray],
     lengths: np.ndarray,
     rows: np.ndarray,
     *,
@@ -40,7 +33,7 @@ def embed_blocks(
     Batches depend on the arguments only, so the same call gives the same bits.
 
     Args:
-        embed: row numbers of one batch -> [m,d], any floating type and device; called without gradients.
+        embed: row numbers of one batch -> [m,d], floating point.
         lengths: [n], tokens of every block of the corpus, as ``embed`` will pad them.
         tokens_per_batch: bound on m * longest; a single block may exceed it.
 
@@ -49,8 +42,7 @@ def embed_blocks(
     result: np.ndarray | None = None
     done = 0
     for batch in length_batches(lengths[rows], tokens_per_batch):
-        with torch.no_grad():
-            vectors = embed(rows[batch].tolist()).detach().float().cpu().numpy()
+        vectors = np.asarray(embed(rows[batch].tolist()), np.float32)
         if vectors.ndim != 2 or len(vectors) != len(batch):
             raise ValueError(f"embed returned {list(vectors.shape)} for {len(batch)} blocks")
         if not np.isfinite(vectors).all():
@@ -84,7 +76,6 @@ def length_batches(lengths: np.ndarray, tokens_per_batch: int) -> Iterator[np.nd
 
 PART_ROWS = 2048  # rows that become durable together, the loss of a killed build; batches are sorted within a part
 TOKENS_PER_BATCH = 16384
-INT8_TOKENS = 2048
 
 
 @dataclass(frozen=True)
@@ -99,13 +90,13 @@ class EmbedOptions:
     devices: tuple[str, ...] = ()  # of the processes, in turn, each used at least once; empty: the embedder's own
     threads: int = 0  # CPU threads per process; 0: a fair share of the cores, or unchanged if it works alone
     bf16: bool = False  # multiply in bfloat16 if the device gains by it
-    int8: bool = False  # embed by ONNX Runtime in 8-bit integers, on CPUs only (``models/onnx.py``)
+    int8: bool = False  # embed by ONNX Runtime in 8-bit integers, on CPUs only (``models/runtime``)
 
     @property
     def processes(self) -> int:
         return max(self.workers, len(self.devices))
 
-    def lasting(self, embedder: Embedder) -> "EmbedOptions":
+    def lasting(self, embedder: Embedding) -> "EmbedOptions":
         """Options for an index that outlives its training: float32, but for vectors of length 1.
 
         Their bfloat16 errors (cosines of .9999 with float32's) change neither search nor softmax noticeably.
@@ -116,45 +107,31 @@ class EmbedOptions:
 IN_PROCESS = EmbedOptions()  # this process, the embedder's device, float32
 
 
-@torch.inference_mode()
 def embed_corpus(
-    embedder: Embedder, inputs: BlockInputs, rows: np.ndarray, progress: Advance | None = None, *, bf16: bool = False
+    embedder: Embedding, inputs: BlockInputs, rows: np.ndarray, progress: Advance | None = None, *, bf16: bool = False
 ) -> np.ndarray:
-    """Embed rows by the document side, without gradient. float32 [n, d], also with products in bfloat16."""
-    embedder.eval()
-    with multiplying(next(embedder.parameters()).device.type, bf16=bf16):
-        return embed_rows(embedder, inputs, rows, progress, TOKENS_PER_BATCH)
+    """Embed rows by the document side: float32 [n, d], also with products in bfloat16."""
+
+    def of(batch: list[int]) -> np.ndarray:
+        return embedder.embed_blocks(inputs.blocks([int(rows[i]) for i in batch]), bf16=bf16)
+
+    return embed_blocks(of, inputs.lengths(rows), np.arange(len(rows)), tokens_per_batch=TOKENS_PER_BATCH, progress=progress)
 
 
-def embed_rows(
-    embed: Callable[[list[Sequence]], torch.Tensor], inputs: BlockInputs, rows: np.ndarray, progress: Advance | None, tokens: int
-) -> np.ndarray:
-    """Embed rows by any embedder, ``tokens`` at a time. float32 [n, d]."""
-
-    def of(batch: list[int]) -> torch.Tensor:
-        return embed(inputs.blocks([int(rows[i]) for i in batch])).float().cpu()
-
-    return embed_blocks(of, inputs.lengths(rows), np.arange(len(rows)), tokens_per_batch=tokens, progress=progress)
+def eight_bit(params: Path, threads: int) -> Embedding:
+    """The published document embedder in 8-bit integers. Raises MissingExtra: its body needs torch, and has none."""
+    found = runtime_model(params, eight_bit=True, threads=threads)
+    if found is None:
+        raise MissingExtra("embedding with this body", "train") from None
+    return found.documents
 
 
-@contextmanager
-def _int8(embedder: Embedder, options: EmbedOptions) -> Iterator[str]:
-    """Temporary file of the embedder's 8-bit form; "" if none is wanted."""
-    if not options.int8:
-        yield ""
-        return
-    with tempfile.TemporaryDirectory(prefix="realm-int8-") as directory:
-        path = Path(directory) / "embedder.onnx"
-        write_int8(copy.deepcopy(embedder).cpu(), path)
-        yield str(path)
-
-
-PartsOf = Callable[[Embedder, Path, BlockInputs, np.ndarray, EmbedOptions, Advance | None], Parts]
+PartsOf = Callable[[Embedding, Path, BlockInputs, np.ndarray, EmbedOptions, Advance | None], Parts]
 """Signature of ``embed_parts``, and of other embedders of a corpus, such as a pool of machines."""
 
 
 def embed_parts(
-    embedder: Embedder, params: Path, inputs: BlockInputs, rows: np.ndarray, options: EmbedOptions, progress: Advance | None
+    embedder: Embedding, params: Path, inputs: BlockInputs, rows: np.ndarray, options: EmbedOptions, progress: Advance | None
 ) -> Parts:
     """Argument of ``publish_snapshot``: from a number of finished rows on, the embeddings of the next ``PART_ROWS`` rows, float32 [r, d].
 
@@ -170,13 +147,11 @@ def embed_parts(
             at, part = item
             told = None if progress is None else lambda done, _: progress(at + done, len(rows))
             here_rows = inputs.store.rows_of(part)
-            if alone is not None:
-                return embed_rows(alone, inputs, here_rows, told, INT8_TOKENS)
-            return embed_corpus(embedder, inputs, here_rows, told, bf16=options.bf16)
+            return embed_corpus(alone, inputs, here_rows, told, bf16=options.bf16)
 
-        with _int8(embedder, options) as int8, Workers(options.processes) as workers:
-            alone = Int8Embedder(Path(int8), torch.get_num_threads()) if int8 else None
-            arguments = (str(params), str(inputs.store.path), inputs.featurizer.query_length, options, int8)
+        with Workers(options.processes) as workers:
+            alone = eight_bit(params, options.threads) if options.int8 else embedder
+            arguments = (str(params), str(inputs.store.path), inputs.featurizer.query_length, options)
             for (at, part), vectors in workers.in_order(items, here, _worker, arguments):
                 if progress is not None:
                     progress(at + len(part), len(rows))
@@ -185,15 +160,13 @@ def embed_parts(
     return parts
 
 
-def _worker(
-    params: str, corpus: str, query_length: int, options: EmbedOptions, int8: str
-) -> Callable[[tuple[int, np.ndarray]], np.ndarray]:
+def _worker(params: str, corpus: str, query_length: int, options: EmbedOptions) -> Callable[[tuple[int, np.ndarray]], np.ndarray]:
     """Embedder of one part, built in another process."""
     number = int(current_process().name.rpartition("-")[2])  # "SpawnProcess-3": processes of a pool are numbered one after another
     threads = options.threads or max(1, usable_cores() // options.processes)
-    if int8:
-        reduced, inputs = Int8Embedder(Path(int8), threads), open_inputs(Path(corpus), query_length)
-        return lambda item: embed_rows(reduced, inputs, rows_still_there(inputs, item[1]), None, INT8_TOKENS)
+    if options.int8:
+        reduced, inputs = eight_bit(Path(params), threads), open_inputs(Path(corpus), query_length)
+        return lambda item: embed_corpus(reduced, inputs, rows_still_there(inputs, item[1]))
     device = options.devices[number % len(options.devices)] if options.devices else "cpu"
     embed = part_embedder(params, corpus, query_length, threads, device, options.bf16)
     return lambda item: embed(item[1])
@@ -201,8 +174,10 @@ def _worker(
 
 def part_embedder(params: str, corpus: str, query_length: int, threads: int, device: str, bf16: bool) -> Callable[[np.ndarray], np.ndarray]:
     """Embedder of parts in a process of its own, of ``threads``: block ids int64 [r] -> float32 [r, d]. Raises RealmError."""
+    import torch
+
     torch.set_num_threads(threads)
-    embedder = RealmModel.from_pretrained(Path(params)).documents.to(torch.device(device)).eval().requires_grad_(False)
+    embedder = learning_model(Path(params)).documents.to(torch.device(device)).eval().requires_grad_(False)
     inputs = open_inputs(Path(corpus), query_length)
 
     def embed(block_ids: np.ndarray) -> np.ndarray:

@@ -4,14 +4,14 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-import torch
 
 from realm.documents.store.blocks import BlockStore
 from realm.errors import RealmError, RunError, SnapshotError
-from realm.models.embedder import Embedder
-from realm.models.model import RealmModel, state_sha256
+from realm.models.runtime.model import learning_model
 from realm.recipe import run_index_kind
 from realm.search.blocks import BlockInputs
 from realm.search.index.choice import LiveIndex
@@ -28,22 +28,23 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Generation:
-    """An opened generation: the published document embedder, in evaluation mode and frozen, and its index.
+    """An opened generation: the published document embedder, frozen, and its index; embedders are as ``models.types.Embedding``.
 
     ``query_embedder`` exists if queries have an embedder of their own; ``make_index`` is called when ``index`` is first used.
     """
 
     snapshot: Snapshot
-    embedder: Embedder
+    embedder: Any
     make_index: Callable[[Snapshot], MipsIndex]
-    query_embedder: Embedder | None = None
+    query_embedder: Any = None
+    device: str = "cpu"  # that scans the vectors
 
     @cached_property
     def index(self) -> MipsIndex:
         return self.make_index(self.snapshot)
 
     @property
-    def queries(self) -> Embedder:
+    def queries(self) -> Any:
         """The embedder of the query side: the document side's own, unless there are two."""
         return self.query_embedder or self.embedder
 
@@ -67,8 +68,9 @@ def open_generation(
     number: int | None = None,
     *,
     document_embedder_sha256: str | None = None,
-    device: torch.device | str = "cpu",
-    model: RealmModel | None = None,
+    device: Any = "cpu",
+    model: Any = None,
+    load: Callable[[Path], Any] = learning_model,
     verify: bool = True,
 ) -> Generation:
     """Open a published generation with its embedder.
@@ -79,7 +81,7 @@ def open_generation(
         number: of the generation; None: the newest valid one.
         document_embedder_sha256: of the embedder that it must belong to.
         device: of the embedder and the index.
-        model: the embedders, in evaluation mode and frozen; None: they are read from the published parameters.
+        model: the embedders, a RealmModel or a RuntimeModel; None: they are read from the published parameters, by ``load``.
         verify: compare the checksum of every file; False right after writing them.
 
     Raises SnapshotError: none is there, it belongs to another corpus, tokenizer or embedder, or the parameters of the only one are damaged.
@@ -88,7 +90,7 @@ def open_generation(
     snapshot = Snapshot.open(paths.index, number, **_owner(store), document_embedder_sha256=document_embedder_sha256, verify=verify)
     opened = snapshot.manifest.generation
     try:
-        published = load_parameters(paths, snapshot) if model is None else model
+        published = load_parameters(paths, snapshot, load) if model is None else model
     except RealmError as error:
         older = [other for other in published_generations(paths.index) if other < opened]
         cause = error.__cause__
@@ -96,11 +98,12 @@ def open_generation(
         if number is not None or not older or refused:
             raise
         quarantine(generation_path(paths.index, opened), error)
-        return open_generation(paths, inputs, document_embedder_sha256=document_embedder_sha256, device=device)
-    published = published.to(torch.device(device)).eval().requires_grad_(False)
+        return open_generation(paths, inputs, document_embedder_sha256=document_embedder_sha256, device=device, load=load)
+    if hasattr(published, "requires_grad_"):
+        published = published.to(device).eval().requires_grad_(False)
     queries = None if not published.has("document_embedder") else published.embedder
     make_index = _index_maker(paths, store, str(device))
-    return Generation(snapshot, published.documents, make_index, queries)
+    return Generation(snapshot, published.documents, make_index, queries, str(device))
 
 
 def extended(generation: Generation, paths: RunPaths, inputs: BlockInputs) -> Generation:
@@ -110,8 +113,7 @@ def extended(generation: Generation, paths: RunPaths, inputs: BlockInputs) -> Ge
         return generation
     sha256 = generation.snapshot.manifest.document_embedder_sha256
     snapshot = Snapshot.open(paths.index, generation.number, **_owner(inputs.store), document_embedder_sha256=sha256, verify=True)
-    device = next(generation.embedder.parameters()).device
-    return replace(generation, snapshot=snapshot, make_index=_index_maker(paths, inputs.store, str(device)))
+    return replace(generation, snapshot=snapshot, make_index=_index_maker(paths, inputs.store, generation.device))
 
 
 def _index_maker(paths: RunPaths, store: BlockStore, device: str) -> Callable[[Snapshot], MipsIndex]:
@@ -121,15 +123,15 @@ def _index_maker(paths: RunPaths, store: BlockStore, device: str) -> Callable[[S
     return make
 
 
-def load_parameters(paths: RunPaths, snapshot: Snapshot) -> RealmModel:
+def load_parameters(paths: RunPaths, snapshot: Snapshot, load: Callable[[Path], Any] = learning_model) -> Any:
     """The parameters that made a snapshot. Raises SnapshotError: they are others, damaged, or gone."""
     directory = parameters_path(paths, snapshot.manifest.params_generation)
     try:
-        published = RealmModel.from_pretrained(directory)
+        published = load(directory)
     except RunError as error:  # the index is of no use then, and both are made again together
         raise SnapshotError(error.problem, path=error.path, cure=REBUILD_CURE) from error.__cause__ or error
     facts = read_facts(directory) if is_sealed(directory) else None  # then the weights are those that it speaks of
-    documents = state_sha256(published.documents) if facts is None else facts.documents
+    documents = published.documents_sha256() if facts is None else facts.documents
     if documents != snapshot.manifest.document_embedder_sha256:
         raise SnapshotError("the parameters are not those that embedded the index", path=directory, cure="Run: realm index build RUN")
     return published

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from realm.errors import SnapshotError
-from realm.models.model import RealmModel, state_sha256
 from realm.search.publishing.snapshot import MANIFEST, read_manifest
 from realm.search.publishing.writing import PROGRESS_FILE
 from realm.storage import generations
@@ -21,6 +21,9 @@ from realm.storage.files import STAGING_SUFFIX, make_directory, publish_director
 from realm.storage.locks import LOCK_FILE, held
 from realm.storage.paths import RunPaths
 from realm.storage.sealed import seal
+
+if TYPE_CHECKING:
+    from realm.models.model import RealmModel
 
 REQUESTS_LOCK = "LOCK.requests"
 
@@ -89,10 +92,12 @@ class ParameterFacts:
     exact: bool = False  # the index outlives pre-training: embed with ``EmbedOptions.lasting``
 
     @classmethod
-    def of(cls, model: RealmModel, step: int, protect: frozenset[int] = frozenset(), exact: bool = False) -> "ParameterFacts":
+    def of(cls, model: "RealmModel", step: int, protect: frozenset[int] = frozenset(), exact: bool = False) -> "ParameterFacts":
         """Facts of a model's embedders, which are hashed once."""
+        from realm.models.model import state_sha256
+
         queries = state_sha256(model.embedder) if model.has("document_embedder") and model.has("embedder") else ""
-        return cls(step, state_sha256(model.documents), queries, tuple(sorted(protect)), exact)
+        return cls(step, model.documents_sha256(), queries, tuple(sorted(protect)), exact)
 
     def same_networks(self, other: "ParameterFacts") -> bool:
         """True if both have the very same parameters."""
@@ -105,7 +110,7 @@ def parameters_path(paths: RunPaths, number: int) -> Path:
 
 
 def publish_parameters(
-    model: RealmModel, directory: Path, *, step: int = 0, protect: frozenset[int] = frozenset(), exact: bool = False
+    model: "RealmModel", directory: Path, *, step: int = 0, protect: frozenset[int] = frozenset(), exact: bool = False
 ) -> ParameterFacts:
     """Write the embedders of ``model`` as one new parameter generation (see ``ParameterFacts``). Raises SnapshotError: a full disk."""
     facts = ParameterFacts.of(model, step, protect, exact)
@@ -113,7 +118,7 @@ def publish_parameters(
     return facts
 
 
-def _write(model: RealmModel, directory: Path, facts: ParameterFacts) -> None:
+def _write(model: "RealmModel", directory: Path, facts: ParameterFacts) -> None:
     with writing(directory):
         # What is there already, no index names: a process was killed before it published the index of these parameters.
         shutil.rmtree(directory, ignore_errors=True)
@@ -152,7 +157,7 @@ def requested(paths: RunPaths) -> int | None:
 
 
 def request_index(
-    model: RealmModel,
+    model: "RealmModel",
     paths: RunPaths,
     step: int,
     *,

@@ -10,14 +10,14 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from realm.documents.store.blocks import BlockStore
 from realm.errors import RealmError
-from realm.models.embedder import Embedder
-from realm.models.model import RealmModel
+from realm.models.runtime.model import learning_model
+from realm.models.types import Embedding
 from realm.progress import Advance
 from realm.search.blocks import BlockInputs
 from realm.search.publishing.embedding import IN_PROCESS, EmbedOptions, PartsOf, embed_parts
@@ -36,8 +36,12 @@ from realm.search.publishing.snapshot import SnapshotFacts
 from realm.search.publishing.writing import append_delta, merge_shards, publish_snapshot
 from realm.storage.decoding import json_value
 from realm.storage.files import write_json
+from realm.storage.generations import next_generation
 from realm.storage.paths import RunPaths
 from realm.timing import charged
+
+if TYPE_CHECKING:
+    from realm.models.model import RealmModel
 
 STATUS_FILE = "refresher.json"
 POLL_SECONDS = 0.2
@@ -69,7 +73,7 @@ def build_generation(
     paths: RunPaths,
     inputs: BlockInputs,
     number: int,
-    embedder: Embedder,
+    embedder: Embedding,
     published: ParameterFacts,
     options: EmbedOptions,
     progress: Advance | None = None,
@@ -90,7 +94,7 @@ def build_generation(
 
 @charged("embedding", whole=True)
 def refresh_index(
-    model: RealmModel,
+    model: "RealmModel",
     inputs: BlockInputs,
     paths: RunPaths,
     *,
@@ -110,6 +114,19 @@ def refresh_index(
         build_generation(paths, inputs, number, frozen.documents, published, options, progress)
         prune_run(paths, protect)
     return open_generation(paths, inputs, number, device=next(frozen.documents.parameters()).device, model=frozen, verify=False)
+
+
+def index_documents(model: Any, inputs: BlockInputs, paths: RunPaths, *, bf16: bool, progress: Advance | None = None) -> None:
+    """Publish the embeddings of every live block under a body that lies elsewhere, continuing a killed call.
+
+    ``model`` is a RuntimeModel or a RealmModel. Raises SnapshotError: as for ``build_generation``.
+    """
+    store, rows = inputs.store, np.flatnonzero(inputs.store.live)
+    options = EmbedOptions(bf16=bf16).lasting(model.documents)
+    with publishing(paths.index):
+        facts = snapshot_facts(store, rows, model.documents_sha256(), params_generation=next_generation(paths.index), step=0)
+        parts = embed_parts(model.documents, paths.params, inputs, rows, options, progress)
+        publish_snapshot(paths.index, parts, np.asarray(store.block_ids)[rows], facts)
 
 
 def missing_rows(generation: Generation, inputs: BlockInputs) -> np.ndarray:
@@ -200,10 +217,10 @@ class Refresher:
 
     def _build(self, number: int) -> None:
         directory = parameters_path(self.paths, number)
-        model = RealmModel.from_pretrained(directory)
+        model = learning_model(directory)
         facts = read_facts(directory) or ParameterFacts.of(model, step=0)
         embedder = model.documents.eval().requires_grad_(False)
-        embedder.to(torch.device(self.options.devices[0] if self.options.devices else "cpu"))
+        embedder.to(self.options.devices[0] if self.options.devices else "cpu")
         self.inputs = BlockInputs(self.inputs.store.newest(), self.inputs.featurizer)
         started = time.perf_counter()
         first: list[int] = []  # rows that a killed process had done

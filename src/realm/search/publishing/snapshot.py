@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from realm.errors import SnapshotError, made_earlier
 from realm.storage import generations
@@ -158,12 +157,12 @@ def encode(vectors: np.ndarray, dtype: str, first: int = 0) -> np.ndarray:
     """
     with np.errstate(over="ignore"):
         single = np.ascontiguousarray(vectors, dtype=np.float32)
-        encoded = single.astype(np.float16) if dtype == "float16" else single
+        encoded: np.ndarray = single.astype(np.float16) if dtype == "float16" else single
     finite = np.isfinite(encoded).all(axis=1)
     if dtype == "bfloat16":
-        half = torch.from_numpy(single.copy()).to(torch.bfloat16)
-        finite = torch.isfinite(half).all(1).numpy()
-        encoded = half.view(torch.uint16).numpy()
+        bits = single.view(np.uint32)
+        encoded = ((bits + (0x7FFF + (bits >> 16 & 1))) >> 16).astype(np.uint16)
+        finite &= np.isfinite(decode(encoded)).all(axis=1)
     if not finite.all():
         row = first + int(np.flatnonzero(~finite)[0])
         raise SnapshotError(f"vector {row} has a component that is not finite in {dtype}", cure="Go back to an earlier checkpoint")

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from realm.errors import ConfigError, PoolError
-from realm.models.embedder import Embedder
+from realm.models.types import Embedding
 from realm.progress import Advance
 from realm.search.blocks import BlockInputs
 from realm.search.publishing import embedding
@@ -81,7 +81,7 @@ class BuilderPool:
 
     def parts(
         self,
-        embedder: Embedder,
+        embedder: Embedding,
         params: os.PathLike[str],
         inputs: BlockInputs,
         rows: np.ndarray,

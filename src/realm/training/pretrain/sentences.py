@@ -1,20 +1,13 @@
 """The sentences that a run masks: of which corpus, what is hidden of them, and what they must not be given."""
 
-from pathlib import Path
-
 from realm.documents.store.blocks import BlockStore
-from realm.documents.store.manifest import CURRENT_FILE, read_manifest
+from realm.documents.store.manifest import given_corpus, read_manifest
 from realm.errors import CorpusError
 from realm.text.wordpieces import word_table
 from realm.training.context import StageContext, fingerprint
 from realm.training.masking.kinds import MaskKind, RandomSpans, UniformTokens, salient_spans
 from realm.training.masking.recurring import NO_EVIDENCE, NOTHING_RECURS, RecurringSpans
 from realm.training.masking.sentences import Exclusion, MaskedSentences, NoExclusion
-
-
-def given_corpus(sentences: tuple[str, ...]) -> Path | None:
-    """The corpus directory that ``pretrain.sentences`` names; None where it names documents or nothing."""
-    return Path(sentences[0]) if len(sentences) == 1 and (Path(sentences[0]) / CURRENT_FILE).exists() else None
 
 
 def sentences_store(context: StageContext) -> BlockStore:

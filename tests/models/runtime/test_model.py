@@ -1,0 +1,69 @@
+"""A model's directory without torch: the same vectors, scores and identity as by torch, and one line where torch is needed."""
+
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from realm.errors import MissingExtra, RunError
+from realm.models.model import RealmModel, state_sha256
+from realm.models.runtime.model import RuntimeModel, learning_model, load_model, runtime_model
+from realm.models.spec import BodySpec, one_body
+from realm.models.types import Sequence
+
+BERT = {
+    "model_type": "bert",
+    "vocab_size": 60,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+}
+MODERN = {"model_type": "modernbert", **{key: value for key, value in BERT.items() if key != "model_type"}, "pad_token_id": 0}
+SEQUENCES = [Sequence([2, 9, 17, 3, 21, 22, 8, 3], [0, 0, 0, 0, 1, 1, 1, 1]), Sequence([2, 5, 3, 7, 3], [0, 0, 0, 1, 1])]
+
+
+def saved(directory, config=BERT, parts=("embedder", "document_embedder", "reader")):
+    torch.manual_seed(0)
+    body = BodySpec({"layer_norm_eps": 1e-12, "max_position_embeddings": 64, **config}, pooling="mean", segments=config is BERT)
+    model = RealmModel(one_body(body, projection=8, dropout=0.0, max_span=4, parts=parts)).eval()
+    model.save_pretrained(directory, card=None)
+    return model
+
+
+def test_networks_are_those_of_torch(tmp_path):
+    model, found = saved(tmp_path / "model"), load_model(tmp_path / "model")
+    assert isinstance(found, RuntimeModel) and found.has("reader") and not found.has("encoder")
+    for left, right in ((found.embedder, model.embedder), (found.documents, model.documents)):
+        np.testing.assert_allclose(left.embed_questions(SEQUENCES), right.embed_questions(SEQUENCES), atol=1e-5)
+        np.testing.assert_allclose(left.embed_blocks(SEQUENCES), right.embed_blocks(SEQUENCES), atol=1e-5)
+    left, right = (one.reading(bf16=False).read(SEQUENCES, [4, 3]) for one in (found, model))
+    np.testing.assert_allclose(left.scores[left.valid], right.scores[right.valid], atol=1e-5)
+    np.testing.assert_allclose(left.not_here, right.not_here, atol=1e-5)
+    assert found.documents_sha256() == state_sha256(model.documents) == model.documents_sha256()
+
+
+def test_parts_may_be_missing(tmp_path):
+    saved(tmp_path / "model", parts=("embedder",))
+    found = runtime_model(tmp_path / "model")
+    assert found.documents is found.embedder and not runtime_model(tmp_path / "model", without=("embedder",)).has("embedder")
+    with pytest.raises(RunError, match="no reader"):
+        found.reading()
+
+
+def test_weights_that_do_not_fit_are_one_line(tmp_path):
+    saved(tmp_path / "wide", {**BERT, "intermediate_size": 96})
+    saved(tmp_path / "model")
+    (tmp_path / "wide" / "model.safetensors").replace(tmp_path / "model" / "model.safetensors")
+    with pytest.raises(RunError, match=r"model.safetensors: the weights do not fit the configuration: .*Fetch or train"):
+        load_model(tmp_path / "model").documents.embed_blocks(SEQUENCES)
+
+
+def test_other_families_need_torch_and_say_so(tmp_path, monkeypatch):
+    saved(tmp_path / "model", MODERN, ("embedder",))
+    assert runtime_model(tmp_path / "model") is None and isinstance(load_model(tmp_path / "model"), RealmModel)
+    monkeypatch.delitem(sys.modules, "realm.models.model")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'realm-qa\[train\]'"):
+        learning_model(tmp_path / "model")
