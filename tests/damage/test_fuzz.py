@@ -17,7 +17,7 @@ import realm
 from realm.answering.opening import open_run
 from realm.documents.change.updates import add_documents, remove_documents
 from realm.documents.ingest.builder import build_corpus
-from realm.knn.datastore import is_datastore, prune, verify_datastore
+from realm.knn.datastore import is_datastore, verify_datastore
 from realm.knn.masked import MaskedNetwork, build_from_run
 from realm.runs import mending
 from realm.runs.cached import open_cached
@@ -39,7 +39,7 @@ CASES, CHUNK = 10_000, 500
 @pytest.fixture(scope="module")
 def world(tiny_run, tmp_path_factory):
     """One of everything: a run with hybrid search and an added document, the same with its index built again, a corpus of two segments
-    with documents removed, a pruned datastore, two checkpoints, a cache with an indexed folder."""
+    with documents removed, a datastore, two checkpoints, a cache with an indexed folder."""
     root = tmp_path_factory.mktemp("world")
     run = Path(shutil.copytree(tiny_run, root / "run"))
     config = (run / "config.toml").read_text("utf-8")
@@ -52,7 +52,7 @@ def world(tiny_run, tmp_path_factory):
     whole_index(rebuilt, QUIET, lambda _: None)
     shutil.copytree(tiny_run / "stages" / "pretrain", root / "body")
     _corpus(root)
-    prune(build_from_run(root / "unpruned", MaskedNetwork.open(tiny_run)), root / "datastore", "merge", 0.6)
+    build_from_run(root / "datastore", MaskedNetwork.open(tiny_run))
     write_checkpoints(root / "checkpoints")
     (root / "notes").mkdir()
     for name, money in (("arvad", "Tirel"), ("belmor", "crown")):

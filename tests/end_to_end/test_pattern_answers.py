@@ -113,23 +113,6 @@ def test_it_learns(fresh, tiny_run):
     assert stage_facts(context.paths, "finetune")["skipped_patterns"] == {"invalid": 0, "slow": 0}
 
 
-def test_same_seed_same_weights_and_a_resumed_run(fresh, interrupt_each):
-    """Two whole runs, and one that was interrupted between two checkpoints; strings and patterns in one batch."""
-    runs = [fresh, *(shutil.copytree(fresh, fresh.parent / name) for name in ("again", "resumed"))]
-    contexts = [context_of(run, "half-strings", "half-patterns") for run in runs]
-    run_finetune(contexts[0])
-    run_finetune(contexts[1])
-    interrupt_each({"finetune"})
-    with pytest.raises(KeyboardInterrupt):
-        run_finetune(contexts[2])
-    assert list(contexts[2].paths.checkpoints("finetune").iterdir())
-    run_finetune(contexts[2])
-    first, *others = (weights(run) for run in runs)
-    for other in others:
-        assert all(torch.equal(first[name], other[name]) for name in first)
-    assert stage_facts(contexts[0].paths, "finetune")["questions"] == 6
-
-
 def test_what_cannot_be_looked_for_is_skipped_and_named_once(fresh, tiny_run):
     questions = as_patterns(load_questions(Path(fresh.parent / "strings.jsonl")))[:2]
     questions = [dataclasses.replace(questions[0], answers=(*questions[0].answers, HOSTILE, "(")), questions[1]]

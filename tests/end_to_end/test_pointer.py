@@ -173,14 +173,6 @@ def test_what_learnt_alone_is_fine_tuned_over_its_index(way, tmp_path):
     assert (offset == 0) == (way != {"reader_first": 3})
 
 
-def test_the_same_seed_gives_the_same_weights(run, tmp_path):
-    """Pre-training by pointing is a function of the seed, on one thread."""
-    again = tmp_path / "run"
-    run_recipe(recipe(documents(tmp_path)), again, stages=("corpus", "warm", "ict", "pretrain"), progress=Progress(quiet=True))
-    first, second = (RealmModel.from_pretrained(root / "stages" / "pretrain").state_dict() for root in (run, again))
-    assert all(torch.equal(first[name], second[name]) for name in first)
-
-
 @pytest.mark.parametrize("way", [{"reader_first": 6}, {"retriever_rate": 0.0}])
 def test_the_retriever_stays_while_only_the_reader_learns(way, tmp_path):
     still = recipe(documents(tmp_path), pretrain=way)

@@ -92,10 +92,10 @@ def written(request, tmp_path_factory):
     return BlockStore.open(root / "corpus")
 
 
-@pytest.mark.parametrize("portion", [3, 65_536])
+@pytest.mark.parametrize("portion", [3, 256])
 def test_words_are_marked_where_they_stand_and_nowhere_else(written, portion, monkeypatch):
     """Against a search by characters, row by row: "art" stands in a row that has "party", too, and is marked once."""
-    monkeypatch.setattr("realm.evaluation.matching.PORTION_BLOCKS", portion)
+    monkeypatch.setattr("realm.evaluation.matching.BATCH", portion)
     told = []
     questions = [Question(answer, "?", (answer,)) for answer in ASKED] + [Question("several", "?", tuple(ASKED))]
     located = locate_answers(written, questions, counting=lambda done, total: told.append(done))

@@ -79,7 +79,7 @@ def test_a_question_has_the_places_of_all_its_patterns(store):
 
 def test_several_sentences_and_batches(tmp_path, monkeypatch):
     """A match over the end of a sentence; blocks tokenised a few at a time; a document that was removed."""
-    monkeypatch.setattr("realm.evaluation.matching.PATTERN_BATCH", 2)
+    monkeypatch.setattr("realm.evaluation.matching.BATCH", 2)
     texts = [f"Town {at} stands here.  It was\u00a0built in {1800 + at}. Nobody knows Zürich's {at}th mayor." for at in range(5)]
     rows = [{"id": str(at), "title": "T", "text": text} for at, text in enumerate(texts)]
     (tmp_path / "docs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")

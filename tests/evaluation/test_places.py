@@ -3,13 +3,11 @@
 import gzip
 import json
 
-import numpy as np
 import pytest
-from hypothesis import given, strategies as st
 
 from realm.errors import DataError
 from realm.evaluation.matching import locate_answers
-from realm.evaluation.places import InvertedList, answer_wordpieces
+from realm.evaluation.places import answer_wordpieces
 from realm.evaluation.questions.loading import load_questions
 from realm.models.types import Question
 
@@ -63,18 +61,6 @@ def test_files_that_cannot_be_read(tmp_path):
             load_questions(path)
         # Damage that still decompresses shows as a broken line.
         assert str(caught.value).startswith(f"{path}:") and caught.value.cure and "\n" not in str(caught.value)
-
-
-ROWS = st.lists(st.lists(st.integers(0, 5), max_size=12), min_size=1, max_size=6)
-
-
-@given(ROWS, st.lists(st.integers(0, 9), min_size=1, max_size=4))
-def test_occurrences_equal_a_naive_search(rows, ids):
-    starts = np.cumsum([0, *map(len, rows)])
-    found = InvertedList(np.array([one for row in rows for one in row], np.uint16), starts, 8).occurrences(ids)
-    naive = [(r, starts[r] + at) for r, row in enumerate(rows) for at in range(len(row)) if row[at : at + len(ids)] == ids]
-    assert list(zip(*(part.tolist() for part in found), strict=True)) == naive
-    assert found[0].dtype == found[1].dtype == np.int64
 
 
 def test_answers_in_a_real_corpus(store):

@@ -49,10 +49,6 @@ def compared(tmp_path_factory, write_tiny):
         return root / "out", compare(recipe, root / "out", seeds=2, progress=QUIET)
 
 
-def tree(root):
-    return {str(path.relative_to(root)): sha256_file(path) for path in sorted(root.rglob("*")) if path.is_file() and path.name != "log"}
-
-
 def test_two_comparisons_do_not_train_in_one_directory(tmp_path, write_tiny, monkeypatch):
     recipe = load_recipe(write_both(tmp_path, write_tiny))
     monkeypatch.setattr(locking, "WAIT_SECONDS", 0.0)
@@ -145,18 +141,6 @@ def test_nothing_is_done_twice(compared, write_tiny, monkeypatch):
     row.write_text("{half")
     compare(recipe, root, seeds=2, progress=QUIET)
     assert {**read_note(row), "ms_per_question": 0} == {**before, "ms_per_question": 0}
-
-
-def test_killed_and_started_again(tmp_path, write_tiny, interrupt_each, compared):
-    recipe = load_recipe(write_both(tmp_path, write_tiny))
-    interrupt_each({"tfidf", "orqa"})
-    for _ in range(2):
-        with pytest.raises(KeyboardInterrupt):
-            compare(recipe, tmp_path / "out", rows=["tfidf", "orqa"], progress=QUIET)
-    compare(recipe, tmp_path / "out", rows=["tfidf", "orqa"], progress=QUIET)
-    for name in ("tfidf", "orqa"):
-        weights = [sha256_file(root / "seed-0" / "stages" / name / "model.safetensors") for root in (tmp_path / "out", compared[0])]
-        assert weights[0] == weights[1]
 
 
 def fake(name, seed, hits, **more):

@@ -55,16 +55,8 @@ def test_from_a_model_to_a_text(say, tmp_path, kind, model_directories, text_fil
     scores = say("knn", "eval", tmp_path / "d", held_out, "--settings", tmp_path / "s.json", "--beams", 2)
     assert scores["knn_perplexity"] == pytest.approx(found["knn_perplexity"], rel=1e-3)
     assert ("translation_with" in scores) == (kind == "translation") and scores["seconds_per_token"]["search"] > 0
-    small = say("knn", "prune", tmp_path / "d", "--out", tmp_path / "e", "--method", "random", "--keep", 0.5)
-    assert small["keys"] == round(made["keys"] / 2) and small["pruned"][0]["method"] == "random"
-    sizes = ("--pruned", tmp_path / "e", "--beams", 1)
-    curve = say("knn", "eval", tmp_path / "d", held_out, "--settings", tmp_path / "s.json", *sizes)
-    (point,) = curve["pruned"]
-    assert (curve["keys"], point["keys"], curve["pruned_by"], point["pruned_by"]) == (made["keys"], small["keys"], [], ["random"])
-    assert point["perplexity"] == curve["perplexity"] and point["knn_perplexity"] != curve["knn_perplexity"]
-    assert "translation_without" not in point and ("translation_with" in point) == (kind == "translation")
-    told = say("knn", "generate", tmp_path / "e", "the cat", "--tokens", 5, "--a", 0.9, "--temperature", 1)
-    assert told == say("knn", "generate", tmp_path / "e", "the cat", "--tokens", 5, "--a", 0.9, "--temperature", 1)
+    told = say("knn", "generate", tmp_path / "d", "the cat", "--tokens", 5, "--a", 0.9, "--temperature", 1)
+    assert told == say("knn", "generate", tmp_path / "d", "the cat", "--tokens", 5, "--a", 0.9, "--temperature", 1)
     assert told["text"] == "the cat" and told["settings"]["a"] == 0.9
 
 
@@ -103,7 +95,6 @@ def test_bad_uses(refused, store, tmp_path, model_directories, text_files):
     assert "temperature = 0.0" in refused("knn", "generate", store, "the cat", "--temperature", 0)
     assert "no datastore here" in refused("knn", "eval", tmp_path, held_out)
     assert "no layer 'transformer.h.1.mlp'" in refused("knn", "eval", store, held_out, "--model", model_directories["translation"])
-    assert "random, merge" in refused("knn", "prune", store, "--out", tmp_path / "s", "--method", "worst")
     assert "realm knn tune" in refused("knn", "eval", store, held_out, "--settings", tmp_path / "none.json")
     assert "tokens = 0 must be at least 1" in refused("knn", "generate", store, "the cat", "--tokens", 0)
     assert "the model reads at most 32" in refused("knn", "generate", store, "the cat", "--tokens", 40)

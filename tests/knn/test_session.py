@@ -20,9 +20,7 @@ def made_up(n=400, k=8, seed=0):
     scores = -np.sort(np.where(near[:, None], rng.random((n, k)), 50 + rng.random((n, k))), 1).astype(np.float32)
     tokens = np.where(near[:, None], 3, rng.integers(4, 9, (n, k))).astype(np.int32)
     model = np.full(n, np.log(0.2), np.float32)
-    return ScoredTokens(
-        np.full(n, 3, np.int32), model, model, Neighbours(scores, tokens, np.ones((n, k), np.bool_), np.ones((n, k), np.int32))
-    )
+    return ScoredTokens(np.full(n, 3, np.int32), model, model, Neighbours(scores, tokens, np.ones((n, k), np.bool_)))
 
 
 def test_the_grid_finds_the_best_point():
@@ -50,7 +48,7 @@ def test_the_gate_learns_whom_to_trust():
 def test_features_are_their_definition():
     scores = torch.tensor([[-1.0, -2.0, -4.0], [-1.0, -1.0, -9.0], [0.0, 0.0, 0.0]])
     tokens, valid = torch.tensor([[5, 6, 5], [4, 4, 0], [1, 2, 3]]), torch.tensor([[True] * 3, [True, True, False], [False] * 3])
-    weights = neighbour_weights(scores, valid, torch.ones_like(tokens), 2.0)
+    weights = neighbour_weights(scores, valid, 2.0)
     found = gate_features(scores, tokens, valid, weights, 2.0, torch.tensor([-0.5, -0.1, -3.0]))
     share = np.exp([-0.5, -1.0, -2.0]) / np.exp([-0.5, -1.0, -2.0]).sum()
     first = [-0.5, -0.5 + 3.5 / 3, -(share * np.log(share)).sum(), share[0] + share[2], 2 / 3, np.exp(-0.5)]

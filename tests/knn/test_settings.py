@@ -11,14 +11,11 @@ from realm.errors import ConfigError
 from realm.knn.settings import Mixing, mixed_log_probs, neighbour_weights, share_of_neighbours, token_probs, wanted_probs
 
 
-def brute_force(scores, tokens, valid, counts, temperature, v):
+def brute_force(scores, tokens, valid, temperature, v):
     """p_kNN over the vocabulary by its definition, float64 [b,v]."""
     p = np.zeros((len(scores), v))
     for i in range(len(scores)):
-        mass = [
-            counts[i, j] * math.exp((scores[i, j] - scores[i][valid[i]].max()) / temperature) if valid[i, j] else 0.0
-            for j in range(len(scores[i]))
-        ]
+        mass = [math.exp((scores[i, j] - scores[i][valid[i]].max()) / temperature) if valid[i, j] else 0.0 for j in range(len(scores[i]))]
         for j, share in enumerate(mass):
             if sum(mass):
                 p[i, tokens[i, j]] += share / sum(mass)
@@ -31,14 +28,14 @@ def draw(seed, b=5, k=7, v=11):
     valid = rng.random((b, k)) < 0.8
     valid[0], scores[0, 0] = True, scores[0].max()
     valid[1] = False
-    return scores, rng.integers(0, v, (b, k)), valid, rng.integers(1, 9, (b, k))
+    return scores, rng.integers(0, v, (b, k)), valid
 
 
 @given(st.integers(0, 10**6), st.floats(0.01, 1000))
 def test_p_knn_is_its_definition(seed, temperature):
-    scores, tokens, valid, counts = draw(seed)
-    expected = brute_force(scores, tokens, valid, counts, temperature, 11)
-    weights = neighbour_weights(*map(torch.from_numpy, (scores, valid, counts)), temperature)
+    scores, tokens, valid = draw(seed)
+    expected = brute_force(scores, tokens, valid, temperature, 11)
+    weights = neighbour_weights(*map(torch.from_numpy, (scores, valid)), temperature)
     found = token_probs(weights, torch.from_numpy(tokens), 11).numpy()
     np.testing.assert_allclose(found, expected, atol=1e-6)
     np.testing.assert_allclose(found.sum(1), valid.any(1), atol=1e-9)
@@ -66,7 +63,7 @@ def test_the_ends_are_exact_and_without_neighbours_the_model_answers():
     alone = mixed_log_probs(log_probs, p_knn, all_of_it)
     assert torch.equal(alone[:2], p_knn[:2].log().float()) and torch.equal(alone[2], log_probs[2])
     assert torch.equal(mixed_log_probs(log_probs[:, 4], p_knn[:, 4], all_of_it)[:2], torch.zeros(2))
-    weights = neighbour_weights(torch.zeros(2, 0), torch.zeros(2, 0, dtype=torch.bool), torch.zeros(2, 0), 1.0)
+    weights = neighbour_weights(torch.zeros(2, 0), torch.zeros(2, 0, dtype=torch.bool), 1.0)
     assert token_probs(weights, torch.zeros(2, 0), 5).sum() == 0 and share_of_neighbours(0.7, weights).tolist() == [0, 0]
 
 

@@ -129,7 +129,7 @@ ABOUT = {
     "corpus": "Make, change and inspect corpora: build, add, update, sync, remove, compact, info, show.",
     "data": "Question files: check, convert.",
     "index": "The index of a run: build, info, search.",
-    "knn": "kNN beside a language or translation model: build, eval, tune, prune, generate.",
+    "knn": "kNN beside a language or translation model: build, eval, tune, generate.",
     "tagger": "Salient-span taggers: eval.",
 }
 
@@ -161,7 +161,7 @@ GROUPS: dict[str, dict[str, Callable[..., None]]] = {
         "corpus": corpora.VERBS,
         "data": (questions.data_check, questions.data_convert),
         "index": (index_build, index_info, index_search),
-        "knn": (knn.knn_build, knn.knn_eval, knn.knn_tune, knn.knn_prune, knn.knn_generate),
+        "knn": (knn.knn_build, knn.knn_eval, knn.knn_tune, knn.knn_generate),
         "tagger": (tagger_eval,),
     }.items()
 }

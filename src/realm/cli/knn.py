@@ -1,4 +1,4 @@
-"""The verbs of kNN-LM and kNN-MT: ``realm knn build | eval | tune | prune | generate``."""
+"""The verbs of kNN-LM and kNN-MT: ``realm knn build | eval | tune | generate``."""
 
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -89,7 +89,6 @@ AS_BUILT = ModelFlags()
 
 Sources = Annotated[list[Path], tyro.conf.arg(metavar="SOURCE")]
 MaybeSources = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="SOURCE")]
-Smaller = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="DATASTORE")]
 
 
 def knn_build(
@@ -145,26 +144,18 @@ def knn_eval(
     opened: Opened = AS_BUILT,
     mix: Mix = FIXED,
     beams: int = 4,
-    pruned: Smaller = (),
     json: Json = False,
 ) -> None:
     """Measure perplexity of held-out text with and without the datastore; for translations also BLEU and chrF; for a run filled masks.
 
     Args:
         sources: held-out documents, JSONL files of pairs, or for a run JSONL files of {"text" with one [MASK], "target"}.
-        beams: width of the beam search for translations; 0: do not translate.
-        pruned: what realm knn prune made of it, to be measured on the same text: quality against size."""
+        beams: width of the beam search for translations; 0: do not translate."""
     from realm.knn.session import evaluate
 
     with Progress() as progress:
-        points = [
-            evaluate(path, sources, mix.mixing(), progress.count, opened.model, beams, path == datastore, opened.device)
-            for path in (datastore, *pruned)
-        ]
-    found = {**points[0], "pruned": points[1:]}
-    for point in () if json else points:
-        show.facts(point)
-    show.last_line(found, json)
+        found = evaluate(datastore, sources, mix.mixing(), progress.count, opened.model, beams, opened.device)
+    show.result(found, json)
 
 
 def knn_tune(
@@ -197,19 +188,6 @@ def knn_tune(
         found = tune_on(opened.session(datastore), sources, grid, out, gate=gate, progress=progress.count)
     write_grid(out.with_suffix(".html"), found)
     show.result(found, json, lambda facts: show.facts({name: value for name, value in facts.items() if name != "grid"}))
-
-
-def knn_prune(datastore: Datastore, /, *, out: Path, method: str = "merge", keep: float = 0.5, json: Json = False) -> None:
-    """Make a smaller datastore from a large one, which stays unchanged.
-
-    Args:
-        out: the smaller one's directory; must not exist.
-        method: random; or merge (near keys of frequent tokens become their mean).
-        keep: share of the keys to keep."""
-    from realm.knn.datastore import Datastore as Store, prune
-
-    made = prune(Store.open(datastore), out, method, keep)  # type: ignore[arg-type]
-    show.result({"datastore": str(out), **asdict(made.facts)}, json)
 
 
 def knn_generate(

@@ -17,20 +17,15 @@ from realm.progress import Counting
 from realm.text.matching.answers import normalize_answer
 from realm.text.matching.patterns import PatternSearch, compiled_pattern
 
+MAX_SPAN, QUERY_LENGTH = 10, 64  # most wordpieces that a reader marks, and of a question with its special tokens: a recipe's defaults
+
 
 def check_question_file(
-    path: Path,
-    corpus: Path | None = None,
-    *,
-    options: QuestionOptions | None = None,
-    max_span: int = 10,
-    query_length: int = 64,
-    counting: Counting | None = None,
+    path: Path, corpus: Path | None = None, *, options: QuestionOptions | None = None, counting: Counting | None = None
 ) -> dict[str, Any]:
     """Facts of a question file, and of its fit to a ``corpus``: the ``data check --json`` object.
 
-    A reader marks at most ``max_span`` wordpieces; ``query_length`` counts special tokens. Raises DataError: a malformed question, or an
-    answer too long for a block; file and line are named. Raises CorpusError: no usable corpus.
+    Raises DataError, with file and line: a malformed question, or an answer too long for a block. Raises CorpusError: no usable corpus.
     """
     file = read_questions(path, options)
     facts = _alone(file)
@@ -38,7 +33,7 @@ def check_question_file(
         return facts
     store = BlockStore.open(corpus)
     require_readable(path, store, file)
-    return facts | _against(store, file.questions, max_span, query_length, counting or (lambda *_: None))
+    return facts | _against(store, file.questions, counting or (lambda *_: None))
 
 
 def _alone(file: QuestionFile) -> dict[str, Any]:
@@ -61,13 +56,13 @@ def _alone(file: QuestionFile) -> dict[str, Any]:
     }
 
 
-def _against(store: BlockStore, questions: list[Question], max_span: int, query_length: int, counting: Counting) -> dict[str, Any]:
+def _against(store: BlockStore, questions: list[Question], counting: Counting) -> dict[str, Any]:
     pieces = [answer_wordpieces(store, q) for q in questions]
-    fitting = [any(len(ids) <= max_span for ids in answers) for answers in pieces]
+    fitting = [any(len(ids) <= MAX_SPAN for ids in answers) for answers in pieces]
     live = store.live
     patterns = PatternSearch()
     located = locate_answers(store, questions, patterns, lambda done, total: counting("data check: patterns", done, total))
-    found = [_answerable(spans, live, max_span) for spans in located]
+    found = [_answerable(spans, live) for spans in located]
     known = set(store.documents())
     lengths = [len(ids) for ids in store.tokenizer.encode([q.text for q in questions])]
     return {
@@ -77,16 +72,16 @@ def _against(store: BlockStore, questions: list[Question], max_span: int, query_
             for kind in sorted({q.answer_type for q in questions})
         },
         "too_long": sum(bool(some) and not fits for some, fits in zip(pieces, fitting, strict=True)) / len(questions),
-        "cut_questions": sum(length > query_length - 2 for length in lengths),
+        "cut_questions": sum(length > QUERY_LENGTH - 2 for length in lengths),
         "slow_patterns": len(patterns.too_slow),
         "unknown_gold_documents": len({name for q in questions for name in q.positive_ids} - known),
     }
 
 
-def _answerable(spans: Spans, live: np.ndarray, max_span: int) -> bool:
-    """True if a live block has a markable answer of at most ``max_span`` wordpieces."""
+def _answerable(spans: Spans, live: np.ndarray) -> bool:
+    """True if a live block has a markable answer of at most ``MAX_SPAN`` wordpieces."""
     table = spans.table[live[spans.table[:, 0]]]
-    return bool(((table[:, 1] >= 0) & (table[:, 2] - table[:, 1] <= max_span)).any())
+    return bool(((table[:, 1] >= 0) & (table[:, 2] - table[:, 1] <= MAX_SPAN)).any())
 
 
 def require_readable(path: Path, store: BlockStore, file: QuestionFile | None = None) -> None:

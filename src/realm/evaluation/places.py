@@ -56,35 +56,6 @@ class Spans(Mapping[int, list[Span]]):
         return rows, np.append(starts, len(self.table))
 
 
-PORTION_BLOCKS = 65_536  # blocks of an inverted list while a whole corpus is searched
-
-
-class InvertedList:
-    """Runs of ids in many texts of ids, through one inverted list (about 20 bytes an id while it is made).
-
-    ``ids`` unsigned [t], below ``size``, are those of n texts, one after the other; text i has ``ids[starts[i]:starts[i + 1]]``.
-    """
-
-    def __init__(self, ids: np.ndarray, starts: np.ndarray, size: int):
-        self._ids, self._starts = ids, starts
-        self._order = np.argsort(ids, kind="stable")
-        self._from = np.concatenate([[0], np.cumsum(np.bincount(ids, minlength=size))])
-
-    def occurrences(self, run: SequenceOf[int]) -> tuple[np.ndarray, np.ndarray]:
-        """Texts with ``run``, and its starts among all ids, both int64 [n], ascending."""
-        if not run or max(run) >= len(self._from) - 1:
-            return np.empty(0, np.int64), np.empty(0, np.int64)
-        counts = [int(self._from[i + 1] - self._from[i]) for i in run]
-        rarest = int(np.argmin(counts))
-        at = np.sort(self._order[self._from[run[rarest]] : self._from[run[rarest] + 1]]) - rarest
-        at = at[(at >= 0) & (at + len(run) <= len(self._ids))]
-        for offset, wanted in enumerate(run):
-            at = at[self._ids[at + offset] == wanted]
-        texts = np.searchsorted(self._starts, at, side="right") - 1
-        inside = at + len(run) <= self._starts[texts + 1]
-        return texts[inside], at[inside]
-
-
 def answer_wordpieces(store: BlockStore, question: Question) -> list[list[int]]:
     """Wordpieces of a question's string answers; [] for regex answers, which have none."""
     if question.answer_type == "regex":

@@ -1,4 +1,4 @@
-"""A datastore: (key, wanted token) pairs of a text, as a directory of published files, built part by part, and pruned.
+"""A datastore: (key, wanted token) pairs of a text, as a directory of published files, built part by part.
 
 ``DATASTORE/index/`` holds the keys as a generation of the index's own snapshot protocol (its ids are numbers of wanted tokens),
 ``DATASTORE/values.npy`` the wanted tokens, ``DATASTORE/datastore.json`` the model and the text they are of; it is written last.
@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypedDict, Unpack, get_args
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import torch
 
 from realm.errors import ConfigError, DataError, SnapshotError
 from realm.knn.network import HubNetwork, Network
-from realm.knn.windows import PART_ROWS, TextOptions, WindowSet, windows_of_texts
+from realm.knn.windows import TextOptions, WindowSet, windows_of_texts
 from realm.runs.mending import Damage, findings
 from realm.search.index.base import RowIndex
 from realm.search.index.choice import make_index
@@ -24,13 +24,13 @@ from realm.search.index.mips import MAX_DIM
 from realm.search.publishing.snapshot import DTYPES, STORED, Snapshot, SnapshotFacts, stored_width
 from realm.search.publishing.writing import Parts, publish_snapshot
 from realm.storage.arrays import publish_array, read_array
-from realm.storage.files import make_directory, publish_directory
+from realm.storage.files import make_directory
 from realm.storage.locks import held
 from realm.storage.manifests import Errors, read_sealed, write_sealed
 
-FORMAT = 2
+FORMAT = 3
 FACTS, INDEX, VALUES = "datastore.json", "index", "values.npy"
-ID_BYTES, VALUE_BYTES = 8, 8
+ID_BYTES, VALUE_BYTES = 8, 4
 """On disk for each pair beside its key."""
 ELSEWHERE = "Choose another directory, or delete this one"
 REMAKE = "Build the datastore again: realm knn build"
@@ -45,7 +45,7 @@ class DatastoreFacts:
     """Identity of a datastore.
 
     ``kind``: causal, translation or masked; ``model``: directory, hub name or run; ``windows_sha256`` of the text as read; ``text``:
-    sources and options, or state of a run's corpus; ``seconds`` of computing the keys; ``pruned``: how, in order.
+    sources and options, or state of a run's corpus; ``seconds`` of computing the keys.
     """
 
     kind: str
@@ -60,7 +60,6 @@ class DatastoreFacts:
     keys: int
     values_sha256: str = ""
     seconds: float = 0.0
-    pruned: tuple[dict[str, Any], ...] = ()
 
     @classmethod
     def read(cls, path: Path) -> "DatastoreFacts":
@@ -73,7 +72,7 @@ class DatastoreFacts:
         value = read_sealed(path / FACTS, ERRORS)
         if value.pop("format") != FORMAT:
             raise SnapshotError(f"a datastore of another format than {FORMAT}", path=path / FACTS, cure=REMAKE)
-        return cls(**{**value, "pruned": tuple(value["pruned"])})
+        return cls(**value)
 
     @property
     def owner(self) -> dict[str, Any]:
@@ -98,27 +97,24 @@ class DatastoreFacts:
 class Neighbours:
     """Nearest pairs of m keys, nearest first.
 
-    scores: float32 [m,k], -inf where invalid. tokens: int32 [m,k]. valid: bool [m,k]. counts: int32 [m,k], pairs merged into each.
+    scores: float32 [m,k], -inf where invalid. tokens: int32 [m,k]. valid: bool [m,k].
     """
 
     scores: np.ndarray
     tokens: np.ndarray
     valid: np.ndarray
-    counts: np.ndarray
 
     @classmethod
     def empty(cls, n: int, k: int) -> "Neighbours":
-        zeros = np.zeros((n, k), np.int32)
-        return cls(np.full((n, k), -np.inf, np.float32), zeros, np.zeros((n, k), np.bool_), zeros.copy())
+        return cls(np.full((n, k), -np.inf, np.float32), np.zeros((n, k), np.int32), np.zeros((n, k), np.bool_))
 
-    def tensors(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-        scores, tokens, valid, counts = (torch.from_numpy(values) for values in vars(self).values())
-        return scores, tokens, valid, counts
+    def tensors(self) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        return torch.from_numpy(self.scores), torch.from_numpy(self.tokens), torch.from_numpy(self.valid)
 
 
 @dataclass(frozen=True)
 class Datastore:
-    """An open datastore; ``values`` int32 [n,2]: the wanted token of each key, and the number of pairs merged into it.
+    """An open datastore; ``tokens`` int32 [n]: the wanted token of each key.
 
     >>> datastore = Datastore.open(Path("runs/knn"))  # doctest: +SKIP
     >>> find_neighbours(datastore.index(), keys, k=8).tokens.shape  # keys [m,d]  # doctest: +SKIP
@@ -128,7 +124,7 @@ class Datastore:
     path: Path
     facts: DatastoreFacts
     snapshot: Snapshot
-    values: np.ndarray
+    tokens: np.ndarray
 
     @classmethod
     def open(cls, path: Path, network: Network | None = None) -> "Datastore":
@@ -142,20 +138,15 @@ class Datastore:
             raise SnapshotError(f"the keys cannot be used: {error.problem}", path=path, cure=REMAKE) from error
         if (snapshot.manifest.dim, snapshot.manifest.count) != (facts.dim, facts.keys):
             raise SnapshotError("keys and datastore.json do not belong together", path=path, cure=REMAKE)
-        values = read_array(path / VALUES, (facts.keys, 2), np.dtype(np.int32), ERRORS, sha256=facts.values_sha256)
-        return cls(path, facts, snapshot, values)
-
-    @property
-    def tokens(self) -> np.ndarray:
-        """Wanted tokens, int32 [n]."""
-        return self.values[:, 0]
+        tokens = read_array(path / VALUES, (facts.keys,), np.dtype(np.int32), ERRORS, sha256=facts.values_sha256)
+        return cls(path, facts, snapshot, tokens)
 
     def __len__(self) -> int:
         return self.facts.keys
 
     def index(self, kind: str = "auto") -> RowIndex:
-        """A search over the keys by squared distance, as ``make_index``; hits carry ``values``."""
-        return make_index(self.snapshot.vectors, self.snapshot.block_ids, kind=kind, metric="l2", values=self.values)
+        """A search over the keys by squared distance, as ``make_index``; hits carry the tokens as ``values``."""
+        return make_index(self.snapshot.vectors, self.snapshot.block_ids, kind=kind, metric="l2", values=self.tokens)
 
 
 def find_neighbours(index: RowIndex, keys: torch.Tensor, k: int) -> Neighbours:
@@ -167,7 +158,7 @@ def find_neighbours(index: RowIndex, keys: torch.Tensor, k: int) -> Neighbours:
         raise DataError("a state of the model is not finite, so it has no neighbours", cure=cure)
     hits = index.search(keys.detach().float().cpu().numpy(), k)
     assert hits.values is not None
-    return Neighbours(hits.scores, hits.values[..., 0], hits.valid, hits.values[..., 1])
+    return Neighbours(hits.scores, hits.values, hits.valid)
 
 
 def forecast(windows: int, keys: int, dim: int, dtype: str) -> dict[str, int]:
@@ -225,7 +216,7 @@ def build_datastore(
         facts = DatastoreFacts(*identity, {**windows.counts, **text}, network.dim, dtype, windows.count)
         if (directory / FACTS).exists() and DatastoreFacts.read(directory).owner != facts.owner:
             raise SnapshotError("holds the datastore of other sources or of another model", path=directory, cure=ELSEWHERE)
-        publish_datastore(directory, facts, parts, np.arange(windows.count), np.stack([windows.targets, np.ones_like(windows.targets)], 1))
+        publish_datastore(directory, facts, parts, windows.targets)
     return Datastore.open(directory)
 
 
@@ -242,8 +233,8 @@ def _keys_of_part(network: Network, windows: WindowSet, first: int, stop: int) -
     return keys
 
 
-def publish_datastore(directory: Path, facts: DatastoreFacts, parts: Parts, ids: np.ndarray, values: np.ndarray) -> None:
-    """Publish keys, unless they are there, their ``ids`` int64 [n], ascending, and values, ``datastore.json`` last.
+def publish_datastore(directory: Path, facts: DatastoreFacts, parts: Parts, tokens: np.ndarray) -> None:
+    """Publish keys, unless they are there, and their wanted tokens, int32 [n]; ``datastore.json`` comes last.
 
     Raises SnapshotError: keys of another dtype are there, or the disk refuses.
     """
@@ -251,10 +242,10 @@ def publish_datastore(directory: Path, facts: DatastoreFacts, parts: Parts, ids:
         manifest = Snapshot.open(directory / INDEX, **facts.owner).manifest
     except SnapshotError:
         about = SnapshotFacts(params_generation=0, step=0, corpus_version=0, dtype=facts.dtype, **facts.owner)
-        manifest = publish_snapshot(directory / INDEX, parts, ids, about)
-    if (manifest.dtype, manifest.count) != (facts.dtype, len(ids)):
+        manifest = publish_snapshot(directory / INDEX, parts, np.arange(len(tokens)), about)
+    if (manifest.dtype, manifest.count) != (facts.dtype, len(tokens)):
         raise SnapshotError(f"holds {manifest.count} keys of dtype {manifest.dtype}", path=directory, cure=ELSEWHERE)
-    facts = replace(facts, values_sha256=publish_array(directory / VALUES, values), seconds=manifest.seconds)
+    facts = replace(facts, values_sha256=publish_array(directory / VALUES, tokens), seconds=manifest.seconds)
     write_sealed(directory / FACTS, json.loads(json.dumps({"format": FORMAT, **asdict(facts)})))  # the checksum covers JSON as it is read
 
 
@@ -266,95 +257,3 @@ def is_datastore(place: Path) -> bool:
 def verify_datastore(place: Path) -> list[Damage]:
     """Read everything in a datastore; opening one does."""
     return list(findings(lambda: Datastore.open(place), place))
-
-
-Method = Literal["random", "merge"]
-METHODS = get_args(Method)
-MERGED_TOGETHER = 4096
-"""Keys of one token that are clustered together: bounds the matrix of distances."""
-ROUNDS = 4
-
-
-def prune(source: Datastore, directory: Path, method: Method, keep: float, seed: int = 0) -> Datastore:
-    """Publish a smaller datastore, a share ``keep`` of the keys, as ``directory``, which must not exist.
-
-    Raises ConfigError: an unknown method, or a share out of range; SnapshotError: the directory exists.
-    """
-    if method not in METHODS:
-        raise ConfigError(f"no way to prune named '{method}'", cure=f"It is one of: {', '.join(METHODS)}")
-    if not 0 < keep <= 1:
-        raise ConfigError(f"keep = {keep} is outside 0 to 1", cure="Give the share of the keys to keep.")
-    if directory.exists():
-        raise SnapshotError("exists already", path=directory, cure="Choose another directory")
-    wanted = max(1, round(keep * len(source)))
-    keys, values, note = source.snapshot.vectors, source.values, {"method": method, "keep": keep, "from": len(source), "seed": seed}
-    if method == "merge":
-        rows, keys, counts = merged(np.asarray(keys), values, wanted, seed)
-        chosen, values = np.arange(len(rows)), np.stack([source.tokens[rows], counts], 1)
-    else:
-        chosen = rows = np.sort(np.random.default_rng(seed).permutation(len(source))[:wanted])
-        values = values[rows]
-
-    def parts(first_row: int) -> Iterator[np.ndarray]:
-        for start in range(first_row, len(chosen), PART_ROWS):
-            yield keys[chosen[start : start + PART_ROWS]]
-
-    with publish_directory(directory) as staging:
-        facts = replace(source.facts, keys=len(rows), pruned=(*source.facts.pruned, note))
-        publish_datastore(staging, facts, parts, source.snapshot.block_ids[rows], values)
-    return Datastore.open(directory)
-
-
-def merged(keys: np.ndarray, values: np.ndarray, wanted: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Near keys [n,d] of a token merged into their mean, about ``wanted`` left, one a token at least; ``values`` [n,2]: token, pairs.
-
-    Returns rows [m], ascending, the first of each merged key; keys float32 [m,d]; counts int32 [m], with the same sum.
-    """
-    rng, tokens, weight = np.random.default_rng(seed), values[:, 0], values[:, 1].astype(np.int64)
-    order = np.argsort(tokens, kind="stable")
-    groups = np.split(order, np.flatnonzero(np.diff(tokens[order])) + 1)
-    cap = _cap(np.array([len(group) for group in groups]), wanted)
-    rows, means, numbers = [], [], []
-    for group in groups:
-        left = min(len(group), cap)
-        if left == len(group):
-            rows.append(group)
-            means.append(keys[group].astype(np.float32))
-            numbers.append(weight[group])
-            continue
-        pieces = np.array_split(group, -(-len(group) // MERGED_TOGETHER))
-        ends = np.round(np.cumsum([len(piece) for piece in pieces]) * left / len(group)).astype(np.int64)
-        for piece, target in zip(pieces, np.diff(ends, prepend=0), strict=True):
-            cluster = _clusters(keys[piece].astype(np.float32), max(1, int(target)), rng)
-            named, first, inverse = np.unique(cluster, return_index=True, return_inverse=True)
-            total = np.bincount(inverse, weights=weight[piece])
-            sums = np.zeros((len(named), keys.shape[1]))
-            np.add.at(sums, inverse, keys[piece].astype(np.float64) * weight[piece, None])
-            rows.append(piece[first])
-            means.append((sums / total[:, None]).astype(np.float32))
-            numbers.append(total.astype(np.int64))
-    back = np.argsort(row := np.concatenate(rows))
-    return row[back], np.concatenate(means)[back], np.concatenate(numbers)[back].astype(np.int32)
-
-
-def _cap(sizes: np.ndarray, wanted: int) -> int:
-    """The largest cap for which min(size, cap) adds up to at most ``wanted``; at least 1."""
-    low, high = 1, int(sizes.max())
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if int(np.minimum(sizes, middle).sum()) <= wanted else (low, middle - 1)
-    return low
-
-
-def _clusters(points: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-    """The cluster of each point [r,d], 0 to count - 1, by a few rounds of k-means; some may stay empty."""
-    centres = points[np.sort(rng.choice(len(points), count, replace=False))]
-    nearest = np.zeros(len(points), np.int64)
-    for _ in range(ROUNDS):
-        distance = np.square(centres).sum(1) - 2 * points @ centres.T  # less the points' own squares, which order nothing
-        nearest = distance.argmin(1)
-        sums = np.zeros_like(centres)
-        np.add.at(sums, nearest, points)
-        filled = np.bincount(nearest, minlength=count)
-        centres = np.where(filled[:, None] > 0, sums / np.maximum(filled, 1)[:, None], centres).astype(np.float32)
-    return nearest

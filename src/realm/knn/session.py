@@ -78,18 +78,11 @@ class Session:
 
 
 def evaluate(
-    path: Path,
-    sources: list[Path],
-    mixing: Mixing,
-    progress: Count,
-    model: str = "",
-    beams: int = 4,
-    alone: bool = True,
-    device: str = "cpu",
+    path: Path, sources: list[Path], mixing: Mixing, progress: Count, model: str = "", beams: int = 4, device: str = "cpu"
 ) -> dict[str, Any]:
-    """Perplexity, and for pairs BLEU and chrF, with and without neighbours (``alone``); seconds a token; how the datastore was pruned."""
+    """Perplexity, and for pairs BLEU and chrF, with and without neighbours; seconds a token."""
     facts = DatastoreFacts.read(path)
-    found: dict[str, Any] = {"datastore": str(path), "keys": facts.keys, "pruned_by": [note["method"] for note in facts.pruned]}
+    found: dict[str, Any] = {"datastore": str(path), "keys": facts.keys}
     if facts.kind == "masked":
         return found | evaluate_clozes(path, sources, mixing, model=model, device=device) | {"settings": mixing.facts()}
     session = Session.open(path, model=model, device=device)
@@ -98,7 +91,7 @@ def evaluate(
     found |= perplexities(scored, mixing, words) | {"settings": mixing.facts(), "seconds_per_token": per_token}
     if session.network.kind == "translation" and beams:
         texts, references = zip(*read_pairs(sources, session.options), strict=True)
-        for name, index in (("without", None), ("with", session.index))[0 if alone else 1 :]:
+        for name, index in (("without", None), ("with", session.index)):
             count = lambda done, total, name=name: progress(f"knn: translations {name}", done, total)  # noqa: E731
             made = translate(session.network, texts, index=index, mixing=mixing, beams=beams, progress=count)
             found[f"translation_{name}"] = {**translation_scores(made.texts, references), "tokens_per_second": made.tokens / made.seconds}
@@ -240,9 +233,9 @@ def tune(
 def with_gate(scored: ScoredTokens, mixing: Mixing, seed: int = 0) -> Mixing:
     """The same k and temperature with a gate trained on ``scored``."""
     part = scored.of(slice(None), mixing.k)
-    scores, tokens, valid, counts = part.neighbours.tensors()
+    scores, tokens, valid = part.neighbours.tensors()
     some = valid.any(-1)
-    weights = neighbour_weights(scores, valid, counts, mixing.temperature)
+    weights = neighbour_weights(scores, valid, mixing.temperature)
     features = gate_features(scores, tokens, valid, weights, mixing.temperature, torch.from_numpy(part.best))
     p_knn = wanted_probs(weights, tokens, torch.from_numpy(part.wanted))
     return replace(mixing, gate=train_gate(features[some], torch.from_numpy(part.log_probs)[some], p_knn[some], seed=seed))

@@ -1,7 +1,7 @@
 """Mixing: p = a * p_kNN + (1 - a) * p_model (Khandelwal et al. 2020), for b predictions, k neighbours, v words of the vocabulary.
 
-A score is the negative squared distance; p_kNN(token) sums softmax(score / temperature) over the neighbours that hold it, each counted as
-often as pairs were merged into it. a is fixed, or a gate predicts it.
+A score is the negative squared distance; p_kNN(token) sums softmax(score / temperature) over the neighbours that hold it.
+a is fixed, or a gate predicts it.
 """
 
 from dataclasses import asdict, dataclass
@@ -23,13 +23,12 @@ STEPS, RATE = 400, 0.02
 SMALLEST_SPREAD = 1e-3
 
 
-def neighbour_weights(scores: Tensor, valid: Tensor, counts: Tensor, temperature: float) -> Tensor:
+def neighbour_weights(scores: Tensor, valid: Tensor, temperature: float) -> Tensor:
     """Share of each neighbour in p_kNN: float64 [b,k]; rows sum to 1, or to 0 where no neighbour is valid.
 
-    scores, valid, counts (pairs merged into each): [b,k]; the larger the temperature, the more even.
+    scores, valid: [b,k]; the larger the temperature, the more even.
     """
-    logits = scores.double() / temperature + counts.double().clamp_min(1).log()
-    logits = logits.masked_fill(~valid, -torch.inf)
+    logits = (scores.double() / temperature).masked_fill(~valid, -torch.inf)
     return torch.softmax(logits, -1).nan_to_num(0.0) if logits.shape[-1] else logits
 
 
@@ -162,8 +161,8 @@ class Mixing:
 
     def weigh(self, neighbours: Neighbours, best_log_prob: Tensor) -> tuple[Tensor, Tensor]:
         """Weight of each neighbour [b,k] and a of each prediction [b]; the model's largest log-probability is [b]."""
-        scores, tokens, valid, counts = neighbours.tensors()
-        weights = neighbour_weights(scores, valid, counts, self.temperature)
+        scores, tokens, valid = neighbours.tensors()
+        weights = neighbour_weights(scores, valid, self.temperature)
         a: float | Tensor = self.a
         if self.gate is not None:
             a = self.gate(gate_features(scores, tokens, valid, weights, self.temperature, best_log_prob.cpu()))

@@ -122,16 +122,16 @@ def marginal_nll_joint(target_log_probs: Tensor, log_p_z: Tensor, slots: Tensor)
     return torch.where(valid, -total, 0.0), valid
 
 
-def retrieval_utility(target_log_probs: Tensor, slots: Tensor, null_index: int = 0) -> Tensor:
+def retrieval_utility(target_log_probs: Tensor, slots: Tensor) -> Tensor:
     """RU(z|x) = log p(y|z,x) - log p(y|null,x) of every candidate (REALM, section 5.2, equation 3). -> [b, k]."""
     joint = span_log_probs(target_log_probs, slots)
-    return joint - joint[:, null_index : null_index + 1]
+    return joint - joint[:, :1]
 
 
-def marginal_utility(target_log_probs: Tensor, log_p_z: Tensor, slots: Tensor, null_index: int = 0) -> Tensor:
+def marginal_utility(target_log_probs: Tensor, log_p_z: Tensor, slots: Tensor) -> Tensor:
     """log p(y_j|x) - log p(y_j|null,x) per masked wordpiece: ``retrieval_utility`` in the released code. -> [b, m]."""
     marginal = marginal_token_log_probs(target_log_probs, log_p_z, slots)
-    return (marginal - target_log_probs[:, null_index]).masked_fill(~slots, 0.0)
+    return (marginal - target_log_probs[:, 0]).masked_fill(~slots, 0.0)
 
 
 def retriever_gradient(target_log_probs: Tensor, log_p_z: Tensor, slots: Tensor) -> Tensor:

@@ -64,5 +64,5 @@ def test_tfidf(inputs, rows):
 
 def test_what_is_refused(inputs, rows, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "bm25s", None)
-    with pytest.raises(MissingExtra, match="the TF-IDF baseline needs the extra 'bm25'"):
+    with pytest.raises(MissingExtra, match="a baseline that searches by words needs the extra 'bm25'"):
         TfIdfCandidates(inputs, rows)

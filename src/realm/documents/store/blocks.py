@@ -167,15 +167,6 @@ class BlockStore:
         view, index = self._locate(row)
         return Block(*(view.scalar(column, index) for column in _BLOCK_COLUMNS))
 
-    def texts(self, first: int, last: int) -> list[pa.Array]:
-        """``Block.text`` of the rows from ``first`` to before ``last``, as Arrow strings, in one array or more."""
-        found = []
-        for start, (segment, number) in zip(self._batch_starts, self._places, strict=False):
-            begin, end = max(first - start, 0), min(last - start, segment.info.batch_rows[number])
-            if begin < end:
-                found.append(segment.view(number).column("text").slice(begin, end - begin))
-        return found
-
     def sentences(self, row: int) -> SentenceTable:
         """The sentences of the block at ``row``; views."""
         view, index = self._locate(row)

@@ -6,8 +6,8 @@ does, quirks included, so that numbers compare with the papers."""
 import re
 import string
 import unicodedata
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 
@@ -82,8 +82,6 @@ Range = tuple[int, int]
 JOINING = frozenset("'’‐‑–—-")
 """Marks that may join two words without white space: "Tesla's", "New York-based"."""
 _JOINING, _LETTER = "['’‐‑–—-]", r"[\p{L}\p{M}]"
-JOINTS = (rf"({_LETTER})({_JOINING})", rf"({_JOINING})({_LETTER})")
-"""A joining mark behind or before a letter, which is cut off as a part of its own; none in "1990-95"."""
 _CUTS = regex.compile(rf"(?<={_LETTER})(?={_JOINING})|(?<={_LETTER}{_JOINING})|(?={_JOINING}{_LETTER})|(?<={_JOINING})(?={_LETTER})")
 _BARRIER = "|"
 """Between parts that a mark joins: no normalised word, so no answer goes across."""
@@ -103,21 +101,40 @@ def normalised_ranges(text: str, answers: Iterable[str]) -> list[Range]:
     every character counts as a word (``scripts.by_characters``).
 
     Normalisation deletes punctuation: "rock-n-roll" is one word, which the answer "rock n roll" is not. But "Tesla" in "Tesla's" and "New
-    York" in "New York-based", marked alone, are right by exact match. So a place may begin and end beside a joining mark (``JOINTS``),
-    too, with none inside of it."""
-    needles = answer_forms(answers)
-    found: set[Range] = set()
-    for tokens, barriers in ((word_ranges(text), False), (token_parts(text), True)):
+    York" in "New York-based", marked alone, are right by exact match. So a place may begin and end beside a joining mark, too,
+    with none inside of it."""
+    return sorted({place for places in form_ranges(text, by_first_word(answer_forms(answers))).values() for place in places})
+
+
+Form = tuple[str, ...]
+"""An answer as its normalised words."""
+
+
+def form_ranges(text: str, forms: Mapping[str, Sequence[Form]]) -> dict[Form, set[Range]]:
+    """(start, end) of every place of many answers, those that occur; ``forms`` by their first word, places as of ``normalised_ranges``."""
+    found: defaultdict[Form, set[Range]] = defaultdict(set)
+    ways = [(word_ranges(text), False)] + ([] if JOINING.isdisjoint(text) else [(token_parts(text), True)])
+    for tokens, barriers in ways:
         words, owners = _words_of([text[start:end] for start, end in tokens], barriers=barriers)
-        places = {(owners[at], owners[at + len(needle) - 1]) for needle in needles for at in _word_places(words, needle)}
-        found.update(place_range(text, tokens, first, last) for first, last in places)
-    return sorted(found)
+        for at, word in enumerate(words):
+            for form in forms.get(word, ()):
+                if tuple(words[at : at + len(form)]) == form:
+                    found[form].add(_without_punctuation(text, tokens[owners[at]][0], tokens[owners[at + len(form) - 1]][1]))
+    return found
 
 
-def answer_forms(answers: Iterable[str]) -> dict[tuple[str, ...], None]:
+def by_first_word(forms: Iterable[Form]) -> dict[str, list[Form]]:
+    """Answers by their first word, each once."""
+    found: defaultdict[str, list[Form]] = defaultdict(list)
+    for form in dict.fromkeys(forms):
+        found[form[0]].append(form)
+    return found
+
+
+def answer_forms(answers: Iterable[str]) -> dict[Form, None]:
     """The words of answers as they may stand in a text: of each those between white space, and those of a text read by characters, where
     that says something else. Ordered, each once; none is empty."""
-    forms: dict[tuple[str, ...], None] = {}
+    forms: dict[Form, None] = {}
     for answer in answers:
         forms[tuple(normalize_answer(answer).split())] = None
         if has_characters(answer):
@@ -133,11 +150,6 @@ def token_parts(text: str) -> list[Range]:
         cuts = [start, *(start + at for match in _CUTS.finditer(text[start:end]) if 0 < (at := match.start()) < end - start), end]
         parts += pairwise(cuts)
     return parts
-
-
-def place_range(text: str, tokens: Sequence[Range], first: int, last: int) -> Range:
-    """(start, end) of a text from the first to the last of these tokens, without the punctuation around them."""
-    return _without_punctuation(text, tokens[first][0], tokens[last][1])
 
 
 def padded(text: str) -> str:
@@ -177,13 +189,6 @@ def token_words(token: str) -> tuple[str, ...]:
     if token.isascii() and token.isalnum():
         return () if (word := token.lower()) in ("a", "an", "the") else (word,)
     return tuple(normalize_answer(token).split())
-
-
-def _word_places(words: Sequence[str], needle: tuple[str, ...]) -> Iterator[int]:
-    first, width = needle[0], len(needle)
-    for at, word in enumerate(words):
-        if word == first and tuple(words[at : at + width]) == needle:
-            yield at
 
 
 def _without_punctuation(text: str, start: int, end: int) -> Range:

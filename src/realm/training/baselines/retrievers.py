@@ -4,7 +4,7 @@ import itertools
 import math
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -48,48 +48,51 @@ class ScaledSource(LearningSource):
         return Beam(rows, torch.from_numpy(np.where(rows == NO_ROW, 0.0, scores)).to(self.scale) * self.scale)
 
 
-class Bm25Candidates(ScaledSource):
-    """BM25 over titles and bodies by bm25s; blocks with a score above 0."""
+class WordCandidates(ScaledSource):
+    """A retriever by the words of titles and bodies, as bm25s cuts them. Raises MissingExtra: it is not installed."""
 
     def __init__(self, inputs: BlockInputs, rows: np.ndarray):
         super().__init__(inputs)
         try:
             import bm25s
         except ImportError:
-            raise MissingExtra("the BM25 baseline", "bm25") from None
+            raise MissingExtra("a baseline that searches by words", "bm25") from None
         self.rows = rows
         self._bm25s = bm25s
-        self._index = bm25s.BM25(k1=0.9, b=0.4)
-        blocks = (inputs.store.block(int(row)) for row in rows)
-        self._index.index(self._tokens([f"{block.title} {block.text}" for block in blocks]), show_progress=False)
 
-    def _tokens(self, texts: list[str]) -> list[list[str]]:
-        return self._bm25s.tokenize(texts, stopwords="en", return_ids=False, show_progress=False)
+    def _words(self, texts: Sequence[str]) -> list[list[str]]:
+        return self._bm25s.tokenize(list(texts), stopwords="en", return_ids=False, show_progress=False)
+
+    def _words_of_blocks(self) -> list[list[str]]:
+        blocks = (self.inputs.store.block(int(row)) for row in self.rows)
+        return self._words([f"{block.title} {block.text}" for block in blocks])
+
+
+class Bm25Candidates(WordCandidates):
+    """BM25 by bm25s; blocks with a score above 0."""
+
+    def __init__(self, inputs: BlockInputs, rows: np.ndarray):
+        super().__init__(inputs, rows)
+        self._index = self._bm25s.BM25(k1=0.9, b=0.4)
+        self._index.index(self._words_of_blocks(), show_progress=False)
 
     def ranked(self, texts: Sequence[str], questions: Sequence[Sequence[int]], k: int) -> tuple[np.ndarray, np.ndarray]:
-        found, scores = self._index.retrieve(self._tokens(list(texts)), k=min(k, len(self.rows)), show_progress=False)
+        found, scores = self._index.retrieve(self._words(texts), k=min(k, len(self.rows)), show_progress=False)
         return np.where(scores > 0, self.rows[found.astype(np.int64)], NO_ROW), scores
 
     def index_bytes(self) -> int:
         return sum(part.nbytes for part in self._index.scores.values() if isinstance(part, np.ndarray))
 
 
-class TfIdfCandidates(ScaledSource):
-    """TF-IDF over words and pairs of words of titles and bodies, as DrQA has it (Chen et al. 2017, section 3.1).
+class TfIdfCandidates(WordCandidates):
+    """TF-IDF over words and pairs of words, as DrQA has it (Chen et al. 2017, section 3.1).
 
     log(1 + tf) of question and block times the squared idf log((n - df + .5) / (df + .5)), at least 0; terms are hashed into 2^24 buckets.
     """
 
     def __init__(self, inputs: BlockInputs, rows: np.ndarray):
-        super().__init__(inputs)
-        try:
-            import bm25s
-        except ImportError:
-            raise MissingExtra("the TF-IDF baseline", "bm25") from None
-        self._bm25s = bm25s
-        self.rows = rows
-        blocks = (inputs.store.block(int(row)) for row in rows)
-        counts = [Counter(terms) for terms in self._terms([f"{block.title} {block.text}" for block in blocks])]
+        super().__init__(inputs, rows)
+        counts = [Counter(_terms(words)) for words in self._words_of_blocks()]
         place = np.repeat(np.arange(len(counts), dtype=np.int32), [len(c) for c in counts])
         term = np.fromiter((t for c in counts for t in c), np.int32, len(place))
         often = np.fromiter((n for c in counts for n in c.values()), np.float32, len(place))
@@ -98,16 +101,10 @@ class TfIdfCandidates(ScaledSource):
         self._known, begins = np.unique(term[order], return_index=True)
         self._begins = np.append(begins, len(order))
 
-    def _terms(self, texts: list[str]) -> Iterable[list[int]]:
-        words = self._bm25s.tokenize(texts, stopwords="en", return_ids=False, show_progress=False)
-        for found in words:
-            pairs = (f"{a} {b}" for a, b in itertools.pairwise(found))
-            yield [zlib.crc32(term.encode()) & BUCKETS for term in (*found, *pairs)]
-
     def scores(self, text: str) -> np.ndarray:
         """The score of every searched row. float32 [n]"""
         scores = np.zeros(len(self.rows), np.float32)
-        for term, often in sorted(Counter(next(iter(self._terms([text])))).items()):
+        for term, often in sorted(Counter(_terms(self._words([text])[0])).items()):
             at = int(np.searchsorted(self._known, term))
             if at == len(self._known) or self._known[at] != term:
                 continue
@@ -127,6 +124,11 @@ class TfIdfCandidates(ScaledSource):
 
     def index_bytes(self) -> int:
         return sum(part.nbytes for part in (self._places, self._weights, self._known, self._begins))
+
+
+def _terms(words: list[str]) -> list[int]:
+    """Buckets of the words and of their pairs."""
+    return [zlib.crc32(term.encode()) & BUCKETS for term in (*words, *(f"{a} {b}" for a, b in itertools.pairwise(words)))]
 
 
 SCALES = 2.0 ** (np.arange(-16, 17) / 2)

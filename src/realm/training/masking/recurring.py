@@ -30,11 +30,11 @@ class RecurringSpans:
     often an untagged span is hidden where a sentence has both kinds.
     """
 
-    def __init__(self, sentences: BlockStore, blocks: BlockStore, *, shown: int, unsalient: float, max_masks: int = MAX_MASKS):
+    def __init__(self, sentences: BlockStore, blocks: BlockStore, *, shown: int, unsalient: float):
         self.sentences, self.unsalient = sentences, unsalient
         self._offset = 0 if sentences is blocks else len(blocks)
         words = corpus_words([blocks] if sentences is blocks else [blocks, sentences])
-        grams = recurring_grams(words, len(blocks), max_masks)
+        grams = recurring_grams(words, len(blocks), MAX_MASKS)
         self.evidence = Evidence(words, grams, sentences, len(blocks), shown)
         self._sentence, self._spans = self._listed(words, grams.edges)
 
