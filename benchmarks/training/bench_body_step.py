@@ -32,7 +32,7 @@ from benchmarks.common import result
 from benchmarks.training.step_work import body_flops, gemm_peak
 from realm.answering.opening import OpenRun, open_run
 from realm.answering.pointing import read_candidates
-from realm.evaluation.matching import locate_answers
+from realm.evaluation.places import locate_answers
 from realm.evaluation.questions.loading import load_datasets, pooled
 from realm.models import losses
 from realm.models.bodies.body import freeze_words, has_bf16

@@ -13,7 +13,7 @@ import torch
 from realm.answering.opening import open_run
 from realm.answering.pointing import read_candidates
 from realm.errors import ConfigError, DataError
-from realm.evaluation import matching
+from realm.evaluation import places
 from realm.evaluation.questions.loading import load_questions
 from realm.models import losses
 from realm.models.model import RealmModel, state_sha256
@@ -187,10 +187,10 @@ def test_answers_are_located_once(fresh, monkeypatch):
     context = context_of(fresh)
     questions = load_questions(Path(context.recipe.finetune.train))
     first = locate_answers(context, questions).spans
-    assert first == matching.locate_answers(context.store, questions) and any(first)
+    assert first == places.locate_answers(context.store, questions) and any(first)
     (file,) = (fresh / "answers").glob("*.npy")
     with monkeypatch.context() as patch:
-        patch.setattr("realm.evaluation.matching.locate_words", None)
+        patch.setattr("realm.evaluation.places.locate_words", None)
         assert locate_answers(context, questions).spans == first, "read, not located"
     file.write_bytes(b"\x93NUMPY damaged")
     assert locate_answers(context, questions).spans == first, "damaged: located anew"

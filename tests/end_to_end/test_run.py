@@ -228,7 +228,7 @@ def test_plan_keeps_the_places_of_answers_for_the_run(tiny_run, tmp_path, monkey
     shutil.rmtree(run / "answers")
     plan(tiny_run.parent / "recipe.toml", run)
     assert {name: sha for name, sha in located.items() if name in tree(run / "answers")} == tree(run / "answers") != {}
-    monkeypatch.setattr("realm.evaluation.matching.locate_answers", Mock(side_effect=AssertionError("located again")))
+    monkeypatch.setattr("realm.evaluation.places.locate_answers", Mock(side_effect=AssertionError("located again")))
     assert plan(tiny_run.parent / "recipe.toml", run)["stages"]["finetune"]["seconds"] > 0
 
 

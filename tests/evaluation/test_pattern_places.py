@@ -13,8 +13,7 @@ from realm.documents.change.updates import remove_documents
 from realm.documents.ingest.builder import build_corpus
 from realm.documents.store.blocks import BlockStore
 from realm.evaluation.check import check_question_file
-from realm.evaluation.matching import locate_answers, locate_patterns
-from realm.evaluation.places import NO_SPAN, Spans
+from realm.evaluation.places import NO_SPAN, Spans, locate_answers, locate_patterns
 from realm.models.types import Question
 from realm.text.matching.answers import regex_match
 from realm.text.matching.patterns import PatternSearch
@@ -79,7 +78,7 @@ def test_a_question_has_the_places_of_all_its_patterns(store):
 
 def test_several_sentences_and_batches(tmp_path, monkeypatch):
     """A match over the end of a sentence; blocks tokenised a few at a time; a document that was removed."""
-    monkeypatch.setattr("realm.evaluation.matching.BATCH", 2)
+    monkeypatch.setattr("realm.evaluation.places.BATCH", 2)
     texts = [f"Town {at} stands here.  It was\u00a0built in {1800 + at}. Nobody knows Zürich's {at}th mayor." for at in range(5)]
     rows = [{"id": str(at), "title": "T", "text": text} for at, text in enumerate(texts)]
     (tmp_path / "docs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")

@@ -8,9 +8,8 @@ import pytest
 
 from realm.documents.ingest.builder import build_corpus
 from realm.documents.store.blocks import BlockStore
-from realm.evaluation.matching import locate_answers
 from realm.evaluation.measures import Relevance, f1_of, is_correct
-from realm.evaluation.places import characters_of_wordpieces
+from realm.evaluation.places import characters_of_wordpieces, locate_answers
 from realm.models.types import Question
 from realm.text.matching.answers import normalised_ranges
 from realm.training.masking.recurring import RecurringSpans

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from realm.answering.pointing import read_candidates
 from realm.documents.ingest.builder import build_corpus
-from realm.evaluation.matching import locate_answers
+from realm.evaluation.places import locate_answers
 from realm.models import losses
 from realm.models.model import RealmModel, state_sha256
 from realm.models.reader import SpanScores

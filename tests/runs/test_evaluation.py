@@ -13,8 +13,8 @@ from realm.cli import main
 from realm.errors import ConfigError, DataError, MissingExtra, RunError, SnapshotError
 from realm.evaluation.evaluate import answer_all, rank
 from realm.evaluation.judged import falling, rank_documents
-from realm.evaluation.matching import locate_answers
 from realm.evaluation.measures import Relevance, bootstrap_interval
+from realm.evaluation.places import locate_answers
 from realm.evaluation.questions.loading import load_questions
 from realm.runs.evaluation import Wanted, evaluate_run
 from realm.text.matching.answers import exact_match

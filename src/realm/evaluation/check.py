@@ -8,8 +8,7 @@ import numpy as np
 
 from realm.documents.store.blocks import BlockStore
 from realm.errors import DataError
-from realm.evaluation.matching import locate_answers
-from realm.evaluation.places import Spans, answer_wordpieces
+from realm.evaluation.places import Spans, answer_wordpieces, locate_answers
 from realm.evaluation.questions.loading import QuestionFile, read_questions
 from realm.evaluation.questions.rows import QuestionOptions
 from realm.models.types import Question

@@ -11,7 +11,17 @@ from torch import nn
 
 import realm.models.bodies.body
 from realm.models.bodies.body import build_body, load_body
-from realm.models.bodies.init import EMBEDDING_STD, MAX_FREQUENCY, MIN_FREQUENCY, look_around, match, pass_on, rotation, start_positions
+from realm.models.bodies.init import (
+    AROUND_SHARPNESS,
+    EMBEDDING_STD,
+    MAX_FREQUENCY,
+    MIN_FREQUENCY,
+    look_aside,
+    match,
+    pass_on,
+    rotation,
+    start_positions,
+)
 from realm.models.model import RealmModel, state_sha256
 from realm.models.spec import bert_spec
 
@@ -102,7 +112,8 @@ def test_positions_are_spread_like_words():
 def test_slower_heads_take_in_the_stretch_on_each_side():
     model = start()
     module = model.encoder.layer[2].attention.self
-    look_around(module, torch.logspace(math.log10(MAX_FREQUENCY), math.log10(MIN_FREQUENCY), 64), 2)
+    frequencies = torch.logspace(math.log10(MAX_FREQUENCY), math.log10(MIN_FREQUENCY), 64)
+    look_aside(module, frequencies, torch.eye(128)[16:80] * AROUND_SHARPNESS, 4)
     positions = model.embeddings.position_embeddings.weight[:LENGTH]
     weights = attention(module, nn.functional.layer_norm(positions, positions.shape[1:]).unsqueeze(0), 2)
     for head, side in ((0, -1), (1, 1)):

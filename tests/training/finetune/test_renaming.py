@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from realm.answering.reading import rename
-from realm.evaluation.matching import locate_answers
+from realm.evaluation.places import locate_answers
 from realm.models.types import Question, Sequence
 from realm.recipe.seeds import generator
 from realm.training.finetune.renaming import Renaming

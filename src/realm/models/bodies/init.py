@@ -49,12 +49,13 @@ def start_copying(model: Any) -> None:
     start_positions(model.embeddings.position_embeddings.weight, frequencies)
     segments = nn.init.normal_(model.embeddings.token_type_embeddings.weight, std=EMBEDDING_STD)
     segments[2:] += segments[1]  # marks within a document (``models/featurize.py``): parts of it first of all
-    look_at_neighbours(layers[0].attention.self, frequencies, heads)
+    waves, width = torch.eye(hidden), hidden // heads  # the fastest first
+    look_aside(layers[0].attention.self, frequencies, waves[:width] * NEIGHBOUR_SHARPNESS, 1)
     pass_on(layers[0].attention, undo=False)
     match(layers[1].attention.self, hidden)
     pass_on(layers[1].attention, undo=True)
     if len(layers) > 2:
-        look_around(layers[2].attention.self, frequencies, heads)
+        look_aside(layers[2].attention.self, frequencies, waves[width // 4 : width // 4 + width] * AROUND_SHARPNESS, 4)
         pass_on(layers[2].attention, undo=True)
         look_at_question(layers[2].attention, model.embeddings.token_type_embeddings.weight, heads)
 
@@ -76,30 +77,17 @@ def rotation(frequencies: Tensor, offset: int) -> Tensor:
     return matrix
 
 
-def look_at_neighbours(attention: Any, frequencies: Tensor, heads: int) -> None:
-    """Point the first head one position back and the second one ahead, by the fastest sinusoids; other heads stay random."""
-    hidden = 2 * len(frequencies)
-    width = hidden // heads
-    fastest = torch.eye(hidden)[:width] * NEIGHBOUR_SHARPNESS
-    for head, offset in ((0, -1), (1, 1)):
+def look_aside(attention: Any, frequencies: Tensor, sinusoids: Tensor, reach: int) -> None:
+    """Point the first head ``reach`` positions back and the second as far ahead, by ``sinusoids`` [w, h]; other heads stay random."""
+    width = len(sinusoids)
+    for head, offset in ((0, -reach), (1, reach)):
         rows = slice(head * width, (head + 1) * width)
-        attention.key.weight[rows] = fastest
-        attention.query.weight[rows] = fastest @ rotation(frequencies, offset)
-
-
-def look_around(attention: Any, frequencies: Tensor, heads: int) -> None:
-    """Point two heads at the stretch before and the stretch behind, by slower sinusoids."""
-    hidden = 2 * len(frequencies)
-    width = hidden // heads
-    slower = torch.eye(hidden)[width // 4 : width // 4 + width] * AROUND_SHARPNESS
-    for head, offset in ((0, -4), (1, 4)):
-        rows = slice(head * width, (head + 1) * width)
-        attention.key.weight[rows] = slower
-        attention.query.weight[rows] = slower @ rotation(frequencies, offset)
+        attention.key.weight[rows] = sinusoids
+        attention.query.weight[rows] = sinusoids @ rotation(frequencies, offset)
 
 
 def look_at_question(attention: Any, segments: Tensor, heads: int) -> None:
-    """Point one head (of two, the second of :func:`look_around`) at the whole first segment by a bias, its output turned away."""
+    """Point one head (of two, the second of :func:`look_aside`) at the whole first segment by a bias, its output turned away."""
     width = segments.shape[1] // heads
     head = min(2, heads - 1)
     rows = slice(head * width, (head + 1) * width)

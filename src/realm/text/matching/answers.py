@@ -94,15 +94,7 @@ def raw_ranges(text: str, answers: Iterable[str]) -> list[Range]:
 
 
 def normalised_ranges(text: str, answers: Iterable[str]) -> list[Range]:
-    """(start, end) of every place whose normalised words are an answer's, in order, as the text writes them.
-
-    Words, not characters: "art" is not in "party". An answer without words ("the", "?") is in no text. Punctuation around a place is left
-    out, and so are articles before and after it. In a text of a script that puts no spaces between words, or glues particles to them,
-    every character counts as a word (``scripts.by_characters``).
-
-    Normalisation deletes punctuation: "rock-n-roll" is one word, which the answer "rock n roll" is not. But "Tesla" in "Tesla's" and "New
-    York" in "New York-based", marked alone, are right by exact match. So a place may begin and end beside a joining mark, too,
-    with none inside of it."""
+    """(start, end) of every place whose normalised words are an answer's, in order, as the text writes them: of :func:`form_ranges`."""
     return sorted({place for places in form_ranges(text, by_first_word(answer_forms(answers))).values() for place in places})
 
 
@@ -111,7 +103,16 @@ Form = tuple[str, ...]
 
 
 def form_ranges(text: str, forms: Mapping[str, Sequence[Form]]) -> dict[Form, set[Range]]:
-    """(start, end) of every place of many answers, those that occur; ``forms`` by their first word, places as of ``normalised_ranges``."""
+    """(start, end) of every place of each answer that occurs; ``forms`` by their first word.
+
+    Words, not characters: "art" is not in "party". An answer without words ("the", "?") is in no text. Punctuation around a place is left
+    out, and so are articles before and after it. In a text of a script that puts no spaces between words, or glues particles to them,
+    every character counts as a word (``scripts.by_characters``).
+
+    Normalisation deletes punctuation: "rock-n-roll" is one word, which the answer "rock n roll" is not. But "Tesla" in "Tesla's" and "New
+    York" in "New York-based", marked alone, are right by exact match. So a place may begin and end beside a joining mark, too, with none
+    inside of it.
+    """
     found: defaultdict[Form, set[Range]] = defaultdict(set)
     ways = [(word_ranges(text), False)] + ([] if JOINING.isdisjoint(text) else [(token_parts(text), True)])
     for tokens, barriers in ways:

@@ -16,7 +16,7 @@ import regex
 from torch import Tensor
 
 from realm.documents.store.blocks import BlockStore
-from realm.evaluation import matching
+from realm.evaluation import places
 from realm.evaluation.measures import gold_rows
 from realm.evaluation.places import Spans
 from realm.models.reader import SpanScores
@@ -62,7 +62,7 @@ def locate_answers(context: StageContext, everyone: list[Question]) -> Located:
     def locate() -> None:
         if kept_array(path) is None:
             search = PatternSearch()
-            found = matching.locate_answers(store, questions, search, partial(context.count, "answers: blocks searched"))
+            found = places.locate_answers(store, questions, search, partial(context.count, "answers: blocks searched"))
             numbers = np.repeat(np.arange(len(found), dtype=np.int32), [len(spans.table) for spans in found])
             slow = _distinct(questions, search.gave_up)
             _name(context, "do not compile", invalid)
