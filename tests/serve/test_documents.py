@@ -184,7 +184,7 @@ def test_a_new_generation_and_checkpoint_are_taken_up(living, run_copy, swaps):
     assert opened.tuned is not None
     numbers = [opened.generation.number]
     for _ in range(swaps):
-        fresh = refresh_index(opened.tuned, opened.inputs, paths, step=9, protect=frozenset(numbers[-2:]))
+        fresh = refresh_index(opened.networks.finetuned, opened.inputs, paths, step=9, protect=frozenset(numbers[-2:]))
         numbers.append(fresh.number)
         facts = {**stage_facts(paths, "finetune"), "generation": fresh.number}
         write_json(paths.stage("finetune") / "stage.json", facts)
