@@ -17,7 +17,7 @@ def source(texts):
         return Candidates(rows, -rows.astype(np.float32))
 
     found = DenseCandidates(None, None, texts, None)
-    store = SimpleNamespace(token_ids=lambda row: np.array([ord(texts[row])]), block=lambda _: SimpleNamespace(title="", source=""))
+    store = SimpleNamespace(token_ids=lambda row: np.array([ord(texts[row])]), block=lambda _: SimpleNamespace(full_title="", source=""))
     store.title_ids = lambda _: np.zeros(1, np.uint16)
     found.inputs, found.near, found.embedded = SimpleNamespace(store=store), near, np.array
     return found

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from realm.documents.ingest.packing import PackingCounts, fill_blocks, make_pieces
+from realm.documents.ingest.packing import FREE, PackingCounts, fill_blocks, make_pieces
 from realm.documents.spans.spans import TaggedSpan
 from realm.text import wordcache
 from realm.text.tokenizer import TextTokenizer, train_wordpiece
@@ -102,7 +102,8 @@ def test_other_kinds_of_tokenizers_pack_right(make):
     room = int(tokens.starts[1])
     pieces = make_pieces(text, ranges, tokens, 0, spans, room, counts)
     assert counts.sentences_cut == 1
-    assert all(sum(pieces.lengths[first:last]) <= room for first, last in fill_blocks(pieces.lengths, room))
+    blocks = fill_blocks(pieces.lengths, [room] * len(pieces), [FREE] * len(pieces))
+    assert all(sum(pieces.lengths[first:last]) <= room for first, last in blocks)
     assert "".join("".join(text[start:end] for start, end in zip(pieces.starts, pieces.ends, strict=True)).split()) == "".join(text.split())
     assert [text[span.char_start : span.char_end] for span in pieces.spans] == ["🏦", "Ada Lovelace", "東京"]
     for span in pieces.spans:

@@ -108,7 +108,9 @@ def logit(p: float) -> float:
 def cited(block: Block, p_z: float, p_span: float, start: int, end: int) -> Evidence:
     """Evidence from a block, with the answer at code points [start, end)."""
     answer = p_z, p_span, unbroken(block.text[start:end]), start, end
-    return Evidence(block.doc_id, block.block_id, block.title, block.text, *answer, block.char_start, media=block.media)
+    return Evidence(
+        block.doc_id, block.block_id, block.title, block.text, *answer, block.char_start, media=block.media, heading=block.heading
+    )
 
 
 class ReadBlocks:

@@ -49,7 +49,7 @@ class FusionAnswerer(Answerer):
 def passages_of(inputs: BlockInputs, rows: np.ndarray) -> "list[list[Passage]]":
     """Title and text of the candidates of each question, [b, k] rows."""
     blocks = [[inputs.store.block(int(row)) for row in found if row >= 0] for found in rows]
-    return [[(block.title, block.text) for block in found] for found in blocks]
+    return [[(block.full_title, block.text) for block in found] for found in blocks]
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,9 @@ ASKING_WORDS = frozenset(_ASKING.split())
 
 def leveled(answer: Answer, abstain_below: float) -> Answer:
     """Return an answer with its level, and marked as abstained where its confidence is below a threshold."""
-    passages = (f"{evidence.title} {evidence.text}" for evidence in answer.evidence)  # read only where nothing is claimed
+    passages = (
+        f"{evidence.title} {evidence.heading} {evidence.text}" for evidence in answer.evidence
+    )  # read only where nothing is claimed
     level = level_of(answer.question, answer.sureness, abstain_below, passages)
     return replace(answer, level=level, abstained=answer.sureness < abstain_below)
 

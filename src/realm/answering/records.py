@@ -62,7 +62,8 @@ class Evidence(Record):
     ``start`` and ``end`` are code-point offsets in ``text`` of ``answer``, which is on one line; ``doc_start`` is that of ``text`` in its
     document. ``p_z`` is the softmax of relevance over the blocks read, ``p_span`` the probability of the block's best span among all spans.
     ``path`` has the titles (or ids) of the page found and of this one if a link led here; ``media`` is the block's picture
-    (``corpus.pictures``), empty for text. ``also_in`` has the ids of other documents that hold a copy or a version of the text.
+    (``corpus.pictures``), empty for text. ``also_in`` has the ids of other documents that hold a copy or a version of the text,
+    ``heading`` the folders and headings that it stands under.
 
     >>> found = Evidence("d", 7, "Tower", "Built by Eiffel.", 0.9, 0.6, "Eiffel", 9, 15, doc_start=0)
     >>> found.text[found.start : found.end]
@@ -82,6 +83,7 @@ class Evidence(Record):
     path: tuple[str, ...] = ()
     media: str = ""
     also_in: tuple[str, ...] = ()
+    heading: str = ""
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,7 @@ class Answer(Record):
 class Hit(Record):
     """A block found by search; ``score`` is the inner product of the embeddings, even if other scores order the blocks.
 
-    ``media`` is the block's picture, empty for text.
+    ``media`` is the block's picture, empty for text; ``heading`` has the folders and headings that it stands under.
 
     >>> Hit.from_dict({"doc_id": "d", "block_id": 7, "title": "Tower", "text": "Built in 1889.", "score": 1.5, "rank": 1}).score
     1.5
@@ -139,6 +141,7 @@ class Hit(Record):
     text: str
     score: float
     media: str = ""
+    heading: str = ""
 
 
 @dataclass(frozen=True)

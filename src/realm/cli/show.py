@@ -1,13 +1,11 @@
 """Output for people: tables and marked text on standard output, and the one JSON line for programs."""
 
 import json
-import os
 import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from realm.progress import QUIET
 from realm.timing import KINDS
 
 EXCERPT_CHARS = 300
@@ -46,9 +44,8 @@ def result(value: dict[str, Any], json: bool, people: Callable[[dict[str, Any]],
 
 
 def note(text: str) -> None:
-    """A remark on standard error, unless ``--quiet`` is given."""
-    if not os.environ.get(QUIET):
-        print(text, file=sys.stderr)
+    """A remark on standard error."""
+    print(text, file=sys.stderr)
 
 
 def _print(*things: Any) -> None:
@@ -148,7 +145,7 @@ def cached(value: dict[str, Any]) -> None:
 def hits(value: dict[str, Any]) -> None:
     """Search results, best first."""
     for hit in value["results"]:
-        _print(f"{hit['score']:.2f}  {hit['title']}  ({hit['doc_id']})", f"      {hit['text'][:EXCERPT_CHARS]}")
+        _print(f"{hit['score']:.2f}  {_titled(hit)}  ({hit['doc_id']})", f"      {hit['text'][:EXCERPT_CHARS]}")
         _picture(hit, "      ")
         if "total" in hit:
             parts = (f"{name} {_ranked(hit[name])}" for name in ("dense", "sparse"))
@@ -159,7 +156,7 @@ def passages(value: dict[str, Any]) -> None:
     """The nearest blocks in the order of all that they were searched by, of which their score is only one part."""
     _print(value["text"])
     for number, hit in enumerate(value["results"], 1):
-        _print(f"  {number}. {hit['title']} ({hit['doc_id']})", f"     {' '.join(hit['text'].split())[:EXCERPT_CHARS]}")
+        _print(f"  {number}. {_titled(hit)} ({hit['doc_id']})", f"     {' '.join(hit['text'].split())[:EXCERPT_CHARS]}")
         _picture(hit, "     ")
     _print("")
 
@@ -171,9 +168,8 @@ def _ranked(part: dict[str, Any] | None) -> str:
     return f"{part['score']:.2f} ({'not in its top list' if part['rank'] is None else 'rank ' + str(part['rank'])})"
 
 
-def answer(value: dict[str, Any], mark: str = "", most: int = 3, link: Callable[[dict[str, Any]], str] = lambda _: "") -> None:
-    """An answer, and the first documents it comes from, at most so many, with the words marked; ``link``: an address that a terminal opens
-    for evidence."""
+def answer(value: dict[str, Any], mark: str = "", most: int = 3) -> None:
+    """An answer, and the first documents it comes from, at most so many, with the words marked."""
     from rich.text import Text
 
     sure = "" if value.get("confidence") is None else f", confidence {value['confidence']:.2f}"
@@ -182,12 +178,16 @@ def answer(value: dict[str, Any], mark: str = "", most: int = 3, link: Callable[
         text, start, end = evidence["text"], evidence["start"], evidence["end"]
         first, last = max(0, start - EXCERPT_CHARS // 2), min(len(text), end + EXCERPT_CHARS // 2)
         before, after = ("…" if first else "") + _one_line(text[first:start]), _one_line(text[end:last]) + ("…" if last < len(text) else "")
-        name = " -> ".join(evidence["path"]) or evidence["title"]
-        named = (f"{name} ({evidence['doc_id']})", f"link {uri}" if (uri := link(evidence)) else "")
-        head = Text.assemble(f"  {number}. ", named, f"{_also(evidence)}, p = {evidence['p_span']:.2f}\n     ")
+        name = " -> ".join(evidence["path"]) or _titled(evidence)
+        head = f"  {number}. {name} ({evidence['doc_id']}){_also(evidence)}, p = {evidence['p_span']:.2f}\n     "
         _print(Text.assemble(head, before, _shown(_one_line(text[start:end]), "bold underline"), after))
         _picture(evidence, "     ")
     _print("")
+
+
+def _titled(block: dict[str, Any]) -> str:
+    """The title of a block's document, and the folders and headings that the block stands under."""
+    return ": ".join(filter(None, (block["title"], block.get("heading"))))
 
 
 def _also(evidence: dict[str, Any]) -> str:
@@ -221,13 +221,19 @@ def _picture(value: dict[str, Any], indent: str) -> None:
         _print(f"{indent}picture: {value['media']}")
 
 
+def likelihood(name: str, value: dict[str, Any]) -> str:
+    return f"  {name}: p(y|x) = {value['p_y']:.3g} with documents, {value['p_y_null']:.3g} with none"
+
+
 def explanation(value: dict[str, Any]) -> None:
     """One masked sentence, document by document."""
     _print(
         value["text"],
-        f"  {' | '.join(value['targets'])}: p(y|x) = {value['p_y']:.3g} with documents, {value['p_y_null']:.3g} with none",
+        likelihood(" | ".join(value["targets"]), value),
         "  the model would fill in: " + ", ".join(f"{p['text']} ({p['p']:.2g})" for p in value["predictions"]),
     )
+    if "baseline" in value:
+        _print(likelihood(value["baseline"]["run"], value["baseline"]))
     rows = []
     for c in value["candidates"]:
         utility = "–" if c["utility"] is None else f"{c['utility']:+.2f}"

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from realm.documents.links import Links, bounded
+from realm.documents.outline import Marked
 
 
 @dataclass(frozen=True)
@@ -11,7 +13,9 @@ class SourceDocument:
     """A document as its source has it. ``line`` is 1-based, 0 where a file is one document. ``links_cut``: it had more links than these.
 
     ``media`` is the picture that the document is (pictures.py), with the checksum of its bytes; both empty of a text.
-    ``structured``: every line end of its text ends something, which its source told; else it may only wrap a paragraph."""
+    ``structured``: every line end of its text ends something, which its source told; else it may only wrap a paragraph.
+    ``headings`` are those that its source marks; None where it marks none and they are looked for.
+    ``folder`` is what the folders that its file lies in say of it."""
 
     doc_id: str
     title: str
@@ -23,6 +27,8 @@ class SourceDocument:
     media: str = ""
     media_sum: str = ""
     structured: bool = field(default=False, compare=False)
+    headings: Marked | None = None
+    folder: str = ""
 
     def linked(self, links: Iterable[tuple[str, int]]) -> "SourceDocument":
         """The document with its links: of each the words that carry it and the key of its target."""
@@ -100,9 +106,9 @@ LEFT_OUT = frozenset({UNKNOWN_KIND, HIDDEN, CACHE, BACKUP, OTHER_FORMAT, ILLUSTR
 
 
 def document_or_rejected(
-    doc_id: object, title: object, text: object, path: str, line: int, *, structured: bool = False
+    doc_id: object, title: object, text: object, path: str, line: int, *, structured: bool = False, headings: Iterable[Any] | None = None
 ) -> SourceDocument | Rejected:
-    """Check one record's fields. An integer id is taken as its digits; a missing title is empty."""
+    """Check one record's fields. An integer id is taken as its digits; a missing title is empty; headings are pairs as in ``Marked``."""
     if doc_id is None:
         return Rejected(path, line, MISSING_ID)
     if isinstance(doc_id, int) and not isinstance(doc_id, bool):
@@ -114,4 +120,5 @@ def document_or_rejected(
         return Rejected(path, line, EMPTY_ID)
     if not text.strip():
         return Rejected(path, line, EMPTY_TEXT)
-    return SourceDocument(doc_id, title, text, path, line, structured=structured)
+    marked = None if headings is None else tuple((level, words) for level, words in headings)
+    return SourceDocument(doc_id, title, text, path, line, structured=structured, headings=marked)

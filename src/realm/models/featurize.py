@@ -14,6 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 from realm.models.types import MaskedQuery, Sequence, TokenIds
+from realm.text.wordpieces import MAX_TITLE_LENGTH
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,6 @@ class Featurizer:
         return self.query_length + self.block_length - 1
 
 
-MAX_TITLE_LENGTH = 32  # wordpieces of a title in a joint input
 SHARED_SEGMENT, SHARED_PAIR_SEGMENT = 2, 3  # segments of body wordpieces shared with the question: alone, or in a shared pair
 MARKED_SEGMENTS = 4  # segments of a body with such marks
 

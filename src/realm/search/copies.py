@@ -44,8 +44,8 @@ def _sequences(text: np.ndarray) -> set[bytes]:
 def newest(question: str, blocks: Sequence[Block]) -> int:
     """Position of the block among copies whose file changed last, the first of those; but what the title of the best, which is the first,
     shares with the question, the title of the newest shares, too: who asks for a version gets it."""
-    asked = set(words(question)) & set(words(blocks[0].title))
-    meant = [at for at, block in enumerate(blocks) if asked <= set(words(block.title))]
+    asked = set(words(question)) & set(words(blocks[0].full_title))
+    meant = [at for at, block in enumerate(blocks) if asked <= set(words(block.full_title))]
     return max(meant, key=lambda at: _changed(blocks[at].source))
 
 

@@ -288,7 +288,7 @@ def _made(block_ids: np.ndarray, store: BlockStore) -> list[Postings]:
     for start in range(0, len(block_ids), PART_BLOCKS):
         ids = block_ids[start : start + PART_BLOCKS]
         blocks = (store.block(row) for row in store.rows_of(ids).tolist())
-        made.append(count_words((f"{block.title} {block.text}" for block in blocks), ids))
+        made.append(count_words((f"{block.full_title} {block.text}" for block in blocks), ids))
     return made
 
 

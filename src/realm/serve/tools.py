@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field, model_validator
 
-from realm.answering.levels import CLOSEST, NOTHING
+from realm.answering.levels import CLOSEST, NOTHING, leveled
 from realm.answering.opening import OpenRun, open_run
 from realm.answering.records import DocumentBlock, Evidence, Explanation, Record
 from realm.documents.store.blocks import Block
@@ -129,6 +129,7 @@ class FoundBlock(Record):
     end: int
     text: str
     score: float
+    heading: str
 
 
 @dataclass(frozen=True)
@@ -170,7 +171,7 @@ def search(opened: OpenRun, call: SearchCall) -> Found:
     room = _room([hit.text for hit in hits])
     blocks = [_block(opened, hit.block_id) for hit in hits[:room]]
     found = [
-        FoundBlock(b.doc_id, b.block_id, b.title, b.char_start, b.char_start + len(b.text), b.text[:MOST_CHARS], hit.score)
+        FoundBlock(b.doc_id, b.block_id, b.title, b.char_start, b.char_start + len(b.text), b.text[:MOST_CHARS], hit.score, b.heading)
         for b, hit in zip(blocks, hits, strict=False)
     ]
     return Found(found, _following(call.cursor + room, depth))
@@ -179,7 +180,7 @@ def search(opened: OpenRun, call: SearchCall) -> Found:
 def ask(opened: OpenRun, call: AskCall) -> Told:
     """Answer a question from the documents, with evidence; the answer is "not here" where they do not answer it. ``level``: answer,
     probably, or without a claim: closest (the evidence comes near), nothing (no document is about that)."""
-    found = opened.answers([call.question], call.k)[0]
+    found = leveled(opened.answerer.answer([call.question], k=min(call.k, opened.searchable))[0], opened.abstain_below)
     claimed = found.level not in (CLOSEST, NOTHING)
     room = _room([evidence.text for evidence in found.evidence])
     return Told(

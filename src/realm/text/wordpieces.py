@@ -6,6 +6,8 @@ import numpy as np
 
 from realm.text.tokenizer import TextTokenizer
 
+MAX_TITLE_LENGTH = 32
+"""Wordpieces of a title that a reader of titles reads."""
 CONTINUES = "##"
 BEGINS = ("▁", "Ġ")
 FIRST_UNSPACED = 0x2E80

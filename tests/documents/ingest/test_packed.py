@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from realm.documents.ingest.packed import BlockRows
-from realm.documents.ingest.packing import PackingCounts, fill_blocks, hash64, make_pieces
+from realm.documents.ingest.packed import BlockRows, Head, bounded_head
+from realm.documents.ingest.packing import FREE, PackingCounts, fill_blocks, hash64, make_pieces
 from realm.documents.ingest.spool import Document
 from realm.documents.store.segments import language_of_document
 from realm.text.sentences import split_sentences
@@ -51,15 +51,15 @@ def test_rows_are_what_a_loop_over_the_blocks_makes(texts, room):
         tagged = [numbers(document.text[start:end]) for start, end in document.sentences]
         first, position = position, position + len(document.sentences)
         pieces = make_pieces(document.text, document.sentences, tokens, first, tagged, room, PackingCounts())
-        blocks = fill_blocks(pieces.lengths, room)
-        rows.add(document, [number] * number, pieces, blocks)
+        blocks = fill_blocks(pieces.lengths, [room] * len(pieces), [FREE] * len(pieces))
+        rows.add(document, [Head(f"H{begin}", [number] * number) for begin, _ in blocks], pieces, blocks)
         token = int(tokens.starts[first])
         for begin, end in blocks:
             start, text = pieces.starts[begin], document.text[pieces.starts[begin] : pieces.ends[end - 1]]
             row = {
                 "block_id": 0, "doc_id": f"d{number}", "title": f"T{number}", "text": text, "source": "in", "line": number,
                 "char_start": start, "title_ids": [number] * number, "sentence_chars": [], "sentence_tokens": [], "sentence_hashes": [],
-                "span_chars": [], "span_tokens": [], "span_sentence": [], "span_hashes": [],
+                "heading": f"H{begin}", "span_chars": [], "span_tokens": [], "span_sentence": [], "span_hashes": [],
             }  # fmt: skip
             filled = 0
             for piece in range(begin, end):
@@ -84,3 +84,12 @@ def test_rows_are_what_a_loop_over_the_blocks_makes(texts, room):
     assert made.to_pylist() == expected
     assert [f"d{number}" for number in rows.documents] == [row["doc_id"] for row in expected]
     assert len(texts) < 2 or any(row["span_hashes"] for row in expected)
+
+
+@pytest.mark.parametrize(("title", "parts", "most", "ids"), [
+    ([1, 2], [[3], [4, 5]], 5, [1, 2, 3, 4, 5]),
+    ([1, 2], [[3], [4, 5]], 4, [1, 2, 4, 5]),  # the outer heading goes first
+    ([1, 2, 3], [[4, 5, 6]], 4, [1, 2, 4, 5]), ([1], [[4, 5, 6]], 3, [1, 4, 5]), ([1, 2, 3], [[4]], 2, [1, 4]),
+])  # fmt: skip
+def test_a_long_head_keeps_title_and_innermost_heading(title, parts, most, ids):
+    assert bounded_head(title, parts, most) == ids

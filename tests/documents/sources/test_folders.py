@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 
 from realm.documents.records import Rejected, SourceDocument
 from realm.documents.sources import SourceOptions, iter_documents
-from realm.documents.sources.folders import files_below, id_of, names_of, what_changes
+from realm.documents.sources.folders import MOST_ENTRIES, files_below, folder_words, id_of, names_of, what_changes
 from realm.errors import DataError
 
 
@@ -249,3 +249,17 @@ def test_a_change_shows_though_the_time_is_set_back(tmp_path):
     file.write_text("Ann")
     os.utime(file, ns=(before[1], before[1]))
     assert file.stat().st_mtime_ns == before[1] and what_changes(file) != before and what_changes(tmp_path / "none") == []
+
+
+@pytest.mark.parametrize(("path", "words"), [
+    ("bcrypt/CHANGELOG.md", "bcrypt"), ("npm/bcrypt/docs/api.md", "npm bcrypt"), ("a/b c/node.js/x.md", "b c node.js"), ("docs/x.md", ""),
+    ("x.md", ""), ("crowd/x.md", ""), ("crowd/bcrypt/x.md", "bcrypt"),
+])  # fmt: skip
+def test_folders_say_something_of_their_files(tmp_path, path, words):
+    found = tmp_path / "base" / path
+    found.parent.mkdir(parents=True)
+    for number in range(MOST_ENTRIES if "crowd" in path else 0):
+        (tmp_path / "base" / "crowd" / f"{number}.txt").write_text("x")
+    found.write_text("It is.")
+    assert folder_words(tmp_path / "base", found) == words
+    assert [record.folder for record in iter_documents(tmp_path / "base") if record.doc_id == path] == [words]

@@ -155,6 +155,6 @@ def test_other_mistakes(refused, corpus, tmp_path):
     for verb in (["remove", tmp_path, "x"], ["compact", tmp_path], ["update", tmp_path, tmp_path / "docs.jsonl"], ["show", tmp_path, "x"]):
         assert "no corpus here" in refused("corpus", *verb)
     manifest = corpus / "manifest-000001.json"
-    manifest.write_text(manifest.read_text().replace("realm-corpus/4", "realm-corpus/3"))
+    manifest.write_text(manifest.read_text().replace("realm-corpus/5", "realm-corpus/4"))
     for verb in (["remove", corpus, "doc-1"], ["compact", corpus], ["info", corpus]):
         assert refused("corpus", *verb) == f"error: {manifest}: made by an earlier version of realm. Build it again."

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from realm.documents.ingest.appending import Packing, first_statistics, write_segment
 from realm.documents.ingest.intake import Progress, RejectedList, nothing_usable, take_in
-from realm.documents.ingest.packed import BlockRows, Packer, SegmentFile
+from realm.documents.ingest.packed import BlockRows, Head, Packer, SegmentFile
 from realm.documents.ingest.packing import SPECIAL_TOKENS_PER_BLOCK, PackingCounts, make_pieces
 from realm.documents.ingest.spool import Document, Spool
 from realm.documents.ingest.staging import Staging, staged_build
@@ -290,6 +290,6 @@ def _rows(documents: list[Document], tokenizer: TextTokenizer, tagger: SpanTagge
         pieces = make_pieces(document.text, document.sentences, tokens, position, tagged, room, counts)
         if not len(pieces):
             pieces.add(0, 0, 0)
-        rows.add(document, [], pieces, [(0, len(pieces))])
+        rows.add(document, [Head("", [])], pieces, [(0, len(pieces))])
         position = stop
     return rows.to_arrow(tokens.ids, token_dtype(tokenizer.vocab_size))

@@ -21,6 +21,7 @@ import pyarrow as pa
 from realm.documents import records
 from realm.documents.ingest.spool import Document, Spool, documents_batch
 from realm.documents.limited import read_parts
+from realm.documents.outline import places_of
 from realm.documents.records import Record, Redirect, Rejected, SourceDocument
 from realm.documents.sources import LOOK, SourceOptions, iter_documents
 from realm.documents.sources.folders import names_of
@@ -281,7 +282,8 @@ def canonical_document(record: SourceDocument) -> Document | Rejected:
         return Rejected(record.path, record.line, records.TOO_MANY_SENTENCES)
     caseless = not text.isascii() and any(mostly_caseless(text[start:end]) for start, end in sentences)
     where, media, title = source_name(record.path), source_name(record.media), canonical_line(record.title[:TITLE_CHARS])
-    return Document(doc_id, title, text, where, record.line, sentences, caseless, record.links, media, record.media_sum)
+    places = places_of(text, title, record.headings, record.folder)
+    return Document(doc_id, title, text, where, record.line, sentences, caseless, record.links, media, record.media_sum, places)
 
 
 def _within_reason(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:

@@ -14,18 +14,27 @@ import numpy as np
 import pyarrow as pa
 
 from realm.documents.ingest.intake import canonical_document
-from realm.documents.ingest.packing import SPECIAL_TOKENS_PER_BLOCK, PackingCounts, Pieces, fill_blocks, hash64, make_pieces
+from realm.documents.ingest.packing import SPECIAL_TOKENS_PER_BLOCK, PackingCounts, Pieces, borders_of, fill_blocks, hash64, make_pieces
 from realm.documents.ingest.spool import Document, SpoolBatch, redirects_in
 from realm.documents.links import Redirects
+from realm.documents.outline import BETWEEN, path_at
 from realm.documents.records import Rejected, SourceDocument
 from realm.documents.spans.collocations import CollocationCounts
 from realm.documents.spans.spans import SpanTagger, tag_all
 from realm.documents.spans.specs import TaggerPlan, load_tagger
 from realm.documents.spans.truecase import CasingCounts
 from realm.documents.store import manifest as manifests, segments
-from realm.documents.store.segments import LANGUAGE, LINKS, MEDIA, MEDIA_SUM, language_of_document, segment_schema, token_dtype
+from realm.documents.store.segments import HEADING, LANGUAGE, LINKS, MEDIA, MEDIA_SUM, language_of_document, segment_schema, token_dtype
 from realm.documents.workers import in_portions
 from realm.text.tokenizer import RELEASED, TextTokenizer
+from realm.text.wordpieces import MAX_TITLE_LENGTH
+
+
+class Head(NamedTuple):
+    """The heading path of a block, and the wordpieces of its document's title with it."""
+
+    heading: str
+    ids: Sequence[int]
 
 
 class BlockRows:
@@ -34,7 +43,7 @@ class BlockRows:
     def __init__(self) -> None:
         self.documents: list[int] = []
         self._documents: list[Document] = []
-        self._title_ids: list[Sequence[int]] = []
+        self._heads: list[Head] = []
         self._texts: list[str] = []
         self._sizes: list[int] = []
         self._pieces = Pieces()
@@ -42,15 +51,15 @@ class BlockRows:
         self._span_hashes: list[int] = []
         self._links: list[list[int]] = []
 
-    def add(self, document: Document, title_ids: Sequence[int], pieces: Pieces, blocks: Sequence[tuple[int, int]]) -> None:
+    def add(self, document: Document, heads: Sequence[Head], pieces: Pieces, blocks: Sequence[tuple[int, int]]) -> None:
         """Append the blocks of the batch's next document.
 
         Args:
-            title_ids: wordpieces of its title.
+            heads: of each block.
             blocks: (first piece, piece after the last) of each block: all pieces in order, or none if they have no token."""
         number, text, mine = len(self._documents), document.text, self._pieces
         self._documents.append(document)
-        self._title_ids.append(title_ids)
+        self._heads += heads
         for first, last in blocks:
             self._texts.append(text[pieces.starts[first] : pieces.ends[last - 1]])
             self._sizes.append(last - first)
@@ -72,29 +81,36 @@ class BlockRows:
         starts = chars[piece[:-1], 0]  # of each block, in its document
         sentence_chars = chars - np.repeat(starts, np.diff(piece))[:, None]
         sentence_tokens = np.stack([token[:-1], token[1:]], axis=1) - np.repeat(token[piece[:-1]], np.diff(piece))[:, None]
-        columns = self._document_columns(dtype) | {
-            "block_id": pa.array(np.zeros(len(starts), np.int64)),
-            "text": pa.array(self._texts, pa.string()),
-            "char_start": pa.array(starts),
-            "token_ids": _lists(token[piece], ids.astype(dtype)),
-            "sentence_chars": _lists(piece, sentence_chars),
-            "sentence_tokens": _lists(piece, sentence_tokens),
-            "sentence_hashes": _lists(piece, np.array(self._hashes, np.uint64)),
-            **self._span_columns(piece, token, starts),
-            LINKS: pa.array(self._links, pa.list_(pa.uint64())),
-        }
+        columns = (
+            self._document_columns()
+            | self._heads_columns(dtype)
+            | {
+                "block_id": pa.array(np.zeros(len(starts), np.int64)),
+                "text": pa.array(self._texts, pa.string()),
+                "char_start": pa.array(starts),
+                "token_ids": _lists(token[piece], ids.astype(dtype)),
+                "sentence_chars": _lists(piece, sentence_chars),
+                "sentence_tokens": _lists(piece, sentence_tokens),
+                "sentence_hashes": _lists(piece, np.array(self._hashes, np.uint64)),
+                **self._span_columns(piece, token, starts),
+                LINKS: pa.array(self._links, pa.list_(pa.uint64())),
+            }
+        )
         schema = segment_schema(dtype)
         return pa.RecordBatch.from_arrays([columns[entry.name].cast(entry.type) for entry in schema], schema=schema)
 
-    def _document_columns(self, dtype: np.dtype[np.unsignedinteger]) -> dict[str, pa.Array]:
+    def _document_columns(self) -> dict[str, pa.Array]:
         rows = pa.array(self.documents, pa.int32())
-        flat = np.fromiter(chain.from_iterable(self._title_ids), dtype)
         strings = ("doc_id", "title", "source", MEDIA, MEDIA_SUM)
         columns = {name: pa.array([getattr(one, name) for one in self._documents], pa.string()) for name in strings}
         columns["line"] = pa.array([document.line for document in self._documents], pa.int64())
         columns[LANGUAGE] = pa.array([language_of_document(one.title, one.text) for one in self._documents], pa.string())
-        columns["title_ids"] = _lists(np.cumsum([0, *map(len, self._title_ids)], dtype=np.int32), flat)
         return {name: column.take(rows) for name, column in columns.items()}
+
+    def _heads_columns(self, dtype: np.dtype[np.unsignedinteger]) -> dict[str, pa.Array]:
+        flat = np.fromiter(chain.from_iterable(head.ids for head in self._heads), dtype)
+        ids = _lists(np.cumsum([0, *(len(head.ids) for head in self._heads)], dtype=np.int32), flat)
+        return {HEADING: pa.array([head.heading for head in self._heads], pa.string()), "title_ids": ids}
 
     def _span_columns(self, piece: np.ndarray, token: np.ndarray, starts: np.ndarray) -> dict[str, pa.Array]:
         spans = np.fromiter(chain.from_iterable(self._pieces.spans), np.int64, count=5 * len(self._pieces.spans)).reshape(-1, 5)
@@ -108,6 +124,15 @@ class BlockRows:
             "span_sentence": _lists(offsets, sentence.astype(np.int32)),
             "span_hashes": _lists(offsets, np.array(self._span_hashes, np.uint64)),
         }
+
+
+def bounded_head(title: Sequence[int], parts: Sequence[Sequence[int]], most: int) -> list[int]:
+    """Wordpieces of a title and of the headings below it, at most so many: outer headings go first, then title and innermost are cut."""
+    outer, inner = list(parts[:-1]), list(parts[-1])
+    while outer and len(title) + sum(map(len, outer)) + len(inner) > most:
+        outer.pop(0)
+    inner = inner[: max(most // 2, most - len(title))]
+    return [*title[: most - len(inner)], *chain.from_iterable(outer), *inner]
 
 
 def links_of_blocks(document: Document, ranges: Sequence[tuple[int, int]]) -> list[list[int]]:
@@ -177,8 +202,9 @@ class Packer:
         """Read a batch and pack it; one call of the tokenizer for all sentences of ``PORTION_CHARS``."""
         documents = self._with_targets(batch)
         made, ids, counts = [Pieces() for _ in documents], [np.empty(0, np.uint32)], PackingCounts()
-        titles = [title[: self.block_length // 4] for title in self._tokenizer.encode([document.title for document in documents])]
-        rooms = [self.block_length - SPECIAL_TOKENS_PER_BLOCK - len(title) for title in titles]
+        heads = [self._heads(document) for document in documents]
+        whole = self.block_length - SPECIAL_TOKENS_PER_BLOCK
+        rooms = [whole - max(len(head.ids) for head in found.values()) for found in heads]
         for portion in in_portions(_stretches(documents), lambda stretch: stretch.chars, PORTION_CHARS):
             texts = [documents[number].text[start:end] for number, ranges, _ in portion for start, end in ranges]
             tokens, position = self._tokenizer.tokenize(texts), 0
@@ -188,10 +214,25 @@ class Packer:
                 position += len(ranges)
             ids.append(tokens.ids)
         rows = BlockRows()
-        for document, title, pieces, room in zip(documents, titles, made, rooms, strict=True):
-            rows.add(document, title, pieces, fill_blocks(pieces.lengths, room))
+        for document, found, pieces in zip(documents, heads, made, strict=True):
+            at = [found[path_at(document.places, start)] for start in pieces.starts]
+            borders = borders_of(document, pieces.starts, pieces.ends)
+            blocks = fill_blocks(pieces.lengths, [whole - len(head.ids) for head in at], borders)
+            rows.add(document, [at[first] for first, _ in blocks], pieces, blocks)
         columns = rows.to_arrow(np.concatenate(ids), token_dtype(self._tokenizer.vocab_size))
         return PackedBatch(columns, np.array(rows.documents, np.int32), counts)
+
+    def _heads(self, document: Document) -> dict[tuple[str, ...], Head]:
+        """The head of each path of headings in a document; where it is too long, title and innermost heading stay."""
+        paths = list(dict.fromkeys([(), *(path for _, path in document.places)]))
+        words = list(dict.fromkeys([document.title, *(f"{BETWEEN}{heading}" for path in paths for heading in path)]))
+        ids = dict(zip(words, self._tokenizer.encode(words), strict=True))
+        most = self.block_length // 4
+        heads: dict[tuple[str, ...], Head] = {(): Head("", ids[document.title][:most])}
+        for path in filter(None, paths):
+            parts = [ids[f"{BETWEEN}{heading}"] for heading in path]
+            heads[path] = Head(BETWEEN.join(path), bounded_head(ids[document.title], parts, min(most, MAX_TITLE_LENGTH)))
+        return heads
 
     def _with_targets(self, batch: SpoolBatch) -> list[Document]:
         """The documents of a batch, their links led through the redirects of the whole spool, which is complete."""

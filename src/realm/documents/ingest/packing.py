@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
+from realm.documents.ingest.spool import Document
 from realm.documents.spans.spans import TaggedSpan
 from realm.text.wordcache import Offsets, Tokenized
 
@@ -73,16 +74,64 @@ def hash64(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(normalised.encode("utf-8"), digest_size=8).digest(), "little")
 
 
-def fill_blocks(lengths: Sequence[int], room: int) -> list[tuple[int, int]]:
-    """Greedy packing of pieces with these many tokens, none above ``room``: (first piece, piece after the last) of each block. Pieces that
-    have no token at all make no block."""
-    borders, filled = [0], 0
+FREE, TIED, HEADING = range(3)
+"""Kinds of the border before a piece: it may be cut, it is cut only where nothing else can be, it had better be cut."""
+FULL_ENOUGH = 0.67
+"""Share of its room that a block has filled when it ends before a heading."""
+
+
+def fill_blocks(lengths: Sequence[int], rooms: Sequence[int], borders: Sequence[int]) -> list[tuple[int, int]]:
+    """Greedy packing of pieces: (first piece, piece after the last) of each block. Pieces that have no token at all make no block.
+
+    Args:
+        lengths: tokens of each piece.
+        rooms: tokens that a block has room for which begins with that piece, at least its own.
+        borders: kind of the border before each piece."""
+    begins, filled = [0], 0
     for piece, length in enumerate(lengths):
+        if borders[piece] == HEADING and filled >= FULL_ENOUGH * rooms[begins[-1]]:
+            begins.append(piece)
+            filled = 0
+        while filled + length > rooms[begins[-1]] and piece > begins[-1]:
+            cuts = (at for at in range(piece, begins[-1], -1) if borders[at] != TIED and any(lengths[begins[-1] : at]))
+            cut = next(cuts, piece)
+            begins.append(cut)
+            filled = sum(lengths[cut:piece])
         filled += length
-        if filled > room:
-            borders.append(piece)
-            filled = length
-    return list(pairwise([*borders, len(lengths)])) if any(lengths) else []
+    return list(pairwise([*begins, len(lengths)])) if any(lengths) else []
+
+
+_MOST_TERM = 64
+"""Characters of a term that is described on the lines below it."""
+_ENDS = (".", "!", "?", ";", "…", "。", "！", "？")
+_ROW = " | "
+
+
+def borders_of(document: Document, starts: Sequence[int], ends: Sequence[int]) -> list[int]:
+    """Kinds of the borders before the pieces of a document, by their chars: a heading stays with what follows, and so do the line before a
+    list, the term above its description, the head of a table, and a sentence that a line end has parted."""
+    text, headings = document.text, {start for start, _ in document.places}
+    words = [text[start:end] for start, end in zip(starts, ends, strict=True)]
+    borders = [FREE] * len(starts)
+    for at in range(1, len(starts)):
+        if starts[at] in headings:
+            borders[at] = FREE if starts[at - 1] in headings else HEADING
+        elif (
+            starts[at - 1] in headings or _goes_on(words[at - 1], text[ends[at - 1] : starts[at]], words[at]) or _begins_a_table(words, at)
+        ):
+            borders[at] = TIED
+    return borders
+
+
+def _begins_a_table(words: Sequence[str], at: int) -> bool:
+    return _ROW in words[at] and _ROW in words[at - 1] and (at == 1 or _ROW not in words[at - 2])
+
+
+def _goes_on(before: str, between: str, words: str) -> bool:
+    """Return whether a piece leads in the next one, is one sentence with it, or the term that it describes."""
+    if between.count("\n") != 1 or before.endswith(_ENDS):
+        return before.endswith(":")
+    return before.endswith(":") or words[0].islower() or (len(before) <= _MOST_TERM and between.endswith((" ", "\t")))
 
 
 def make_pieces(

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from realm.documents.links import Links
+from realm.documents.outline import Places
 from realm.errors import CorpusError
 from realm.storage import files
 from realm.storage.decoding import json_value
@@ -30,6 +31,8 @@ SCHEMA = pa.schema(
         ("targets", pa.list_(pa.uint64())),
         ("media", pa.string()),
         ("media_sum", pa.string()),
+        ("place_starts", pa.list_(pa.int64())),
+        ("place_paths", pa.list_(pa.string())),
     ]
 )
 
@@ -38,7 +41,7 @@ SCHEMA = pa.schema(
 class Document:
     """A canonical document: ``sentences`` are (start, end) chars in ``text``; ``source`` and ``line`` say where it was read;
     ``caseless`` whether one of its sentences is mostly written in a script without letter case; ``links`` are in its order;
-    ``media`` and ``media_sum`` are the picture that it is, and its checksum."""
+    ``media`` and ``media_sum`` are the picture that it is, and its checksum; ``places`` are those under its headings (outline.py)."""
 
     doc_id: str
     title: str
@@ -50,6 +53,7 @@ class Document:
     links: Links = ()
     media: str = ""
     media_sum: str = ""
+    places: Places = ()
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,10 @@ def _from_batch(batch: pa.RecordBatch) -> list[Document]:
     anchors, targets = columns.pop("anchors"), columns.pop("targets")
     columns["sentences"] = [list(zip(flat[::2], flat[1::2], strict=True)) for flat in columns["sentences"]]
     columns["links"] = [tuple(zip(words, keys, strict=True)) for words, keys in zip(anchors, targets, strict=True)]
+    places = zip(columns.pop("place_starts"), columns.pop("place_paths"), strict=True)
+    columns["places"] = [
+        tuple((start, tuple(path.split("\n")) if path else ()) for start, path in zip(*found, strict=True)) for found in places
+    ]
     return [Document(**dict(zip(columns, row, strict=True))) for row in zip(*columns.values(), strict=True)]
 
 
@@ -85,6 +93,8 @@ def documents_batch(documents: Sequence[Document]) -> pa.RecordBatch:
     columns = {name: [getattr(document, name, ()) for document in documents] for name in SCHEMA.names}
     columns["anchors"] = [[words for words, _ in document.links] for document in documents]
     columns["targets"] = [[key for _, key in document.links] for document in documents]
+    columns["place_starts"] = [[start for start, _ in document.places] for document in documents]
+    columns["place_paths"] = [["\n".join(path) for _, path in document.places] for document in documents]
     columns["sentences"] = [list(chain.from_iterable(sentences)) for sentences in columns["sentences"]]
     return pa.RecordBatch.from_pydict(columns, schema=SCHEMA)
 

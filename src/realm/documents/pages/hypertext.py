@@ -68,10 +68,11 @@ def lowered(text: str, before: str) -> str:
 
 @dataclass(frozen=True)
 class Block:
-    """A paragraph, a heading, an item or a row. ``framing``: it stands in what frames a page, or is a bare link."""
+    """A paragraph, a heading, an item or a row. ``framing``: it stands in what frames a page, or is a bare link; ``level``: a heading's."""
 
     text: str
     framing: bool
+    level: int = 0
 
 
 @dataclass
@@ -291,7 +292,8 @@ class _Walk(HTMLParser):
         if text:
             words = len(text.split())
             link = 2 * self._linked > len(text) and words <= 4 and _LABEL.fullmatch(text) is not None
-            block = Block(self._prefix + text, link or self._framing > 0)
+            level = next((level for level in range(1, 7) if self._names[f"h{level}"]), 0)
+            block = Block(self._prefix + text, link or self._framing > 0, level)
             self._settled().append(block)
             self._prefix, self._term = "", block if self._in_term else None
         self._parts, self._deleted, self._moved, self._linked = [], [], [], 0
@@ -333,6 +335,11 @@ def blocks_of(html: str, *, literal: bool = False) -> list[Block]:
 def text_of(blocks: Iterable[Block]) -> str:
     """Blocks apart by an empty line."""
     return "\n\n".join(block.text for block in blocks)
+
+
+def headings_of(blocks: Iterable[Block]) -> list[tuple[int, str]]:
+    """Level and first line of each heading."""
+    return [(block.level, block.text.partition("\n")[0]) for block in blocks if block.level]
 
 
 def without_frame(blocks: list[Block], main: str) -> list[Block]:

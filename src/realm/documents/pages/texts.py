@@ -20,7 +20,7 @@ from realm.documents.limited import Beyond, read_limited
 from realm.documents.links import reference_key
 from realm.documents.options import SourceOptions
 from realm.documents.pages.figures import Figure, markdown_figures
-from realm.documents.pages.hypertext import blocks_of, page_of, text_of, without_frame
+from realm.documents.pages.hypertext import blocks_of, headings_of, page_of, text_of, without_frame
 from realm.documents.pages.pictures import page_pictures
 from realm.documents.records import BAD_HTML, BINARY, Record, Rejected, document_or_rejected
 from realm.errors import MissingExtra
@@ -42,8 +42,8 @@ def read_markdown(path: Path, name: str, options: SourceOptions) -> Iterator[Rec
     if isinstance(found, Beyond):
         yield Rejected(str(path), 0, found.reason)
         return
-    title, plain, figures = found
-    yield document_or_rejected(name, title or stem(path), plain, str(path), 0, structured=True)
+    title, plain, headings, figures = found
+    yield document_or_rejected(name, title or stem(path), plain, str(path), 0, structured=True, headings=headings)
     yield from page_pictures([Figure(*figure) for figure in figures], path, name, title or stem(path), options)
 
 
@@ -74,13 +74,13 @@ def plain_markdown(text: str) -> tuple[str, str]:
     return marked_down(text)[:2]
 
 
-def markdown_page(data: bytes) -> tuple[str, str, list[Figure]]:
+def markdown_page(data: bytes) -> tuple[str, str, list[tuple[int, str]], list[Figure]]:
     """``marked_down`` of UTF-8, for the limited child."""
     return marked_down(data.decode("utf-8"))
 
 
-def marked_down(text: str) -> tuple[str, str, list[Figure]]:
-    """Title and text of a Markdown document as ``plain_markdown`` says, and its pictures."""
+def marked_down(text: str) -> tuple[str, str, list[tuple[int, str]], list[Figure]]:
+    """Title and text of a Markdown document as ``plain_markdown`` says, its headings, and its pictures."""
     text = text.replace("\r\n", "\n")
     title = ""
     if front := _FRONT_MATTER.match(text):
@@ -89,7 +89,10 @@ def marked_down(text: str) -> tuple[str, str, list[Figure]]:
             title = named.group(2)
     tokens = _parser().parse(text)
     words = [_inline_text(token.children or []).strip() for token in tokens if token.type == "inline"]
-    return title or _first_heading(tokens), "\n\n".join(filter(None, _paragraphs(tokens))), markdown_figures(tokens, words)
+    headings = list(_headings(tokens))
+    if headings and all(level > headings[0][0] for level, _ in headings[1:]):  # else it is one section of several
+        title = title or " ".join(headings[0][1].split())
+    return title, "\n\n".join(filter(None, _paragraphs(tokens))), headings, markdown_figures(tokens, words)
 
 
 @cache
@@ -97,9 +100,13 @@ def _parser() -> MarkdownIt:
     return MarkdownIt("commonmark").enable(["table", "strikethrough"])
 
 
-def _first_heading(tokens: Sequence[Token]) -> str:
-    headings = (inside for opening, inside in itertools.pairwise(tokens) if opening.type == "heading_open")
-    return next(filter(None, (" ".join(_inline_text(inside.children or []).split()) for inside in headings)), "")
+def _headings(tokens: Sequence[Token]) -> Iterator[tuple[int, str]]:
+    """Level and first line of each heading, of Markdown or of HTML in it."""
+    for opening, inside in itertools.pairwise([Token("", "", 0), *tokens]):
+        if opening.type == "heading_open" and (words := _inline_text(inside.children or []).strip()):
+            yield int(opening.tag[1]), words.partition("\n")[0]
+        elif inside.type == "html_block":
+            yield from headings_of(blocks_of(inside.content, literal=True))
 
 
 def _paragraphs(tokens: Sequence[Token]) -> Iterator[str]:
@@ -175,9 +182,9 @@ def html_page(
     found = read_limited("html", page.encode("utf-8", "replace"), seconds, BAD_HTML)
     if isinstance(found, Beyond):
         return Rejected(path, line, found.reason), title, []
-    found_title, text, anchors, figures = found
+    found_title, text, headings, anchors, figures = found
     title, shown = found_title or title, [Figure(*figure) for figure in figures]
-    record = document_or_rejected(doc_id, title, text, path, line, structured=True)
+    record = document_or_rejected(doc_id, title, text, path, line, structured=True, headings=headings)
     if isinstance(record, Rejected):
         return record, title, shown
     links = ((words, reference_key(doc_id, reference)) for words, reference in anchors)
@@ -200,8 +207,8 @@ def _decoded(data: bytes, charset: str | None) -> str | None:
     return text if isinstance(text, str) else None
 
 
-def main_text(data: bytes) -> tuple[str, str, list[tuple[str, str]], list[Figure]]:
-    """(title, text, links, pictures) of a page in UTF-8. Of the text what frames a page is left out, where trafilatura does not
+def main_text(data: bytes) -> tuple[str, str, list[tuple[int, str]], list[tuple[str, str]], list[Figure]]:
+    """(title, text, headings, links, pictures) of a page in UTF-8. Of the text what frames a page is left out, where trafilatura does not
     find it in the main part."""
     import trafilatura
 
@@ -211,4 +218,5 @@ def main_text(data: bytes) -> tuple[str, str, list[tuple[str, str]], list[Figure
     found: Any = trafilatura.bare_extraction(whole, with_metadata=True, include_comments=False)
     title, main = ("", "") if found is None else (found.title, found.text)
     read = page_of(page)
-    return title or "", text_of(without_frame(read.blocks, main or "")), read.links, read.figures
+    blocks = without_frame(read.blocks, main or "")
+    return title or "", text_of(blocks), headings_of(blocks), read.links, read.figures

@@ -14,7 +14,7 @@ from realm.documents.detect import stem
 from realm.documents.limited import read_file
 from realm.documents.options import SourceOptions
 from realm.documents.pages.figures import CAPTION, around
-from realm.documents.pages.hypertext import MOST_SPANNED, blocks_of, text_of
+from realm.documents.pages.hypertext import MOST_SPANNED, blocks_of, headings_of, text_of
 from realm.documents.pages.pictures import Told, looked_at
 from realm.documents.pictures import MOST_BYTES, inside, picture_type
 from realm.documents.records import DELETED_TEXT, Record, Rejected, document_or_rejected
@@ -37,9 +37,9 @@ def read_docx(path: Path, name: str, options: SourceOptions) -> Iterator[Record]
     if isinstance(found, Rejected):
         yield found
         return
-    title, text, pictures, deleted = found
+    title, text, headings, pictures, deleted = found
     title = title or stem(path)
-    yield document_or_rejected(name, title, text, str(path), 0, structured=True)
+    yield document_or_rejected(name, title, text, str(path), 0, structured=True, headings=headings)
     if deleted:
         yield Rejected(str(path), 0, DELETED_TEXT)
     for number, (picture, alternative, beside) in enumerate(pictures, 1):
@@ -48,16 +48,16 @@ def read_docx(path: Path, name: str, options: SourceOptions) -> Iterator[Record]
         yield from looked_at(base64.b64decode(picture), told, options.document_seconds)
 
 
-def docx_text(data: bytes) -> tuple[str, str, list[tuple[str, str, str]], bool]:
-    """Title and text; of each picture its bytes in base64, its alternative text, and the paragraph around it; whether text is deleted.
-    Raises ValueError: it is no Word file."""
+def docx_text(data: bytes) -> tuple[str, str, list[tuple[int, str]], list[tuple[str, str, str]], bool]:
+    """Title, text, headings; of each picture its bytes in base64, its alternative text, and the paragraph around it; whether text is
+    deleted. Raises ValueError: it is no Word file."""
     from docx import Document
 
     try:
         document: Any = Document(io.BytesIO(data))
         writer = _Writer(document.part)
-        text = text_of(blocks_of(writer.whole(document.element.body)))
-        return str(document.core_properties.title or "").strip(), text, list(_pictures(document, writer)), writer.deleted
+        blocks, title = blocks_of(writer.whole(document.element.body)), str(document.core_properties.title or "").strip()
+        return title, text_of(blocks), headings_of(blocks), list(_pictures(document, writer)), writer.deleted
     except MemoryError:
         raise
     except Exception as error:  # the library lets out whatever zip, XML and its own look-ups raise
@@ -121,7 +121,8 @@ class _Writer:
         name = _name(element)
         if name == "p":
             outer, self._beside = self._beside, []
-            text = f"<p>{html.escape(self._numbers.of(element))}{self.inline(element)}</p>{''.join(self._beside)}"
+            tag = self._numbers.tag_of(element)
+            text = f"<{tag}>{html.escape(self._numbers.of(element))}{self.inline(element)}</{tag}>{''.join(self._beside)}"
             self._beside = outer
             return text
         if name == "tbl":
@@ -226,6 +227,13 @@ class _Numbers:
         formats = [_value(_child(levels.get(str(at)), "numFmt"), "val") for at in range(level + 1)]
         pattern = _value(_child(own, "lvlText"), "val") or ""
         return regex.sub(r"%([1-9])", lambda match: _written(counts, formats, int(match[1]) - 1), pattern) + " "
+
+    def tag_of(self, paragraph: Any) -> str:
+        """The tag of a paragraph: of a heading, by the level in the outline that it or its style has, or p."""
+        properties = _child(paragraph, "pPr")
+        style = _child(self._styles.get(_value(_child(properties, "pStyle"), "val")), "pPr")
+        level = _value(_child(properties, "outlineLvl"), "val") or _value(_child(style, "outlineLvl"), "val")
+        return f"h{int(level) + 1}" if level and level in "012345" else "p"
 
     def _place(self, paragraph: Any) -> tuple[str | None, int]:
         """The list and the level of a paragraph, its own or its style's."""

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from hashlib import blake2b
+from itertools import islice
 from pathlib import Path
 
 from realm.documents import records
@@ -26,6 +27,13 @@ _BEIR_MARKS = ("queries.jsonl", "queries.jsonl.gz", "qrels")
 _CACHES = frozenset(("__pycache__", "node_modules", "CVS", "_darcs", "__MACOSX", "$RECYCLE.BIN", "lost+found"))
 _CACHE_TAG = "CACHEDIR.TAG"
 _BACKUPS = ("~", ".bak", ".swp", ".swo", ".orig", ".rej", ".tmp", ".pyc")
+_FOLDERS_SPELLED = """assets bin build content contents data dist doc documentation docs downloads etc examples export files home html
+images include lib local main man master misc old opt other out pages pkg public raw share site source sources src static test tests text
+texts tmp usr var web www"""
+_ANY_FOLDER = frozenset(_FOLDERS_SPELLED.split())
+"""Names that folders have whatever is in them."""
+MOST_ENTRIES = 20
+"""Files and folders of a folder whose name is part of what is searched: in a larger one it would be a word of nearly every block."""
 _LEFTOVERS = frozenset(("Thumbs.db", "desktop.ini", _CACHE_TAG))
 
 
@@ -106,11 +114,25 @@ def _read_one(folder: Path, found: Path, name: str, kind: str, options: SourceOp
     path = id_of(found.relative_to(folder).as_posix())
     try:
         for record in read_file(found, path, kind, options):
-            if name and isinstance(record, SourceDocument) and record.doc_id.startswith(path):
-                record = replace(record, doc_id=f"{name}/{record.doc_id}")
+            if isinstance(record, SourceDocument) and record.doc_id.startswith(path):
+                doc_id = f"{name}/{record.doc_id}" if name else record.doc_id
+                record = replace(record, doc_id=doc_id, folder=folder_words(folder, found) if kind in DOCUMENT_FORMATS else "")
             yield record
     except (DataError, MissingExtra) as error:
         yield Rejected(str(found), 0, error.problem)
+
+
+def folder_words(folder: Path, found: Path) -> str:
+    """The names of the two innermost folders, below ``folder``, that say something of a file: not those that folders have whatever is in
+    them, nor those of folders of so much that it tells little of each."""
+    inside = [part for part in found.parents if part != folder and folder in part.parents]
+    said = [canonical_line(part.name) for part in inside if part.name.lower() not in _ANY_FOLDER and _is_small(part)]
+    return " ".join(reversed([words for words in said if len(words) > 1][:2]))
+
+
+def _is_small(folder: Path) -> bool:
+    with os.scandir(folder) as entries:
+        return sum(1 for _ in islice(entries, MOST_ENTRIES + 1)) <= MOST_ENTRIES
 
 
 def id_of(path: str) -> str:

@@ -51,9 +51,9 @@ def read_triples(path: Path, name: str, options: SourceOptions) -> Iterator[Reco
             rejected += [Rejected(str(path), found[0], records.REPEATED_TRIPLE)] if fact in known else []
             known[fact] = sentence(fact, templates)
     documents: Iterator[SourceDocument | Rejected] = (
-        SourceDocument(f"{name}#{title}", title, "\n".join(dict.fromkeys(facts.values())), str(path), line, structured=True).linked(
-            (words, title_key(words)) for _, _, words in facts
-        )
+        SourceDocument(
+            f"{name}#{title}", title, "\n".join(dict.fromkeys(facts.values())), str(path), line, structured=True, headings=()
+        ).linked((words, title_key(words)) for _, _, words in facts)
         for title, (line, facts) in subjects.items()
     )
     yield from merge(documents, rejected, key=lambda record: record.line)

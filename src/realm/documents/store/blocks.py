@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from realm.documents.outline import BETWEEN
 from realm.documents.store import manifest as manifests
 from realm.documents.store.manifest import CorpusManifest
 from realm.documents.store.segments import LANGUAGE, LINKS, MEDIA
@@ -26,7 +27,8 @@ NULL_BLOCK = -1
 @dataclass(frozen=True)
 class Block:
     """A block as people read it: ``char_start`` counts code points of the document's canonical text, ``source`` and ``line`` name the
-    record that it was read from (line 0: the whole file), ``media`` and ``media_sum`` the picture that it is, and its checksum."""
+    record that it was read from (line 0: the whole file), ``media`` and ``media_sum`` the picture that it is, and its checksum;
+    ``heading`` is the path of headings that it begins under."""
 
     block_id: int
     doc_id: str
@@ -37,6 +39,12 @@ class Block:
     line: int
     media: str = ""
     media_sum: str = ""
+    heading: str = ""
+
+    @property
+    def full_title(self) -> str:
+        """The title of its document, and the headings."""
+        return BETWEEN.join(filter(None, (self.title, self.heading)))
 
 
 _BLOCK_COLUMNS = tuple(field.name for field in fields(Block))
@@ -140,7 +148,7 @@ class BlockStore:
         return rows
 
     def title_ids(self, row: int) -> np.ndarray:
-        """Wordpieces of the title, at most a quarter of the block length; a read-only view, uint16 or uint32."""
+        """Wordpieces of the title and the headings, at most a quarter of the block length; a read-only view, uint16 or uint32."""
         view, index = self._locate(row)
         return view.lists("title_ids").row(index)
 

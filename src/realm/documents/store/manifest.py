@@ -19,7 +19,7 @@ from realm.storage.generations import CURRENT
 from realm.storage.locks import held
 from realm.storage.manifests import Errors, read_object, unsealed, write_sealed
 
-FORMAT = "realm-corpus/4"
+FORMAT = "realm-corpus/5"
 CURRENT_FILE = CURRENT
 TAGGER_FILE = "tagger.json"
 TOKENIZER_DIRECTORY = "tokenizer"

@@ -26,6 +26,8 @@ LANGUAGE = "lang"
 """The column of languages."""
 LINKS = "links"
 """The column of links."""
+HEADING = "heading"
+"""The column of the headings that a block begins under."""
 MEDIA, MEDIA_SUM = "media", "media_sum"
 """The columns of pictures: which one a block is of, and the checksum of its bytes; empty of a text."""
 
@@ -40,6 +42,7 @@ def token_dtype(vocab_size: int) -> np.dtype[Any]:
 def segment_schema(dtype: np.dtype[Any]) -> pa.Schema:
     """Columns of a segment. Chars count code points of ``text``, tokens count wordpieces of ``token_ids``.
 
+    ``heading`` is the path of headings that a block begins under (outline.py), and ``title_ids`` are the wordpieces of title and heading.
     ``lang`` is the language of the document, as ``text.languages`` tells it. ``links`` are the keys of what the block links to (links.py).
     ``media`` is the picture that the document is, and ``media_sum`` the checksum of its bytes (pictures.py); both are empty of a text.
     ``source`` and ``line`` say where the document was read: file or name as it was given, and the record in it (0: the whole file)."""
@@ -62,6 +65,7 @@ def segment_schema(dtype: np.dtype[Any]) -> pa.Schema:
             ("span_tokens", pa.list_(_PAIR)),
             ("span_sentence", pa.list_(pa.int32())),
             ("span_hashes", pa.list_(pa.uint64())),
+            (HEADING, pa.string()),
             (LANGUAGE, pa.string()),
             (LINKS, pa.list_(pa.uint64())),
             (MEDIA, pa.string()),

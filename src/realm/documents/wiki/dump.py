@@ -359,7 +359,7 @@ def _article(page: WikiPage, site: SiteInfo, namespaces: Namespaces, path: str, 
     if isinstance(found, Beyond):
         return Rejected(path, page.line, found.reason)
     text, links = found
-    record = document_or_rejected(doc_id, page.title, text, path, page.line, structured=True)
+    record = document_or_rejected(doc_id, page.title, text, path, page.line, structured=True, headings=())
     return record if isinstance(record, Rejected) else record.linked((words, title_key(name)) for words, name in links)
 
 

@@ -65,7 +65,7 @@ class WordCandidates(ScaledSource):
 
     def _words_of_blocks(self) -> list[list[str]]:
         blocks = (self.inputs.store.block(int(row)) for row in self.rows)
-        return self._words([f"{block.title} {block.text}" for block in blocks])
+        return self._words([f"{block.full_title} {block.text}" for block in blocks])
 
 
 class Bm25Candidates(WordCandidates):

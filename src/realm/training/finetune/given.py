@@ -19,13 +19,14 @@ from realm.errors import DataError
 from realm.evaluation.questions.loading import load_datasets, pooled
 from realm.evaluation.questions.rows import QuestionOptions
 from realm.models import losses
-from realm.models.featurize import MAX_TITLE_LENGTH, Featurizer
+from realm.models.featurize import Featurizer
 from realm.models.model import RealmModel
 from realm.models.reader import Reader, SpanScores
 from realm.models.types import Question, Sequence
 from realm.recipe.seeds import generator
 from realm.text.matching.answers import exact_match, f1, normalised_ranges, normalize_answer, raw_ranges
 from realm.text.tokenizer import TextTokenizer
+from realm.text.wordpieces import MAX_TITLE_LENGTH
 from realm.timing import charged
 from realm.training.context import StageContext, train
 from realm.training.finetune.task import DEV_QUESTIONS, SPAN_LOSSES, files_of, in_turn
