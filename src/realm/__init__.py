@@ -1,8 +1,8 @@
 """REALM for people with documents: retrieval-augmented language model pre-training on your own corpus.
 
-``Realm.open`` opens a trained run and answers questions with evidence, ``open_documents`` does so for a folder of documents, ``run_recipe``
-trains a run, and ``Client`` asks a server; answers are records (``Answer``, ``Hit``, ``Explanation``). Imports are lazy so that the command
-line starts fast."""
+``Realm`` opens a trained run or a folder of documents, answers questions with evidence and learns; ``run_recipe`` trains a run by its
+recipe, and ``Client`` asks a server; answers are records (``Answer``, ``Hit``, ``Explanation``). Imports are lazy so that the command line
+starts fast."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,6 @@ __all__ = [
     "RealmModel",
     "ServiceError",
     "__version__",
-    "open_documents",
     "run_recipe",
 ]
 
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from realm.errors import RealmError
     from realm.models.model import RealmModel
     from realm.runs.api import Realm
-    from realm.runs.cached import open_documents
     from realm.runs.run import run_recipe
     from realm.serve.client import Client, ServiceError
 
@@ -40,7 +38,6 @@ _HOMES = {
     "realm.serve.client": ("Client", "ServiceError"),
     "realm.errors": ("RealmError",),
     "realm.models.model": ("RealmModel",),
-    "realm.runs.cached": ("open_documents",),
     "realm.runs.run": ("run_recipe",),
     "realm.answering.records": ("Answer", "Evidence", "Explanation", "Hit"),
 }

@@ -13,6 +13,8 @@ Counting = Callable[[str, int, int], None]
 Advance = Callable[[int, int], None]
 """Told (done, total) of one thing that may take long."""
 EVERY_SECONDS = 5.0
+QUIET = "REALM_QUIET"
+"""Variable of the environment, set by ``--quiet``, that keeps notes and progress back here and in child processes."""
 MAX_SHOWN_METRICS = 4
 STAGE_METRICS = {
     "ict": ("loss", "accuracy"),
@@ -71,13 +73,13 @@ class Progress:
     Works as a context manager; :meth:`close` gives the terminal back and is called at exit in any case."""
 
     def __init__(self, *, quiet: bool = False, says: bool = True, stream: TextIO | None = None, every: float = EVERY_SECONDS):
-        self._quiet = quiet
+        self._quiet = quiet or bool(os.environ.get(QUIET))
         self._says = says
         self._stream = sys.stderr if stream is None else stream
         self._every = every
         self._stages: dict[str, _Stage] = {}
         self._live: Any = None
-        self._terminal = not quiet and self._stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
+        self._terminal = not self._quiet and self._stream.isatty() and os.environ.get("TERM", "") not in ("", "dumb", "unknown")
 
     def __enter__(self) -> "Progress":
         return self

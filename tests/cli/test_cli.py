@@ -152,7 +152,7 @@ def test_ask(say, tiny_run):
     found = say("ask", tiny_run, "What is the currency of Arvad?", "--k", 3, "--json")
     parts = "question answer p confidence abstained kind shown said level evidence versions timings_ms"
     assert set(found) == set(parts.split())
-    keys = {"doc_id", "block_id", "title", "text", "p_z", "p_span", "answer", "start", "end", "doc_start", "path", "media"}
+    keys = {"doc_id", "block_id", "title", "text", "p_z", "p_span", "answer", "start", "end", "doc_start", "path", "media", "also_in"}
     assert len(found["evidence"]) == 3 and all(set(e) == keys for e in found["evidence"])
     assert set(found["versions"]) == {"params", "index", "corpus"} and set(found["timings_ms"]) == {"embed", "search", "read"}
     assert all(value >= 0 for value in found["timings_ms"].values())
@@ -172,18 +172,13 @@ def test_eval(say, tiny_run):
     assert "gold" in say("eval", tiny_run, "--qa", tiny_run.parent / "qa.jsonl")
 
 
-def test_explain_alone_and_beside_another_run(say, tiny_run):
+def test_explain(say, tiny_run):
     text = "The currency of Arvad is the [MASK]."
     found = say("explain", tiny_run, text, "--target", "Tirel", "--k", 4, "--exclude", "Belmor/0", "--json")
     assert set(found) == {"text", "targets", "p_y", "p_y_null", "excluded", "predictions", "candidates"}
     keys = {"block_id", "title", "text", "null", "p_z", "p_y_given_z", "r", "utility"}
     assert len(found["candidates"]) == 4 and all(set(c) == keys for c in found["candidates"]) and found["candidates"][0]["null"]
     assert 2 in found["excluded"] and "p(z|x)" in say("explain", tiny_run, text, "--k", 3)
-    alone = say("explain", tiny_run, text, "--k", 4, "--json")
-    found = say("explain", tiny_run, text, "--k", 4, "--baseline", tiny_run, "--json")
-    other = found.pop("baseline")
-    assert found == alone and other == {"run": str(tiny_run), "p_y": alone["p_y"], "p_y_null": alone["p_y_null"]}
-    assert f"{tiny_run}: p(y|x)" in say("explain", tiny_run, text, "--k", 4, "--baseline", tiny_run).replace("\n", "")
 
 
 def test_documents_added_later(say, run_copy, tiny_run, capsys):

@@ -57,13 +57,11 @@ def test_threshold_and_limit(tiny_run):
 
 def test_the_verb(tiny_run, tmp_path, capsys):
     out = tmp_path / "new" / "aligned.jsonl"
-    assert main(["align", str(tiny_run), "--out", str(out), "--limit", "20", "--min-utility", "-100", "--json"]) == 0
+    assert main(["align", str(tiny_run), "--out", str(out), "--limit", "20", "--json"]) == 0
     summary = json.loads(capsys.readouterr().out)
     rows = [json.loads(line) for line in out.read_text("utf-8").splitlines()]
-    assert (
-        summary["aligned"] == len(rows) == 20 and summary["out"] == str(out) and set(summary["versions"]) == {"params", "index", "corpus"}
-    )
-    assert main(["align", str(tiny_run), "--limit", "20", "--min-utility", "-100", "--json"]) == 0
+    assert summary["aligned"] == len(rows) > 0 and summary["out"] == str(out) and set(summary["versions"]) == {"params", "index", "corpus"}
+    assert main(["align", str(tiny_run), "--limit", "20", "--json"]) == 0
     printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert printed[:-1] == rows and printed[-1] == summary | {"out": None}
     assert main(["align", str(tiny_run), "--out", str(out), "--limit", "2"]) == 0
@@ -73,7 +71,7 @@ def test_the_verb(tiny_run, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("arguments", "words"), [
-    (["--limit", "-1"], "limit = -1"), (["--k", "1"], "k = 1"), (["--device", "tpu"], "no device 'tpu'"),
+    (["--limit", "-1"], "limit = -1"), (["--k", "1"], "k = 1"),
     (["--out", "{tmp}"], "{tmp}: a directory is here"), (["--out", "{tmp}/file/x.jsonl"], "{tmp}/file: no directory"),
 ])  # fmt: skip
 def test_faults_are_one_line(tiny_run, tmp_path, capsys, arguments, words):

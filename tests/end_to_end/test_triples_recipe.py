@@ -43,6 +43,6 @@ def test_explain_and_align_read_facts(run, capsys):
     opened = open_run(run)
     explained = opened.explain(sentence, targets=["forint"]).to_dict()
     assert TypeAdapter(ExplainResponse).validate_python(explained | {"versions": opened.versions}).candidates[0].null
-    assert main(["align", str(run), "--limit", "0", "--min-utility=-1000"]) == 0
+    assert main(["align", str(run), "--limit", "0"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith('{"sentence"')]
     assert rows and {one["title"] for row in rows for one in row["documents"]} <= {name for land in LANDS for name in (land[0], land[2])}

@@ -22,15 +22,15 @@ class Bound(NamedTuple):
 
 
 BOUNDS = {
-    "lines of source": Bound(38_500, 45_595),
-    "modules": Bound(290, 312),
-    "lines of tests": Bound(32_000, 36_948),
-    "options": Bound(158, 158),
+    "lines of source": Bound(38_500, 46_311),
+    "modules": Bound(290, 319),
+    "lines of tests": Bound(32_000, 37_371),
+    "options": Bound(155, 155),
     "keys": Bound(110, 111),
     "files in a folder": Bound(15, 15),
     "modules in the root": Bound(5, 5),
     "docstrings that open with a question": Bound(0, 0),
-    "docstrings three times their function": Bound(0, 1),
+    "docstrings three times their function": Bound(0, 0),
 }
 
 

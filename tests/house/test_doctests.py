@@ -9,7 +9,8 @@ import pytest
 import realm
 
 SOURCE = Path(realm.__file__).parent
-NEED_A_RUN = {"realm.knn.datastore", "realm.runs.api", "realm.runs.cached", "realm.runs.run"}
+NEED_A_RUN = {"realm.knn.datastore", "realm.runs.api", "realm.runs.run"}
+NEED_A_RUN |= {f"realm.integrations.{framework}" for framework in ("haystack", "langchain", "llama_index")}
 EXAMPLES = {
     ".".join(("realm", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
     for path in SOURCE.rglob("*.py")

@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 
-from realm import open_documents
+from realm import Realm
 from realm.answering.opening import OpenRun, open_run
 from realm.cli import main
 from realm.cli.asking import parted
@@ -98,7 +98,7 @@ def test_each_set_of_documents_and_each_body_has_its_own(notes, body, tmp_path):
 @pytest.mark.parametrize("changed", [False, True])
 def test_what_was_killed_half_way_is_gone_on_with(notes, body, monkeypatch, changed):
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(cached, "publish_index", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(cached, "index_documents", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
         cached_run([notes], body, QUIET)
     assert cached_runs() == []
     if changed:
@@ -242,15 +242,15 @@ def test_a_damaged_cached_run_names_its_cure(notes, body, capsys):
 
 
 def test_documents_from_python(notes, body, embedded):
-    realm = open_documents(notes, body=body)
+    realm = Realm.from_documents(notes, body=body)
     assert [hit.doc_id for hit in realm.search("the currency of Belmor", k=2)] != [] and embedded == [2]
     (notes / "novaria.txt").write_text("The currency of Novaria is the Belmor crown.")
-    again = open_documents(str(notes), body=body)
+    again = Realm.from_documents(str(notes), body=body)
     assert embedded == [2, 1] and len(again.search("Novaria", k=3)) == 3
     with pytest.raises(DataError, match="no such file or folder"):
-        open_documents(notes, notes / "nothing", body=body)
+        Realm.from_documents(notes, notes / "nothing", body=body)
     with pytest.raises(ConfigError, match="no documents are named"):
-        open_documents()
+        Realm.from_documents()
 
 
 def test_a_folder_with_pictures_works_from_the_first_command(notes, body, embedded, monkeypatch, capsys):
@@ -289,4 +289,4 @@ def test_a_run_that_lost_its_recipe_is_no_folder_of_documents(words, tiny_run, n
     assert [str(run) in line for line in said.splitlines() if line.startswith("error: ")] == [True] and "Traceback" not in said
     assert not (tmp_path / "cache").exists()
     with pytest.raises(ConfigError, match="a run, not documents"):
-        open_documents(run)
+        Realm.from_documents(run)

@@ -85,7 +85,7 @@ def test_an_open_qa_model_answers(publish, tmp_path):
     added = tmp_path / "more.jsonl"
     added.write_text(json.dumps({"id": "new", "title": "Oslo", "text": "Oslo is a city in Norway."}) + "\n")
     realm = Realm.open(tmp_path / "run")
-    assert realm.add_documents(added) == 1 and len(realm.search("a city", k=7)) == 7
+    assert realm.add(added) == 1 and len(realm.search("a city", k=7)) == 7
 
 
 def _scores(opened, published, question):

@@ -11,7 +11,8 @@ import numpy as np
 from realm.answering.answerer import Answerer
 from realm.answering.body_models import answering_model, body_model
 from realm.answering.generative import StageReader, load_reader, own_reader
-from realm.answering.records import Explanation, Hit
+from realm.answering.levels import leveled
+from realm.answering.records import Answer, Explanation, Hit
 from realm.documents.store.blocks import Block
 from realm.errors import ConfigError, RunError, by_torch
 from realm.models.runtime.model import RuntimeModel, learning_model, load_model
@@ -201,6 +202,14 @@ class OpenRun:
     def answerer(self) -> Answerer:
         """The answerer. Raises RunError: the run has no reader."""
         return self.networks.reader.over(self.inputs, self.source, versions=self.versions)
+
+    def answers(self, questions: Sequence[str], k: int, abstain_below: float | None = None) -> list[Answer]:
+        """The answer to each question from its best k blocks, with its level; ``abstain_below`` None: the run's own threshold.
+
+        Raises RunError: the run has no reader. Raises ConfigError: as for ``require_k``.
+        """
+        below = self.abstain_below if abstain_below is None else abstain_below
+        return [leveled(answer, below) for answer in self.answerer.answer(questions, k=self.require_k(k))]
 
     def answerer_without(self, documents: Sequence[str]) -> Answerer:
         """The answerer as if documents with these ids were not in the corpus.

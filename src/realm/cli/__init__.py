@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from realm.errors import ConfigError, RealmError, by_torch
+from realm.progress import QUIET
 
 USAGE, INTERRUPTED, TERMINATED = 2, 130, 143
 SHOWN = 100
@@ -30,7 +31,8 @@ CURES = {
 }
 """Cures of errors of the operating system, by their number."""
 DESCRIPTION = (
-    "REALM for your own documents: a retriever and a reader trained together, answers with evidence. realm --version prints the version."
+    "REALM for your own documents: a retriever and a reader trained together, answers with evidence. realm --version prints the version; "
+    "with --quiet a verb prints its result and errors alone."
 )
 
 
@@ -41,7 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):  # what its encoding does not have is written as an escape
             stream.reconfigure(errors="backslashreplace")
     try:
-        with _ended_by_signals(), by_torch("this command"):
+        with _ended_by_signals(), by_torch("this command"), _quiet("--quiet" in arguments):
+            arguments = [argument for argument in arguments if argument != "--quiet"]
             _require_text(arguments)
             _dispatch(arguments)
     except _Terminated:
@@ -70,6 +73,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {line}", file=sys.stderr)
         return USAGE
     return 0
+
+
+@contextmanager
+def _quiet(wanted: bool) -> Iterator[None]:
+    """Keep notes and progress back while the block lasts."""
+    before = os.environ.get(QUIET, "")
+    os.environ[QUIET] = "1" if wanted else before
+    try:
+        yield
+    finally:
+        os.environ[QUIET] = before
 
 
 def refusal(error: OSError) -> str | None:

@@ -1,9 +1,11 @@
 """``realm ask``: one question, a prompt, or a pipe of questions; and ``realm serve``: over a run, or documents in the cache."""
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -79,7 +81,6 @@ def ask(asked: Asked, /, *, k: int = 5, abstain_below: Threshold = None, body: B
         k: blocks to read.
         abstain_below: give no answer whose confidence (p, where none was calibrated) is below this; between 0 and 1. If not given:
             the threshold that was measured with the run's own questions, or with the released model."""
-    from realm.answering.levels import leveled
     from realm.answering.opening import open_run
     from realm.errors import require_share
 
@@ -94,8 +95,7 @@ def ask(asked: Asked, /, *, k: int = 5, abstain_below: Threshold = None, body: B
         show.note(f"note: this run's reader was trained on the documents alone, not on questions{_own(opened.own_em)}")
 
     def answer(text: str) -> dict[str, Any]:
-        below = opened.abstain_below if abstain_below is None else abstain_below
-        return leveled(opened.answerer.answer([text], k=k)[0], below).to_dict()
+        return opened.answers([text], k, abstain_below)[0].to_dict()
 
     def found(text: str) -> dict[str, Any]:
         return {"text": text, "results": [hit.to_dict() for hit in opened.search(text, k)], "versions": opened.versions}
@@ -105,7 +105,17 @@ def ask(asked: Asked, /, *, k: int = 5, abstain_below: Threshold = None, body: B
         return _each(question, found, show.passages, json)
     if question is None and sys.stdin.isatty():
         _ = opened.answerer  # a run without a reader says so before anybody types
-    _each(question, answer, show.answer, json)
+    _each(question, answer, partial(show.answer, link=partial(_address, opened)), json)
+
+
+def _address(opened: "OpenRun", evidence: dict[str, Any]) -> str:
+    """Address of the file that evidence is from, at its page where it has pages; empty if the file is gone."""
+    import numpy as np
+
+    store = opened.inputs.store
+    source = Path(store.block(int(store.rows_of(np.array([evidence["block_id"]]))[0])).source).resolve()
+    page = re.search(r"#page=\d+", evidence["doc_id"])
+    return f"{source.as_uri()}{page.group() if page else ''}" if source.is_file() else ""
 
 
 def _own(share: float | None) -> str:

@@ -1,11 +1,13 @@
 """Output for people: tables and marked text on standard output, and the one JSON line for programs."""
 
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from realm.progress import QUIET
 from realm.timing import KINDS
 
 EXCERPT_CHARS = 300
@@ -44,8 +46,9 @@ def result(value: dict[str, Any], json: bool, people: Callable[[dict[str, Any]],
 
 
 def note(text: str) -> None:
-    """A remark on standard error."""
-    print(text, file=sys.stderr)
+    """A remark on standard error, unless ``--quiet`` is given."""
+    if not os.environ.get(QUIET):
+        print(text, file=sys.stderr)
 
 
 def _print(*things: Any) -> None:
@@ -168,8 +171,9 @@ def _ranked(part: dict[str, Any] | None) -> str:
     return f"{part['score']:.2f} ({'not in its top list' if part['rank'] is None else 'rank ' + str(part['rank'])})"
 
 
-def answer(value: dict[str, Any], mark: str = "", most: int = 3) -> None:
-    """An answer, and the first documents it comes from, at most so many, with the words marked."""
+def answer(value: dict[str, Any], mark: str = "", most: int = 3, link: Callable[[dict[str, Any]], str] = lambda _: "") -> None:
+    """An answer, and the first documents it comes from, at most so many, with the words marked; ``link``: an address that a terminal opens
+    for evidence."""
     from rich.text import Text
 
     sure = "" if value.get("confidence") is None else f", confidence {value['confidence']:.2f}"
@@ -179,7 +183,8 @@ def answer(value: dict[str, Any], mark: str = "", most: int = 3) -> None:
         first, last = max(0, start - EXCERPT_CHARS // 2), min(len(text), end + EXCERPT_CHARS // 2)
         before, after = ("…" if first else "") + _one_line(text[first:start]), _one_line(text[end:last]) + ("…" if last < len(text) else "")
         name = " -> ".join(evidence["path"]) or _titled(evidence)
-        head = f"  {number}. {name} ({evidence['doc_id']}){_also(evidence)}, p = {evidence['p_span']:.2f}\n     "
+        named = (f"{name} ({evidence['doc_id']})", f"link {uri}" if (uri := link(evidence)) else "")
+        head = Text.assemble(f"  {number}. ", named, f"{_also(evidence)}, p = {evidence['p_span']:.2f}\n     ")
         _print(Text.assemble(head, before, _shown(_one_line(text[start:end]), "bold underline"), after))
         _picture(evidence, "     ")
     _print("")
@@ -221,19 +226,13 @@ def _picture(value: dict[str, Any], indent: str) -> None:
         _print(f"{indent}picture: {value['media']}")
 
 
-def likelihood(name: str, value: dict[str, Any]) -> str:
-    return f"  {name}: p(y|x) = {value['p_y']:.3g} with documents, {value['p_y_null']:.3g} with none"
-
-
 def explanation(value: dict[str, Any]) -> None:
     """One masked sentence, document by document."""
     _print(
         value["text"],
-        likelihood(" | ".join(value["targets"]), value),
+        f"  {' | '.join(value['targets'])}: p(y|x) = {value['p_y']:.3g} with documents, {value['p_y_null']:.3g} with none",
         "  the model would fill in: " + ", ".join(f"{p['text']} ({p['p']:.2g})" for p in value["predictions"]),
     )
-    if "baseline" in value:
-        _print(likelihood(value["baseline"]["run"], value["baseline"]))
     rows = []
     for c in value["candidates"]:
         utility = "–" if c["utility"] is None else f"{c['utility']:+.2f}"

@@ -10,10 +10,12 @@ from typing import Annotated, Any
 import tyro
 
 from realm.cli import show
-from realm.cli.arguments import Device, Json, Names, Paths, Place, Recipe, Run, Settings, Text, helpful, overrides
+from realm.cli.arguments import Json, Names, Paths, Place, Recipe, Run, Settings, Text, helpful, overrides
 from realm.cli.asking import ask, mcp, serve
 from realm.cli.comparing import ablate, compare
-from realm.cli.groups import refresh
+from realm.cli.completion import Shell, install
+from realm.cli.doctor import doctor
+from realm.cli.groups import GROUPS, refresh
 from realm.cli.mending import repair, verify
 from realm.cli.questions import eval
 from realm.errors import ConfigError
@@ -21,36 +23,25 @@ from realm.progress import Progress
 from realm.storage.processes import place
 
 
-def align(
-    run: Run, /, *, out: Place = None, limit: int = 1000, k: int = 8, min_utility: float = 0.0, device: Device = "cpu", json: Json = False
-) -> None:
+def align(run: Run, /, *, out: Place = None, limit: int = 1000, k: int = 8, json: Json = False) -> None:
     """Write sentences with the documents that raised their likelihood, as JSON lines; pre-training must have ended.
 
     Args:
         out: the file to write; standard output by default.
         limit: sentences to read, spread evenly over the corpus; 0 for all.
-        k: documents read with each, the null document counted.
-        min_utility: a document is shown if it adds more than this to the log-probability of the hidden words."""
+        k: documents read with each, the null document counted."""
+    from realm.answering.opening import open_run, read_run_recipe
+    from realm.storage.paths import RunPaths
     from realm.training.align import AlignOptions, align as align_sentences
+    from realm.training.context import on_cuda
 
-    opened = _open(run, device)
+    opened = open_run(run, device="cuda" if on_cuda(read_run_recipe(RunPaths(run))) else "cpu")
     with Progress() as progress, _rows_to(out) as write:
-        options = AlignOptions(limit, k, min_utility)
+        options = AlignOptions(limit, k)
         found = align_sentences(opened, options, write, partial(progress.count, "sentences"))
     if out is not None and not json:
         show.facts({**found, "written to": str(out)})
     show.last_line({**found, "out": None if out is None else str(out), "versions": opened.versions}, json)
-
-
-def _open(run: Path, device: str) -> Any:
-    from realm.answering.opening import open_run
-
-    if device != "cpu":
-        import torch
-
-        if device != "cuda" or not torch.cuda.is_available():
-            raise ConfigError(f"no device '{device}' here", cure="Give --device cpu.")
-    return open_run(run, device=device)
 
 
 @contextmanager
@@ -135,26 +126,17 @@ def run(
         show.result(result, json, show.plan if plan else show.profiled if profile else show.results)
 
 
-def explain(
-    run: Run, text: Text, /, *, target: Names = (), k: int = 8, exclude: Names = (), baseline: Place = None, json: Json = False
-) -> None:
+def explain(run: Run, text: Text, /, *, target: Names = (), k: int = 8, exclude: Names = (), json: Json = False) -> None:
     """Show which documents help to fill a masked sentence: p(z|x), p(y|z,x), r(z) of each.
 
     Args:
         text: a sentence; each [MASK] in it stands for a whole span.
         target: what a [MASK] hides; once for each [MASK], or not at all.
         k: documents, the null document counted.
-        exclude: id of a document that must not be used; may be repeated.
-        baseline: another run, which fills the same masks with the same words for comparison."""
+        exclude: id of a document that must not be used; may be repeated."""
     from realm.answering.opening import open_run
 
-    def explained(directory: Path, targets: tuple[str, ...]) -> dict[str, Any]:
-        return open_run(directory).explain(text, targets=targets, k=k, exclude_documents=exclude).to_dict()
-
-    found = explained(run, target)
-    if baseline is not None:
-        other = explained(baseline, tuple(found["targets"]))
-        found["baseline"] = {"run": str(baseline), "p_y": other["p_y"], "p_y_null": other["p_y_null"]}
+    found = open_run(run).explain(text, targets=target, k=k, exclude_documents=exclude).to_dict()
     show.result(found, json, show.explanation)
 
 
@@ -216,7 +198,21 @@ def models(asked: Asked = (), /, *, json: bool = False) -> None:
     show.last_line({"models": found}, json)
 
 
-LISTED = (demo, run, refresh, eval, ask, explain, align, ablate, compare, serve, mcp, report, import_, export, verify, repair, models)
+def completion(shell: Shell, /) -> None:
+    """Install the completion of verbs and options for a shell, among your own completions.
+
+    Args:
+        shell: your shell."""
+    path = install(shell, VERBS, GROUPS)
+    print(f"{path}: written; a new {shell} completes realm")
+    if shell == "zsh":
+        print(f"if it does not, add to ~/.zshrc: fpath=({path.parent} $fpath); autoload -Uz compinit; compinit")
+
+
+LISTED = (
+    *(demo, run, refresh, eval, ask, explain, align, ablate, compare, serve, mcp, report, import_, export, verify, repair, models),
+    *(doctor, completion),
+)
 VERBS: dict[str, Callable[..., None]] = {verb.__name__.rstrip("_"): helpful(verb) for verb in LISTED}
 
 

@@ -24,10 +24,24 @@ from realm.storage.files import publish_directory, read_json
 
 HUB_TIMEOUT = 4.0  # seconds within which the hub must answer
 HUB_FILES = ("*.json", "*.txt", "*.safetensors", "*.bin")  # no code, and no published records, which only an import reads
+RUN_FILES = ("corpus/*", "index/*", "params/*", "stages/*", "results/*", "*.json", "*.jsonl", "*.toml")  # parts of a saved run
+RUN_CARD = """---
+library_name: realm
+pipeline_tag: question-answering
+tags: [realm, retrieval, question-answering]
+---
+# A REALM run with its documents
+
+```python
+from realm import Realm
+realm = Realm.from_pretrained("this directory or hub name")
+print(realm.ask("...").answer)
+```
+"""
 
 
-def download(name: str, *, revision: str | None = None, token: str | bool | None = None) -> Path:
-    """Local copy of a hub repository, from the cache if it is there.
+def download(name: str, *, revision: str | None = None, token: str | bool | None = None, files: SequenceOf[str] = HUB_FILES) -> Path:
+    """Local copy of a hub repository, from the cache if it is there: its files of these patterns.
 
     A hub that does not answer within ``HUB_TIMEOUT`` seconds is not asked: its own client would try again for half a minute. Raises
     RunError: no such repository, or the hub cannot be reached.
@@ -36,7 +50,7 @@ def download(name: str, *, revision: str | None = None, token: str | bool | None
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
-        wanted, here = list(HUB_FILES), not _answers()
+        wanted, here = list(files), not _answers()
         return Path(snapshot_download(name, revision=revision, token=token, allow_patterns=wanted, local_files_only=here))
     except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         raise RunError(f"no model at '{name}'", cure="Name a directory that save_pretrained wrote, or a hub name while online.") from error

@@ -17,7 +17,6 @@ from typing import Any
 
 from platformdirs import user_cache_path
 
-from realm import DEFAULT_BODY
 from realm.answering.body_models import answering_model
 from realm.answering.opening import OpenRun, open_run, wrap_body
 from realm.documents.change.updates import sync_documents
@@ -25,11 +24,10 @@ from realm.documents.pages.recognition import recognition_directory, recognition
 from realm.documents.records import NO_WORDS, UNKNOWN_KIND
 from realm.documents.store.info import files_account
 from realm.documents.store.manifest import read_manifest
-from realm.errors import ConfigError, CorpusError, DataError, RunError
+from realm.errors import CorpusError, RunError
 from realm.models.bodies.known import known_body
 from realm.progress import Progress
 from realm.recipe import Recipe, build_recipe
-from realm.runs.api import Realm
 from realm.runs.directory import build_run_corpus, claim_run, stat_digest
 from realm.search.blocks import open_inputs
 from realm.search.publishing.refresher import index_documents
@@ -145,25 +143,9 @@ def _make(paths: RunPaths, recipe: Recipe, progress: Progress) -> OpenRun:
     return wrap_body(paths, recipe, inputs, model)
 
 
-def open_documents(*sources: str | Path, body: str = DEFAULT_BODY) -> Realm:
-    """Open files and folders of documents, as ``realm ask`` does: indexed at the first call, brought up to date at later ones.
-
-    >>> realm = open_documents("notes/")  # doctest: +SKIP
-    >>> realm.ask("Who built the Harrow bridge?").answer  # doctest: +SKIP
-    'Ellen Marsh'
-
-    ``body``: a name as in ``model.body``, or the directory of a model of your own.
-
-    Raises RealmError: a source or the body cannot be used, or another process is indexing these documents.
-    """
-    for source in sources:
-        if not Path(source).exists():
-            raise DataError("no such file or folder", path=Path(source), cure="Check the path.")
-        if is_run(Path(source)):
-            raise ConfigError("this is a run, not documents", path=Path(source), cure="Open it: Realm.open(RUN).")
-    if not sources:
-        raise ConfigError("no documents are named", cure="Name files or folders: open_documents('notes/').")
-    return Realm(open_cached([Path(source) for source in sources], body, Progress(quiet=True)))
+def rows_directory() -> Path:
+    """Directory of the rows that were given instead of files."""
+    return user_cache_path("realm") / "rows"
 
 
 def _alone(root: Path) -> AbstractContextManager[None]:
@@ -233,9 +215,9 @@ def clear_cache(sources: Sequence[Path] = ()) -> dict[str, int]:
             freed += _bytes(root)
             shutil.rmtree(root)
             removed += 1
-    if not wanted:
-        freed += _bytes(recognition_directory())
-        shutil.rmtree(recognition_directory(), ignore_errors=True)
+    for directory in () if wanted else (recognition_directory(), rows_directory()):
+        freed += _bytes(directory)
+        shutil.rmtree(directory, ignore_errors=True)
     return {"removed": removed, "bytes": freed}
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field, model_validator
 
-from realm.answering.levels import CLOSEST, NOTHING, leveled
+from realm.answering.levels import CLOSEST, NOTHING
 from realm.answering.opening import OpenRun, open_run
 from realm.answering.records import DocumentBlock, Evidence, Explanation, Record
 from realm.documents.store.blocks import Block
@@ -180,7 +180,7 @@ def search(opened: OpenRun, call: SearchCall) -> Found:
 def ask(opened: OpenRun, call: AskCall) -> Told:
     """Answer a question from the documents, with evidence; the answer is "not here" where they do not answer it. ``level``: answer,
     probably, or without a claim: closest (the evidence comes near), nothing (no document is about that)."""
-    found = leveled(opened.answerer.answer([call.question], k=min(call.k, opened.searchable))[0], opened.abstain_below)
+    found = opened.answers([call.question], call.k)[0]
     claimed = found.level not in (CLOSEST, NOTHING)
     room = _room([evidence.text for evidence in found.evidence])
     return Told(
