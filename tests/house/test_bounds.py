@@ -22,7 +22,7 @@ class Bound(NamedTuple):
 
 
 BOUNDS = {
-    "lines of source": Bound(38_500, 46_311),
+    "lines of source": Bound(38_500, 46_308),
     "modules": Bound(290, 319),
     "lines of tests": Bound(32_000, 37_371),
     "options": Bound(155, 155),

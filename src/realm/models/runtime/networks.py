@@ -17,11 +17,7 @@ TOKENS_OF_A_CUT = 64
 
 
 class RuntimeEmbedder:
-    """Embed queries and blocks.
-
-    Args:
-        weights: of the embedder.
-    """
+    """Embed queries and blocks."""
 
     def __init__(self, weights: Weights, spec: EmbedderSpec, *, eight_bit: bool, threads: int = 0):
         self.spec, self._weights, self.unit = spec, weights, spec.head == "unit"
@@ -59,11 +55,7 @@ class RuntimeEmbedder:
 
 
 class RuntimeReader:
-    """Score the spans of joint inputs.
-
-    Args:
-        weights: of the reader.
-    """
+    """Score the spans of joint inputs."""
 
     def __init__(self, weights: Weights, spec: ReaderSpec, *, eight_bit: bool, threads: int = 0):
         self.spec, self._array = spec, cache(weights.array)
@@ -93,7 +85,12 @@ class RuntimeReader:
     def _spans(self, ends: np.ndarray, last: np.ndarray) -> np.ndarray:
         """Return the score of every span [n, t, w] from projections of its first and last wordpiece [n, t, 2 s]."""
         start, end = np.split(ends, 2, -1)
-        pairs = start[:, :, None] + end[:, np.minimum(last, ends.shape[1] - 1)]
+        last = np.minimum(last, ends.shape[1] - 1)
+        # One input at a time: what the caches hold, and no array of every span's components.
+        return np.stack([self._scored(first[:, None] + other[last]) for first, other in zip(start, end, strict=True)])
+
+    def _scored(self, pairs: np.ndarray) -> np.ndarray:
+        """Return scores [t, w] of the sums of two ends [t, w, s]."""
         if not self.spec.span_hidden:
             return pairs[..., 0].astype(np.float32)
         array = self._array
