@@ -1,10 +1,12 @@
-"""The files that the package ships, from finished runs: what training changed in the published body, and the model's card.
+"""The files that the package ships, from finished runs: the whole model in 8 bits, and its card.
 
-    python released/ship.py runs/first runs/second --data runs/second-data --out src/realm/released/realm-minilm-en
+    python released/ship.py runs/first runs/second --data runs/reader-data --out src/realm/released/realm-minilm-en
 
 The first run started from the published body, each other one from what the run before it had learnt; one run alone will do, too. A run that
 started from what was shipped before takes its directory as --data: the card goes on from what stands there. The same runs give the same
 files, bit for bit. The last line is one JSON object with the digest that the table of known bodies names.
+
+A run of given paragraphs fits no confidence: --fitted names what released/fit.py printed.
 """
 
 import argparse
@@ -17,16 +19,14 @@ from typing import Any
 
 from realm import __version__
 from realm.answering.opening import read_run_recipe
-from realm.models.bodies.known import DIFFERENCE, known_body
-from realm.models.differences import write_difference
+from realm.models.bodies.known import WEIGHTS, known_body
 from realm.models.model import RealmModel
+from realm.models.rounded_files import write_rounded
 from realm.models.spec import spec_to_json
 from realm.runs.directory import read_seconds
 from realm.storage.files import sha256_file, write_atomic, write_json
 from realm.storage.paths import RunPaths
 from realm.storage.stages import stage_facts
-
-BITS = {"embedder": 8, "reader": 8}
 
 LEAST_SECONDS = 180
 """A stage that took less is not told: it copied the weights of the run before."""
@@ -35,8 +35,8 @@ CARD = """# {name}
 
 {base} ({licence}) taught to answer questions from documents, by this project: a retriever and an extractive reader. English.
 
-It was pre-trained without questions, {pretrain_steps} steps of pointing at hidden spans in other documents and at answers of templated
-questions in their own, and then learnt from questions: {learnt}. `recipes/{name}*.toml` are the recipes; seed {seed}.
+The embedder is the published one. The reader learnt from questions with their paragraphs: {learnt}. `recipes/{name}*.toml` are the
+recipes; seed {seed}. The weights are stored in 8 bits, with a scale for each row of a matrix.
 
 ## What it learnt from
 
@@ -60,7 +60,6 @@ def facts_of(run: RunPaths) -> dict[str, Any]:
     recipe, tuned = read_run_recipe(run), stage_facts(run, "finetune")
     spent = read_seconds(run)
     return {
-        "pretrain_steps": stage_facts(run, "pretrain")["steps"],
         **{name: tuned[name] for name in ("questions", "steps")},
         "batch": recipe.finetune.batch,
         "seed": recipe.run.seed,
@@ -72,14 +71,13 @@ def facts_of(run: RunPaths) -> dict[str, Any]:
 def card(name: str, base: str, data: dict[str, Any]) -> str:
     """The model card, from what the runs and their data say of themselves."""
     known = known_body(base)
-    read, runs = data["read"] | data.get("more", {}).get("read", {}), data["runs"]
+    read, runs = data["read"], data["runs"]
     rows = [f"| {file} | {facts['licence']} | {facts.get('taken', '')} | `{facts['sha256'][:16]}…` |" for file, facts in read.items()]
     spent = [f"{stage} {took} h ({run['where']})" for run in runs for stage, took in run["hours"].items()]
     return CARD.format(
         name=name,
         base=base if known is None else known.repository,
         licence="" if known is None else known.licence,
-        pretrain_steps=runs[0]["pretrain_steps"],
         learnt=", then ".join(f"{run['questions']:,} in {run['steps']:,} steps of {run['batch']}" for run in runs),
         seed=runs[0]["seed"],
         rows="\n".join(rows),
@@ -99,33 +97,34 @@ def shipped(first: RealmModel, model: RealmModel, facts: dict[str, Any]) -> Real
     costs 11 MB.
     """
     model = model.with_parts(embedder=first.documents, document_embedder=None)
-    model.reader.spec = replace(model.reader.spec, **{name: facts[name] for name in ("slope", "bias", "abstain_below")})
+    model.reader.spec = replace(model.reader.spec, taught=True, **{name: facts[name] for name in ("slope", "bias", "abstain_below")})
     return model.only("embedder", "reader")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="+", help="in the order of training")
-    parser.add_argument("--data", type=Path, required=True, help="what prepare.py or label.py wrote, or what was shipped before")
+    parser.add_argument("--data", type=Path, required=True, help="what prepare.py wrote, or what was shipped before")
+    parser.add_argument("--fitted", type=Path, help="JSON with slope, bias and abstain_below")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     data = json.loads((arguments.data / "data.json").read_text("utf-8"))
     runs = [RunPaths(run) for run in arguments.runs]
     data["runs"] = [*data.get("runs", []), *map(facts_of, runs)]
-    body = read_run_recipe(runs[0]).model.body
-    base = known.base if (known := known_body(body)) is not None and known.base else body
+    base = data.setdefault("base", read_run_recipe(runs[0]).model.body)
     stage = runs[-1].stage("finetune")
     first, last = (RealmModel.from_pretrained(run.stage("finetune")) for run in (runs[0], runs[-1]))
-    model = shipped(first, last, stage_facts(runs[-1], "finetune"))
+    fitted = json.loads(arguments.fitted.read_text("utf-8")) if arguments.fitted else stage_facts(runs[-1], "finetune")
+    model = shipped(first, last, fitted)
     arguments.out.mkdir(parents=True, exist_ok=True)
-    write_difference(model.state_dict(), base, arguments.out, BITS)
+    write_rounded(model.state_dict(), arguments.out / WEIGHTS)
     write_json(arguments.out / "config.json", spec_to_json(model.spec))
     write_json(arguments.out / "data.json", data)
     write_atomic(arguments.out / "README.md", card(arguments.out.name, base, data))
     for file in stage.glob("tokenizer*.json"):
         shutil.copy(file, arguments.out / file.name)
     size = sum(path.stat().st_size for path in arguments.out.iterdir())
-    print(json.dumps({"sha256": sha256_file(arguments.out / DIFFERENCE), "megabytes": round(size / 1e6, 2), "parts": model.spec.parts}))
+    print(json.dumps({"sha256": sha256_file(arguments.out / WEIGHTS), "megabytes": round(size / 1e6, 2), "parts": model.spec.parts}))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 import importlib
 import json
-import lzma
 import math
 import shutil
 from pathlib import Path
@@ -16,9 +15,7 @@ from realm.answering.opening import open_run
 from realm.cli import main
 from realm.documents.store.blocks import BlockStore
 from realm.errors import ConfigError
-from realm.evaluation.questions.loading import load_questions
 from realm.models.bodies.body import has_bf16
-from realm.models.bodies.known import DIFFERENCE
 from realm.models.model import RealmModel, part_sizes
 from realm.progress import Progress
 from realm.recipe import build_recipe, dump_recipe, load_recipe
@@ -26,7 +23,6 @@ from realm.runs.checks import meta_model
 from realm.runs.exporting import export_run
 from realm.runs.plan import plan, rates_by_part
 from realm.runs.run import run_recipe
-from realm.storage.files import sha256_file
 from realm.storage.paths import RunPaths
 from realm.text.tokenizer import TextTokenizer, train_wordpiece
 from realm.training.context import open_context
@@ -140,7 +136,7 @@ def released(name, monkeypatch, *arguments):
 
 
 def test_fine_tuned_runs_are_shipped_as_what_they_changed(body, documents, tmp_path, monkeypatch):
-    """released/ship.py: the reader as a difference, the published embedder for both sides; twice the same bytes; a start for other runs."""
+    """released/ship.py: the reader and the published embedder for both sides in 8 bits; twice the same bytes; a start for other runs."""
     first = taught(body, documents, tmp_path / "first")
     goes_on = {"pretrain": {"steps": 0, "from_ict": False, "from_warm": False}}
     second = taught(first / "stages" / "finetune", documents, tmp_path / "second", **goes_on)
@@ -155,12 +151,12 @@ def test_fine_tuned_runs_are_shipped_as_what_they_changed(body, documents, tmp_p
     shutil.rmtree(out)
     ship.main()
     assert files == {path.name: path.read_bytes() for path in out.iterdir()}, "bit for bit"
-    assert {"README.md", "config.json", "data.json", "difference.safetensors", "tokenizer.json"} <= set(files)
+    assert {"README.md", "config.json", "data.json", "model.safetensors", "tokenizer.json"} <= set(files)
     card = files["README.md"].decode()
     assert "| qa.jsonl | CC0 | 12 |" in card and "questions: 12 in 3 steps of 4, then 12 in 3 steps of 4" in card
     released("ship", monkeypatch, second, "--data", tmp_path / "before", "--out", tmp_path / "later").main()
     assert card.count("12 in 3 steps") + 1 == (tmp_path / "later" / "README.md").read_text("utf-8").count("12 in 3 steps")
-    assert not any("embedder.body" in name for name in load_file(out / DIFFERENCE))
+    assert not any("reader.body.model.embeddings.word" in name for name in load_file(out / "model.safetensors"))
     tuned, shipped = open_run(second), RealmModel.from_pretrained(out)
     assert shipped.reader.spec.pointer and shipped.reader.spec.taught
     fitted = tuned.networks.reader.confidence
@@ -170,36 +166,6 @@ def test_fine_tuned_runs_are_shipped_as_what_they_changed(body, documents, tmp_p
     opened = open_run(tmp_path / "other")
     answers = [run.answerer.answer([f"What is the river of {PLACES[0]} called?"])[0] for run in (tuned, opened)]
     assert answers[0].p == pytest.approx(answers[1].p, rel=0.1) and answers[1].confidence is not None and not opened.without_questions
-
-
-def test_a_second_run_learns_from_what_the_first_reads_in_a_sentence(body, documents, tmp_path, monkeypatch):
-    """released/label.py: the answer of each question is a piece of its own sentence, which stands in a document that the question names."""
-    first = taught(body, documents, tmp_path / "first")
-    public, known, out = tmp_path / "public", tmp_path / "data", tmp_path / "more"
-    (public / "squad").mkdir(parents=True)
-    known.mkdir()
-    pairs = [ {
-        "id": f"p{n}", "question": f"how old is the bridge of {place.lower()} ?",
-        "sentence": f"the -lrb- old -rrb- bridge of {place.lower()} .",
-    } for n, place in enumerate(PLACES)]  # fmt: skip
-    with lzma.open(public / "squad" / "train_subset_sentence_pairs_lower.jsonl.xz", "wt") as file:
-        file.write("".join(json.dumps(pair) + "\n" for pair in pairs))
-    for name in ("train", "dev"):
-        shutil.copy(tmp_path / "qa.jsonl", known / f"{name}.jsonl")
-    shutil.copy(documents, known / "paragraphs.jsonl")
-    (known / "data.json").write_text(json.dumps({"read": {}}))
-    label = released("label", monkeypatch, first, public, "--data", known, "--out", out)
-    monkeypatch.setattr(label, "forbidden", lambda data: {"how old is bridge of oslo"})
-    label.main()
-    texts = {row["id"]: row["text"] for row in map(json.loads, (out / "paragraphs.jsonl").read_text().splitlines())}
-    train, facts = load_questions(out / "train.jsonl"), json.loads((out / "data.json").read_text())["more"]
-    more = [question for question in train if question.id.startswith("p")]
-    assert len(more) == 5 and len(train) == 17 and "p0" not in {q.id for q in more}, "half of the eleven that nothing tests"
-    for question in more:
-        place = PLACES[int(question.id[1:])].lower()
-        assert question.answers[0] in f"the ( old ) bridge of {place} ." in texts[question.positive_ids[0]]
-    assert len(texts) > len(PLACES) and len(load_questions(out / "dev.jsonl")) == 12
-    assert facts["sha256"]["train.jsonl"] == sha256_file(out / "train.jsonl") and facts["train"] == 17
 
 
 def test_pre_training_starts_the_null_document_at_its_share(body, documents, tmp_path):

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from realm.errors import ConfigError, RunError
 from realm.models.bodies.body import Network, load_body
 from realm.models.bodies.init import Undrawn
-from realm.models.bodies.known import DIFFERENCE, WEIGHTS
+from realm.models.bodies.known import WEIGHTS
 from realm.models.embedder import Embedder
 from realm.models.encoder import KnowledgeAugmentedEncoder
 from realm.models.hub import download, is_own, model_card, upload
@@ -200,7 +200,7 @@ class RealmModel(nn.Module):
             problem = getattr(error, "problem", f"the body lacks {error}")
             raise RunError(f"the model's configuration does not fit: {problem}", path=config, cure=RESTORE_CURE) from error
         try:
-            missing, unexpected = model.load_state_dict(model._stored(directory), strict=False)
+            missing, unexpected = model.load_state_dict(_stored(directory), strict=False)
         except (OSError, SafetensorError, RuntimeError) as error:
             # torch names the first tensor that does not fit in the second line.
             problem = " ".join(str(error).splitlines()[:2])
@@ -208,14 +208,6 @@ class RealmModel(nn.Module):
         if missing or unexpected:
             raise RunError(f"missing tensors {missing[:3]}, unknown tensors {unexpected[:3]}", path=weights, cure=RESTORE_CURE)
         return model
-
-    def _stored(self, directory: Path) -> dict[str, Tensor]:
-        """Read the tensors of a directory, whole or as differences from a published body, after checking their seals."""
-        check_sealed(directory, DAMAGED, DIFFERENCE, WEIGHTS)
-        if (directory / DIFFERENCE).is_file():
-            stored = open_weights(directory)
-            return {name: torch.from_numpy(np.array(stored.array(name))) for name in self.state_dict() if stored.has(name)}
-        return load_file(directory / WEIGHTS)
 
     def push_to_hub(
         self,
@@ -241,6 +233,12 @@ class RealmModel(nn.Module):
         with tempfile.TemporaryDirectory() as scratch:
             self.save_pretrained(Path(scratch), tokenizer=tokenizer, card=card or {})
             return upload(Path(scratch), repository, private=private, revision=revision, token=token, commit_message=commit_message)
+
+
+def _stored(directory: Path) -> dict[str, Tensor]:
+    """Read the tensors of a directory in float32, after checking their seals."""
+    stored = open_weights(directory)
+    return {name: torch.from_numpy(np.array(stored.array(name))) for name in stored.names()}
 
 
 INITIAL_UNIT_SCALE = 20.0  # initial scale of unit vectors; sentence embedders are trained at this inverse temperature

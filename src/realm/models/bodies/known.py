@@ -17,7 +17,7 @@ from realm.errors import ConfigError, RunError
 from realm.models.hub import Download, Wheels, cached, download, fetch_wheels, models_directory, pip_download
 from realm.storage.files import sha256_file
 
-WEIGHTS, DIFFERENCE = "model.safetensors", "difference.safetensors"  # whole, or as a difference (models/differences.py)
+WEIGHTS = "model.safetensors"
 MTIME_RESOLUTION = 2.0  # seconds after which a change always shows in a file's time
 
 
@@ -41,12 +41,11 @@ class KnownBody:
     package: tuple[str, str] = ("", "")  # distribution with the same files, and its folder with them
     extra: str = ""  # of this package, that installs it
     wheels: Wheels | None = None  # used by ``realm models get`` if the hub does not answer
-    base: str = ""  # known body it is a difference from; its files are then in this package
 
     @property
-    def weights(self) -> str:
-        """Name of the file of weights."""
-        return DIFFERENCE if self.base else WEIGHTS
+    def shipped(self) -> Path:
+        """Directory of the model in this package, if it is one that the package ships."""
+        return Path(str(files("realm") / "released" / self.name))
 
 
 def _stated(name: str, values: dict[str, Any]) -> KnownBody:
@@ -70,16 +69,13 @@ def body_directory(source: str, *, fetch: Callable[..., Path] = download) -> Pat
         return Path(source)
     try:
         directory = local_directory(known) if known is not None else None
-        if directory is None and known is not None and known.base:
-            body_directory(known.base, fetch=fetch)  # fetched, or refused in its own name
-            directory = local_directory(known)
         if directory is None:
             directory = fetch(known.repository, revision=known.revision) if known is not None else fetch(source)
     except RunError as error:
         raise ConfigError(
             f"the body '{source}' is not on this machine, and the hub has none or cannot be reached", cure=_cure(known)
         ) from error
-    check_digest(directory / (WEIGHTS if known is None else known.weights), "" if known is None else known.sha256)
+    check_digest(directory / WEIGHTS, "" if known is None else known.sha256)
     return directory
 
 
@@ -98,10 +94,9 @@ def get_body(name: str, *, fetch: Callable[..., Path] = download, wheels: Downlo
 
 
 def local_directory(known: KnownBody) -> Path | None:
-    """Directory of a known body (and its base) on this machine: in a package, fetched, or in the hub's cache; else None."""
-    if known.base:
-        shipped = Path(str(files("realm") / "released" / known.name))
-        return shipped if local_directory(_BY_NAME[known.base]) is not None and (shipped / known.weights).is_file() else None
+    """Directory of a known body on this machine: in a package, fetched, or in the hub's cache; else None."""
+    if known.shipped.is_dir():
+        return known.shipped
     fetched = models_directory() / known.name
     return _packaged(*known.package) or (fetched if fetched.is_dir() else cached(known.repository, revision=known.revision))
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from realm.errors import RunError
-from realm.models.bodies.known import DIFFERENCE, WEIGHTS, body_directory, check_digest
+from realm.models.bodies.known import WEIGHTS
 from realm.storage.decoding import json_value
 from realm.storage.sealed import check_sealed
 from realm.storage.stages import DAMAGED
@@ -18,10 +18,6 @@ SCALE = ":scale"
 SHARED = "shared"
 """In a file's metadata: JSON of tensors that stand under another name."""
 AGAIN = "Fetch or train the model again."
-FACTS_KEY = "difference"
-"""In the metadata of a difference: the body that it is taken from."""
-BODY_INFIX = ".body.model."
-"""Between a network's name and the body's own name of a tensor."""
 
 
 class SafetensorWeights:
@@ -48,10 +44,12 @@ class SafetensorWeights:
 
     @cached_property
     def _shared(self) -> dict[str, str]:
-        import json
-
-        found: dict[str, str] = json.loads((self._file.metadata() or {}).get(SHARED, "{}"))
+        found: dict[str, str] = json_value((self._file.metadata() or {}).get(SHARED, "{}"))
         return found
+
+    def names(self) -> list[str]:
+        """Return the names of all tensors, those that stand under another name among them."""
+        return [name for name in (*self._names, *self._shared) if not name.endswith(SCALE)]
 
     def _stored(self, name: str) -> str:
         """Return the name in the file. Raises RunError: there is no such tensor."""
@@ -72,14 +70,6 @@ class SafetensorWeights:
         part.__dict__.update(self.__dict__, prefix=self.prefix + prefix)
         return part
 
-    def facts(self, key: str) -> dict[str, Any]:
-        """Return what the file's metadata say under a key. Raises RunError: nothing."""
-        try:
-            found: dict[str, Any] = json_value((self._file.metadata() or {})[key])
-        except (KeyError, ValueError) as error:
-            raise RunError("the weights cannot be read: they lack their notes", path=self.path, cure=AGAIN) from error
-        return found
-
     def sha256(self) -> str:
         """Return the identity of the network's parameters, as ``models.model.state_sha256`` has it."""
         digest = hashlib.sha256()
@@ -91,15 +81,13 @@ class SafetensorWeights:
 
     def array(self, name: str) -> np.ndarray:
         """Return a tensor in float32."""
-        stored = self._stored(name)
-        values: np.ndarray = self._file.get_tensor(stored)
-        return values * self._file.get_tensor(stored + SCALE) if values.dtype == np.int8 else values.astype(np.float32, copy=False)
+        values = self.read(name)
+        return values * self.read(name, SCALE) if values.dtype == np.int8 else values.astype(np.float32, copy=False)
 
     def rounded(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Return a matrix [r, c] as int8 and float32 scales [r]; one that is stored in float32 is rounded now."""
-        stored = self._stored(name)
-        values: np.ndarray = self._file.get_tensor(stored)
-        return (values, self._file.get_tensor(stored + SCALE)[:, 0]) if values.dtype == np.int8 else rounded(values)
+        values = self.read(name)
+        return (values, self.read(name, SCALE)[:, 0]) if values.dtype == np.int8 else rounded(values)
 
     def rows(self, name: str, ids: np.ndarray) -> np.ndarray:
         """Return some rows of a matrix in float32."""
@@ -123,76 +111,7 @@ def rounded(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.clip(np.rint(values / scales[:, None]), -127, 127).astype(np.int8), scales.astype(np.float32)
 
 
-class Differences:
-    """Tensors stored as their difference from a published body (``models/differences.py``).
-
-    Args:
-        own: of all networks.
-        base: of the body.
-        prefix: what stands before each of the network's names.
-    """
-
-    def __init__(self, own: SafetensorWeights, base: SafetensorWeights, prefix: str = ""):
-        self.own, self.base, self.prefix, self.path = own, base, prefix, own.path
-
-    def below(self, prefix: str) -> "Differences":
-        """Return the tensors of a part of the network."""
-        return Differences(self.own, self.base, self.prefix + prefix)
-
-    def has(self, name: str) -> bool:
-        """Return whether the network has a tensor of this name."""
-        whole = self.prefix + name
-        return self.own.has(whole) or self.base.has(self._of_body(whole))
-
-    def array(self, name: str) -> np.ndarray:
-        """Return a tensor in float32."""
-        return self._taken(name, slice(None))
-
-    def rows(self, name: str, ids: np.ndarray) -> np.ndarray:
-        """Return some rows of a matrix in float32."""
-        return self._taken(name, ids)
-
-    def rounded(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return a matrix [r, c] as int8 and float32 scales [r]."""
-        return rounded(self.array(name))
-
-    def sha256(self) -> str:
-        """Return an identity of the network's parameters."""
-        return hashlib.sha256(f"{self.prefix} {self.own.sha256()} {self.own.facts(FACTS_KEY)}".encode()).hexdigest()
-
-    def _of_body(self, whole: str) -> str:
-        return whole.partition(BODY_INFIX)[2]
-
-    def _taken(self, name: str, rows: Any) -> np.ndarray:
-        """Return rows of a tensor: stored whole, or the body's, changed by a stored difference."""
-        whole = self.prefix + name
-        some = not isinstance(rows, slice)  # of a table, which stays in memory
-        stored = self.own.read(whole, keep=some) if self.own.has(whole) else None
-        if stored is not None and stored.dtype.kind == "f":
-            return stored[rows] if stored.ndim else stored
-        start = self.base.read(self._of_body(whole), keep=some)[rows].astype(np.float32)
-        return start if stored is None else start + unpacked(stored[rows]) * self.own.read(whole, SCALE, keep=some)[rows]
-
-
-def unpacked(stored: np.ndarray) -> np.ndarray:
-    """Return integers [r, c] of int8 [r, c], or of uint8 [r, c / 2] with two in a byte, the first in the lower half."""
-    if stored.dtype == np.int8:
-        return stored
-    return np.stack([stored & 15, stored >> 4], 2).reshape(len(stored), -1).astype(np.int8) - np.int8(8)
-
-
-def open_weights(directory: Path) -> SafetensorWeights | Differences:
-    """Open the weights of a RealmModel's directory, whole or as differences from a body.
-
-    Raises:
-        RunError: a file is damaged, or another than was published here.
-        ConfigError: the body is not on this machine, or has other weights.
-    """
-    check_sealed(directory, DAMAGED, DIFFERENCE, WEIGHTS)
-    if not (directory / DIFFERENCE).is_file():
-        return SafetensorWeights(directory / WEIGHTS)
-    own = SafetensorWeights(directory / DIFFERENCE)
-    facts = own.facts(FACTS_KEY)
-    base = body_directory(facts["base"])
-    check_digest(base / WEIGHTS, facts["sha256"])
-    return Differences(own, SafetensorWeights(base / WEIGHTS))
+def open_weights(directory: Path) -> SafetensorWeights:
+    """Open the weights of a RealmModel's directory. Raises RunError: the file is damaged, or another than was published here."""
+    check_sealed(directory, DAMAGED, WEIGHTS)
+    return SafetensorWeights(directory / WEIGHTS)

@@ -1,6 +1,7 @@
 """Fine-tuning of the reader alone on questions that bring their paragraph, cut into windows, without search.
 
-Batches hold windows of similar length. A window's loss is -log of the mass of its answers among its spans and "not here"; a window without
+Of most long paragraphs one window of a block's length is cut, around an answer or, at times, elsewhere; others are read whole. Batches hold
+windows of similar length. A window's loss is -log of the mass of its answers among its spans and "not here"; a window without
 an answer raises "not here".
 """
 
@@ -36,6 +37,12 @@ from realm.training.loop.distributed import on_first
 from realm.training.loop.task import Measured, Metrics, StepResult, Task
 from realm.training.order import WHOLE, LengthOrder, Share
 
+CROP = 96
+"""Wordpieces of a window of a longer paragraph: as many as a block has, so that more questions are read in the same time."""
+WHOLE_SHARE = 0.25
+"""Share of the longer paragraphs that are read whole."""
+ELSEWHERE = 0.15
+"""Share of the cropped windows that lie anywhere: most hold no answer, and teach "not here"."""
 OVERLAP = 4
 """Windows of a long paragraph share a quarter of their wordpieces, so that no answer is cut by all of them."""
 
@@ -110,8 +117,26 @@ class GivenParagraphs:
         return self._titles[self.questions[number].title]
 
     def _learnable(self, number: int, question: Question) -> list[Window]:
+        rng = generator("cropped", number)
+        if len(self.paragraph(number).ids) > CROP and rng.random() >= WHOLE_SHARE:
+            return self._cropped(number, question, rng)
         windows = self.windows_of(number)
         return windows if not question.answers or any(len(window.gold) for window in windows) else []
+
+    def _cropped(self, number: int, question: Question, rng: np.random.Generator) -> list[Window]:
+        """One window of ``CROP`` wordpieces with an answer at a random place, or one from anywhere; none if no answer can be pointed at."""
+        length = len(self.paragraph(number).ids)
+        spans = [self.paragraph(number).span(start, end) for start, end in answer_places(question)]
+        spans = [(start, end) for start, end in spans if start < end <= start + self._max_span]
+        if question.answers and not spans:
+            return []
+        if not spans or rng.random() < ELSEWHERE:
+            first = int(rng.integers(0, length - CROP + 1))
+        else:
+            start, end = spans[int(rng.integers(len(spans)))]
+            low, high = max(0, end - CROP), min(start, length - CROP)
+            first = int(rng.integers(low, max(low, high) + 1))
+        return [Window(number, first, first + CROP, self._inside(spans, first, first + CROP))]
 
     def _inside(self, spans: list[tuple[int, int]], first: int, last: int) -> np.ndarray:
         inside = {(s - first, e - first) for s, e in spans if first <= s < e <= last and e - s <= self._max_span}
