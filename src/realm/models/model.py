@@ -16,13 +16,11 @@ from typing import Any, cast
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from realm.errors import ConfigError, RunError
 from realm.models.bodies.body import Network, load_body
 from realm.models.bodies.init import Undrawn
-from realm.models.bodies.known import WEIGHTS
 from realm.models.embedder import Embedder
 from realm.models.encoder import KnowledgeAugmentedEncoder
 from realm.models.hub import download, is_own, model_card, upload
@@ -35,8 +33,6 @@ from realm.models.runtime.weights import open_weights
 from realm.models.spec import PARTS, EmbedderSpec, ModelSpec, NetworkSpec, ReaderSpec, read_spec, spec_to_json
 from realm.models.tensor_files import open_weights as open_published, save_tensors
 from realm.storage.files import write_atomic, write_json
-from realm.storage.sealed import check_sealed
-from realm.storage.stages import DAMAGED
 
 RESTORE_CURE = "Restore the file."
 LOADING_EXAMPLE = """```python

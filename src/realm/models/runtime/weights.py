@@ -73,8 +73,8 @@ class SafetensorWeights:
     def sha256(self) -> str:
         """Return the identity of the network's parameters, as ``models.model.state_sha256`` has it."""
         digest = hashlib.sha256()
-        for name in sorted(name.removeprefix(self.prefix) for name in self._names if name.startswith(self.prefix)):
-            values = self.read(name)
+        for name in sorted(name.removeprefix(self.prefix) for name in self.names() if name.startswith(self.prefix)):
+            values = self.array(name)
             digest.update(f"{name} torch.{values.dtype} {values.shape}\n".encode())
             digest.update(np.ascontiguousarray(values).tobytes())
         return digest.hexdigest()
