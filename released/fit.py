@@ -1,6 +1,8 @@
 """The confidence of a reader that learnt from given paragraphs: fitted to its answers over documents, where most blocks hold none.
 
-    python released/fit.py runs/second/stages/finetune DATA --out runs/fitted.json
+    python released/fit.py DATA runs/first runs/second --out runs/fitted.json
+
+The weights of the runs' readers are averaged: the first knows more answers, the second knows better where there is none.
 
 Questions of SQuAD 2.0's dev articles are asked of all their paragraphs, five blocks each: those with an answer, and those without one,
 whose answers are all wrong. Out comes JSON with slope, bias, abstain_below, and how well they fit; the last line says the same.
@@ -9,35 +11,52 @@ whose answers are all wrong. Out comes JSON with slope, bias, abstain_below, and
 import argparse
 import json
 import random
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
-from realm.answering.answerer import Answerer
+import torch
+
 from realm.evaluation.calibration import calibration_error, fit_confidence, threshold
 from realm.evaluation.measures import is_correct
 from realm.evaluation.questions.loading import load_questions
 from realm.evaluation.questions.rows import QuestionOptions
 from realm.models.model import RealmModel
-from realm.runs.cached import open_documents
+from realm.progress import Progress
+from realm.runs.cached import open_cached
 from realm.storage.files import write_json
+from realm.storage.paths import RunPaths
+from realm.text.tokenizer import TextTokenizer
 
 ASKED, DOCUMENTS = "squad/squad2_dev.jsonl.xz", "squad/corpus_squad_dev.jsonl.xz"
 OPTIONS = QuestionOptions(unanswerable=True)
 READ = 5
 
 
+def mean_reader(runs: Sequence[Path]) -> RealmModel:
+    """Return the last run's model with the mean of the weights of all runs' readers, of one shape."""
+    models = [RealmModel.from_pretrained(RunPaths(run).stage("finetune")) for run in runs]
+    states = [model.reader.state_dict() for model in models]
+    models[-1].reader.load_state_dict({name: torch.stack([state[name] for state in states]).mean(0) for name in states[0]})
+    return models[-1].eval()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path, help="directory of the run's last stage")
     parser.add_argument("data", type=Path, help="the directory of public data")
+    parser.add_argument("runs", type=Path, nargs="+")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--most", type=int, default=500, help="questions asked")
     arguments = parser.parse_args()
     questions = load_questions(arguments.data / ASKED, OPTIONS)
     random.Random(0).shuffle(questions)
     questions = questions[: arguments.most]
-    reader = RealmModel.from_pretrained(arguments.model).reader.eval()
-    opened = open_documents(arguments.data / DOCUMENTS)._run.answerer
-    answers = Answerer(opened.inputs, opened.source, reader, versions={}).answer([question.text for question in questions], k=READ)
+    with tempfile.TemporaryDirectory() as body:
+        mean_reader(arguments.runs).save_pretrained(
+            Path(body), tokenizer=TextTokenizer.load(RunPaths(arguments.runs[-1]).stage("finetune"))
+        )
+        answerer = open_cached([arguments.data / DOCUMENTS], body, Progress(quiet=True)).answerer
+        answers = answerer.answer([question.text for question in questions], k=READ)
     hits = [bool(question.answers) and is_correct(answer.answer, question) for answer, question in zip(answers, questions, strict=True)]
     found = fit_confidence([answer.p for answer in answers], hits)
     sure = [found.of(answer.p) for answer in answers]

@@ -6,7 +6,7 @@ The first run started from the published body, each other one from what the run 
 started from what was shipped before takes its directory as --data: the card goes on from what stands there. The same runs give the same
 files, bit for bit. The last line is one JSON object with the digest that the table of known bodies names.
 
-A run of given paragraphs fits no confidence: --fitted names what released/fit.py printed.
+Runs of given paragraphs fit no confidence: --fitted names what released/fit.py wrote, for the mean of their readers, which then ships.
 """
 
 import argparse
@@ -16,6 +16,8 @@ from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+from fit import mean_reader
 
 from realm import __version__
 from realm.answering.opening import read_run_recipe
@@ -35,7 +37,7 @@ CARD = """# {name}
 
 {base} ({licence}) taught to answer questions from documents, by this project: a retriever and an extractive reader. English.
 
-The embedder is the published one. The reader learnt from questions with their paragraphs: {learnt}. `recipes/{name}*.toml` are the
+The embedder is the published one. The reader, the mean of the runs' readers, learnt from questions with their paragraphs: {learnt}. `recipes/{name}*.toml` are the
 recipes; seed {seed}. The weights are stored in 8 bits, with a scale for each row of a matrix.
 
 ## What it learnt from
@@ -105,7 +107,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="+", help="in the order of training")
     parser.add_argument("--data", type=Path, required=True, help="what prepare.py wrote, or what was shipped before")
-    parser.add_argument("--fitted", type=Path, help="JSON with slope, bias and abstain_below")
+    parser.add_argument("--fitted", type=Path, help="JSON with slope, bias and abstain_below, of the mean of the runs' readers")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     data = json.loads((arguments.data / "data.json").read_text("utf-8"))
@@ -114,6 +116,8 @@ def main() -> None:
     base = data.setdefault("base", read_run_recipe(runs[0]).model.body)
     stage = runs[-1].stage("finetune")
     first, last = (RealmModel.from_pretrained(run.stage("finetune")) for run in (runs[0], runs[-1]))
+    if arguments.fitted:
+        last = mean_reader(arguments.runs)
     fitted = json.loads(arguments.fitted.read_text("utf-8")) if arguments.fitted else stage_facts(runs[-1], "finetune")
     model = shipped(first, last, fitted)
     arguments.out.mkdir(parents=True, exist_ok=True)
