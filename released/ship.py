@@ -37,8 +37,8 @@ CARD = """# {name}
 
 {base} ({licence}) taught to answer questions from documents, by this project: a retriever and an extractive reader. English.
 
-The embedder is the published one. The reader, the mean of the runs' readers, learnt from questions with their paragraphs: {learnt}. `recipes/{name}*.toml` are the
-recipes; seed {seed}. The weights are stored in 8 bits, with a scale for each row of a matrix.
+The embedder is the published one. The reader, the mean of the runs' readers, learnt from questions with their paragraphs: {learnt}.
+`recipes/{name}*.toml` are the recipes; seed {seed}. The weights are stored in 8 bits, with a scale for each row of a matrix.
 
 ## What it learnt from
 
