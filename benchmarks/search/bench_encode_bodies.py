@@ -27,9 +27,8 @@ from realm.documents.store.blocks import BlockStore
 from realm.models.bodies.body import has_bf16
 from realm.models.bodies.known import body_directory
 from realm.models.model import RealmModel
-from realm.models.onnx import Int8Embedder, write_int8
 from realm.search.blocks import open_inputs
-from realm.search.publishing.embedding import INT8_TOKENS, embed_corpus, embed_rows
+from realm.search.publishing.embedding import eight_bit, embed_corpus
 
 BATCHES = (8, 16, 32, 64, 128)
 DEFAULT_BATCH, TRIED = 32, 128
@@ -107,7 +106,8 @@ def main() -> None:
     inputs = open_inputs(corpus if corpus.is_dir() else arguments.run, 64)
     rows = np.random.default_rng(0).permutation(len(inputs.store))[: arguments.limit]
     texts = block_texts(inputs.store, rows)
-    embedder = RealmModel.from_pretrained(body_directory(arguments.body)).embedder
+    model = RealmModel.from_pretrained(body_directory(arguments.body)).only("embedder")
+    embedder = model.embedder
     peer, half = sentence_transformer(arguments.body), has_bf16("cpu")
     peer_half = sentence_transformer(arguments.body, bf16=True) if half else None
 
@@ -122,9 +122,8 @@ def main() -> None:
         "our tokenizer": partial(inputs.store.tokenizer.tokenize, texts),
     }
     with TemporaryDirectory() as scratch:
-        write_int8(embedder, Path(scratch) / "embedder.onnx")
-        reduced = Int8Embedder(Path(scratch) / "embedder.onnx", arguments.threads)
-    ways["realm int8"] = partial(embed_rows, reduced, inputs, rows, None, INT8_TOKENS)
+        model.save_pretrained(Path(scratch))
+        ways["realm int8"] = partial(embed_corpus, eight_bit(Path(scratch), arguments.threads), inputs, rows)
     if peer_half is not None:
         ways["realm bf16"] = partial(embed_corpus, embedder, inputs, rows, bf16=True)
         ways["sentence-transformers bf16"] = partial(encode, peer_half, best_batch(partial(encode, peer_half, some=texts[:TRIED])))

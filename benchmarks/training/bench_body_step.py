@@ -35,9 +35,8 @@ from realm.answering.pointing import read_candidates
 from realm.evaluation.places import locate_answers
 from realm.evaluation.questions.loading import load_datasets, pooled
 from realm.models import losses
-from realm.models.bodies.body import freeze_words, has_bf16
+from realm.models.bodies.body import freeze_words, has_bf16, pad_batch
 from realm.models.embedder import Embedder
-from realm.models.featurize import pad_batch
 from realm.models.reader import Reader
 from realm.models.types import Question, Sequence
 from realm.recipe.seeds import generator

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from realm.documents.store.blocks import NULL_BLOCK
 from realm.models import losses
-from realm.models.bodies.body import Body, TokenInputs, in_buckets
-from realm.models.featurize import Featurizer, mask_slots, pad_batch
+from realm.models.bodies.body import Body, TokenInputs, in_buckets, pad_batch
+from realm.models.encoder import mask_slots
+from realm.models.featurize import Featurizer
 from realm.models.model import RealmModel
 from realm.models.spec import BodySpec
 from realm.models.types import MaskedQuery, Sequence
