@@ -152,7 +152,8 @@ def test_ask(say, tiny_run):
     found = say("ask", tiny_run, "What is the currency of Arvad?", "--k", 3, "--json")
     parts = "question answer p confidence abstained kind shown said level evidence versions timings_ms"
     assert set(found) == set(parts.split())
-    keys = {"doc_id", "block_id", "title", "text", "p_z", "p_span", "answer", "start", "end", "doc_start", "path", "media", "also_in"}
+    keys = {"doc_id", "block_id", "title", "heading", "text", "p_z", "p_span", "answer", "start", "end", "doc_start", "path", "media"}
+    keys |= {"also_in"}
     assert len(found["evidence"]) == 3 and all(set(e) == keys for e in found["evidence"])
     assert set(found["versions"]) == {"params", "index", "corpus"} and set(found["timings_ms"]) == {"embed", "search", "read"}
     assert all(value >= 0 for value in found["timings_ms"].values())
