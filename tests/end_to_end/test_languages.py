@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from realm.answering.opening import open_run
+from realm.models.model import RealmModel
 from realm.progress import Progress
 from realm.recipe import build_recipe, dump_recipe
 from realm.runs.evaluation import Wanted, evaluate_run
@@ -71,8 +72,8 @@ def test_the_recipe_runs_and_its_words_find(run):
     assert found["retrieval"]["kind"] == "sparse" and found["recall_gold"]["5"] >= 0.9, found["recall_gold"]
     assert found["recall"]["5"] >= 0.9 and found["n"] == 5 and 0 <= found["em"] <= found["f1"] <= 1
     opened = open_run(root / "run")
-    store, tuned = opened.inputs.store, opened.tuned
-    assert tuned is not None and tuned.reader.spec.marks and tuned.reader.spec.pointer
+    store, reader = opened.inputs.store, RealmModel.from_pretrained(root / "run" / "stages" / "finetune").reader
+    assert opened.reads and reader.spec.marks and reader.spec.pointer
     assert all(store.tokenizer.special.unk not in store.token_ids(row).tolist() for row in range(len(store)))
     assert store.tokenizer.cuts_characters
 

@@ -107,7 +107,7 @@ def test_documents_that_stay_are_looked_up_and_not_embedded_again(recipe, run, m
         found.append((weighed.log_p_z, *[weight.grad.clone() for weight in embedder.parameters() if weight.grad is not None]))
     assert len(found[0]) == len(found[1]) > 2
     for anew, looked_up in zip(*found, strict=True):
-        torch.testing.assert_close(looked_up, anew, atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(looked_up, anew, atol=1e-4, rtol=1e-2)
     assert read[0] > 1 and read[1:] == [1]  # of the second only the null document
     task.step(6)
     assert read[2:] == [1]

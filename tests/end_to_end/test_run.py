@@ -4,7 +4,10 @@ import itertools
 import json
 import os
 import shutil
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -92,6 +95,25 @@ def test_interrupted_in_every_stage_and_resumed(tiny_run, tmp_path, write_tiny, 
     run_recipe(recipe, tmp_path / "run", stages=None, progress=QUIET)
     assert weights(tmp_path / "run") == weights(tiny_run)
     assert rows(tmp_path / "run") == rows(tiny_run)
+
+
+def test_killed_and_started_again(tmp_path, write_tiny):
+    recipe, overrides = write_tiny(tmp_path), {"pretrain": {"steps": 60, "refresh_every": 7}}
+    stages = ("corpus", "warm", "ict", "pretrain")
+    run_recipe(load_recipe(recipe, overrides), tmp_path / "whole", stages=stages, progress=QUIET)
+    arguments = ["run", str(recipe), "--out", str(tmp_path / "killed"), "--set", "pretrain.steps=60", "--set", "pretrain.refresh_every=7"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "realm", *arguments, "--stages", ",".join(stages)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    checkpoints, deadline = tmp_path / "killed" / "checkpoints" / "pretrain", time.monotonic() + 60
+    while not list(checkpoints.glob("step-00000[1-9]?")) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.002)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert not (tmp_path / "killed" / "stages" / "pretrain").exists(), "the kill came too late"
+    run_recipe(load_recipe(recipe, overrides), tmp_path / "killed", stages=stages, progress=QUIET)
+    assert weights(tmp_path / "killed") == weights(tmp_path / "whole")
+    assert rows(tmp_path / "killed") == rows(tmp_path / "whole")
 
 
 def test_two_processes_do_not_train_in_one_run(tiny_run, tmp_path, monkeypatch, capsys):

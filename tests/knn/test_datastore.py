@@ -108,7 +108,7 @@ def test_killed_at_every_point_and_taken_up(tmp_path, kind, dtype, networks, sou
         return build_from_texts(tmp_path / name, networks[kind], [source_of[kind]], OPTIONS, dtype=dtype)
 
     whole, expected, seen = build("whole"), tree(tmp_path / "whole"), 0
-    for point in ("build: begun", "build: written", "build: synced", "build: whole", "array: staged", "array: renamed"):
+    for point in ("build: begun", "build: written", "build: synced", "build: whole", "file: staged", "file: renamed"):
         for which in (1, 3) if point == "build: synced" else (1,):
             name = f"{point}-{which}".replace(": ", "-")
             seen += killed_at(lambda name=name: build(name), point, which)

@@ -37,7 +37,8 @@ def test_every_file_of_a_stage_is_checked(run, name, capsys):
         return
     assert main(["ask", str(run), QUESTION]) == 2
     out, err = capsys.readouterr()
-    assert not out and err.count("\n") == 1 and str(stage / name) in err and "checksum differs" in err and "realm repair" in err
+    assert not out and err.count("\n") == 1 and str(stage / name) in err and "realm repair" in err
+    assert "checksum differs" in err or "not valid JSON" in err
 
 
 def test_a_missing_and_a_shorter_file_are_named(run, capsys):

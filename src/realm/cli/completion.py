@@ -5,18 +5,25 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout, suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union
+from typing import Annotated, Any, Union
 
 import tyro
+
+from realm.errors import ConfigError
 
 FILES = {"bash": "bash-completion/completions/realm", "fish": "fish/vendor_completions.d/realm.fish", "zsh": "zsh/site-functions/_realm"}
 """Places of completions below a user's data directory."""
 Verbs = Mapping[str, Callable[..., Any]]
-Shell = Annotated[Literal["bash", "fish", "zsh"], tyro.conf.arg(metavar="bash|fish|zsh")]
+Shell = Annotated[str, tyro.conf.arg(metavar="bash|fish|zsh")]
 
 
 def install(shell: str, verbs: Verbs, groups: Mapping[str, Verbs]) -> Path:
-    """Write the completion of verbs, and of those in groups, where the shell looks for a user's own. Returns the file."""
+    """Write the completion of verbs, and of those in groups, where the shell looks for a user's own. Returns the file.
+
+    Raises ConfigError: it is another shell.
+    """
+    if shell not in FILES:
+        raise ConfigError(f"no completion is made for the shell '{shell[:20]}'", cure=f"Name one of: {', '.join(FILES)}.")
     from realm.storage.files import make_directory, write_atomic
 
     listed = {**verbs, **{name: _group(members) for name, members in groups.items()}}

@@ -6,6 +6,7 @@ import lzma
 import re
 import sys
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -64,7 +65,9 @@ def test_articles_and_what_is_left_out(tmp_path):
         page(6, "Data", "{}", revision="<model>json</model>"), page(7, "Empty", "{{only|templates}}"),
     ]  # fmt: skip
     path.write_text(dump(*pages), "utf-8")
-    records = list(read_wikidump(path))
+    records = [
+        replace(record, headings=None, structured=False) if isinstance(record, SourceDocument) else record for record in read_wikidump(path)
+    ]
     assert records == [
         SourceDocument("testwiki:1", "Cat & dog", "A cat is here.", str(path), 4),
         Redirect(str(path), 7, title_key("Old name"), title_key("Cat")),

@@ -25,6 +25,7 @@ from realm.search.candidates import DenseCandidates
 from realm.search.publishing.generation import open_generation
 from realm.storage.paths import RunPaths
 from realm.storage.stages import stage_facts
+from realm.training.beams import LiveSource
 from realm.training.context import StageContext, load_stage, open_context
 from realm.training.finetune.task import ReadingTask, training_questions
 from realm.training.ict import IctTask
@@ -57,7 +58,7 @@ def tasks(context: StageContext) -> list[Task]:
     pretrain = PretrainTask(context, exact(load_stage(context, "ict").with_parts(encoder=load_stage(context, "warm").encoder)))
     pretrain.generation = generation
     tuned = exact(with_new_reader(context, load_stage(context, "pretrain").fork_document_embedder()))
-    source = DenseCandidates(tuned.embedder, generation.snapshot, generation.index, context.inputs)
+    source = LiveSource(DenseCandidates(tuned.embedder, generation.snapshot, generation.index, context.inputs), tuned.embedder)
     return [
         IctTask(context, exact(new_model(context).with_parts(encoder=None))),
         WarmTask(context, exact(new_model(context).with_parts(embedder=None))),

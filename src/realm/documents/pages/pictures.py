@@ -203,4 +203,4 @@ def pictures_of_page(data: bytes, page: int, seconds: float) -> list[bytes] | Be
 def pictures_of_docx(data: bytes, seconds: float) -> list[bytes] | Beyond:
     """The pictures of a Word file in its order."""
     found = read_limited("docx", data, seconds)
-    return found if isinstance(found, Beyond) else [base64.b64decode(one) for one, _, _ in found[2]]
+    return found if isinstance(found, Beyond) else [base64.b64decode(one) for one, _, _ in found[3]]
