@@ -72,7 +72,7 @@ def about_datastore(path: Path) -> Any:
     datastore = Datastore.open(path)
     keys = torch.from_numpy(np.asarray(datastore.snapshot.vectors[:5], np.float32))
     near = find_neighbours(datastore.index("exact"), keys, 4)
-    return [near.scores.tolist(), near.tokens.tolist(), datastore.values.tolist(), asdict(datastore.facts)]
+    return [near.scores.tolist(), near.tokens.tolist(), datastore.tokens.tolist(), asdict(datastore.facts)]
 
 
 def trained(step: int) -> tuple[torch.nn.Module, torch.optim.Optimizer]:
