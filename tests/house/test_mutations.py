@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-LEAST = 39
+LEAST = 40
 
 
 @pytest.fixture(scope="module")

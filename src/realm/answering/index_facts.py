@@ -7,6 +7,7 @@ import numpy as np
 from realm.answering.opening import OpenRun
 from realm.search.index.choice import LiveIndex
 from realm.search.index.mips import recall_against
+from realm.storage.files import bytes_below
 
 RECALL_DEPTHS = (5, 20, 100)
 RECALL_QUERIES = 64  # queries that measure the recall of an index
@@ -15,7 +16,7 @@ RECALL_QUERIES = 64  # queries that measure the recall of an index
 def index_facts(opened: OpenRun) -> dict[str, Any]:
     """Facts printed by ``realm index build``."""
     manifest = opened.generation.snapshot.manifest
-    size = sum(file.stat().st_size for file in (opened.paths.index / f"{opened.generation.number:06d}").rglob("*") if file.is_file())
+    size = bytes_below(opened.paths.index / f"{opened.generation.number:06d}")
     return {
         "generation": manifest.generation,
         "step": manifest.step,

@@ -5,7 +5,6 @@ import platform
 import re
 import shutil
 from importlib.metadata import PackageNotFoundError, metadata, requires, version
-from pathlib import Path
 
 from realm import DEFAULT_BODY, __version__
 from realm.cli import show
@@ -90,14 +89,12 @@ def _caches(cures: list[str]) -> str:
     """The caches and their sizes."""
     from platformdirs import user_cache_path
 
+    from realm.storage.files import bytes_below
+
     root = user_cache_path("realm")
-    sizes = {path.name: _bytes(path) for path in sorted(root.iterdir()) if path.is_dir()} if root.is_dir() else {}
+    sizes = {path.name: bytes_below(path) for path in sorted(root.iterdir()) if path.is_dir()} if root.is_dir() else {}
     free = shutil.disk_usage(next(path for path in (root, *root.parents) if path.exists())).free
     if free < ROOM:
         cures.append(f"{root}: {free >> 20} MiB are free. Delete what you do not ask any more: realm cache info, realm cache clear")
     parts = "; ".join(f"{name} {size >> 20:,} MiB" for name, size in sizes.items())
     return f"{root}: {parts or 'empty'}"
-
-
-def _bytes(root: Path) -> int:
-    return sum(file.stat().st_size for file in root.rglob("*") if file.is_file())

@@ -31,7 +31,7 @@ from realm.recipe import Recipe, build_recipe
 from realm.runs.directory import build_run_corpus, claim_run, stat_digest
 from realm.search.blocks import open_inputs
 from realm.search.publishing.refresher import index_documents
-from realm.storage.files import make_directory
+from realm.storage.files import bytes_below, make_directory
 from realm.storage.generations import read_current
 from realm.storage.locks import held
 from realm.storage.manifests import read_note, write_note
@@ -155,10 +155,6 @@ def _alone(root: Path) -> AbstractContextManager[None]:
     )
 
 
-def _bytes(root: Path) -> int:
-    return sum(file.stat().st_size for file in root.rglob("*") if file.is_file())
-
-
 def _published(body: str) -> list[str]:
     """The digest of a known body: a later version of this package may bring another of that name."""
     known = known_body(body)
@@ -196,7 +192,7 @@ def cached_runs(sources: Sequence[Path] = ()) -> list[dict[str, Any]]:
             account = files_account(root / "corpus", list(map(Path, facts["sources"]))) if wanted else {}
         except CorpusError:
             continue
-        counts = {"documents": manifest.documents, "blocks": manifest.blocks, "bytes": _bytes(root)}
+        counts = {"documents": manifest.documents, "blocks": manifest.blocks, "bytes": bytes_below(root)}
         found.append({"directory": str(root), **{name: facts.get(name) for name in ("sources", "body", "asked")}, **counts, **account})
     return sorted(found, key=lambda run: -(run["asked"] or 0))
 
@@ -212,11 +208,11 @@ def clear_cache(sources: Sequence[Path] = ()) -> dict[str, int]:
         if wanted and not wanted & set((read_note(RunPaths(root).wrapped) or {}).get("sources", ())):
             continue
         with _alone(root):
-            freed += _bytes(root)
+            freed += bytes_below(root)
             shutil.rmtree(root)
             removed += 1
     for directory in () if wanted else (recognition_directory(), rows_directory()):
-        freed += _bytes(directory)
+        freed += bytes_below(directory)
         shutil.rmtree(directory, ignore_errors=True)
     return {"removed": removed, "bytes": freed}
 

@@ -32,7 +32,7 @@ from realm.search.publishing.parameters import KEEP_GENERATIONS
 from realm.search.publishing.refresher import snapshot_facts
 from realm.search.publishing.snapshot import Snapshot
 from realm.search.publishing.writing import publish_snapshot
-from realm.storage.files import make_directory
+from realm.storage.files import bytes_below, make_directory
 from realm.storage.paths import RunPaths
 from realm.training.beams import LiveSource
 from realm.training.context import StageContext, open_context, source_over
@@ -269,7 +269,7 @@ class _Probe:
 
 def _disk(context: StageContext, parameters: dict[str, int], dim: int) -> int:
     """Bytes of the run directory at its fullest: corpus, stages, two checkpoints with AdamW's state, generations with their embedder."""
-    corpus = sum(file.stat().st_size for file in context.paths.corpus.resolve().rglob("*") if file.is_file())
+    corpus = bytes_below(context.paths.corpus.resolve())
     embedder, encoder = parameters["embedder"], parameters.get("encoder") or parameters["reader"]
     both = embedder + encoder
     stages = encoder + embedder + both + (2 * embedder + encoder if context.recipe.train_files else 0)

@@ -145,6 +145,11 @@ def remove_staging(directory: Path) -> None:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
+def bytes_below(directory: Path) -> int:
+    """Bytes of all files in a directory and those below it."""
+    return sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
+
+
 def sha256_file(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

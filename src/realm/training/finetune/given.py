@@ -99,8 +99,7 @@ class GivenParagraphs:
 
     def windows_of(self, number: int) -> list[Window]:
         """The windows of one question's paragraph, in order."""
-        question, paragraph = self.questions[number], self.paragraph(number)
-        spans = [paragraph.span(start, end) for start, end in answer_places(question)]
+        paragraph, spans = self.paragraph(number), self._answer_spans(number)
         room = self.features.block_length - 3 - len(self.title(number))
         cuts = list(_cuts(len(paragraph.ids), room))
         return [Window(number, first, last, self._inside(spans, first, last)) for first, last in cuts]
@@ -119,16 +118,15 @@ class GivenParagraphs:
     def _learnable(self, number: int, question: Question) -> list[Window]:
         rng = generator("cropped", number)
         if len(self.paragraph(number).ids) > CROP and rng.random() >= WHOLE_SHARE:
-            return self._cropped(number, question, rng)
+            return self._cropped(number, rng)
         windows = self.windows_of(number)
         return windows if not question.answers or any(len(window.gold) for window in windows) else []
 
-    def _cropped(self, number: int, question: Question, rng: np.random.Generator) -> list[Window]:
+    def _cropped(self, number: int, rng: np.random.Generator) -> list[Window]:
         """One window of ``CROP`` wordpieces with an answer at a random place, or one from anywhere; none if no answer can be pointed at."""
         length = len(self.paragraph(number).ids)
-        spans = [self.paragraph(number).span(start, end) for start, end in answer_places(question)]
-        spans = [(start, end) for start, end in spans if start < end <= start + self._max_span]
-        if question.answers and not spans:
+        spans = [(start, end) for start, end in self._answer_spans(number) if start < end <= start + self._max_span]
+        if self.questions[number].answers and not spans:
             return []
         if not spans or rng.random() < ELSEWHERE:
             first = int(rng.integers(0, length - CROP + 1))
@@ -137,6 +135,10 @@ class GivenParagraphs:
             low, high = max(0, end - CROP), min(start, length - CROP)
             first = int(rng.integers(low, max(low, high) + 1))
         return [Window(number, first, first + CROP, self._inside(spans, first, first + CROP))]
+
+    def _answer_spans(self, number: int) -> list[tuple[int, int]]:
+        """Wordpieces [start, end) of a question's paragraph that are an answer."""
+        return [self.paragraph(number).span(start, end) for start, end in answer_places(self.questions[number])]
 
     def _inside(self, spans: list[tuple[int, int]], first: int, last: int) -> np.ndarray:
         inside = {(s - first, e - first) for s, e in spans if first <= s < e <= last and e - s <= self._max_span}
