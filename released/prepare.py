@@ -2,8 +2,8 @@
 
     python released/prepare.py DATA --out runs/reader-data
 
-Out come given-train.jsonl and given-dev.jsonl (questions with their paragraphs; dev is of SQuAD articles of its own), first.jsonl and
-second.jsonl (the parts of given-train that the two runs read, the second with paragraphs that only look as if they answered), few.jsonl
+Out come given-train.jsonl and given-dev.jsonl (questions with their paragraphs; dev is of SQuAD articles of its own), first.jsonl,
+second.jsonl and third.jsonl (what the three runs read, the last two with paragraphs that only look as if they answered), few.jsonl
 (some paragraphs as documents), open-train.jsonl and open-dev.jsonl (questions without paragraphs), and data.json: each file that was read
 with its SHA-256, its licence and how much of it was taken. A question that is also a test question, shares eight words in a row with one,
 or is one of the demo's is left out, and so is a paragraph of which more than 30 % of the eight-word sequences occur in a test's paragraphs.
@@ -75,8 +75,10 @@ FIRST = {UNANSWERABLE: 5500, "tydiqa_english_train": 100_000, TALES: 2000}
 A_PARAGRAPH = 2
 ANSWERED, BOTH, MISLED = 7000, 2500, 5000
 """Of the second run: SQuAD's questions with their paragraph, how many of these with a misleading one too, and others with that alone."""
+THIRD, THIRD_MISLED = {ARTICLES: 100_000, "tydiqa_english_train": 100_000, UNANSWERABLE: 9000, TALES: 4000}, 14_000
+"""Questions of each set that the third run reads with their paragraph, and SQuAD's of which it reads a misleading one too."""
 BEST, FIRST_SHARE = 8, 0.6
-FIRST_SEED, SECOND_SEED = 7, 11
+FIRST_SEED, SECOND_SEED, THIRD_SEED = 7, 11, 13
 
 
 def sequences(text: str) -> set[str]:
@@ -190,6 +192,17 @@ def second_part(questions: list[Question], first: list[Question]) -> list[Questi
     return chosen
 
 
+def third_part(questions: list[Question]) -> list[Question]:
+    """All of SQuAD's questions and some of the other sets, with misleading paragraphs for a part of SQuAD's."""
+    rng, sets = random.Random(THIRD_SEED), by_set(questions)
+    for group in sets.values():
+        rng.shuffle(group)
+    chosen = [question for name, group in sets.items() for question in group[: THIRD[name]]]
+    chosen += misleading(sets[ARTICLES][:THIRD_MISLED], paragraphs_of(questions), rng)
+    rng.shuffle(chosen)
+    return chosen
+
+
 def misleading(asked: list[Question], titles: dict[str, str], rng: random.Random) -> list[Question]:
     """Each question with a paragraph among BM25's best that holds none of its answers."""
     import bm25s
@@ -235,6 +248,7 @@ def main() -> None:
     first = first_part(train)
     write_questions(arguments.out / "first.jsonl", first)
     write_questions(arguments.out / "second.jsonl", second_part(train, first))
+    write_questions(arguments.out / "third.jsonl", third_part(train))
     write_paragraphs(arguments.out / "few.jsonl", train, FEW)
     asked = list(chosen_of(arguments.data, OPEN, tests, facts))
     random.Random(arguments.seed).shuffle(asked)
