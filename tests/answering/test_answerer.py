@@ -13,6 +13,7 @@ from realm.answering.answerer import KIND_MISMATCH_WEIGHT, SPANS_PER_BLOCK, Answ
 from realm.answering.levels import leveled
 from realm.answering.pointing import read_candidates, score_spans
 from realm.answering.questions.answer_kinds import asked_for
+from realm.answering.reading import within_lines
 from realm.documents.ingest.builder import build_corpus
 from realm.documents.store.blocks import BlockStore
 from realm.models.bodies.body import has_bf16
@@ -181,6 +182,16 @@ def test_an_answer_closes_what_it_opens(tmp_path):
     assert chosen(answerer, scores) == ("Sky Hub", 0.15, "Sky Hub")
     alone = np.where(scores == scores[scores > -np.inf].min(), -np.inf, scores)
     assert chosen(answerer, alone) == ("Sky Hub (a small", 0.5, "Sky Hub (a small")
+
+
+def test_no_span_goes_on_beyond_a_line_that_ends_something(tmp_path):
+    text = "Mayor: Ida Holm\n\nDeputy: Per Lund, who was\nborn in Velm. He sails."
+    answerer, scores = scored(text, {}, tmp_path)
+    within = within_lines(answerer.inputs, np.array([0]), *scores.shape[1:])[0]
+    offsets = answerer.inputs.store.tokenizer.encode_offsets(text)[1]
+    for start, width in np.ndindex(*within.shape):
+        if start + width < len(offsets):
+            assert within[start, width] == ("\n\n" not in text[offsets[start][0] : offsets[start + width][1]])
 
 
 def test_the_likeliest_string_is_that_of_weighing_them_all():

@@ -28,7 +28,7 @@ VERBS = (
     "ask DOCUMENTS Who? --body MODEL", "index build DOCUMENTS --body MODEL --out OUT", "run RECIPE --out OUT --set model.body=MODEL",
     "run RECIPE --out OUT --set model.body=MODEL --plan", "run RECIPE --out OUT --set corpus.tokenizer=MODEL --stages corpus",
     "corpus build DOCUMENTS --out OUT --tokenizer MODEL", "corpus build DOCUMENTS --out OUT --tagger ner:hf:MODEL",
-    "tagger eval TAGGED --tagger ner:hf:MODEL", "import MODEL --out OUT --documents DOCUMENTS", "knn build MODEL DOCUMENTS --out OUT",
+    "import MODEL --out OUT --documents DOCUMENTS", "knn build MODEL DOCUMENTS --out OUT",
 )  # fmt: skip
 CASES = [(verb, OWN) for verb in VERBS]
 CASES += [(verb, kind) for verb in VERBS if verb.startswith(("index", "knn", "import")) for kind in MAPS if kind != OWN]
@@ -38,13 +38,12 @@ LOADERS = (FusionReader.load, load_network)
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory, make_body):
-    """Documents, a recipe over them, tagged sentences, and a body that is whole."""
+    """Documents, a recipe over them, and a body that is whole."""
     root = tmp_path_factory.mktemp("planted")
     text = "The weir of Dorn was built by Ellen Marsh. It was finished in 1911."
     (root / "documents.jsonl").write_text("".join(json.dumps({"id": str(n), "title": "", "text": f"{text} {n}"}) + "\n" for n in range(3)))
     (root / "recipe.toml").write_text('[corpus]\nsources = ["documents.jsonl"]\n[pretrain]\nsteps = 1\n[finetune]\nsteps = 1\n')
-    (root / "tagged.jsonl").write_text(json.dumps({"text": text, "spans": [[0, 3, "name"]]}) + "\n")
-    named = {"DOCUMENTS": root / "documents.jsonl", "RECIPE": root / "recipe.toml", "TAGGED": root / "tagged.jsonl"}
+    named = {"DOCUMENTS": root / "documents.jsonl", "RECIPE": root / "recipe.toml"}
     return named | {"BODY": make_body(root / "body", [text])}
 
 

@@ -72,6 +72,10 @@ PASSAGES = {
         "Tickets\nEntry costs 12 crowns and is paid at the gate by every visitor who is\nolder than six.",
         ["Tickets", "Entry costs 12 crowns and is paid at the gate by every visitor who is older than six."],
     ),
+    "heading and two lines": (
+        "Report of the Velm Weir Company\nThe old weir on the Dorn was rebuilt in 1931 by the engineer Ellen\nMarsh, of Leeds.",
+        ["Report of the Velm Weir Company", "The old weir on the Dorn was rebuilt in 1931 by the engineer Ellen Marsh, of Leeds."],
+    ),
     "fields": ("Mayor: Ida Holm\nDeputy: Per Lund", ["Mayor: Ida Holm", "Deputy: Per Lund"]),
     "table": ("Name\tBorn\nAnn\t1950\nBob\t1901", ["Name\tBorn", "Ann\t1950", "Bob\t1901"]),
     "code": ("def f(x):\n    y = x\n    print(y)", ["def f(x):", "y = x", "print(y)"]),

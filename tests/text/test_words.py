@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from realm.text.matching.answers import normalised_ranges, padded_answers, padded_parts
-from realm.text.words import by_characters, characters_of, east_asian, word_ranges
+from realm.text.words import by_characters, characters_of, east_asian, word_ranges, words as searched
 
 CHINESE = "《战国无双3》是由光荣和ω-force开发的“战国无双”系列，共有1,200人。"
 KOREAN = "임종석은 1989년 2월 15일 여의도에서 ‘농민 시위’(폭력)를 주도했다."
@@ -23,6 +23,10 @@ def test_read_by_characters(text):
 def test_read_by_words(text):
     assert not by_characters(text)
     assert words(text) == text.split()
+
+
+def test_numbers_in_other_digits_are_the_same_words():
+    assert searched("عام ١٩٩٥, १२, 4,500") == ["عام", "1995", "12", "4500"]
 
 
 def test_words_of_texts_without_spaces():

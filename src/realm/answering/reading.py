@@ -60,11 +60,25 @@ def read_spans(reader: Reading, inputs: BlockInputs, questions: SequenceOf[Seque
     found = reader.read(sequences, starts)
     shape = (*rows.shape, *found.scores.shape[1:])
     spans, valid, not_here = np.full(shape, -np.inf, np.float32), np.zeros(shape, bool), np.zeros(rows.shape, np.float32)
-    spans[pairs], valid[pairs], not_here[pairs] = np.where(found.valid, found.scores, -np.inf), found.valid, found.not_here
+    within = found.valid & within_lines(inputs, rows[pairs], *found.scores.shape[1:])
+    spans[pairs], valid[pairs], not_here[pairs] = np.where(within, found.scores, -np.inf), within, found.not_here
     if reader.spec.pointer:
         flat, not_here = span_log_posterior(spans.reshape(*rows.shape, -1), not_here, valid.reshape(*rows.shape, -1))
         spans = flat.reshape(shape)
     return Spans(spans, not_here, valid)
+
+
+def within_lines(inputs: BlockInputs, rows: np.ndarray, places: int, widths: int) -> np.ndarray:
+    """Spans [n, t, w] of blocks that lie on one side of every line end that ends something: no answer goes on beyond it."""
+    lines = np.zeros((len(rows), places + widths), np.int32)
+    for at, row in enumerate(rows.tolist()):
+        table, text = inputs.store.sentences(row), inputs.store.block(row).text
+        for (_, behind), (before, _), (_, token) in zip(
+            table.chars[:-1].tolist(), table.chars[1:].tolist(), table.tokens[:-1].tolist(), strict=True
+        ):
+            lines[at, min(token, places + widths - 1)] += "\n" in text[behind:before]
+    lines = lines.cumsum(axis=1)
+    return np.stack([lines[:, width : width + places] for width in range(widths)], axis=-1) == lines[:, :places, None]
 
 
 def rename(sequence: Sequence, renamed: np.ndarray | None) -> Sequence:

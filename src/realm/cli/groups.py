@@ -1,11 +1,9 @@
-"""The verbs that come in groups: corpus, index, data, knn, tagger; and ``realm refresh``, which builds indexes."""
+"""The verbs that come in groups: corpus, index, data and knn; and ``realm refresh``, which builds indexes."""
 
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
-
-import tyro
 
 from realm.cli import corpus as corpora, knn, questions, show
 from realm.cli.arguments import Json, Place, Places, Run, Text, helpful, optional_value
@@ -72,20 +70,6 @@ def index_search(run: Run, text: Text, /, *, k: int = 5, explain: bool = False, 
     show.result(found, json, show.hits)
 
 
-def tagger_eval(
-    file: Annotated[Path, tyro.conf.arg(metavar="FILE")], /, *, tagger: str = "", corpus: Place = None, json: Json = False
-) -> None:
-    """Score a tagger on sentences with marked spans, of any type.
-
-    Args:
-        file: BIO JSONL ({"tokens", "tags"}) or CoNLL columns; .gz and .xz too.
-        tagger: a tagger as for realm corpus build; if not given, the corpus's own, or without a corpus the default.
-        corpus: the corpus that the tagger learns from; without it, it learns from the text of FILE, not from its labels."""
-    from realm.documents.spans.evaluation import evaluate_tagger
-
-    show.result(evaluate_tagger(file, tagger, corpus), json)
-
-
 def _index_documents(sources: tuple[Path, ...], body: str, out: Path | None, progress: Progress) -> Path:
     """A run of documents that are embedded by published weights as they are."""
     from realm.recipe import build_recipe
@@ -130,7 +114,6 @@ ABOUT = {
     "data": "Question files: check, convert.",
     "index": "The index of a run: build, info, search.",
     "knn": "kNN beside a language or translation model: build, eval, tune, generate.",
-    "tagger": "Salient-span taggers: eval.",
 }
 
 
@@ -162,6 +145,5 @@ GROUPS: dict[str, dict[str, Callable[..., None]]] = {
         "data": (questions.data_check, questions.data_convert),
         "index": (index_build, index_info, index_search),
         "knn": (knn.knn_build, knn.knn_eval, knn.knn_tune, knn.knn_generate),
-        "tagger": (tagger_eval,),
     }.items()
 }

@@ -76,7 +76,7 @@ def find_columns(options: SourceOptions, names: Sequence[str], source: Path) -> 
     """Columns by the user's names, else by the usual ones; white space around a name does not count. Raises DataError: a column that was
     asked for is not there, or there twice, or none is known to hold the text. Lists what is there."""
     there = f"Columns are: {', '.join(map(str, names)) or 'none'}"
-    by_name = {str(name).strip(): name for name in names}
+    by_name = {str(name).strip().lower(): name for name in reversed(names)} | {str(name).strip(): name for name in names}
 
     def find(asked: str | None, role: str, usual: tuple[str, ...]) -> str | None:
         found = next((by_name[name.strip()] for name in (usual if asked is None else (asked,)) if name.strip() in by_name), None)

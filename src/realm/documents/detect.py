@@ -48,9 +48,11 @@ def format_by_content(path: Path) -> str | None:
 def format_of(path: Path) -> str | None:
     """The format by the end of a file's name, else by its first bytes, else text if it is text. Raises OSError: it cannot be opened."""
     name = format_by_name(path)
-    if name not in (None, "xml"):
+    if name not in (None, "xml", "text"):
         return name
     found = format_by_content(path)
+    if name == "text":
+        return found if found in ("html", "pdf") else name
     if name == "xml":
         return found if found == "mediawiki" else name
     head = streams.read_head(path, _HEAD)

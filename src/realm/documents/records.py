@@ -58,6 +58,7 @@ class Rejected:
 Record = SourceDocument | Redirect | Rejected
 
 BAD_JSON = "bad json"
+REPEATED_KEY = "a key is there twice"
 NOT_AN_OBJECT = "not an object"
 MISSING_ID = "missing id"
 EMPTY_ID = "empty id"
@@ -91,8 +92,9 @@ TOO_MANY_PIXELS = "picture with too many pixels"
 NO_WORDS = "picture without words"
 UNREAD_PICTURE = "text in pictures (pip install 'realm-qa[ocr]' reads it)"
 DELETED_TEXT = "text that a tracked change deleted"
+COMMENT = "comment beside the text"
 ATTACHMENT = "attachment of a message"
-PARTLY_USED = frozenset({TOO_MANY_LINKS, REPEATED_TRIPLE, UNREAD_PICTURE, NO_WORDS, ATTACHMENT, DELETED_TEXT})
+PARTLY_USED = frozenset({TOO_MANY_LINKS, REPEATED_TRIPLE, UNREAD_PICTURE, NO_WORDS, ATTACHMENT, DELETED_TEXT, COMMENT})
 """Reasons under which something of a document is left out, and not the document; a picture that says nothing is no fault of a source."""
 LINK_TO_FOLDER = "link to a folder"
 UNKNOWN_KIND = "no text and of no known kind"

@@ -162,6 +162,8 @@ class _Shape:
         low = _share(after.low for _, after in pairs)
         full = _share(_is_full(before, after, width) for before, after in pairs) if NARROW <= width <= LONGEST_FULL else 0.0
         listed = len(pairs) >= 2 and not markers and not any(before.reads_on for before, _ in pairs)
+        ends_in_prose = len(block[-2].words) >= WIDE and not _ENDS.search(block[-2].words) and _SENTENCE_ENDS.search(block[-1].words)
+        listed = listed and not ends_in_prose
         capitals = listed and not any(after.low or _CASELESS.match(after.initial) for _, after in pairs) and (full < 0.8 or width < WIDE)
         bare = listed and width < WIDE and not any(line.initial.isupper() or _ENDS.search(line.words) for line in block) and full < 0.5
         wrapped = len(pairs) >= 2 and ((full >= 0.6 and width >= 40) or any(before.reads_on for before, _ in pairs))

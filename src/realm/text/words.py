@@ -62,6 +62,7 @@ _HAS_UNSPACED = regex.compile(rf"[{UNSPACED}]")
 _WORD = r"\d+(?:[.,]\d+)+|[^\W{0}]{{2,}}+(?:\+\+)?|(?<!['’])[^\W{0}](?:\+\+|\#(?!\w)|(?!['’]))"
 _WORDS = regex.compile(_WORD.format(""))
 _RUN_OR_WORD = regex.compile(rf"([{UNSPACED}]+)|({_WORD.format(UNSPACED)})")
+_DIGIT = re.compile(r"(?![0-9])\d")
 _THOUSANDS = regex.compile(r"\d{1,3}(?:,\d{3})+")
 
 
@@ -82,5 +83,6 @@ def words(text: str) -> list[str]:
 
 
 def _number(word: str) -> str:
-    """A number without the commas between its thousands."""
+    """A number in ASCII digits, without the commas between its thousands."""
+    word = _DIGIT.sub(lambda digit: str(int(digit[0])), word) if not word.isascii() else word
     return word.replace(",", "") if "," in word and _THOUSANDS.fullmatch(word) else word

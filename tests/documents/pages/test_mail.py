@@ -15,6 +15,9 @@ def seen(path):
     ]
 
 
+PARTS = b"Content-Type: multipart/%s; boundary=x\n\n--x\nContent-Type: text/plain\n\n%s\n--x\nContent-Type: %s\n\n%s\n--x--\n"
+
+
 @pytest.mark.parametrize(
     ("message", "title", "text"),
     [
@@ -31,6 +34,9 @@ def seen(path):
             "m",
             "To: Bob <b@c.org>\nDate: Mon, 01 Jan 2024 10:00:00 +0000\n\nx",
         ),
+        (PARTS % (b"mixed", b"One.", b"text/plain", b"Two."), "m", "One.\n\nTwo."),
+        (PARTS % (b"alternative", b"One.", b"text/html", b"<p>Two."), "m", "One."),
+        (PARTS % (b"mixed", b"See:", b"message/rfc822", b"Subject: b\nFrom: a@b.org\n\nTwo."), "m", "See:\n\nb\nFrom: a@b.org\n\nTwo."),
         (b"Subject: a\n\nOne.\n\nFrom here on it rains.\n", "a", "One.\n\nFrom here on it rains."),
     ],
 )
@@ -51,5 +57,7 @@ def test_a_mailbox_and_its_attachments(tmp_path):
 
 def test_a_page_alone(tmp_path):
     pytest.importorskip("trafilatura")
-    (tmp_path / "m.eml").write_bytes(b"Subject: a\nContent-Type: text/html\n\n<p>The mill is run by Nils.</p>\n")
-    assert seen(tmp_path / "m.eml") == [("m.eml", "a", "The mill is run by Nils.")]
+    page = b"<p>The mill is run by Nils.</p>"
+    for message in (b"Content-Type: text/html\n\n" + page, PARTS % (b"alternative", b" ", b"text/html", page)):
+        (tmp_path / "m.eml").write_bytes(b"Subject: a\n" + message)
+        assert seen(tmp_path / "m.eml") == [("m.eml", "a", "The mill is run by Nils.")]

@@ -25,7 +25,8 @@ def test_lines_become_paragraphs(lines, paragraphs):
     ("an e-", "mail", "", "an e-mail"), ("North-", "South", "northsouth", "North-South"),
     ("Vor-", "und Nachteile", "", "Vor- und Nachteile"), ("a dash -", "then", "", "a dash - then"),
     ("re\u00ad", "zoned", "", "rezoned"), ("the weir", "of Velm", "", "the weir of Velm"),
-    ("東京都の", "人口", "", "東京都の人口"),
+    ("die Sanie-", "rungen", "", "die Sanierungen"), ("prima-", "vera", "el", "primavera"), ("COVID-", "related", "", "COVID-related"),
+    ("at www.velm-", "weir.org", "", "at www.velm-weir.org"), ("東京都の", "人口", "", "東京都の人口"),
 ])  # fmt: skip
 def test_a_hyphen_goes_only_from_a_word_that_is_known_whole(before, line, occurs, joined):
     assert continued(before, line, occurs.__eq__) == joined

@@ -97,6 +97,11 @@ def test_the_order_of_reading(tmp_path, pdf, page, paragraphs):
     assert texts(tmp_path / "x.pdf", pdf(page)) == ["\n\n".join(paragraphs)]
 
 
+def test_figures_are_raised_and_lowered(tmp_path, pdf):
+    text = b"/F1 1 Tf (10) Tj /F1 .6 Tf .4 Ts (6) Tj 0 Ts /F1 1 Tf ( l of CO) Tj /F1 .6 Tf -.2 Ts (2) Tj 0 Ts /F1 1 Tf ( in 2019) Tj"
+    assert texts(tmp_path / "x.pdf", pdf(b"BT 12 0 0 12 50 700 Tm " + text + b" ET")) == ["10⁶ l of CO₂ in 2019"]
+
+
 BODY = ["The weir of {} stands since the great flood of that year, the worst of them all, and is", "kept by the people of the town."]
 
 

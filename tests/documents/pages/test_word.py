@@ -38,11 +38,9 @@ def table(*rows):
 BREAK = "<w:r><w:br/></w:r>"
 TALL, WIDE = "<w:vMerge w:val='restart'/>", "<w:gridSpan w:val='2'/>"
 BOX = f"<w:r><w:pict><w:txbxContent>{par('In the box.')}</w:txbxContent></w:pict></w:r>"
+MATH = "xmlns:m='http://schemas.openxmlformats.org/officeDocument/2006/math'"
 BODIES = {
-    "insertion": (
-        par("ends on ", "<w:del><w:r><w:delText>3 May</w:delText></w:r></w:del>", f"<w:ins>{run('17 June')}</w:ins>"),
-        ["ends on 17 June"],
-    ),
+    "insertion": (par("on ", "<w:del><w:r><w:delText>3 May</w:delText></w:r></w:del>", f"<w:ins>{run('17 June')}</w:ins>"), ["on 17 June"]),
     "inserted paragraph": (par(f"<w:ins>{run('The new tenant.')}</w:ins>"), ["The new tenant."]),
     "move": (par(f"<w:moveFrom>{run('Old.')}</w:moveFrom>") + par(f"<w:moveTo>{run('New.')}</w:moveTo>"), ["New."]),
     "content control": (f"<w:sdt><w:sdtContent>{par('In a control.')}</w:sdtContent></w:sdt>", ["In a control."]),
@@ -58,6 +56,9 @@ BODIES = {
     ),
     "deleted row": (table(row("gone", form="<w:del/>"), row("kept")), ["kept"]),
     "power": (par("10", run("6", "<w:vertAlign w:val='superscript'/>")), ["10⁶"]),
+    "shifted": (par("10", run("6", "<w:position w:val='8'/>"), ", x", run("i", "<w:position w:val='-6'/>")), ["10⁶, x_i"]),
+    "choice": (par("<w:r><w:ddList><w:result w:val='1'/><w:listEntry w:val='no'/><w:listEntry w:val='yes'/></w:ddList></w:r>"), ["yes"]),
+    "formula": (par(f"<m:f {MATH}><m:num><m:r>{run('1')}</m:r></m:num><m:den><m:r>{run('2')}</m:r></m:den></m:f>"), ["1/2"]),
     "struck": (par(run("100", "<w:strike/>"), " 80"), ["80"]),
     "soft break": (
         par("Rebuilt in the year 1931 by Ellen", BREAK, "Marsh, an engineer."),
@@ -91,11 +92,11 @@ def test_headers_numbers_and_notes():
     assert docx_text(out.getvalue())[1].split("\n\n") == ["Invoice 4711", "1. first", "2. second", "point", "Velm Harbour Office"]
 
 
-def test_deleted_text_is_counted(tmp_path):
-    (tmp_path / "a.docx").write_bytes(written(BODIES["insertion"][0]))
-    record, told = iter_documents(tmp_path / "a.docx")
-    assert isinstance(record, SourceDocument) and record.text == "ends on 17 June"
-    assert told == Rejected(str(tmp_path / "a.docx"), 0, "text that a tracked change deleted")
+def test_what_is_left_out_is_counted(tmp_path):
+    (tmp_path / "a.docx").write_bytes(written(BODIES["insertion"][0] + par("<w:r><w:commentReference w:id='1'/></w:r>")))
+    record, *told = iter_documents(tmp_path / "a.docx")
+    assert isinstance(record, SourceDocument) and record.text == "on 17 June"
+    assert [one.reason for one in told] == ["comment beside the text", "text that a tracked change deleted"]
 
 
 def test_a_word_file(tmp_path):

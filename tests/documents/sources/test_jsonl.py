@@ -51,6 +51,7 @@ def test_damaged_utf16(tmp_path):
 
 
 @pytest.mark.parametrize(("line", "reason"), [
+    (b'{"text": "t", "text": "u"}', "a key is there twice"), (b'{"id": "x", "m": [{"a": 1, "a": 2}]}', "a key is there twice"),
     (b"{not json", "bad json"), (b"[" * 100_000, "bad json"), (b'{"a":' * 100_000, "bad json"),
     (b'{"id": ' + b"9" * 5000 + b"}", "bad json"), (b"\0\0\0", "bad json"),
     (b'{"id": "x", "text": "a\0b"}', "bad json"), (b"[1]", "not an object"), (b'{"text": "t"}', "missing id"),
@@ -143,6 +144,7 @@ def test_a_list_larger_than_a_piece(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("text", "expected"), [
+    (b'[{"id": "a", "id": "a", "text": "t"},\n{"id": "c", "text": "t"}]', [("a key is there twice", 1), ("c", 2)]),
     (b'[{"id": "a", "text": "t"},\n{"id": "b", oops},\n{"id": "c", "text": "t"}]', [("a", 1), ("bad json", 2)]),
     (b'[{"id": "a", "text": "t"},\n{"id": "b", "te', [("a", 1), ("bad json", 2)]),
     (b'[{"id": "a", "text": "t"}, 5,\n{"id": "b", "text": "t\xff"}]', [("a", 1), ("not an object", 1), ("invalid utf-8", 2)]),

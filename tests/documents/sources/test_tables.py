@@ -70,6 +70,8 @@ COLUMNS = {
     "more commas than semicolons": ("id;text\n1;a, b, c\n2;d, e\n", [(2, "1", "", "a, b, c"), (3, "2", "", "d, e")]),
     "spaces around names": (' id , title , text \n1, A, "Quoted, here."\n', [(2, "1", "A", "Quoted, here.")]),
     "names in quotes": ('" id ";"text "\n1;One\n', [(2, "1", "", "One")]),
+    "names in capitals": ("ID,Title,TEXT\n1,A,One\n", [(2, "1", "A", "One")]),
+    "both spellings": ("id,Text,text\n1,A,One\n", [(2, "1", "", "One")]),
     "another column twice": ("id,note,note,text\n1,a,b,One\n", [(2, "1", "", "One")]),
     "latin-1": ("id,text\n1,Größe\n2,Straße\n".encode("latin-1"), [(2, "1", "", "Größe"), (3, "2", "", "Straße")]),
     "an open quote": ('id,text\n1,"A, a"\n2,"open\n3,"C, c"\n4,D\n',

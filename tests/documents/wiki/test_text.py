@@ -68,7 +68,9 @@ MARKS = ("{{", "}}", "[[", "]]", "{|", "|}", "'''", "<ref")
     ("a\n{{box|\n{|\n|b\n|}}}\nc", "a\n\nc"), ("<table><tr><td>x</td></tr></table>y", "y"),
     ("{|\n| never closed\n|-\n| row\n\nText after.", "Text after."),
     # Lists, headings, paragraphs
-    ("* one\n** two\n# three\n: four\n; five : six", "one\ntwo\nthree\nfour\nfive : six"),
+    ("* one\n** two\n# three\n: four\n; five : six", "one\ntwo\n1. three\nfour\nfive : six"),
+    ("# one\n## in\n# two\n\n# one <del>9</del><s>8</s>7", "1. one\n1. in\n2. two\n\n1. one 7"),
+    ("{{plainlist|\n* Ida\n* Per\n}}\n{{ubl|Ann|Bo}}", "Ida\nPer\n\nAnn, Bo"),
     ("one\ntwo\n\nthree\n----\nfour", "one two\n\nthree\n\nfour"),
     ("== A ==\n=== B ===\ntext\n== Empty ==\n== C ==\nmore", "A\n\nB\n\ntext\n\nC\n\nmore"),
     ("a\n==References==\nx\n===Notes===\ny\n== Next ==\nz", "a\n\nNext\n\nz"), ("a\n== Einzelnachweise ==\nx", "a"),

@@ -2,7 +2,7 @@
 of each block whether it looks like the frame of a site instead of its content. On its way it collects links and pictures."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -18,15 +18,32 @@ _BLOCKS_SPELLED = """address article aside blockquote body button caption center
 footer form h1 h2 h3 h4 h5 h6 header hgroup hr html legend li main menu nav ol option p pre search section select summary table tbody td
 textarea tfoot th thead tr ul"""
 _BLOCKS = frozenset(_BLOCKS_SPELLED.split())
-_HIDDEN = frozenset(["canvas", "head", "iframe", "noframes", "object", "rp", "script", "style", "svg", "template", "title"])
+_HIDDEN = frozenset(["canvas", "head", "iframe", "metadata", "rp", "script", "style", "template", "title"])
 _VOID = frozenset(["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"])
-_INLINE_SPELLED = """a abbr acronym b bdi bdo big cite code data datalist del dfn em font i ins kbd label map mark math meter nobr noscript
-optgroup output picture progress q rb rt ruby s samp slot small span strike strong sub sup time tt u var video audio"""
+_INLINE_SPELLED = """a abbr acronym b bdi bdo big cite code data datalist del dfn em font i ins kbd label map mark math meter nobr noframes
+noscript object optgroup output picture progress q rb rt ruby s samp slot small span strike strong sub sup svg time tt u var video audio"""
 _INLINE = frozenset(_INLINE_SPELLED.split())
 _KNOWN = _BLOCKS | _HIDDEN | _VOID | _INLINE
 _LISTS = frozenset(["ol", "ul", "menu", "dir"])
 _CLOSED_BY_NEXT = frozenset(["p", "li", "td", "th", "tr", "dt", "dd", "option"])
 _DELETED = frozenset(["del", "s", "strike"])
+_MOVED = frozenset(["sup", "sub", "mrow"])
+_SAID_BY_STYLE = (
+    ("line-through", "s"),
+    ("vertical-align:super", "sup"),
+    ("vertical-align:sub", "sub"),
+    ("display:table-cell", "td"),
+    ("display:table-row", "tr"),
+    ("display:table", "table"),
+    ("display:block", "div"),
+)
+"""Parts of a style, its blanks left out, and the tag that would say the same."""
+_STYLED = frozenset(["b", "div", "em", "font", "i", "label", "small", "span", "strong", "u"])
+"""Tags that mean nothing or little without their style."""
+_MATH = {"mfrac": ("mrow", "mrow"), "msup": ("", "sup"), "msub": ("", "sub"), "msubsup": ("", "sub", "sup"), "munder": ("", "sub")}
+_MATH |= {"mover": ("", "sup"), "munderover": ("", "sub", "sup"), "msqrt": ("mrow",)}
+"""Tags of formulas whose children mean something by their order, and the tags that say what."""
+_SIGNS = {"q": ("“", "”"), "msqrt": ("√", "")}
 _UNSEEN_INPUTS = frozenset(["hidden", "password", "submit", "reset", "button", "image", "checkbox", "radio", "file"])
 _FRAME_TAGS, _FRAME_ROLES = frozenset(["nav", "footer"]), frozenset(["navigation", "contentinfo", "search", "banner"])
 _FRAME_NAMES = regex.compile(
@@ -34,6 +51,7 @@ _FRAME_NAMES = regex.compile(
     r"|pagination|comments?)(?:[\s_-]|$)"
 )
 _LABEL = regex.compile(r"[^\d:.!?]*")
+_CLOSING = regex.compile(r"</([\w-]+)")
 _BLANKS = regex.compile(r" {2,}")
 _SPACES = regex.compile(r"[ \t\n\r\f]+")
 DEEPEST = 20
@@ -44,6 +62,8 @@ MOST_SPANNED = 50
 """Columns or rows that one cell of a table takes at most."""
 _SUPERSCRIPTS = str.maketrans("0123456789+-−", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻")
 _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
+_ROMAN_LETTERS = ("m", "cm", "d", "cd", "c", "xc", "l", "xl", "x", "ix", "v", "iv", "i")
+_ROMAN = tuple(zip(_ROMAN_LETTERS, (1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1), strict=True))
 _ORDINAL = regex.compile(r"(?i)st|nd|rd|th|er|re|e|ère|ème|ers|res|es|o|a|os|as|le|lle|me|mes|\[[^\]]*\]|\([^)]*\)|[*†‡]+|tm|®|™")
 
 
@@ -64,6 +84,17 @@ def lowered(text: str, before: str) -> str:
     if text.isdigit() and text.isascii() and not figure:
         return text.translate(_SUBSCRIPTS)
     return f"_{text}" if text and before[-1:].strip() and len(text) <= 6 else text
+
+
+def numeral(count: int, form: str) -> str:
+    """The number of an item as ``form`` writes the first: 1, a, A, i or I."""
+    text, left = "", min(count, 3999)
+    if form in ("a", "A"):
+        text = chr(ord("a") + (count - 1) % 26) * (1 + (count - 1) // 26)
+    elif form in ("i", "I"):
+        for letters, value in _ROMAN:
+            text, left = text + letters * (left // value), left % value
+    return (text if form.islower() else text.upper()) or str(count)
 
 
 @dataclass(frozen=True)
@@ -108,6 +139,16 @@ class _Table:
             self.cells.append(reaching[1])
 
 
+@dataclass
+class _Open:
+    """An element that is open: its tag, the one that says what it means, whether it frames the page, and how many children it had."""
+
+    tag: str
+    name: str
+    frames: bool
+    children: int = 0
+
+
 class _Walk(HTMLParser):
     """Collects the blocks of a page or a fragment.
 
@@ -117,11 +158,12 @@ class _Walk(HTMLParser):
     def __init__(self, *, literal: bool):
         super().__init__()
         self.blocks: list[Block] = []
-        self._literal = literal
-        self._open: list[tuple[str, bool]] = []
+        self._literal, self._closing = literal, frozenset[str]()
+        self._open: list[_Open] = []
+        self._tags: Counter[str] = Counter()
         self._names: Counter[str] = Counter()
         self._tables: list[_Table] = []
-        self._lists: list[int | None] = []
+        self._lists: list[tuple[int, int, str] | None] = []
         self._parts: list[str] = []
         self._deleted: list[str] = []
         self._moved: list[tuple[int, str]] = []
@@ -135,33 +177,43 @@ class _Walk(HTMLParser):
         self._shown: list[list[str]] = []
         self._pictured = False
 
+    def feed(self, data: str) -> None:
+        if self._literal:
+            self._closing = frozenset(_CLOSING.findall(data.lower()))
+        super().feed(data)
+
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if self._is_text(tag):
+        if self._is_text(tag, attrs):
             return self.handle_data(self.get_starttag_text() or "")
-        if (tag in _CLOSED_BY_NEXT and self._open and self._open[-1][0] == tag) or (tag == "a" and self._names["a"]):
+        if (tag in _CLOSED_BY_NEXT and self._open and self._open[-1].tag == tag) or (tag == "a" and self._names["a"]):
             self.handle_endtag(tag)
         attributes = dict(attrs)
-        if tag in _BLOCKS:
+        name = self._meant(tag, attributes)
+        if name in _BLOCKS or (self._names["svg"] and tag != "tspan"):
             self._flush()
         if tag not in _VOID:
-            self._open.append((tag, _frames(tag, attributes)))
-            self._count(*self._open[-1], 1)
-        self._begin(tag, attributes)
+            self._open.append(_Open(tag, name, _frames(name, attributes)))
+            self._count(self._open[-1], 1)
+        self._begin(name, attributes)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.handle_starttag(tag, attrs)
-        if not self._is_text(tag):
+        if not self._is_text(tag, attrs):
             self.handle_endtag(tag)
 
     def handle_endtag(self, tag: str) -> None:
-        if self._is_text(tag):
+        if self._is_text(tag, ()) and not self._tags[tag]:
             return self.handle_data(f"</{tag}>")
-        while self._names[tag]:
-            name, frames = self._open.pop()
-            self._end(name)
-            self._count(name, frames, -1)
-            if name == tag:
+        while self._tags[tag]:
+            opened = self._open.pop()
+            self._end(opened.name)
+            self._count(opened, -1)
+            if opened.tag == tag:
                 return
+
+    def unknown_decl(self, data: str) -> None:
+        if data.startswith("CDATA["):
+            self.handle_data(data.removeprefix("CDATA["))
 
     def handle_data(self, data: str) -> None:
         if self._reference:
@@ -184,26 +236,51 @@ class _Walk(HTMLParser):
         """The pictures in their order, each reference once, ``MOST_PICTURES`` at most; no icons and no vector graphics."""
         return [Figure(reference, said, around(self._paragraphs, at)) for reference, (said, at) in self._pictures.items()]
 
-    def _is_text(self, tag: str) -> bool:
-        return self._literal and tag not in _KNOWN and "-" not in tag
+    def _is_text(self, tag: str, attrs: Sequence[tuple[str, str | None]]) -> bool:
+        """Tell a tag that is none: in Markdown one of no known name, or that HTML would close, as in "<time-out>" or "a<b and c>d"."""
+        if not self._literal or self._names["svg"]:
+            return False
+        words = tag in _INLINE and attrs and all(value is None for _, value in attrs)
+        return (words or "-" in tag) and tag not in self._closing if tag in _KNOWN or "-" in tag else True
 
-    def _count(self, tag: str, frames: bool, by: int) -> None:
-        self._names[tag] += by
-        self._hidden += by * (tag in _HIDDEN)
-        self._framing += by * frames
+    def _meant(self, tag: str, attributes: dict[str, str | None]) -> str:
+        """The tag that says what an element means: by its style, by its place in a formula, or its own."""
+        if tag == "template" and "shadowrootmode" in attributes:
+            return "div"
+        parent = self._open[-1] if self._open else None
+        if parent is not None and parent.tag in _MATH:
+            parent.children += 1
+            if parent.tag == "mfrac" and parent.children == 2:
+                self._parts.append("/")
+            places = _MATH[parent.tag]
+            return (places[parent.children - 1] if parent.children <= len(places) else "") or tag
+        style = "".join((attributes.get("style") or "").lower().split()) if tag in _STYLED else ""
+        return next((name for said, name in _SAID_BY_STYLE if said in style), tag) if style else tag
+
+    def _count(self, opened: "_Open", by: int) -> None:
+        self._tags[opened.tag] += by
+        self._names[opened.name] += by
+        self._hidden += by * (opened.name in _HIDDEN)
+        self._framing += by * opened.frames
 
     def _begin(self, tag: str, attributes: dict[str, str | None]) -> None:
+        if tag in _SIGNS:
+            self._parts.append(_SIGNS[tag][0])
         if tag == "br":
             self._parts.append("\n")
-        elif tag in ("sup", "sub") and len(self._moved) < DEEPEST:
+        elif tag in _MOVED and len(self._moved) < DEEPEST:
             self._moved.append((len(self._parts), tag))
         elif tag == "ol":
-            self._lists.append(_number(attributes.get("start"), 1, 10**6) - 1)
+            step = -1 if "reversed" in attributes else 1
+            counted = step > 0 or attributes.get("start")
+            first = _number(attributes.get("start"), 1, 10**6) - step
+            self._lists.append((first, step, attributes.get("type") or "1") if counted else None)
         elif tag in _LISTS:
             self._lists.append(None)
         elif tag == "li" and self._lists and (before := self._lists[-1]) is not None:
-            self._lists[-1] = _number(attributes.get("value"), before + 1, 10**6)
-            self._prefix = f"{self._lists[-1]}. "
+            count, step, form = before
+            count = _number(attributes.get("value"), count + step, 10**6)
+            self._lists[-1], self._prefix = (count, step, form), f"{numeral(count, form)}. "
         elif tag == "table" and len(self._tables) < DEEPEST:
             self._tables.append(_Table())
         elif tag == "tr" and self._tables:
@@ -211,8 +288,12 @@ class _Walk(HTMLParser):
         elif tag in ("td", "th") and self._tables:
             spans = (_number(attributes.get(name), 1, MOST_SPANNED) for name in ("colspan", "rowspan"))
             self._tables[-1].begin_cell(*spans)
+        elif tag == "input" and attributes.get("type") in ("checkbox", "radio") and not self._hidden:
+            self._parts.append("☑ " if "checked" in attributes else "☐ ")
         elif tag == "input" and attributes.get("type") not in _UNSEEN_INPUTS and not self._hidden:
             self._parts.append(f" {attributes.get('value') or ''}")
+        elif tag == "optgroup":
+            self._parts.append(f"{attributes.get('label') or ''} ")
         elif tag == "dt":
             self._in_term = True
         elif tag == "dd":
@@ -243,13 +324,15 @@ class _Walk(HTMLParser):
             self._prefix = f"{settled.pop().text.rstrip(':')}: "
 
     def _end(self, tag: str) -> None:
-        if tag in ("sup", "sub") and self._moved and self._names["sup"] + self._names["sub"] <= len(self._moved):
+        if tag in _MOVED and self._moved and sum(self._names[name] for name in _MOVED) <= len(self._moved):
             at, kind = self._moved.pop()
             text, before = "".join(self._parts[at:]), "".join(self._parts[max(0, at - 4) : at])
-            self._parts[at:] = [raised(text, before) if kind == "sup" else lowered(text, before)]
+            self._parts[at:] = [_together(text) if kind == "mrow" else raised(text, before) if kind == "sup" else lowered(text, before)]
         elif tag in _BLOCKS:
             self._flush()
-        if tag == "dt":
+        if tag in _SIGNS:
+            self._parts.append(_SIGNS[tag][1])
+        elif tag == "dt":
             self._in_term = False
         elif tag == "a" and self._reference:
             if len(self.links) <= MOST_LINKS:
@@ -297,6 +380,11 @@ class _Walk(HTMLParser):
             self._settled().append(block)
             self._prefix, self._term = "", block if self._in_term else None
         self._parts, self._deleted, self._moved, self._linked = [], [], [], 0
+
+
+def _together(text: str) -> str:
+    """A part of a formula that stands for one value."""
+    return text if regex.fullmatch(r"\s*[\w.,]*\s*|\(.*\)", text) else f"({text.strip()})"
 
 
 def _frames(tag: str, attributes: dict[str, str | None]) -> bool:

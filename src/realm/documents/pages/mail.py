@@ -41,11 +41,14 @@ def _read_one(data: bytes, doc_id: str, path: Path, number: int, seconds: float)
     if isinstance(found, Beyond):
         yield Rejected(str(path), number, found.reason)
         return
-    title, head, text, page, attachments = found
-    if page:
-        record = html_record(page.encode("utf-8", "replace"), "utf-8", doc_id, title, str(path), number, seconds)
-        text = record.text if isinstance(record, SourceDocument) else ""
-    yield document_or_rejected(doc_id, title or stem(path), f"{head}\n\n{text}", str(path), number)
+    title, head, parts, attachments = found
+    texts = [head]
+    for kind, text in parts:
+        if kind == "html":
+            record = html_record(text.encode("utf-8", "replace"), "utf-8", doc_id, title, str(path), number, seconds)
+            text = record.text if isinstance(record, SourceDocument) else ""
+        texts.append(text)
+    yield document_or_rejected(doc_id, title or stem(path), "\n\n".join(filter(str.strip, texts)), str(path), number)
     yield from (Rejected(str(path), number, ATTACHMENT) for _ in range(attachments))
 
 
@@ -74,18 +77,38 @@ def _whole(path: Path, number: int, lines: list[bytes], size: int) -> tuple[int,
     return Rejected(str(path), number, TOO_LONG) if size > streams.LINE_LIMIT else (number, b"".join(lines))
 
 
-def message_text(data: bytes) -> tuple[str, str, str, str, int]:
-    """Subject, sender with receivers and date, plain text, HTML where there is no plain text, and the number of attachments."""
+def message_text(data: bytes) -> tuple[str, str, list[tuple[str, str]], int]:
+    """Subject; sender with receivers and date; kind and content of each text; and the number of attachments."""
     message = message_from_bytes(data, policy=policy.default)
     assert isinstance(message, EmailMessage)
-    head = "\n".join(f"{name}: {value}" for name in _HEADERS if (value := _header(message, name)))
-    body = message.get_body(("plain", "html"))
-    text = "" if body is None else _content(body)
-    page = body is not None and body.get_content_subtype() == "html"
-    return _header(message, "Subject"), head, "" if page else text, text if page else "", sum(1 for _ in message.iter_attachments())
+    parts = list(_parts(message))
+    return _header(message, "Subject"), _head(message), [part for part in parts if part is not None], parts.count(None)
 
 
-def _header(message: EmailMessage, name: str) -> str:
+def _parts(part: MIMEPart) -> Iterator[tuple[str, str] | None]:
+    """Kind and content of each text of a message in its order, of alternatives those of one; None for an attachment."""
+    kind = part.get_content_type()
+    if part.get_content_disposition() == "attachment":
+        yield None
+    elif kind == "multipart/alternative":
+        found = [[text for text in _parts(one) if text is not None and text[1].strip()] for one in part.iter_parts()]
+        yield from min(filter(None, found), key=lambda texts: texts[0][0] != "plain", default=())
+    elif part.is_multipart():
+        for one in part.iter_parts():
+            if kind == "message/rfc822":
+                yield "plain", "\n".join(filter(None, (_header(one, "Subject"), _head(one))))
+            yield from _parts(one)
+    elif part.get_content_maintype() == "text":
+        yield part.get_content_subtype(), _content(part)
+    else:
+        yield None
+
+
+def _head(message: MIMEPart) -> str:
+    return "\n".join(f"{name}: {value}" for name in _HEADERS if (value := _header(message, name)))
+
+
+def _header(message: MIMEPart, name: str) -> str:
     """A header as people read it; empty where it is missing or cannot be read."""
     try:
         return str(message.get(name, "")).strip()

@@ -17,6 +17,7 @@ from realm.documents import streams
 from realm.documents.detect import stem
 from realm.documents.limited import read_file
 from realm.documents.options import SourceOptions
+from realm.documents.pages.hypertext import MOST_SPANNED, blocks_of, headings_of, text_of
 from realm.documents.pages.texts import plain_markdown
 from realm.documents.records import Record, Rejected, document_or_rejected
 from realm.storage.decoding import json_value
@@ -27,11 +28,14 @@ Parts = list[tuple[str, str]]
 # Their content is one paragraph, whatever tags stand in it.
 _PARAGRAPHS = frozenset(("p", "h", "h1", "h2", "h3", "h4", "h5", "h6", "dt", "dd", "caption", "figcaption", "pre"))
 _ROWS = frozenset(("tr", "table-row"))
-_BREAKS = frozenset(("br", "line-break"))
-_SPACES = frozenset(("s", "tab"))
-_HIDDEN = frozenset(("head", "script", "style", "tracked-changes", "annotation", "note-citation"))
+_HIDDEN = frozenset(("head", "script", "style", "tracked-changes", "annotation", "note-citation", "automatic-styles", "styles"))
+_SAME = frozenset(("h1", "h2", "h3", "h4", "h5", "h6", "dt", "dd", "pre", "ol", "ul", "li", "tr", "sup", "sub", "del", "strike"))
+"""Tags that mean the same in HTML."""
+_OTHERWISE = {"table-row": "tr", "superscript": "sup", "subscript": "sub", "list": "ul", "list-item": "li"}
+_INLINE = frozenset(("sup", "sub", "s", "del", "strike"))
+_HOLDS_HTML = frozenset(("content", "description", "encoded", "summary"))
+"""Elements of feeds whose text may be a page itself."""
 _ENTITY = regex.compile(r"&(?!(?:amp|lt|gt|quot|apos);)\w+;")
-_BREAK = "\0"
 
 
 def _read(kind: str, path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
@@ -56,15 +60,32 @@ read_epub = partial(_read, "epub")
 
 
 def xml_text(data: bytes) -> Parts:
-    """Title and text of an XML file. Raises ValueError: it is damaged."""
+    """Title and text of an XML file; of one that has none, what its attributes say. Raises ValueError: it is damaged."""
     root = _root(data)
-    title = next((_flat(element) for element in root.iter() if _name(element) == "title"), "")
-    return [(title, "\n\n".join(_blocks(root)))]
+    title = next((" ".join("".join(element.itertext()).split()) for element in root.iter() if _name(element) == "title"), "")
+    rows = (" | ".join(f"{_bare(key)}: {value}" for key, value in element.items()) for element in root.iter())
+    return [(title, text_of(blocks_of("".join(_as_html(root, {})))) or "\n\n".join(filter(None, rows)))]
 
 
 def odt_text(data: bytes) -> Parts:
     """The text of an OpenDocument file. Raises ValueError: it is damaged."""
-    return [("", "\n\n".join(_blocks(_root(_member(_archive(data), "content.xml")))))]
+    archive = _archive(data)
+    root, styles = _root(_member(archive, "content.xml")), dict[str, str]()
+    for held in (root, *(_root(_member(archive, name)) for name in archive.namelist() if name == "styles.xml")):
+        for style in held.iter():
+            meant = next(filter(None, map(_style_tag, style)), "") if _name(style) in ("style", "list-style") else ""
+            styles |= {_attribute(style, "name"): meant} if meant else {}
+    return [("", text_of(blocks_of("".join(_as_html(root, styles)))))]
+
+
+def _style_tag(properties: ElementTree.Element) -> str:
+    """The tag that means what a style of an OpenDocument file says; empty: none does."""
+    position = _attribute(properties, "text-position")
+    if _attribute(properties, "text-line-through-style") not in ("", "none"):
+        return "s"
+    if _name(properties) == "list-level-style-number" and _attribute(properties, "level") == "1" and _attribute(properties, "num-format"):
+        return "ol"
+    return "sub" if position.startswith(("sub", "-")) else "sup" if position and not position.startswith("0%") else ""
 
 
 def epub_chapters(data: bytes) -> Parts:
@@ -77,14 +98,12 @@ def epub_chapters(data: bytes) -> Parts:
     found = []
     for reference in (element.get("idref") for element in book.iter() if _name(element) == "itemref"):
         place = posixpath.normpath(posixpath.join(posixpath.dirname(package), unquote(files.get(reference, ""))))
-        chapter = _root(_member(archive, place))
-        found.append((_heading(chapter), "\n\n".join(_blocks(chapter))))
+        chapter, page = _root(_member(archive, place)), _member(archive, place)
+        blocks = blocks_of(page.decode(streams.encoding_of(page) or "utf-8", "replace"))
+        titles = {level: words for level, words in reversed(headings_of(blocks)) if level < 3}
+        named = next(("".join(one.itertext()) for one in chapter.iter() if _name(one) == "title"), "")
+        found.append((titles.get(1) or titles.get(2) or named.strip(), text_of(blocks)))
     return [part for part in found if part[1]]
-
-
-def _heading(chapter: ElementTree.Element) -> str:
-    named = {_name(element): _flat(element) for element in reversed(list(chapter.iter()))}  # of each name the first
-    return named.get("h1") or named.get("h2") or named.get("title") or ""
 
 
 def notebook_text(data: bytes) -> Parts:
@@ -139,45 +158,51 @@ def _root(data: bytes) -> ElementTree.Element:
         raise ValueError(str(error)) from error
 
 
+def _bare(name: object) -> str:
+    return str(name).rpartition("}")[2]
+
+
 def _name(element: ElementTree.Element) -> str:
     """The name of an element without its namespace."""
-    return str(element.tag).rpartition("}")[2].lower()
+    return _bare(element.tag).lower()
 
 
-def _blocks(root: ElementTree.Element) -> Iterator[str]:
-    """The paragraphs below an element: of a table each row, and elsewhere each element whose text does not lie in its children alone."""
-    waiting = [root]
+def _attribute(element: ElementTree.Element, name: str) -> str:
+    return next((value for key, value in element.items() if _bare(key) == name), "")
+
+
+def _as_html(root: ElementTree.Element, styles: dict[str, str]) -> Iterator[str]:
+    """What is below an element as HTML: a paragraph for each element whose text does not lie in its children alone."""
+    waiting: list[str | tuple[ElementTree.Element, str, str]] = [(root, "", "")]
     while waiting:
-        element = waiting.pop()
-        name, children = _name(element), list(element)
-        mixed = bool((element.text or "").strip()) or any((child.tail or "").strip() for child in children)
+        part = waiting.pop()
+        if isinstance(part, str):
+            yield part
+            continue
+        element, around, numbered = part  # around: the paragraph or the row that it stands in
+        name, children, text = _name(element), list(element), element.text or ""
         if name in _HIDDEN:
             continue
-        if name in _ROWS:
-            text = " | ".join(_flat(cell) for cell in children)
-        elif name in _PARAGRAPHS or mixed or not children:
-            text = _flat(element)
-        else:
-            waiting.extend(reversed(children))
+        meant = styles.get(_attribute(element, "style-name"), "")
+        numbered = meant or numbered if name == "list" else numbered
+        tag = numbered or "ul" if name == "list" else _OTHERWISE.get(name, name)
+        if name in ("br", "line-break") or (name in ("s", "tab") and not children and not text):
+            yield "<br>" if name in ("br", "line-break") else " "
             continue
-        if text.strip(" |"):
-            yield text
-
-
-def _flat(element: ElementTree.Element) -> str:
-    """The text of an element with its own line breaks and no others."""
-    return "\n".join(" ".join(line.split()) for line in "".join(_pieces(element)).split(_BREAK)).strip()
-
-
-def _pieces(element: ElementTree.Element) -> Iterator[str]:
-    yield element.text or ""
-    for child in element:
-        name = _name(child)
-        if name in _BREAKS:
-            yield _BREAK
-        elif name in _SPACES:
-            yield " "
-        elif name not in _HIDDEN:
-            apart = " " if name in _PARAGRAPHS else ""
-            yield from (apart, *_pieces(child), apart)
-        yield child.tail or ""
+        mixed = bool(text.strip()) or any((child.tail or "").strip() for child in children)
+        if around == "row":
+            again = _attribute(element, "number-columns-repeated")
+            tag = "td"
+            times = min(int(again), MOST_SPANNED) if again.isdecimal() and len(again) < 9 else 1
+        elif around == "paragraph":
+            tag, times = (meant if name == "span" else tag if tag in _INLINE or tag == "tr" else ""), 1
+        else:
+            tag, times = (tag if tag in _SAME else "p" if name in _PARAGRAPHS or mixed or not children else "div"), 1
+        inside = "row" if name in _ROWS else "paragraph" if around == "paragraph" or name in _PARAGRAPHS or mixed else ""
+        apart = " " if not tag and name in _PARAGRAPHS else ""
+        said = text if name in _HOLDS_HTML and not children else html.escape(text)
+        opened, closed = ("<table><tr>", "</tr></table>") if tag == "tr" else (f"<{tag}>", f"</{tag}>") if tag else (apart, apart)
+        pieces: list[str | tuple[ElementTree.Element, str, str]] = [opened, said]
+        for child in children:
+            pieces += [(child, inside, numbered), html.escape(child.tail or "")]
+        waiting.extend(reversed([*pieces, closed] * times))

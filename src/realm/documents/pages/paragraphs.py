@@ -15,6 +15,9 @@ POINT = re.compile(r"[•‣▪–—*-] |\(?[0-9a-z]{1,2}[.)] ")
 ENDS = tuple(".!?:;。！？")
 _PARTED = re.compile(r"(?:^|\s)\W*([\w-]*\w)[-\u2010\u00ad]$")
 _FIRST = re.compile(r"[\w-]*\w")
+_ADDRESS = re.compile(r"(?:www\.|://|@)\S*-$")
+_FOREIGN = ("der", "die", "und", "le", "les", "de", "el", "los", "il", "di", "het", "een", "och", "det", "na", "się", "на", "не")
+"""Words that a document in another language than English holds."""
 _SHARED_ENDING = frozenset(("and", "or", "to", "und", "oder", "bis", "et", "ou", "y", "o", "en"))
 """Words after which a hyphen at a line's end stands for the rest of a word: "pre- and postwar"."""
 
@@ -50,15 +53,18 @@ def words_of_lines(lines: list[str]) -> set[str]:
 
 
 def continued(before: str, line: str, occurs: Callable[[str], bool]) -> str:
-    """A line and the one that continues it. A word parted by a hyphen is joined where it is known whole; else the hyphen stays. ``occurs``
-    says whether a word, in lower case, stands whole in the same document."""
+    """A line and the one that continues it. A word parted by a hyphen is joined where it is known whole, where its end is no word, and in
+    other languages than English; else the hyphen stays. ``occurs`` says whether a word, in lower case, stands in the same document."""
     parted, first = _PARTED.search(before), _FIRST.match(line)
+    if _ADDRESS.search(before):
+        return before + line
     if parted is None or first is None or first[0].lower() in _SHARED_ENDING:
         return before + line if by_characters(before[-1:]) and by_characters(line[:1]) else f"{before} {line}"
     start, end = parted[1].lower(), first[0].lower()
     whole = start + end
-    hyphened = occurs(f"{start}-{end}")
-    joins = end[0].isalpha() and first[0][0].islower() and (occurs(whole) or (len(start) > 1 and not hyphened and whole in _dictionary()))
+    kept = len(start) < 2 or parted[1].isupper() or "-" in start or occurs(f"{start}-{end}")
+    cut = whole in _dictionary() or not (end in _dictionary() or occurs(end)) or (any(map(occurs, _FOREIGN)) and not occurs("the"))
+    joins = end[0].isalpha() and first[0][0].islower() and (occurs(whole) or (cut and not kept))
     return (before[:-1] if joins or before[-1] == "\u00ad" else before) + line
 
 

@@ -51,6 +51,9 @@ MOST_FIELDS = 2_000
 """Of one page; the rest is left out."""
 _SPELT = {0xFB00: "ff", 0xFB01: "fi", 0xFB02: "fl", 0xFB03: "ffi", 0xFB04: "ffl", 0xFB05: "st", 0xFB06: "st", 2: "-", 0xFFFE: "-"}
 """Ligatures, and what pdfium gives for a hyphen at the end of a line."""
+_FIGURES = {ord(figure): (ord(up), ord(down)) for figure, up, down in zip("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹", "₀₁₂₃₄₅₆₇₈₉", strict=True)}
+_RAISED, _LOWERED, _SMALL = 0.25, -0.05, 0.9
+"""Of the height of a word's first character: how far the foot of a figure is above or below its foot, and how high it is at most."""
 _WHITE = frozenset((0, 9, 10, 11, 12, 13, 32, 0xA0, *range(0x2000, 0x200C), 0x202F, 0x3000))
 _ENDS_WORD = _WHITE | {2, 0xFFFE}
 _NO_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\ufffd\ue000-\uf8ff]")
@@ -272,7 +275,7 @@ def _words(page: Any) -> tuple[list[Piece], int]:
         code = code_at(shown, at)
         if code not in _WHITE:
             first = first if codes else at
-            codes.append(code)
+            codes.append(code if not codes or code not in _FIGURES or turned else _figure(shown, first, at, code))
         if codes and (code in _ENDS_WORD or at == count - 1):
             sides = []
             for end in (first, first + len(codes) - 1):
@@ -282,6 +285,19 @@ def _words(page: Any) -> tuple[list[Piece], int]:
             unknown += len(codes) * (raw.FPDFText_HasUnicodeMapError(shown, first) == 1)
             codes = []
     return _upright(words, turned, width, height), unknown
+
+
+def _figure(shown: Any, first: int, at: int, code: int) -> int:
+    """A figure in a word as it stands there: raised as in 10⁶, lowered as in CO₂, or level."""
+    from pypdfium2 import raw
+
+    base, box = raw.FS_RECTF(), raw.FS_RECTF()
+    raw.FPDFText_GetLooseCharBox(shown, first, byref(base))
+    raw.FPDFText_GetLooseCharBox(shown, at, byref(box))
+    height, foot = base.top - base.bottom, box.bottom - base.bottom
+    if box.top - box.bottom > _SMALL * height:
+        return code
+    return _FIGURES[code][0] if foot > _RAISED * height else _FIGURES[code][1] if foot < _LOWERED * height else code
 
 
 def _text_of(codes: Sequence[int]) -> str:

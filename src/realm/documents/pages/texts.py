@@ -111,8 +111,7 @@ def _headings(tokens: Sequence[Token]) -> Iterator[tuple[int, str]]:
 
 def _paragraphs(tokens: Sequence[Token]) -> Iterator[str]:
     """The text of each block: an item of a numbered list with its number, the cells of a table's row on one line, an empty one too."""
-    cells: list[str] = []
-    number = ""
+    cells, counts, number = list[str](), list[int](), ""
     for before, token in zip([None, *tokens], tokens, strict=False):
         if token.type == "inline":
             inline = _inline_text(token.children or []).strip()
@@ -121,8 +120,15 @@ def _paragraphs(tokens: Sequence[Token]) -> Iterator[str]:
             else:
                 yield number + inline
                 number = ""
+        elif token.type == "ordered_list_open":
+            counts.append(0)
+        elif token.type == "ordered_list_close":
+            counts.pop()
+        elif token.type == "list_item_open" and token.info:
+            counts[-1] = max(counts[-1] + 1, int(token.info))
+            number = f"{counts[-1]}{token.markup} "
         elif token.type == "list_item_open":
-            number = f"{token.info}{token.markup} " if token.info else ""
+            number = ""
         elif token.type == "tr_close":
             yield " | ".join(cells).strip() if any(cells) else ""
             cells = []
@@ -141,6 +147,9 @@ _WORDS = ("text", "code_inline")
 
 def _inline_text(children: Sequence[Token]) -> str:
     """The words of a paragraph, with a space where the author only wrapped a line; tags and deletions have their say (hypertext.py)."""
+    for before, token, after in zip(children, children[1:], children[2:], strict=False):
+        if token.tag in ("em", "strong") and before.content[-1:].isdigit() and after.content[:1].isdigit():
+            token.type, token.content = "text", token.markup  # 2*3*4
     if not any(token.type in ("html_inline", "s_open") for token in children):
         return "".join(token.content if token.type in _WORDS else _PLAIN_TOKENS.get(token.type, "") for token in children)
     marked = (html.escape(token.content) if token.type in _WORDS else _marked(token) for token in children)

@@ -14,18 +14,19 @@ from realm.documents.detect import stem
 from realm.documents.limited import read_file
 from realm.documents.options import SourceOptions
 from realm.documents.pages.figures import CAPTION, around
-from realm.documents.pages.hypertext import MOST_SPANNED, blocks_of, headings_of, text_of
+from realm.documents.pages.hypertext import MOST_SPANNED, blocks_of, headings_of, numeral, text_of
 from realm.documents.pages.pictures import Told, looked_at
 from realm.documents.pictures import MOST_BYTES, inside, picture_type
-from realm.documents.records import DELETED_TEXT, Record, Rejected, document_or_rejected
+from realm.documents.records import COMMENT, DELETED_TEXT, Record, Rejected, document_or_rejected
 from realm.errors import MissingExtra
 
 _DELETED = frozenset(["del", "moveFrom"])
 _NO_TEXT = frozenset(["instrText", "delText", "delInstrText", "rPr", "pPr", "tcPr", "trPr", "sectPr", "sdtPr", "Fallback"])
 _SIGNS = {"tab": " ", "cr": "<br>", "noBreakHyphen": "-", "ptab": " "}
 _RAISED = {"superscript": "sup", "subscript": "sub"}
-_ROMAN_LETTERS = ("m", "cm", "d", "cd", "c", "xc", "l", "xl", "x", "ix", "v", "iv", "i")
-_ROMAN = tuple(zip(_ROMAN_LETTERS, (1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1), strict=True))
+_FORMULA = {"sup": "sup", "sub": "sub", "f": "mfrac", "num": "mrow", "den": "mrow", "rad": "msqrt"}
+"""Parts of a formula, and the tags that hypertext.py knows."""
+_FORMS = {"lowerLetter": "a", "upperLetter": "A", "lowerRoman": "i", "upperRoman": "I"}
 
 
 def read_docx(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
@@ -37,27 +38,26 @@ def read_docx(path: Path, name: str, options: SourceOptions) -> Iterator[Record]
     if isinstance(found, Rejected):
         yield found
         return
-    title, text, headings, pictures, deleted = found
+    title, text, headings, pictures, left_out = found
     title = title or stem(path)
     yield document_or_rejected(name, title, text, str(path), 0, structured=True, headings=headings)
-    if deleted:
-        yield Rejected(str(path), 0, DELETED_TEXT)
+    yield from (Rejected(str(path), 0, reason) for reason in left_out)
     for number, (picture, alternative, beside) in enumerate(pictures, 1):
         said, told_at = [alternative, beside], inside(str(path), number)
         told = Told(f"{name}#picture={number}", title, str(path), number, said, bool(CAPTION.match(beside)), told_at)
         yield from looked_at(base64.b64decode(picture), told, options.document_seconds)
 
 
-def docx_text(data: bytes) -> tuple[str, str, list[tuple[int, str]], list[tuple[str, str, str]], bool]:
-    """Title, text, headings; of each picture its bytes in base64, its alternative text, and the paragraph around it; whether text is
-    deleted. Raises ValueError: it is no Word file."""
+def docx_text(data: bytes) -> tuple[str, str, list[tuple[int, str]], list[tuple[str, str, str]], list[str]]:
+    """Title, text, headings; of each picture its bytes in base64, its alternative text, and the paragraph around it; the kinds of
+    text that are left out. Raises ValueError: it is no Word file."""
     from docx import Document
 
     try:
         document: Any = Document(io.BytesIO(data))
         writer = _Writer(document.part)
         blocks, title = blocks_of(writer.whole(document.element.body)), str(document.core_properties.title or "").strip()
-        return title, text_of(blocks), headings_of(blocks), list(_pictures(document, writer)), writer.deleted
+        return title, text_of(blocks), headings_of(blocks), list(_pictures(document, writer)), sorted(writer.left_out)
     except MemoryError:
         raise
     except Exception as error:  # the library lets out whatever zip, XML and its own look-ups raise
@@ -90,10 +90,10 @@ class _Writer:
         part: the document's.
 
     Attributes:
-        deleted: whether text was met that tracked changes deleted."""
+        left_out: the kinds of text that were met and not read."""
 
     def __init__(self, part: Any):
-        self.deleted = False
+        self.left_out = set[str]()
         self._parts = {
             kind: [rel.target_part for rel in part.rels.values() if not rel.is_external and rel.reltype.endswith(f"/{kind}")]
             for kind in _PARTS
@@ -143,6 +143,9 @@ class _Writer:
             return "" if _value(element, "type") in ("page", "column") else "<br>"
         if name in _SIGNS:
             return _SIGNS[name]
+        if name == "ddList":
+            entries = [_value(child, "val") or "" for child in element if _name(child) == "listEntry"]
+            return html.escape("".join(entries[(at := _number(element, "result", 0, 10**6)) : at + 1]))
         if name == "sym":
             return _symbol(_value(element, "char"))
         if name == "txbxContent":
@@ -156,13 +159,16 @@ class _Writer:
         inside = self.inline(element)
         if name == "r":
             return _formatted(element, inside)
-        return f"<{name}>{inside}</{name}>" if name in ("sup", "sub") else inside
+        tag = _FORMULA.get(name)
+        return f"<{tag}>{inside}</{tag}>" if tag else inside
 
     def _left_out(self, element: Any) -> bool:
         """Return whether an element is not read: what tracked changes deleted, properties, and what is there a second time."""
         name = _name(element)
-        if name in _DELETED:
-            self.deleted = self.deleted or any(_name(part) in ("t", "delText") for part in element.iter())
+        if name in _DELETED and any(_name(part) in ("t", "delText") for part in element.iter()):
+            self.left_out.add(DELETED_TEXT)
+        elif name == "commentReference":
+            self.left_out.add(COMMENT)
         return name in _DELETED or name in _NO_TEXT
 
     def _rows(self, table: Any) -> str:
@@ -170,7 +176,7 @@ class _Writer:
         for row in _inside(table, "tr"):
             properties = _child(row, "trPr")
             if properties is not None and _child(properties, "del") is not None:
-                self.deleted = True
+                self.left_out.add(DELETED_TEXT)
                 continue
             rows.append(f"<tr>{self._cells(row, above, _number(properties, 'gridBefore', 0))}</tr>")
         return "".join(rows)
@@ -252,16 +258,7 @@ class _Numbers:
 def _written(counts: list[int], formats: list[str | None], at: int) -> str:
     if at >= len(counts):
         return ""
-    count, form = counts[at], formats[at] or ""
-    if form.endswith("Letter"):
-        text = chr(ord("a") + (count - 1) % 26) * (1 + (count - 1) // 26)
-    elif form.endswith("Roman"):
-        text, left = "", min(count, 3999)
-        for letters, value in _ROMAN:
-            text, left = text + letters * (left // value), left % value
-    else:
-        text = str(count)
-    return text.upper() if form.startswith("upper") else text
+    return numeral(counts[at], _FORMS.get(formats[at] or "", "1"))
 
 
 def _formatted(run: Any, text: str) -> str:
@@ -270,6 +267,8 @@ def _formatted(run: Any, text: str) -> str:
     if properties is None or not text:
         return text
     tags = [_RAISED.get(_value(_child(properties, "vertAlign"), "val") or "")]
+    if shift := regex.fullmatch(r"(-?)[1-9]\d*", _value(_child(properties, "position"), "val") or ""):
+        tags.append("sub" if shift[1] else "sup")
     tags += [
         "s"
         for name in ("strike", "dstrike")

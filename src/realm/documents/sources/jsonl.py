@@ -11,8 +11,7 @@ import regex
 from realm.documents import streams
 from realm.documents.columns import Columns, find_columns
 from realm.documents.options import SourceOptions
-from realm.documents.records import BAD_JSON, INVALID_UTF8, NOT_AN_OBJECT, TOO_LONG, Record, Rejected
-from realm.storage.decoding import json_value
+from realm.documents.records import BAD_JSON, INVALID_UTF8, NOT_AN_OBJECT, REPEATED_KEY, TOO_LONG, Record, Rejected
 
 Found = tuple[int, Any] | Rejected
 """A JSON value with the 1-based line where it starts, or why there is none."""
@@ -22,6 +21,20 @@ _BETWEEN = regex.compile(r"[\s,\[\]]*")
 # A list of objects; or a brace alone in its line, and then a key.
 _SPREAD = regex.compile(rb'\s*(?:\[\s*\{|\{[ \t]*\r?\n\s*")')
 _DECODER = json.JSONDecoder()
+
+
+class _Repeated(ValueError):
+    """An object says two things under one key."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise _Repeated
+    return found
+
+
+_STRICT = json.JSONDecoder(object_pairs_hook=_once)
 
 
 def read_jsonl(path: Path, name: str, options: SourceOptions, cursor: streams.Cursor | None = None) -> Iterator[Record]:
@@ -94,9 +107,11 @@ def _line_values(path: Path, cursor: streams.Cursor | None) -> Iterator[Found]:
 
 def _line_value(line: bytes, path: str = "", number: int = 0) -> Found:
     try:
-        return number, json_value(line.decode("utf-8"))
+        return number, _STRICT.decode(line.decode("utf-8"))
     except UnicodeDecodeError:
         return Rejected(path, number, INVALID_UTF8)
+    except _Repeated:
+        return Rejected(path, number, REPEATED_KEY)
     except (ValueError, RecursionError):
         return Rejected(path, number, BAD_JSON)
 
@@ -131,10 +146,15 @@ def _whole_values(text: str, line: int, path: str) -> Generator[Found, None, tup
         start = _BETWEEN.match(text, at).end()  # type: ignore[union-attr]  # matches the empty string, too
         line += text.count("\n", at, start)
         at = start
+        reason = REPEATED_KEY
         try:
             value, end = _DECODER.raw_decode(text, at)
+            _STRICT.raw_decode(text, at)
+            reason = "" if streams.is_utf8(text[at:end]) else INVALID_UTF8
+        except _Repeated:
+            pass
         except (ValueError, RecursionError):
             return text[at:], line
-        yield (line, value) if streams.is_utf8(text[at:end]) else Rejected(path, line, INVALID_UTF8)
+        yield Rejected(path, line, reason) if reason else (line, value)
         line += text.count("\n", at, end)
         at = end

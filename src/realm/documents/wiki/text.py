@@ -297,6 +297,7 @@ class _Prose:
         self._lines: list[str] = []
         self._headings: list[tuple[int, str]] = []
         self._in_list = False
+        self._counts: dict[str, int] = {}
 
     def read(self, text: str) -> list[str]:
         for line in text.split("\n"):
@@ -307,6 +308,7 @@ class _Prose:
     def _take(self, line: str) -> None:
         bare = line.strip()
         if not bare:
+            self._counts = {}
             return self._end()
         level, title = heading(bare) if bare[0] == "=" else (0, "")
         if level:
@@ -323,6 +325,11 @@ class _Prose:
     def _add(self, bare: str, listed: bool) -> None:
         """Lines of one paragraph are one line; list items, indented and preformatted lines stay apart."""
         text = _plain(bare.lstrip("*#:; ") if listed else bare)
+        marks = bare[: len(bare) - len(bare.lstrip("*#:;"))]
+        self._counts = {item: count for item, count in self._counts.items() if marks.startswith(item)}
+        if marks.endswith("#") and text:
+            self._counts[marks] = self._counts.get(marks, 0) + 1
+            text = f"{self._counts[marks]}. {text}"
         if text in _STOPS and self._lines and not listed and not self._in_list:
             self._lines[-1] += text  # what stood between was dropped
         if not any(map(str.isalnum, text)) or _PLACE.fullmatch(text):
