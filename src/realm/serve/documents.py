@@ -18,6 +18,7 @@ from realm.documents.change.updates import remove_documents
 from realm.documents.pages.pictures import picture_bytes
 from realm.documents.pictures import SHOWN, picture_type
 from realm.documents.store.blocks import BlockStore
+from realm.documents.store.info import unread_files
 from realm.serve import beside
 from realm.serve.refusals import Refusal, queue_full
 from realm.serve.serving import UPLOADS, Serving
@@ -75,14 +76,15 @@ class Documents:
         return records.DocumentResponse(blocks[0].doc_id, blocks[0].title, parts, records.Versions(**current.versions))
 
     def page(self, start: int, limit: int) -> records.ListResponse:
-        """Ids and titles of ``limit`` documents from number ``start`` on."""
+        """Ids and titles of ``limit`` documents from number ``start`` on; files that were not read, by their place in a source."""
         current = self._serving.current
         store = current.inputs.store
         ids = current.documents[start : start + limit]
         listed = [records.ListedDocument(name, store.block(int(store.live_rows_of_document(name)[0])).title) for name in ids]
         total = len(current.documents)
         following = start + limit if start + limit < total else None
-        return records.ListResponse(listed, total, following, records.Versions(**current.versions))
+        unread = [{**file, "path": _place(file["path"], current.recipe.corpus.sources)} for file in unread_files(store.path)]
+        return records.ListResponse(listed, total, following, unread, records.Versions(**current.versions))
 
     def picture(self, block_id: int) -> tuple[bytes, str]:
         """The picture that a block is of, and its media type: only one that the corpus names, and only as it was when the corpus read it.
@@ -139,6 +141,11 @@ class Documents:
             yield
         finally:
             self._room.release()
+
+
+def _place(path: str, sources: Sequence[str]) -> str:
+    """The path of a file in the source that holds it; where that lies on this machine is private."""
+    return next((path.removeprefix(f"{source}/") for source in sources if path.startswith(f"{source}/")), Path(path).name)
 
 
 def _refuse(status: int, code: str, what: str, ids: list[str]) -> None:

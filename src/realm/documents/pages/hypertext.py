@@ -28,15 +28,8 @@ _LISTS = frozenset(["ol", "ul", "menu", "dir"])
 _CLOSED_BY_NEXT = frozenset(["p", "li", "td", "th", "tr", "dt", "dd", "option"])
 _DELETED = frozenset(["del", "s", "strike"])
 _MOVED = frozenset(["sup", "sub", "mrow"])
-_SAID_BY_STYLE = (
-    ("line-through", "s"),
-    ("vertical-align:super", "sup"),
-    ("vertical-align:sub", "sub"),
-    ("display:table-cell", "td"),
-    ("display:table-row", "tr"),
-    ("display:table", "table"),
-    ("display:block", "div"),
-)
+_SAID_BY_STYLE = {"line-through": "s", "vertical-align:super": "sup", "vertical-align:sub": "sub"}
+_SAID_BY_STYLE |= {"display:table-cell": "td", "display:table-row": "tr", "display:table": "table", "display:block": "div"}
 """Parts of a style, its blanks left out, and the tag that would say the same."""
 _STYLED = frozenset(["b", "div", "em", "font", "i", "label", "small", "span", "strong", "u"])
 """Tags that mean nothing or little without their style."""
@@ -255,7 +248,7 @@ class _Walk(HTMLParser):
             places = _MATH[parent.tag]
             return (places[parent.children - 1] if parent.children <= len(places) else "") or tag
         style = "".join((attributes.get("style") or "").lower().split()) if tag in _STYLED else ""
-        return next((name for said, name in _SAID_BY_STYLE if said in style), tag) if style else tag
+        return next((name for said, name in _SAID_BY_STYLE.items() if said in style), tag) if style else tag
 
     def _count(self, opened: "_Open", by: int) -> None:
         self._tags[opened.tag] += by

@@ -172,7 +172,7 @@ def _attribute(element: ElementTree.Element, name: str) -> str:
 
 
 def _as_html(root: ElementTree.Element, styles: dict[str, str]) -> Iterator[str]:
-    """What is below an element as HTML: a paragraph for each element whose text does not lie in its children alone."""
+    """HTML of all that is below an element: a paragraph for each element whose text does not lie in its children alone."""
     waiting: list[str | tuple[ElementTree.Element, str, str]] = [(root, "", "")]
     while waiting:
         part = waiting.pop()

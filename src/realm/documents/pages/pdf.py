@@ -288,7 +288,7 @@ def _words(page: Any) -> tuple[list[Piece], int]:
 
 
 def _figure(shown: Any, first: int, at: int, code: int) -> int:
-    """A figure in a word as it stands there: raised as in 10⁶, lowered as in CO₂, or level."""
+    """A figure in a word as it is placed: raised as in 10⁶, lowered as in CO₂, or level."""
     from pypdfium2 import raw
 
     base, box = raw.FS_RECTF(), raw.FS_RECTF()

@@ -152,12 +152,9 @@ def _inline_text(children: Sequence[Token]) -> str:
             token.type, token.content = "text", token.markup  # 2*3*4
     if not any(token.type in ("html_inline", "s_open") for token in children):
         return "".join(token.content if token.type in _WORDS else _PLAIN_TOKENS.get(token.type, "") for token in children)
-    marked = (html.escape(token.content) if token.type in _WORDS else _marked(token) for token in children)
-    return text_of(blocks_of("".join(marked), literal=True))
-
-
-def _marked(token: Token) -> str:
-    return token.content if token.type == "html_inline" else _MARKED_TOKENS.get(token.type, "")
+    marked = {"html_inline": lambda token: token.content, **dict.fromkeys(_WORDS, lambda token: html.escape(token.content))}
+    said = (marked[token.type](token) if token.type in marked else _MARKED_TOKENS.get(token.type, "") for token in children)
+    return text_of(blocks_of("".join(said), literal=True))
 
 
 _META_CHARSET = regex.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([\w.:-]+)""", regex.IGNORECASE)

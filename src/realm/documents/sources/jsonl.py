@@ -23,14 +23,10 @@ _SPREAD = regex.compile(rb'\s*(?:\[\s*\{|\{[ \t]*\r?\n\s*")')
 _DECODER = json.JSONDecoder()
 
 
-class _Repeated(ValueError):
-    """An object says two things under one key."""
-
-
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise _Repeated
+    """An object as it is read. Raises KeyError: it says two things under one key."""
+    if len(found := dict(pairs)) < len(pairs):
+        raise KeyError
     return found
 
 
@@ -110,7 +106,7 @@ def _line_value(line: bytes, path: str = "", number: int = 0) -> Found:
         return number, _STRICT.decode(line.decode("utf-8"))
     except UnicodeDecodeError:
         return Rejected(path, number, INVALID_UTF8)
-    except _Repeated:
+    except KeyError:
         return Rejected(path, number, REPEATED_KEY)
     except (ValueError, RecursionError):
         return Rejected(path, number, BAD_JSON)
@@ -151,7 +147,7 @@ def _whole_values(text: str, line: int, path: str) -> Generator[Found, None, tup
             value, end = _DECODER.raw_decode(text, at)
             _STRICT.raw_decode(text, at)
             reason = "" if streams.is_utf8(text[at:end]) else INVALID_UTF8
-        except _Repeated:
+        except KeyError:
             pass
         except (ValueError, RecursionError):
             return text[at:], line

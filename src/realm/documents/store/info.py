@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from realm.documents.pages.pictures import is_caption
-from realm.documents.records import NO_DOCUMENTS
+from realm.documents.records import NO_DOCUMENTS, PARTLY_USED
 from realm.documents.sources import SourceOptions
 from realm.documents.sources.folders import files_below
 from realm.documents.sources.reading import read_again, source_name
@@ -66,14 +66,12 @@ def changed_statistics(store: BlockStore, live: np.ndarray, new: Sequence[Segmen
 def corpus_info(corpus: Path) -> dict[str, Any]:
     """The object that ``realm corpus info --json`` prints.
 
-    ``not_read`` names the files that gave nothing and the reasons, among the first ``LISTED`` rejected records; ``spans_per_block`` is a
-    mean; ``single_block_span_share`` (0..1) is the share of salient span occurrences whose text is in one block only, which retrieval
-    cannot help to predict; ``teaches`` says whether pre-training can learn from these spans, ``advice`` the cure if not. Raises
-    CorpusError: no corpus here, or a damaged one."""
+    ``spans_per_block`` is a mean; ``single_block_span_share`` (0..1) is the share of salient span occurrences whose text is in one block
+    only, which retrieval cannot help to predict; ``teaches`` says whether pre-training can learn from these spans, ``advice`` the cure if
+    not. Raises CorpusError: no corpus here, or a damaged one."""
     manifest = read_manifest(Path(corpus))
     share = manifest.span_statistics.single_block / max(manifest.spans, 1)
     advice = _advice(manifest, share)
-    not_read = [{"path": row["path"], "reason": row["reason"]} for row in islice(rejected_records(corpus), LISTED) if not row["line"]]
     return {
         "documents": manifest.documents,
         "blocks": manifest.blocks,
@@ -82,7 +80,7 @@ def corpus_info(corpus: Path) -> dict[str, Any]:
         "segments": len(manifest.segments),
         "removed": manifest.removed,
         "rejected": manifest.rejected,
-        "not_read": not_read,
+        "not_read": unread_files(corpus),
         "spans_per_block": manifest.spans / max(manifest.blocks, 1),
         "single_block_span_share": share,
         "tokens": manifest.tokens,
@@ -101,6 +99,12 @@ def _advice(manifest: CorpusManifest, single_block_share: float) -> str | None:
     if single_block_share > LARGEST_SINGLE_BLOCK_SHARE:
         return "Nearly every salient span is in one block only, so no other block helps to predict it: add documents on the same subjects"
     return None
+
+
+def unread_files(corpus: Path) -> list[dict[str, str]]:
+    """The files of which nothing was read, {"path", "reason"} each, among the first ``LISTED`` rejected records."""
+    rows = (row for row in islice(rejected_records(corpus), LISTED) if not row["line"] and row["reason"] not in PARTLY_USED)
+    return [{"path": row["path"], "reason": row["reason"]} for row in rows]
 
 
 def files_account(corpus: Path, sources: Sequence[Path]) -> dict[str, Any]:

@@ -133,7 +133,14 @@ function listed(found, start) {
     el("p", { class: "about" }, `${count(start + 1)} to ${count(last)} of ${plural(found.total, "document")}`),
     el("ul", { class: "list" }, rows),
     start > 0 || found.next !== null ? pages : null,
+    found.not_read.length ? unread(found.not_read) : null,
   ];
+}
+
+function unread(files) {
+  const rows = files.map((file) => el("li", {}, own(file.path), el("span", { class: "id" }, file.reason)));
+  const heading = el("summary", {}, `Not read: ${plural(files.length, "file")}`);
+  return el("details", {}, heading, el("ul", { class: "list" }, rows));
 }
 
 async function showFound(text) {
