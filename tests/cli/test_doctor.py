@@ -1,6 +1,6 @@
 """``realm doctor``: one screen, with a cure for each thing that is slow or missing."""
 
-from importlib.metadata import PackageNotFoundError
+from importlib import metadata as installed
 
 import pytest
 
@@ -54,12 +54,13 @@ def test_extras_are_whole_or_missing(monkeypatch):
 
     def version(name):
         if name not in there:
-            raise PackageNotFoundError(name)
+            raise installed.PackageNotFoundError(name)
         return there[name]
 
-    monkeypatch.setattr(doctor, "version", version)
-    monkeypatch.setattr(doctor, "metadata", lambda name: type("Meta", (), {"get_all": lambda self, key: ["one", "two", "dev"]})())
-    monkeypatch.setattr(doctor, "requires", lambda name: ["a>=1; extra == 'one'", "b; extra == 'two'", "c<2; extra == 'two'", "torch>=2"])
+    monkeypatch.setattr(installed, "version", version)
+    monkeypatch.setattr(installed, "metadata", lambda name: type("Meta", (), {"get_all": lambda self, key: ["one", "two", "dev"]})())
+    needed = ["a>=1; extra == 'one'", "b; extra == 'two'", "c<2; extra == 'two'", "torch>=2"]
+    monkeypatch.setattr(installed, "requires", lambda name: needed)
     assert doctor.extras() == (["one"], ["two"])
-    monkeypatch.setattr(doctor, "metadata", lambda name: version("a checkout"))
+    monkeypatch.setattr(installed, "metadata", lambda name: version("a checkout"))
     assert doctor.extras() == ([], [])

@@ -17,7 +17,7 @@ from realm.errors import ConfigError, DataError
 from realm.progress import Progress
 from realm.runs import cached
 from realm.runs.cached import cached_runs, clear_cache, open_cached
-from realm.search.publishing import embedding
+from realm.search.publishing import embedding, refresher
 from realm.serve.documents import Documents
 from realm.serve.serving import Serving
 from realm.storage.paths import RunPaths
@@ -99,7 +99,7 @@ def test_each_set_of_documents_and_each_body_has_its_own(notes, body, tmp_path):
 @pytest.mark.parametrize("changed", [False, True])
 def test_what_was_killed_half_way_is_gone_on_with(notes, body, monkeypatch, changed):
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(cached, "index_documents", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(refresher, "index_documents", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
         cached_run([notes], body, QUIET)
     assert cached_runs() == []
     if changed:
@@ -298,6 +298,6 @@ def test_a_run_that_lost_its_recipe_is_no_folder_of_documents(words, tiny_run, n
     assert main([named.get(word, word) for word in words]) == 2
     said = capsys.readouterr().err
     assert [str(run) in line for line in said.splitlines() if line.startswith("error: ")] == [True] and "Traceback" not in said
-    assert not (tmp_path / "cache").exists()
+    assert not cached.cache_directory().exists()
     with pytest.raises(ConfigError, match="a run, not documents"):
         Realm.from_documents(run)

@@ -74,7 +74,7 @@ def body_model(recipe: Recipe, inputs: BlockInputs) -> "RealmModel":
 
 def _require_fit(spec: ModelSpec, inputs: BlockInputs, directory: Path) -> None:
     """Refuse another vocabulary than a saved body's, and inputs longer than it can read. Raises ConfigError: they are."""
-    length, vocabulary = inputs.featurizer.joint_length, inputs.store.tokenizer.vocab_size
+    length, vocabulary = inputs.featurizer.joint_length, inputs.store.manifest.vocab_size
     for part, network in spec.networks.items():
         if is_realm_model(directory) and network.body.vocabulary != vocabulary:
             problem = f"the model's {part} has {network.body.vocabulary} wordpieces, and the corpus has {vocabulary}"

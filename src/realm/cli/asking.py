@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Union
 
 import tyro
 
@@ -20,7 +20,22 @@ from realm.progress import Progress
 if TYPE_CHECKING:
     from realm.answering.opening import OpenRun
 
-Asked = Annotated[tuple[str, ...], tyro.conf.arg(metavar="RUN|DOCUMENTS... [QUESTION]")]
+
+class Words(tuple[str, ...]):
+    """Words of the command line: of a class that the parser compares without typeguard, which takes as long to load as a reader."""
+
+
+Asked = Annotated[
+    Words,
+    tyro.conf.arg(metavar="RUN|DOCUMENTS... [QUESTION]"),
+    tyro.constructors.PrimitiveConstructorSpec(
+        nargs="*",
+        metavar="",
+        instance_from_str=Words,
+        is_instance=lambda value: isinstance(value, Words),
+        str_from_instance=list,
+    ),
+]
 Served = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN|DOCUMENTS...")]
 Body = Annotated[str, tyro.conf.arg(help="the model for documents (realm models lists them); a run uses its own")]
 
@@ -63,7 +78,7 @@ def opened_documents(places: list[Path], body: str) -> "OpenRun":
         return open_cached(places, body, progress, lambda text: show.note(f"note: {text}"))
 
 
-Threshold = Annotated[float | None, tyro.conf.arg(metavar="FLOAT")]
+Threshold = Annotated[Union[float, None], tyro.conf.arg(metavar="FLOAT")]  # noqa: UP007  # as for Words
 Answering = Callable[[str], dict[str, Any]]
 PROMPT = "? "
 HISTORY_LINES = 1000

@@ -4,7 +4,6 @@ import os
 import platform
 import re
 import shutil
-from importlib.metadata import PackageNotFoundError, metadata, requires, version
 
 from realm import DEFAULT_BODY, __version__
 from realm.cli import show
@@ -46,6 +45,8 @@ def doctor() -> None:
 
 def extras() -> tuple[list[str], list[str]]:
     """Return the extras for users that are installed whole, and the others; of a checkout that was not installed, none."""
+    from importlib.metadata import PackageNotFoundError, metadata, requires
+
     try:
         named = metadata(DISTRIBUTION).get_all("Provides-Extra") or []
     except PackageNotFoundError:
@@ -57,6 +58,8 @@ def extras() -> tuple[list[str], list[str]]:
 
 
 def _version(package: str) -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version(package)
     except PackageNotFoundError:

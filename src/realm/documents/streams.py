@@ -14,7 +14,6 @@ from typing import IO, Any, cast
 
 import pyarrow as pa
 import regex
-from charset_normalizer import from_bytes
 
 from realm.documents.records import BINARY, DAMAGED, INVALID_UTF16, TOO_LONG, TOO_MANY_EMPTY, UNREADABLE, Rejected
 from realm.errors import Interrupted
@@ -214,6 +213,8 @@ def guessed_encoding(head: bytes) -> str:
     if b"\0" in head or 2 * len(_ESCAPED.findall("".join(beyond))) <= len(beyond):
         return "utf-8"
     telling = b"\n".join(line for line in head.splitlines() if not line.isascii())[:_TELLING]
+    from charset_normalizer import from_bytes
+
     found = from_bytes(telling, cp_isolation=list(_ENCODINGS))
     best = min(found, key=lambda match: (round(match.chaos, 2), -match.coherence, _ENCODINGS.index(match.encoding)), default=None)
     return best.encoding if best else "cp1252"

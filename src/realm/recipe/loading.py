@@ -3,7 +3,6 @@
 import dataclasses
 import difflib
 import tomllib
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -18,6 +17,7 @@ from realm.storage.paths import is_realm_model
 RUN_CONFIG, RUN_FILE = "config.toml", "run.json"
 """Files of a run directory: the recipe as it was resolved, and what says that it is a run."""
 Values = dict[str, Any]
+PRESETS = Path(__file__).with_name("presets")
 
 
 def load_recipe(path: Path, overrides: Values | None = None) -> Recipe:
@@ -67,7 +67,7 @@ def run_index_kind(config: Path) -> str:
 
 def preset_names(folder: str = "") -> list[str]:
     """The presets that exist: sizes of networks, or those of a ``folder`` beside them."""
-    return sorted(p.name.removesuffix(".toml") for p in (files("realm.recipe") / "presets" / folder).iterdir() if p.name.endswith(".toml"))
+    return sorted(p.name.removesuffix(".toml") for p in (PRESETS / folder).iterdir() if p.name.endswith(".toml"))
 
 
 def dump_recipe(recipe: Recipe) -> str:
@@ -117,7 +117,7 @@ def _started_from(body: str) -> str:
 
 
 def _read_preset(name: str) -> Values:
-    return tomllib.loads((files("realm.recipe") / "presets" / name).read_text("utf-8"))
+    return tomllib.loads((PRESETS / name).read_text("utf-8"))
 
 
 def _with_finetune_preset(values: Values, path: Path | None) -> Values:

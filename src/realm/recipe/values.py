@@ -1,7 +1,11 @@
 """One value of a recipe against the type, choices and range of its field, and the kinds of values that several fields take."""
 
+import math
+from contextlib import suppress
+from operator import ge, gt, le
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge, Interval
 
@@ -25,18 +29,41 @@ def read_value(hint: Any, value: Any, key: str, path: Path | None) -> Any:
     """``value`` as a field of type ``hint`` holds it: an int serves as a float, a list as a tuple, a path counts from ``path``.
 
     Raises ConfigError, which names ``key``: another type, none of the choices, not finite or out of range."""
-    from pydantic import ConfigDict, TypeAdapter, ValidationError  # a tenth of a second that `import realm.recipe` need not take
-
-    adapter = TypeAdapter(hint, config=ConfigDict(strict=True, allow_inf_nan=False))
     try:
-        found = adapter.validate_python(tuple(value) if isinstance(value, list) else value)
-    except ValidationError as error:
-        outside = error.errors()[0]["type"] in ("greater_than", "greater_than_equal", "less_than_equal", "too_short")
+        found = _fitting(hint, tuple(value) if isinstance(value, list) else value)
+    except (TypeError, ValueError) as error:
+        outside = isinstance(error, ValueError)
         problem = f"'{key}' {'is' if outside else 'cannot be'} {value!r}"
         raise ConfigError(problem, path=path, cure=f"It {_range(hint) if outside else _kind(hint)}.") from None
     if path is None or RELATIVE_TO_RECIPE not in get_args(hint):
         return found
     return tuple(_absolute(name, path.parent) for name in found) if isinstance(found, tuple) else _absolute(found, path.parent)
+
+
+RULES = {"gt": gt, "ge": ge, "le": le, "min_length": lambda value, least: len(value) >= least}
+"""Rules of ``annotated_types`` that fields name, by their attributes."""
+
+
+def _fitting(hint: Any, value: Any) -> Any:
+    """The value as a field of this type holds it. Raises TypeError: it is of another type; ValueError: out of range."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        value = _fitting(parts[0], value)
+        limits = [(holds, getattr(rule, name, None)) for rule in parts[1:] for name, holds in RULES.items()]
+        if not all(limit is None or holds(value, limit) for holds, limit in limits):
+            raise ValueError
+        return value
+    if origin in (Union, UnionType):
+        for part in parts:
+            with suppress(TypeError):
+                return _fitting(part, value)
+    elif origin is tuple and isinstance(value, tuple):
+        return tuple(_fitting(parts[0], one) for one in value)
+    elif hint is float and type(value) in (int, float) and math.isfinite(value):
+        return float(value)
+    elif type(value) is hint is not float or (origin is Literal and value in parts and type(value) in map(type, parts)):
+        return value
+    raise TypeError
 
 
 def _absolute(name: str, base: Path) -> str:

@@ -19,7 +19,6 @@ from platformdirs import user_cache_path
 
 from realm.answering.body_models import answering_model
 from realm.answering.opening import OpenRun, open_run, wrap_body
-from realm.documents.change.updates import sync_documents
 from realm.documents.options import SourceOptions
 from realm.documents.pages.recognition import recognition_directory, recognition_state
 from realm.documents.records import NO_WORDS, UNKNOWN_KIND
@@ -31,7 +30,6 @@ from realm.progress import Progress
 from realm.recipe import Recipe, build_recipe
 from realm.runs.directory import build_run_corpus, claim_run, stat_digest
 from realm.search.blocks import open_inputs
-from realm.search.publishing.refresher import index_documents
 from realm.storage.files import bytes_below, make_directory
 from realm.storage.generations import read_current
 from realm.storage.locks import held
@@ -79,6 +77,8 @@ def open_cached(sources: Sequence[Path], body: str, progress: Progress, note: Ca
         else:
             if changed:
                 write_note(paths.wrapped, known | {"state": ""})  # killed in the midst, it is neither the old state nor the new one
+                from realm.documents.change.updates import sync_documents
+
                 sync_documents(paths.corpus, places, progress=progress.counting("corpus"), source_options=AS_IN_FOLDERS)
             opened = open_run(paths.root)
         if changed:
@@ -101,6 +101,8 @@ def follow_documents(root: Path) -> bool:
     state = stat_digest(places) + recognition_state()
     if not places or known.get("state") == state:
         return False
+    from realm.documents.change.updates import sync_documents
+
     with _alone(root):
         write_note(paths.wrapped, known | {"state": ""})  # killed in the midst, it is neither the old state nor the new one
         sync_documents(paths.corpus, places, workers=1, source_options=AS_IN_FOLDERS)
@@ -140,6 +142,8 @@ def _make(paths: RunPaths, recipe: Recipe, progress: Progress) -> OpenRun:
     inputs = open_inputs(paths.corpus, recipe.model.query_length)
     model = answering_model(recipe, inputs)
     if read_current(paths.index) is None:
+        from realm.search.publishing.refresher import index_documents
+
         embedded = partial(progress.count_long, "index: blocks embedded")
         index_documents(model, inputs, paths, bf16=recipe.run.bf16, progress=embedded)
     return wrap_body(paths, recipe, inputs, model)

@@ -9,7 +9,6 @@ import shutil
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -21,7 +20,7 @@ from realm.storage.disk import is_transient
 if TYPE_CHECKING:
     import numpy as np
 
-POINTS = tomllib.loads((files("realm.storage") / "points.toml").read_text("utf-8"))
+POINTS = tomllib.loads(Path(__file__).with_name("points.toml").read_text("utf-8"))
 """The moments at which a write can be cut off, with what is on the disk then."""
 Listener = Callable[[str, Path], None]
 listener: Listener | None = None

@@ -12,6 +12,8 @@ from itertools import chain
 
 import regex
 
+from realm.text import deferred
+
 UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}\p{Tibetan}々〆ー"
 """The letters of scripts that put no spaces between words, or glue particles to them, as the inside of a set of a pattern of ``regex``."""
 Places = list[tuple[int, int]]
@@ -47,7 +49,7 @@ _LINES = "|".join(
         rf"(?P<space>{_BREAK})",
     ]
 )
-_LINE_ENDS = regex.compile(_LINES, regex.V1)
+_LINE_ENDS = deferred(_LINES, regex.V1)
 _ODDITIES = "|".join(
     [
         _LINES,
@@ -58,15 +60,15 @@ _ODDITIES = "|".join(
         rf"(?P<form>[[{_FORMS}]&&[{_PLAIN_KINDS}[\p{{dt=compat}}&&[\p{{L}}\p{{N}}\p{{So}}]]]][\uff9e\uff9f\p{{M}}]*)",
     ]
 )
-_COMPOSED = regex.compile(_ODDITIES, regex.V1)
-_DECOMPOSED = regex.compile(
+_COMPOSED = deferred(_ODDITIES, regex.V1)
+_DECOMPOSED = deferred(
     rf"{_ODDITIES}|(?P<cluster>[^\s\p{{M}}]\p{{M}}+|[\u1100-\u115f][\u1160-\u11a7][\u11a8-\u11ff]*|\p{{dt=canonical}})", regex.V1
 )
 _STANDS_FOR = {"cut": "", "unspaced": "", "invisible": "", "space": " ", "apart": "- ", "kept": "-", "hyphen": "-"}
-_SHORT_UNIT = regex.compile(r"(?<!\p{L})\p{L}{1,2}\Z")
-_ACCENTED = regex.compile(r"([\p{Latin}\p{Greek}\p{Cyrillic}\p{Arabic}\p{Hebrew}])\p{M}+")
-_CLUSTERED = regex.compile(r"[\p{M}\u200d\p{Emoji_Modifier}]")
-_CLUSTERS = regex.compile(r"\X")
+_SHORT_UNIT = deferred(r"(?<!\p{L})\p{L}{1,2}\Z")
+_ACCENTED = deferred(r"([\p{Latin}\p{Greek}\p{Cyrillic}\p{Arabic}\p{Hebrew}])\p{M}+")
+_CLUSTERED = deferred(r"[\p{M}\u200d\p{Emoji_Modifier}]")
+_CLUSTERS = deferred(r"\X")
 
 
 @dataclass(frozen=True)

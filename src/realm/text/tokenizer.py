@@ -61,7 +61,6 @@ class SpecialTokens:
 class TextTokenizer:
     """A ``tokenizers.Tokenizer`` without truncation, padding or added special tokens.
 
-    Examples:
         >>> tokenizer = train_wordpiece(["the cat sat on the mat"], vocab_size=200)
         >>> ids, offsets = tokenizer.encode_offsets("The cat")
         >>> [tokenizer.token(id) for id in ids], offsets
@@ -72,24 +71,22 @@ class TextTokenizer:
         names: token of each role (pad, unk, cls, sep, mask); guessed from the usual names if not given.
         origin: file or hub name, for error messages.
 
-    Attributes:
-        vocab_size: largest id + 1, added tokens included.
-        sha256: of the bytes that ``save`` writes to tokenizer.json.
-
-    Raises:
-        DataError: a role has no token in the vocabulary."""
+    ``sha256`` is that of the bytes that ``save`` writes. Raises DataError: a role has no token in the vocabulary."""
 
     def __init__(self, backend: Tokenizer, names: dict[str, str] | None = None, origin: str | Path | None = None):
         backend.no_truncation()
         backend.no_padding()
         self._backend = backend
         self._names = {role: _find_role(backend, role, names or {}, origin) for role in _KNOWN_NAMES}
-        vocabulary = backend.get_vocab(with_added_tokens=True)
-        self.special = SpecialTokens(**{role: vocabulary[name] for role, name in self._names.items()})
-        self.vocab_size = max(vocabulary.values()) + 1
+        self.special = SpecialTokens(**{role: backend.token_to_id(name) or 0 for role, name in self._names.items()})
         self._words: WordCache | None = None
         self._json = backend.to_str(pretty=True)
         self.sha256 = hashlib.sha256(self._json.encode("utf-8")).hexdigest()
+
+    @cached_property
+    def vocab_size(self) -> int:
+        """Return the largest id + 1, added tokens included."""
+        return max(self._backend.get_vocab(with_added_tokens=True).values()) + 1
 
     @cached_property
     def cuts_characters(self) -> bool:
@@ -228,14 +225,8 @@ def train_wordpiece(texts: Iterable[str], vocab_size: int, lowercase: bool = Tru
     with particles glued to them (``alphabet.py``), are cut into characters, of which none that occurs is lost; those of Hangul that do
     not occur are spelled by their letters.
 
-    Args:
-        texts: training texts; at most ``MAX_TRAINING_CHARS`` characters are read.
-        vocab_size: upper bound; small corpora give fewer entries.
-        lowercase: fold case (and strip accents), as bert-base-uncased does.
-
-    Raises:
-        ConfigError: ``vocab_size`` is not in 200..1,000,000.
-        DataError: the texts hold no character."""
+    At most ``MAX_TRAINING_CHARS`` characters are read; small corpora give fewer entries than ``vocab_size``. ``lowercase``: fold case and
+    strip accents. Raises ConfigError: ``vocab_size`` is not in 200..1,000,000; DataError: the texts hold no character."""
     if not 200 <= vocab_size <= 1_000_000:
         raise ConfigError(f"vocab_size = {vocab_size} is not between 200 and 1000000")
     read = [folded(text) for text in read_texts(texts)]
@@ -266,11 +257,8 @@ def train_wordpiece(texts: Iterable[str], vocab_size: int, lowercase: bool = Tru
 def read_vocabulary(file: Path, lowercase: bool = True) -> TextTokenizer:
     """BERT's tokenizer from a ``vocab.txt``: one wordpiece a line, its id the number of the line.
 
-    Args:
-        lowercase: fold case (and strip accents), as the uncased models do.
-
-    Raises:
-        DataError: the file cannot be read, names a wordpiece twice, or lacks a special token."""
+    ``lowercase``: fold case and strip accents, as the uncased models do. Raises DataError: the file cannot be read, names a wordpiece
+    twice, or lacks a special token."""
     try:
         pieces = file.read_text("utf-8").rstrip("\n").split("\n")
     except (OSError, UnicodeDecodeError) as error:
@@ -313,13 +301,5 @@ def read_tokenizer(directory: Path) -> TextTokenizer:
     if (directory / "tokenizer.json").is_file():
         return TextTokenizer.load(directory)
     if (directory / "vocab.txt").is_file():
-        return read_vocabulary(directory / "vocab.txt", lowercase=_folds_case(directory / "tokenizer_config.json"))
+        return read_vocabulary(directory / "vocab.txt", lowercase=bool(_read_config(directory / CONFIG_FILE).get("do_lower_case", True)))
     raise DataError("no tokenizer here", path=directory, cure="Put the model's tokenizer.json or vocab.txt beside its weights.")
-
-
-def _folds_case(path: Path) -> bool:
-    try:
-        values = json_value(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        return True  # every published REALM is uncased
-    return bool(values.get("do_lower_case", True)) if isinstance(values, dict) else True

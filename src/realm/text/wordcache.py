@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from tokenizers import Encoding, Token, Tokenizer
 
 from realm.text.alphabet import CHARACTER_PATTERN
@@ -64,6 +63,8 @@ class WordCache:
 
     def tokenize(self, texts: Sequence[str]) -> Tokenized:
         """The wordpieces of each text, without special tokens: what the tokenizer itself gives."""
+        from pyarrow import compute as pc  # a tenth of a second that a question need not wait for
+
         words = pc.split_pattern(pa.array(texts, pa.string()), " ")
         coded = words.flatten().dictionary_encode()
         rows = self._rows_of(coded.dictionary.to_pylist())[np.asarray(coded.indices)]

@@ -8,23 +8,22 @@ import regex
 
 from realm.answering.questions.words import KANA, LANGUAGES, Language
 from realm.documents.spans.dates import MONTHS, UNITS, DateNumberTagger
+from realm.text import deferred
 
 TAGGER = DateNumberTagger()
 NAME = r"\p{Lu}(?:\.|[\p{L}\p{M}\p{N}]*(?:-\p{L}+)*)"
 EDGES = " \t\n.,;:!?。，；：！？、—–()（）[]\"“”„«»'‘’"
 SENTENCE_CONTEXT = 60  # characters on either side of a span that determine its kind
 _WORD = regex.compile(r"[\p{L}\p{M}\p{N}]+(?:[-.]\p{L}+)*\.?['’]?")
-_YEAR = regex.compile(r"(?:1\d|20)\d\d")
-_ORDINAL = regex.compile(r"\d(?:st|nd|rd|th)$")
-_MONEY = regex.compile(
-    r"[$£€¥₹₩₽]|\b(?:dollars?|euros?|pounds sterling|francs?|pesos?|rupees|yen|yuan)\b|[美欧日]?元|달러|유로|원$", regex.I
-)
-_PERCENT = regex.compile(r"%|％|per ?cent|Prozent|por ciento|pour cent|百分之|퍼센트")
-_UNIT = regex.compile(r"[\s-](\L<units>)$", units=UNITS)
-_EAST_UNIT = regex.compile(r"[万萬亿億만억조\s]*([^\p{N}\s〇零一二三四五六七八九十百千万萬亿億,.]+)$")
-_LIFE_DATES = regex.compile(r"\s?\(\s?(?:(?:born|geboren|nacid[oa]|née?)\b|[^()]*\b1\d{3}\s?[–-][^()]*\d{4}\b)")
+_YEAR = deferred(r"(?:1\d|20)\d\d")
+_ORDINAL = deferred(r"\d(?:st|nd|rd|th)$")
+_MONEY = deferred(r"[$£€¥₹₩₽]|\b(?:dollars?|euros?|pounds sterling|francs?|pesos?|rupees|yen|yuan)\b|[美欧日]?元|달러|유로|원$", regex.I)
+_PERCENT = deferred(r"%|％|per ?cent|Prozent|por ciento|pour cent|百分之|퍼센트")
+_UNIT = deferred(r"[\s-](\L<units>)$", units=UNITS)
+_EAST_UNIT = deferred(r"[万萬亿億만억조\s]*([^\p{N}\s〇零一二三四五六七八九十百千万萬亿億,.]+)$")
+_LIFE_DATES = deferred(r"\s?\(\s?(?:(?:born|geboren|nacid[oa]|née?)\b|[^()]*\b1\d{3}\s?[–-][^()]*\d{4}\b)")
 _MONTH_NAMES = frozenset(month.lower() for month in MONTHS)
-_MIXED_NAME = regex.compile(rf"{NAME} (?:van|von|ibn|bin|al|de|da)(?: der| den| la)? {NAME}")
+_MIXED_NAME = deferred(rf"{NAME} (?:van|von|ibn|bin|al|de|da)(?: der| den| la)? {NAME}")
 
 
 def kind_of(span: str, before: str, after: str, language: str) -> str:

@@ -10,10 +10,11 @@ The opening of a question decides (``forms.toml``); the words asked for stay mar
 import tomllib
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.resources import files
+from pathlib import Path
 
 import regex
 
+from realm.text import deferred
 from realm.text.sentences import split_sentences
 from realm.text.words import words
 
@@ -23,7 +24,7 @@ LONGEST_SHOWN = 600
 """Characters of a sentence or list that is shown as an answer; longer ones are cut around the span at line ends or spaces."""
 SHARED_WORDS = 0.5
 """Share of a yes-or-no question's words that a sentence must hold to say yes or no to it."""
-_ITEM = regex.compile(r"[ \t]*(?:[-*•–+▪◦]|\(?\d{1,3}[.)]|\(?[a-z][.)])[ \t]+\S", regex.IGNORECASE)
+_ITEM = deferred(r"[ \t]*(?:[-*•–+▪◦]|\(?\d{1,3}[.)]|\(?[a-z][.)])[ \t]+\S", regex.IGNORECASE)
 _LEADING = regex.compile(r"^[\s¿¡\"'“„«(]+")
 
 
@@ -37,11 +38,11 @@ class _Openings:
 
 
 def _openings(table: dict[str, str]) -> _Openings:
-    found = {name: regex.compile(pattern, regex.IGNORECASE) for name, pattern in table.items()}
+    found = {name: deferred(pattern, regex.IGNORECASE) for name, pattern in table.items()}
     return _Openings(found.get("spans"), found.get("yes_no"), found.get("reason"), found.get("items"), found["negation"])
 
 
-_LANGUAGES = [_openings(table) for table in tomllib.loads((files("realm.answering.questions") / "forms.toml").read_text("utf-8")).values()]
+_LANGUAGES = [_openings(table) for table in tomllib.loads(Path(__file__).with_name("forms.toml").read_text("utf-8")).values()]
 
 
 @dataclass(frozen=True)

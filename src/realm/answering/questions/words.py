@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import regex
@@ -50,7 +50,7 @@ def _language(name: str, table: Mapping[str, Any]) -> Language:
     return Language(name, defaultdict(frozenset, words), ask, **own)
 
 
-_TABLES = tomllib.loads((files("realm.answering.questions") / "words.toml").read_text("utf-8"))
+_TABLES = tomllib.loads(Path(__file__).with_name("words.toml").read_text("utf-8"))
 _OTHERS = {name: frozenset(words.split()) for name, words in _TABLES.pop("others").items()}
 LANGUAGES = {name: _language(name, table) for name, table in _TABLES.items()}
 _IN_LATIN = [name for name, language in LANGUAGES.items() if language.words["function_words"]]

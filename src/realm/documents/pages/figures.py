@@ -1,10 +1,9 @@
 """Pictures as pages show them: which file, what the page says of it, and the paragraph around it."""
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import regex
-from markdown_it.token import Token
 
 MOST_PICTURES = 200
 """Of one page; the rest is left out."""
@@ -23,7 +22,7 @@ class Figure(NamedTuple):
     around: str
 
 
-def markdown_figures(tokens: Sequence[Token], words: Sequence[str]) -> list[Figure]:
+def markdown_figures(tokens: Sequence[Any], words: Sequence[str]) -> list[Figure]:
     """The pictures of a Markdown document in its order, each reference once, ``MOST_PICTURES`` at most; no vector graphics.
 
     Args:
@@ -38,7 +37,7 @@ def markdown_figures(tokens: Sequence[Token], words: Sequence[str]) -> list[Figu
     return list(found.values())
 
 
-def _images(token: Token) -> Iterator[Token]:
+def _images(token: Any) -> Iterator[Any]:
     return (child for child in token.children or () if child.type == "image")
 
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from hashlib import sha256
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -46,7 +45,11 @@ def recognises() -> bool:
 
 def recognition_state() -> str:
     """Version of the recognition, to tell its words from those of another; empty: none is installed."""
-    return f"rapidocr {version('rapidocr')}/{_LAYOUT}" if recognises() else ""
+    if not recognises():
+        return ""
+    from importlib.metadata import version
+
+    return f"rapidocr {version('rapidocr')}/{_LAYOUT}"
 
 
 def recognised(data: bytes, seconds: float) -> str | Beyond:

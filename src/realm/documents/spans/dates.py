@@ -6,15 +6,16 @@ for numbers, and Chinese, Japanese and Korean, have their own passes. The forms 
 
 import re
 import tomllib
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import regex
 
 from realm.documents.spans.spans import TaggedSpan
+from realm.text import deferred
 from realm.text.languages import FULL_MONTHS
 
-_TABLES = tomllib.loads((files("realm.documents.spans") / "forms.toml").read_text("utf-8"))
+_TABLES = tomllib.loads(Path(__file__).with_name("forms.toml").read_text("utf-8"))
 
 
 def _put_together(patterns: dict[str, str | list[str]]) -> dict[str, str]:
@@ -67,16 +68,16 @@ def is_never_year(text: str, start: int) -> bool:
     return word[-1:] == " " and word[:-1].rstrip(".").lower() in _NEVER_YEARS
 
 
-_MONTHS = {"months": MONTHS, "english": ENGLISH_MONTHS}
-_FORMS = regex.compile(PATTERNS["form"], units=UNITS, **_MONTHS)
-_LED_FORMS = regex.compile(PATTERNS["led_form"], units=UNITS, **_MONTHS)
-_BEFORE = regex.compile(PATTERNS["before"], **_MONTHS)
+_MONTHS: dict[str, Any] = {"months": MONTHS, "english": ENGLISH_MONTHS}
+_FORMS = deferred(PATTERNS["form"], units=UNITS, **_MONTHS)
+_LED_FORMS = deferred(PATTERNS["led_form"], units=UNITS, **_MONTHS)
+_BEFORE = deferred(PATTERNS["before"], **_MONTHS)
 # The commonest case, a year before a comma or a full stop, needs no pattern of many branches.
 _CLEAR_YEAR = re.compile(rf"(?<=[ (]){PATTERNS['year']}(?=[,;)](?!\d)|\.(?:\s|$)|$)")
 _DIGITS = regex.compile(r"\d+")
-_HAN_OR_HANGUL = regex.compile(r"[\p{Han}\p{Hangul}\p{Hiragana}\p{Katakana}]")
-_EAST_ASIAN = regex.compile(PATTERNS["east_asian"])
-_IN_WORDS = regex.compile(PATTERNS["in_words"], units=UNITS)
+_HAN_OR_HANGUL = deferred(r"[\p{Han}\p{Hangul}\p{Hiragana}\p{Katakana}]")
+_EAST_ASIAN = deferred(PATTERNS["east_asian"])
+_IN_WORDS = deferred(PATTERNS["in_words"], units=UNITS)
 _HINT, _ALONE = re.compile(PATTERNS["hint"]), re.compile(PATTERNS["alone"])
 
 

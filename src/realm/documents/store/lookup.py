@@ -9,7 +9,6 @@ from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from realm.documents.links import document_key
 from realm.documents.store.manifest import SegmentInfo, damage
@@ -122,6 +121,8 @@ def _first_rows(ids: pa.Array) -> list[int]:
     """Rows of a batch whose document is not that of the row before; a document's rows stand together."""
     if not len(ids):
         return []
+    from pyarrow import compute as pc
+
     changes = pc.indices_nonzero(pc.not_equal(ids.slice(1), ids.slice(0, len(ids) - 1)))
     return [0, *(flat_view(changes) + 1).tolist()]
 

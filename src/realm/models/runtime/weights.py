@@ -21,15 +21,7 @@ AGAIN = "Fetch or train the model again."
 
 
 class SafetensorWeights:
-    """Tensors of one network in a safetensors file.
-
-    Args:
-        path: the file.
-        prefix: what stands before each of the network's names.
-
-    Raises:
-        RunError: the file is damaged.
-    """
+    """Tensors of one network in a safetensors file, whose names have a prefix. Raises RunError: the file is damaged."""
 
     def __init__(self, path: Path, prefix: str = ""):
         from safetensors import SafetensorError, safe_open
@@ -50,6 +42,10 @@ class SafetensorWeights:
     def names(self) -> list[str]:
         """Return the names of all tensors, those that stand under another name among them."""
         return [name for name in (*self._names, *self._shared) if not name.endswith(SCALE)]
+
+    def is_rounded(self) -> bool:
+        """Return whether matrices are stored in 8 bits."""
+        return any(name.endswith(SCALE) for name in self._names)
 
     def _stored(self, name: str) -> str:
         """Return the name in the file. Raises RunError: there is no such tensor."""

@@ -20,51 +20,9 @@ from realm.search.blocks import BlockInputs, open_inputs
 from realm.search.publishing.writing import Parts
 
 
-def embed_blocks(
-    embed: Callable[[list[int]], np.ndarray],
-    lengths: np.ndarray,
-    rows: np.ndarray,
-    *,
-    tokens_per_batch: int = 16384,
-    progress: Advance | None = None,
-) -> np.ndarray:
-    """Embed the blocks ``rows``, int [r] in any order: float32 [r,d], or [0,0] without rows, where d is unknown.
-
-    Batches depend on the arguments only, so the same call gives the same bits.
-
-    Args:
-        embed: row numbers of one batch -> [m,d], floating point.
-        lengths: [n], tokens of every block of the corpus, as ``embed`` will pad them.
-        tokens_per_batch: bound on m * longest; a single block may exceed it.
-
-    Raises SnapshotError: an embedding that is not finite. Raises ValueError: ``embed`` returned another shape than [m,d].
-    """
-    result: np.ndarray | None = None
-    done = 0
-    for batch in length_batches(lengths[rows], tokens_per_batch):
-        vectors = np.asarray(embed(rows[batch].tolist()), np.float32)
-        if vectors.ndim != 2 or len(vectors) != len(batch):
-            raise ValueError(f"embed returned {list(vectors.shape)} for {len(batch)} blocks")
-        if not np.isfinite(vectors).all():
-            row = int(rows[batch][~np.isfinite(vectors).all(axis=1)][0])
-            raise SnapshotError(f"the embedding of row {row} is not finite", cure="Go back to an earlier checkpoint")
-        if result is None:
-            result = np.empty((len(rows), vectors.shape[1]), np.float32)
-        result[batch] = vectors
-        done += len(batch)
-        if progress is not None:
-            progress(done, len(rows))
-    return np.zeros((0, 0), np.float32) if result is None else result
-
-
 def length_batches(lengths: np.ndarray, tokens_per_batch: int) -> Iterator[np.ndarray]:
-    """Positions [m] in ``lengths``, each batch of at most tokens_per_batch padded tokens, or one longer block.
-
-    The longest come first: a batch that does not fit into memory fails at once, not after an hour. Raises ValueError: tokens_per_batch is
-    not positive.
-    """
-    if tokens_per_batch < 1:
-        raise ValueError(f"tokens_per_batch must be positive, not {tokens_per_batch}")
+    """Positions [m] in ``lengths``, each batch of at most so many padded tokens, or one longer block. The longest come first: a batch that
+    does not fit into memory fails at once, not after an hour."""
     order = np.argsort(-lengths.astype(np.int64), kind="stable")
     start = 0
     while start < len(order):
@@ -110,19 +68,30 @@ IN_PROCESS = EmbedOptions()  # this process, the embedder's device, float32
 def embed_corpus(
     embedder: Embedding, inputs: BlockInputs, rows: np.ndarray, progress: Advance | None = None, *, bf16: bool = False
 ) -> np.ndarray:
-    """Embed rows by the document side: float32 [n, d], also with products in bfloat16."""
+    """Embed rows by the document side: float32 [n, d], also with products in bfloat16, or [0, 0] without rows, where d is unknown.
 
-    def of(batch: list[int]) -> np.ndarray:
-        return embedder.embed_blocks(inputs.blocks([int(rows[i]) for i in batch]), bf16=bf16)
-
-    return embed_blocks(of, inputs.lengths(rows), np.arange(len(rows)), tokens_per_batch=TOKENS_PER_BATCH, progress=progress)
+    Batches depend on the arguments only, so the same call gives the same bits. Raises SnapshotError: an embedding is not finite.
+    """
+    found = np.zeros((0, 0), np.float32)
+    done = 0
+    for batch in length_batches(inputs.lengths(rows), TOKENS_PER_BATCH):
+        vectors = embedder.embed_blocks(inputs.blocks(rows[batch].tolist()), bf16=bf16)
+        if not np.isfinite(vectors).all():
+            row = int(rows[batch][~np.isfinite(vectors).all(axis=1)][0])
+            raise SnapshotError(f"the embedding of row {row} is not finite", cure="Go back to an earlier checkpoint")
+        if not done:
+            found = np.empty((len(rows), vectors.shape[1]), np.float32)
+        found[batch] = vectors
+        done += len(batch)
+        if progress is not None:
+            progress(done, len(rows))
+    return found
 
 
 def eight_bit(params: Path, threads: int) -> Embedding:
-    """The published document embedder in 8-bit integers. Raises MissingExtra: its body needs torch, and has none."""
-    found = runtime_model(params, eight_bit=True, threads=threads)
-    if found is None:
-        raise MissingExtra("embedding with this body", "train") from None
+    """The published document embedder in 8-bit integers. Raises MissingExtra: its body needs torch."""
+    if (found := runtime_model(params, eight_bit=True, threads=threads)) is None:
+        raise MissingExtra("embedding with this body", "train")
     return found.documents
 
 
