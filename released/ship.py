@@ -23,8 +23,8 @@ from realm import __version__
 from realm.answering.opening import read_run_recipe
 from realm.models.bodies.known import WEIGHTS, known_body
 from realm.models.model import RealmModel
-from realm.models.rounded_files import write_rounded
 from realm.models.spec import spec_to_json
+from realm.models.tensor_files import write_rounded
 from realm.runs.directory import read_seconds
 from realm.storage.files import sha256_file, write_atomic, write_json
 from realm.storage.paths import RunPaths

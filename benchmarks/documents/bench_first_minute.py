@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.common import result
-from realm.text.files import json_lines
+from realm.storage.decoding import json_lines
 
 CHARACTERS = 3000
 CHANGED = 10

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from realm.evaluation.questions.loading import load_questions
 from realm.models.types import Question
+from realm.storage.decoding import open_text
 from realm.storage.files import write_atomic
-from realm.text.files import open_text
 from realm.text.matching.answers import normalize_answer
 from realm.text.matching.patterns import LikelyPatterns, PatternSearch, automaton, compiled_pattern
 

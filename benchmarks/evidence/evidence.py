@@ -54,8 +54,8 @@ from realm.storage.stages import stage_facts
 from realm.training.baselines.orqa import learnt_cloze, published_retriever, run_cloze
 from realm.training.beams import LiveSource
 from realm.training.context import StageContext, fingerprint, is_published, load_stage, open_context, publish_stage, source_over, train
+from realm.training.finetune.stage import train_reader
 from realm.training.finetune.task import ReadingTask, training_questions
-from realm.training.finetune.training import train_reader
 from realm.training.loop.checkpoint import CheckpointDirectory, Verdict
 from realm.training.pretrain.stage import RECALL
 from realm.training.pretrain.task import PretrainTask

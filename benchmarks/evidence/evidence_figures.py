@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from realm.report.chart import short
-from realm.report.markup import tag
+from realm.report.markup import short, tag
 
 RESULTS = Path(__file__).parents[1] / "results"
 WIDTH, ROW, LABELS, TOP, RIGHT = 640, 22, 330, 46, 60

@@ -25,8 +25,7 @@ from realm.search.blocks import BlockInputs, open_inputs
 from realm.search.candidates import DenseCandidates
 from realm.search.publishing.refresher import refresh_index
 from realm.storage.paths import RunPaths
-from realm.text.matching.answers import is_whole, normalize_answer
-from realm.text.matching.scoring import OPEN_QA
+from realm.text.matching.answers import OPEN_QA, is_whole, normalize_answer
 from realm.training.baselines.retrievers import Bm25Candidates
 from realm.training.beams import LiveSource
 

@@ -32,7 +32,7 @@ from .harms import HARMS, Drawer
 from .subjects import QUIET, write_checkpoints
 
 SEED = 38
-SAMPLE = 100
+SAMPLE = 40
 CASES, CHUNK = 10_000, 500
 
 

@@ -10,8 +10,7 @@ from realm.documents.change.compaction import compact_corpus
 from realm.documents.change.updates import add_documents, remove_documents, sync_documents, update_documents
 from realm.documents.ingest.builder import build_corpus
 from realm.documents.links import MOST_LINKS, Redirects, bounded, document_key, reference_key, title_key
-from realm.documents.mentions import mentions
-from realm.documents.neighbours import Neighbours
+from realm.documents.neighbours import Neighbours, mentions
 from realm.documents.pages.hypertext import page_of
 from realm.documents.pages.texts import html_record
 from realm.documents.records import TOO_MANY_LINKS, Rejected, SourceDocument

@@ -48,7 +48,8 @@ def over_body(root, towns, make_body, **pretrain):
         "model": {"body": str(body), "span_hidden": 32}, "corpus": {"sources": list(corpus.corpus.sources)},
         "run": {"threads": 1, "device": "cpu", "bf16": False},
         "pretrain": {"fill": "pointer", "steps": 6, "reader_first": 4, "batch": 4, "held_out": 2, "eval_every": 6, **pretrain},
-        "ict": {"batch": 4}, "finetune": {"train": train, "steps": 2, "batch": 2, "read": 2, "start_questions": 0},
+        "warm": {"steps": 2, "batch": 4}, "ict": {"steps": 2, "batch": 4},
+        "finetune": {"train": train, "steps": 2, "batch": 2, "read": 2, "start_questions": 0},
         "eval": {"qa": test, "k": [1, 5]},
     })  # fmt: skip
 

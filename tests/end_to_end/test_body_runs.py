@@ -34,6 +34,8 @@ TEXTS = [
     for n, place in enumerate(PLACES)
 ]
 
+FEW_STEPS = {"warm": {"steps": 2, "batch": 4}, "ict": {"steps": 2, "batch": 4}}
+
 
 @pytest.fixture(scope="module")
 def body(tmp_path_factory, make_body):
@@ -171,7 +173,7 @@ def test_fine_tuned_runs_are_shipped_as_what_they_changed(body, documents, tmp_p
 def test_pre_training_starts_the_null_document_at_its_share(body, documents, tmp_path):
     steps = {"steps": 2, "batch": 4, "candidates": 4, "force": True, "refresh": "inline", "held_out": 0}
     with Progress() as progress:
-        run_recipe(recipe_of(body, documents, pretrain=steps), tmp_path / "run", stages=None, progress=progress)
+        run_recipe(recipe_of(body, documents, pretrain=steps, **FEW_STEPS), tmp_path / "run", stages=None, progress=progress)
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     shares = [row["p_null"] for row in rows if "p_null" in row]
     assert shares and all(0.05 < share < 0.6 for share in shares)
@@ -327,7 +329,7 @@ def test_fewer_dimensions_are_the_components_of_the_corpus(body, documents, tmp_
 
 def test_fewer_dimensions_learn_and_keep_their_length(body, documents, tmp_path):
     steps = {"steps": 2, "batch": 4, "candidates": 4, "force": True, "refresh": "inline", "held_out": 0}
-    recipe = recipe_of(body, documents, model={"body": str(body), "projection": 8}, pretrain=steps)
+    recipe = recipe_of(body, documents, model={"body": str(body), "projection": 8}, pretrain=steps, **FEW_STEPS)
     with Progress() as progress:
         run_recipe(recipe, tmp_path / "run", stages=None, progress=progress)
     opened = open_run(tmp_path / "run")

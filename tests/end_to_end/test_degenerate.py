@@ -18,8 +18,8 @@ from realm.recipe import load_recipe
 from realm.runs.checks import check_corpus
 from realm.runs.run import run_recipe
 from realm.search.publishing.generation import open_generation
+from realm.storage.manifests import seal
 from realm.storage.paths import RunPaths
-from realm.storage.sealed import seal
 from realm.training.context import load_stage, open_context
 from realm.training.masking.sentences import Exclusion
 from realm.training.pretrain.task import PretrainTask

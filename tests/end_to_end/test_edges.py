@@ -57,7 +57,7 @@ def test_every_verb_refuses_in_one_line(line, kind, tmp_path, monkeypatch, capsy
     ("ask", "RUN", "Who?", "--body="),
     ("ask", "RUN", "Who?", "--k", "0"), ("ask", "RUN", "Who?", "--k", "-7"), ("ask", "RUN", "Who?", "--abstain-below", "nan"),
     ("ask", "RUN", "Who?", "--abstain-below", "1e9"), ("index", "search", "RUN", "Who?", "--k", "-1"),
-    ("explain", "RUN", "The [MASK] here.", "--k", "0"), ("align", "RUN", "--limit", "-1"), ("align", "RUN", "--k", "0"),
+    ("explain", "RUN", "The [MASK] here.", "--k", "0"),
     ("serve", "RUN", "--port", "-1"), ("serve", "RUN", "--port", "65536"), ("serve", "RUN", "--port", "9" * 20),
     ("serve", "RUN", "--host", "nowhere.invalid"),
 ], ids=" ".join)  # fmt: skip

@@ -99,6 +99,7 @@ def test_long_matches_count_for_the_retriever_alone(fresh, tiny_run):
         assert task_of(context_of(fresh, "short", batch=1, read=12, rename_rate=0.0), tiny_run).step(0).metrics["readable"] == 1.0
 
 
+@pytest.mark.slow
 def test_it_learns(fresh, tiny_run):
     """Exact match by patterns on the questions that were learnt, before and after."""
     context = context_of(fresh, "patterns", steps=240, eval_every=1000, lr=5e-3, warmup=5, batch=6, rename_rate=0.0)

@@ -123,7 +123,7 @@ def test_a_reader_that_points_gives_its_spans_what_not_here_leaves(run):
     assert (mass < 1).all() and (mass > 0).all()
 
 
-def test_a_run_that_points_answers_explains_and_aligns_without_a_question(run, capsys):
+def test_a_run_that_points_answers_and_explains_without_a_question(run, capsys):
     assert main(["ask", str(run), "Which river flows through Oslo?", "--json"]) == 0
     out = capsys.readouterr()
     answer = json.loads(out.out.splitlines()[-1])
@@ -138,7 +138,6 @@ def test_a_run_that_points_answers_explains_and_aligns_without_a_question(run, c
     assert told["targets"] == [told["predictions"][0]["text"]]
     assert main(["explain", str(run), "The [MASK] flows through [MASK]."]) == 2
     assert "points at one span" in capsys.readouterr().err
-    assert main(["align", str(run), "--limit", "5", "--json"]) == 0
 
 
 def test_fine_tuning_goes_on_with_the_reader_that_points(run, tmp_path):

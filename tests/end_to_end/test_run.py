@@ -4,10 +4,7 @@ import itertools
 import json
 import os
 import shutil
-import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -95,25 +92,6 @@ def test_interrupted_in_every_stage_and_resumed(tiny_run, tmp_path, write_tiny, 
     run_recipe(recipe, tmp_path / "run", stages=None, progress=QUIET)
     assert weights(tmp_path / "run") == weights(tiny_run)
     assert rows(tmp_path / "run") == rows(tiny_run)
-
-
-def test_killed_and_started_again(tmp_path, write_tiny):
-    recipe, overrides = write_tiny(tmp_path), {"pretrain": {"steps": 60, "refresh_every": 7}}
-    stages = ("corpus", "warm", "ict", "pretrain")
-    run_recipe(load_recipe(recipe, overrides), tmp_path / "whole", stages=stages, progress=QUIET)
-    arguments = ["run", str(recipe), "--out", str(tmp_path / "killed"), "--set", "pretrain.steps=60", "--set", "pretrain.refresh_every=7"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "realm", *arguments, "--stages", ",".join(stages)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    checkpoints, deadline = tmp_path / "killed" / "checkpoints" / "pretrain", time.monotonic() + 60
-    while not list(checkpoints.glob("step-00000[1-9]?")) and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    assert not (tmp_path / "killed" / "stages" / "pretrain").exists(), "the kill came too late"
-    run_recipe(load_recipe(recipe, overrides), tmp_path / "killed", stages=stages, progress=QUIET)
-    assert weights(tmp_path / "killed") == weights(tmp_path / "whole")
-    assert rows(tmp_path / "killed") == rows(tmp_path / "whole")
 
 
 def test_two_processes_do_not_train_in_one_run(tiny_run, tmp_path, monkeypatch, capsys):
@@ -208,14 +186,13 @@ def test_a_source_on_the_hub(tmp_path, write_tiny, monkeypatch):
         run_recipe(recipe, tmp_path / "run", stages=("corpus",), progress=QUIET)
 
 
-def test_edited_questions_are_refused(tiny_run, tmp_path, write_tiny):
-    recipe = write_tiny(tmp_path)
-    run_recipe(recipe, tmp_path / "run", stages=None, progress=QUIET)
-    before = weights(tmp_path / "run")
-    (tmp_path / "qa_train.jsonl").write_text('{"question": "Who pays with the Tirel?", "answers": ["People"]}\n')
+def test_edited_questions_are_refused(tiny_run, tmp_path):
+    moved = shutil.copytree(tiny_run.parent, tmp_path / "moved")
+    before = weights(moved / "run")
+    (moved / "qa_train.jsonl").write_text('{"question": "Who pays with the Tirel?", "answers": ["People"]}\n')
     with pytest.raises(RunError, match="'finetune' was trained with another recipe or corpus"):
-        run_recipe(recipe, tmp_path / "run", stages=None, progress=QUIET)
-    assert weights(tmp_path / "run") == before
+        run_recipe(moved / "recipe.toml", moved / "run", stages=None, progress=QUIET)
+    assert weights(moved / "run") == before
 
 
 def test_without_questions_the_run_ends_after_pretraining(tmp_path, write_tiny):
@@ -232,16 +209,20 @@ def test_without_questions_the_run_ends_after_pretraining(tmp_path, write_tiny):
     assert done["skipped"] == [] and done["stages"]["finetune"]["n"] == 6 and kept.items() <= weights(tmp_path / "run").items()
 
 
-def test_plan_changes_nothing(tiny_run, tmp_path):
-    recipe, before = tiny_run.parent / "recipe.toml", tree(tiny_run)
-    for out in (tiny_run, tmp_path / "new"):
-        found = plan(recipe, out)
-        assert found["teaches"] and found["advice"] is None and found["corpus"]["blocks"] == 12
-        assert set(found["stages"]) == {"corpus", "warm", "ict", "pretrain", "finetune", "eval"}
-        assert found["stages"]["pretrain"]["steps"] == 5 and found["stages"]["pretrain"]["seconds_per_step"] > 0
-        assert found["memory_bytes"] > 1e7 and found["disk_bytes"] > 1e5
-        assert found["seconds"] == pytest.approx(sum(s["seconds"] for s in found["stages"].values()))
-    assert tree(tiny_run) == before and not (tmp_path / "new").exists()
+def test_plan_counts_what_a_run_does_and_changes_nothing(tiny_run, tmp_path):
+    recipe, before = load_recipe(tiny_run.parent / "recipe.toml"), tree(tiny_run)
+    unevaluated = load_recipe(tiny_run.parent / "recipe.toml", {"pretrain": {"held_out": 0}})
+    found, other = plan(recipe, tiny_run), plan(unevaluated, tmp_path / "new")["stages"]["pretrain"]
+    stages = found["stages"]
+    assert found["teaches"] and found["advice"] is None and found["corpus"]["blocks"] == 12
+    assert set(stages) == {"corpus", "warm", "ict", "pretrain", "finetune", "eval"}
+    assert stages["pretrain"]["steps"] == 5 and stages["pretrain"]["seconds_per_step"] > 0 and stages["finetune"]["seconds_located"] > 0
+    assert found["memory_bytes"] > 1e7 and found["disk_bytes"] > 1e5
+    assert found["seconds"] == pytest.approx(sum(s["seconds"] for s in stages.values()))
+    rows = [json.loads(line) for line in (tiny_run / "metrics.jsonl").read_text().splitlines()]
+    assert stages["pretrain"]["evaluations"] == sum("held_out_loss" in row for row in rows) > 0
+    assert stages["pretrain"]["seconds"] > stages["pretrain"]["evaluations"] * stages["pretrain"]["seconds_per_evaluation"] > 0
+    assert "evaluations" not in other and tree(tiny_run) == before and not (tmp_path / "new").exists()
 
 
 def test_plan_keeps_the_places_of_answers_for_the_run(tiny_run, tmp_path, monkeypatch):
@@ -264,16 +245,7 @@ def test_plan_goes_by_the_clock_of_work(tiny_run, monkeypatch):
     assert stages["corpus"]["seconds"] < 60
 
 
-def test_plan_counts_what_a_run_does_besides_steps(tiny_run):
-    stages = plan(tiny_run / "config.toml", tiny_run)["stages"]
-    rows = [json.loads(line) for line in (tiny_run / "metrics.jsonl").read_text().splitlines()]
-    assert stages["pretrain"]["evaluations"] == sum("held_out_loss" in row for row in rows) > 0
-    assert stages["pretrain"]["seconds"] > stages["pretrain"]["evaluations"] * stages["pretrain"]["seconds_per_evaluation"] > 0
-    assert stages["finetune"]["seconds_located"] > 0
-    unevaluated = plan(load_recipe(tiny_run / "config.toml", {"pretrain": {"held_out": 0}}), tiny_run)["stages"]
-    assert "evaluations" not in unevaluated["pretrain"]
-
-
+@pytest.mark.slow
 def test_the_recipe_from_nothing_runs(tmp_path, small_atlas, from_nothing):
     small_atlas(tmp_path / "runs" / "atlas")
     few = {"steps": 2, "batch": 4}

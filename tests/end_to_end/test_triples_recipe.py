@@ -36,13 +36,10 @@ def test_facts_are_found(run, capsys):
     assert facts["retrieval"] == {"kind": "hybrid", "weight": 1.0} and facts["recall"]["4"] > 0
 
 
-def test_explain_and_align_read_facts(run, capsys):
+def test_explain_reads_facts(run, capsys):
     sentence = "They say that in Hungary people pay with the [MASK]."
     assert main(["explain", str(run), sentence, "--target", "forint", "--json"]) == 0
     assert "Hungary" in {one["title"] for one in json.loads(capsys.readouterr().out)["candidates"]}
     opened = open_run(run)
     explained = opened.explain(sentence, targets=["forint"]).to_dict()
     assert TypeAdapter(ExplainResponse).validate_python(explained | {"versions": opened.versions}).candidates[0].null
-    assert main(["align", str(run), "--limit", "0"]) == 0
-    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith('{"sentence"')]
-    assert rows and {one["title"] for row in rows for one in row["documents"]} <= {name for land in LANDS for name in (land[0], land[2])}

@@ -37,14 +37,13 @@ from realm.search.publishing.parameters import (
 )
 from realm.search.publishing.snapshot import Snapshot, SnapshotFacts
 from realm.search.publishing.writing import append_delta, merge_shards, publish_snapshot
-from realm.storage import tails
+from realm.storage import generations
 from realm.storage.arrays import load_array, publish_array
 from realm.storage.files import publish_directory, remove_staging, write_atomic
 from realm.storage.generations import CURRENT, advance_current, current_generation, next_generation, published_generations, read_current
-from realm.storage.manifests import Errors, read_sealed, write_sealed
+from realm.storage.manifests import Errors, check_sealed, is_sealed, read_sealed, seal, write_sealed
 from realm.storage.metrics import MetricsLog
 from realm.storage.paths import RunPaths
-from realm.storage.sealed import check_sealed, is_sealed, seal
 from realm.storage.stages import DAMAGED, stage_facts
 from realm.training.context import is_published, publish_stage
 from realm.training.loop.checkpoint import BestWeights, CheckpointDirectory, shared_best
@@ -233,12 +232,12 @@ def _small_deltas(root: Path) -> None:
 
 
 def _merge(root: Path) -> None:
-    before, tails.MAX_SMALL_FILES = tails.MAX_SMALL_FILES, 2
+    before, generations.MAX_SMALL_FILES = generations.MAX_SMALL_FILES, 2
     try:
         with publishing(root / "index"):
             merge_shards(root / "index", 1)
     finally:
-        tails.MAX_SMALL_FILES = before
+        generations.MAX_SMALL_FILES = before
 
 
 def _read_index(root: Path) -> Any:

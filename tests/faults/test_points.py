@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import realm
-from realm.storage import files, tails
+from realm.storage import files, generations
 from realm.storage.files import POINTS, reached
 
 SOURCE = Path(realm.__file__).parent
@@ -51,7 +51,7 @@ def test_the_examples_come_by_every_point(published, tmp_path, monkeypatch):
     assert files.listener is None, "nobody listens in production"
     reached("file: staged", Path("anywhere"))
     seen = set()
-    monkeypatch.setattr(tails, "MAX_SMALL_FILES", 1)
+    monkeypatch.setattr(generations, "MAX_SMALL_FILES", 1)
     for name, example in published.items():
         if name != "repair":
             (tmp_path / "work").mkdir()

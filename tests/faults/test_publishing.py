@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from realm.cli import refusal
-from realm.documents.change import publishing
+from realm.documents.change import compaction
 from realm.errors import RealmError
 from realm.search.publishing import writing as index_publishing
 from realm.search.publishing.writing import Building
-from realm.storage import files, generations, tails
+from realm.storage import files, generations
 from realm.storage.metrics import MetricsLog
 
 from .examples import left_over
@@ -43,7 +43,7 @@ def many_descriptors(monkeypatch):
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536), hard))
-    monkeypatch.setattr(tails, "MAX_SMALL_FILES", 1)
+    monkeypatch.setattr(generations, "MAX_SMALL_FILES", 1)
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
@@ -152,8 +152,8 @@ def test_every_state_and_every_call(name, fault, published, tmp_path):
         ("file first", files.make_directory, "fsync_directory(path.parent)"),
         ("directory", files.rename_durably, "fsync_tree(staging)"),
         ("directory", files.rename_durably, "fsync_directory(final.parent)"),
-        ("corpus add", publishing.publish_version, "files.fsync_tree(staging)"),
-        ("corpus add", publishing.publish_version, "files.fsync_directory(directory)"),
+        ("corpus add", compaction.publish_version, "files.fsync_tree(staging)"),
+        ("corpus add", compaction.publish_version, "files.fsync_directory(directory)"),
         ("index delta", Building.append, "os.fsync(file.fileno())"),
         ("index delta", index_publishing._built, "fsync_directory(path)"),
         ("index prune", generations.remove, "fsync_directory(path.parent)"),

@@ -172,7 +172,7 @@ def test_below_the_recipes_nobody_sees_config_objects() -> None:
         for path in files(SOURCE)
         if path.relative_to(SOURCE).with_suffix("").parts[0] in BELOW_RECIPES
         for line, name in imports(ast.parse(path.read_text("utf-8")))
-        if name.startswith("realm.recipe") and not name.startswith("realm.recipe.sizes")
+        if name.startswith("realm.recipe") and not name.startswith("realm.recipe.values")
     ]
     assert not guilty
 

@@ -8,9 +8,8 @@ from html.parser import HTMLParser
 import pytest
 
 from realm.report import write_report
-from realm.report.chart import Series, line_chart, short
 from realm.report.evidence import marked
-from realm.report.markup import Html, tag
+from realm.report.markup import Html, Series, line_chart, short, tag
 from realm.storage.manifests import write_note
 from realm.storage.metrics import _line
 from realm.storage.paths import RunPaths

@@ -72,7 +72,7 @@ def test_onnx_agrees_with_torch(publish, tmp_path):
     onnxruntime = pytest.importorskip("onnxruntime", reason="the extra 'onnx' is not installed")
     pytest.importorskip("onnxscript", reason="the extra 'onnx' is not installed")
     from realm.cli import main
-    from realm.models.onnx import INPUT_NAMES
+    from realm.runs.exporting import INPUT_NAMES
 
     import_published([publish("openqa")], tmp_path / "run")
     assert main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "out"), "--onnx"]) == 0
@@ -96,7 +96,7 @@ def test_onnx_agrees_with_torch(publish, tmp_path):
 
 
 def test_onnx_without_its_extra(publish, tmp_path, monkeypatch):
-    from realm.models.onnx import export_onnx
+    from realm.runs.exporting import export_onnx
 
     monkeypatch.setitem(__import__("sys").modules, "onnxscript", None)
     embedder = RealmModel.from_published(load_published(publish("embedder"))).embedder

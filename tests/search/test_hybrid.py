@@ -19,8 +19,7 @@ from realm.models.types import MaskedQuery, Question
 from realm.recipe import build_recipe
 from realm.search import hybrid
 from realm.search.candidates import BM25_LOGIT_SCALE, DenseCandidates, HybridCandidates, Searching, make_source
-from realm.storage.sealed import seal
-from realm.training.align import AlignOptions, align
+from realm.storage.manifests import seal
 from realm.training.beams import LiveSource
 from realm.training.context import open_context
 from realm.training.pretrain.monitor import excluded_share
@@ -173,7 +172,7 @@ def test_candidates_of_masked_sentences(tiny_run, tmp_path):
     assert store.block(int(store.rows_of(found.block_ids[:, 1])[0])).title == "Belmor"
 
 
-def test_explain_and_align_search_as_the_run_does(tiny_run, tmp_path, capsys):
+def test_explain_searches_as_the_run_does(tiny_run, tmp_path, capsys):
     """By words alone a block of the country that is named comes first, which the embedder alone misses; p(z|x) is the embedder's."""
     root = copy_of(tiny_run, tmp_path, "sparse")
     run = open_run(root)
@@ -191,16 +190,6 @@ def test_explain_and_align_search_as_the_run_does(tiny_run, tmp_path, capsys):
     everything = {c.block_id: c for c in explain(*parts, sentence, targets=["cents"], k=500).candidates}
     odds = [(c.p_z / found.candidates[0].p_z, everything[c.block_id].p_z / everything[-1].p_z) for c in found.candidates]
     assert [mine for mine, _ in odds] == pytest.approx([theirs for _, theirs in odds], rel=1e-3)
-    asked, search = [], run.hybrid.search
-
-    def noted(query_emb, texts, k, exclude=None):
-        asked.extend(texts)
-        return search(query_emb, texts, k, exclude)
-
-    run.hybrid.search = noted
-    rows = []
-    align(run, AlignOptions(limit=4, k=3, least=-1e9), rows.append, lambda done, of: None)
-    assert len(asked) == len(rows) == 4 and [row["masked"].replace("[MASK]", " ") for row in rows] == asked
 
 
 def test_the_excluded_share_is_that_of_the_search_in_use(tiny_run, tmp_path):

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from realm.serve.batching import Batcher
-from realm.serve.refusals import Refusal
+from realm.serve.shapes import Refusal
 
 
 class Model:

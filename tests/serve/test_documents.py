@@ -12,10 +12,10 @@ from realm.documents.change import compaction
 from realm.documents.change.updates import add_documents, remove_documents
 from realm.search.publishing.parameters import publishing
 from realm.search.publishing.refresher import refresh_index
-from realm.storage import tails
+from realm.storage import generations
 from realm.storage.files import write_json
+from realm.storage.manifests import seal
 from realm.storage.paths import RunPaths
-from realm.storage.sealed import seal
 from realm.storage.stages import stage_facts
 
 from .tools import document, served
@@ -72,7 +72,7 @@ def test_the_reader_stays_while_documents_change(living, run_copy, monkeypatch):
 
 def test_single_changes_do_not_pile_up(living, monkeypatch):
     """Segments are merged while questions are asked; nothing that was removed comes back, and an open state goes on."""
-    monkeypatch.setattr(tails, "MAX_SMALL_FILES", 4)
+    monkeypatch.setattr(generations, "MAX_SMALL_FILES", 4)
     monkeypatch.setattr(compaction, "LEAST_REMOVED", 3)
     living.serving._stopped.set()
     living.serving._watcher.join()

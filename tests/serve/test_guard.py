@@ -8,8 +8,8 @@ import pytest
 
 from realm.errors import ConfigError
 from realm.serve.guard import Guard, Rules
-from realm.serve.meter import Meter
 from realm.serve.server import is_loopback, read_token, rules_of
+from realm.serve.serving import Meter
 from realm.serve.shapes import LIMITS, Limits
 
 from .tools import served

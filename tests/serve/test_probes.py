@@ -3,7 +3,7 @@
 import pytest
 
 from realm.serve.guard import Rules, check, plain_path
-from realm.serve.refusals import Refusal
+from realm.serve.shapes import Refusal
 
 from .test_server import raw
 from .tools import document, served

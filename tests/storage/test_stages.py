@@ -9,8 +9,8 @@ import pytest
 from realm.cli import main
 from realm.models.model import RealmModel
 from realm.report.read import read_run
+from realm.storage.manifests import SUMS
 from realm.storage.paths import RunPaths
-from realm.storage.sealed import SUMS
 from realm.text.tokenizer import TextTokenizer
 
 QUESTION = "What is the currency of Arvad?"

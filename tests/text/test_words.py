@@ -1,10 +1,23 @@
 """Texts of scripts without spaces are read character by character; all others as ever."""
 
+import sys
+
 import pytest
 from hypothesis import given, strategies as st
 
+from realm.text import words as languages
 from realm.text.matching.answers import normalised_ranges, padded_answers, padded_parts
-from realm.text.words import by_characters, characters_of, east_asian, word_ranges, words as searched
+from realm.text.words import (
+    asking,
+    by_characters,
+    characters_of,
+    east_asian,
+    is_grammar,
+    language_of,
+    particle_length,
+    word_ranges,
+    words as searched,
+)
 
 CHINESE = "《战国无双3》是由光荣和ω-force开发的“战国无双”系列，共有1,200人。"
 KOREAN = "임종석은 1989년 2월 15일 여의도에서 ‘농민 시위’(폭력)를 주도했다."
@@ -71,3 +84,82 @@ def test_what_stands_there_is_found(text, start, length):
 )
 def test_languages_of_east_asia(text, language):
     assert east_asian(text) == language
+
+
+@pytest.mark.parametrize(("word", "noun"), [
+    ("임종석이", "임종석"), ("천황을", "천황"), ("대통령은", "대통령"), ("학교에서", "학교"), ("BBK의", "BBK"),
+    ("1989년에는", "1989년"), ("서울로", "서울"), ("부산으로", "부산"),
+    ("국가", "국가"),  # 가 follows a vowel
+    ("종로", "종로"),  # 로 a vowel or ㄹ
+    ("종이", "종이"),  # too little would be left
+    ("한국", "한국"), ("", ""),
+])  # fmt: skip
+def test_particles(word, noun):
+    assert word[: len(word) - particle_length(word)] == noun
+
+
+@pytest.mark.parametrize(("statement", "question"), [
+    ("주도했다", "주도했는가"), ("팔렸다", "팔렸는가"), ("있다", "있는가"), ("없다", "없는가"), ("낸다", "내는가"),
+    ("기록한다", "기록하는가"), ("섬이다", "섬인가"), ("높다", "높은가"), ("크다", "큰가"),
+    ("체포되었음", "체포되었음"), ("다", "다"), ("A다", "A다"),
+])  # fmt: skip
+def test_endings_that_ask(statement, question):
+    assert asking(statement) == question
+
+
+def test_words_that_are_only_grammar():
+    assert is_grammar(["그", "결과"]) and is_grammar(["않고", "있다"]) and is_grammar(["등", "다양한"])
+    assert not is_grammar(["여의도", "농민"]) and not is_grammar(["미국", "대통령"])
+
+
+@pytest.fixture
+def without_library(monkeypatch):
+    monkeypatch.setitem(sys.modules, "py3langid", None)
+    language_of.cache_clear()
+    languages._classifier.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def forgetful():
+    yield
+    language_of.cache_clear()
+    languages._classifier.cache_clear()
+
+
+LETTERS = [
+    ("战国无双是由光荣开发的游戏。", "zh"), ("임종석은 여의도에서 시위를 주도했다 (任鍾晳).", "ko"),
+    ("東京タワーは日本の塔です。", "ja"), ("ภาษาไทยเป็นภาษา", "th"), ("Η Αθήνα είναι πρωτεύουσα.", "el"),
+    ("1989, 1990", ""), ("", ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "language"), LETTERS)
+def test_letters_tell(text, language, without_library):
+    assert language_of(text) == language
+
+
+@pytest.mark.parametrize(("text", "language"), [
+    ("The tower was built in 1889.", "und-Latn"), ("Башня была построена в 1889 году.", "und-Cyrl"),
+    ("القاهرة عاصمة مصر", "und-Arab"), ("Tokyo (東京) is the capital of Japan.", "und-Latn"),
+])  # fmt: skip
+def test_without_the_library_the_script_is_said(text, language, without_library):
+    assert language_of(text) == language
+
+
+@pytest.mark.parametrize(("text", "language"), LETTERS)
+def test_the_library_is_not_asked_what_letters_tell(text, language, monkeypatch):
+    monkeypatch.setattr(languages, "_classifier", lambda: lambda text: pytest.fail("asked"))
+    language_of.cache_clear()
+    assert language_of(text) == language
+
+
+@pytest.mark.parametrize(("text", "language"), [
+    ("The tower was built by an engineer and is the symbol of the city.", "en"),
+    ("Der Turm wurde von einem Ingenieur gebaut und ist das Wahrzeichen der Stadt.", "de"),
+    ("La tour a été construite par un ingénieur et elle est le symbole de la ville.", "fr"),
+    ("Башня была построена инженером и является символом города.", "ru"),
+    ("مدينة القاهرة هي عاصمة جمهورية مصر العربية وأكبر مدنها", "ar"),
+])  # fmt: skip
+def test_the_library_tells_languages_of_one_script_apart(text, language):
+    pytest.importorskip("py3langid")
+    assert language_of(text) == language

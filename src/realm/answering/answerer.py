@@ -19,8 +19,7 @@ from realm.models.types import Reading, Spans, TokenIds
 from realm.search.blocks import BlockInputs
 from realm.search.candidates import Candidates, Source
 from realm.text.folding import folded, unbroken
-from realm.text.matching.answers import is_whole
-from realm.text.matching.scoring import Scoring, scoring_of
+from realm.text.matching.answers import Scoring, is_whole, scoring_of
 from realm.timing import charged
 
 BATCH_SIZE = 16  # questions answered together

@@ -11,7 +11,7 @@ from realm.models.spec import BodySpec, ModelSpec, bert_spec, one_body
 from realm.recipe import ModelConfig, Recipe
 from realm.search.blocks import BlockInputs
 from realm.storage.paths import is_realm_model
-from realm.text.tokenizer import TextTokenizer, read_tokenizer
+from realm.text.tokenizer import read_tokenizer
 
 if TYPE_CHECKING:
     from realm.models.model import RealmModel
@@ -65,7 +65,9 @@ def body_model(recipe: Recipe, inputs: BlockInputs) -> "RealmModel":
     if is_realm_model(directory):
         found = _saved(directory, trains=bool(recipe.pretrain.steps))
     else:
-        _require_vocabulary(directory, tokenizer)
+        if not read_tokenizer(directory).same_wordpieces(tokenizer):
+            problem = f"the body's vocabulary is not the corpus's, which has {tokenizer.vocab_size} wordpieces of its own"
+            raise ConfigError(problem, path=directory, cure="Build the corpus with the body's tokenizer: leave corpus.tokenizer empty.")
         spec = spec_of(recipe.model, tokenizer.vocab_size, inputs.featurizer.joint_length)
         found = start_from_body(spec, directory, dropout=recipe.model.dropout, attention_dropout=recipe.model.attention_dropout)
     _require_fit(found.spec, inputs, directory)
@@ -86,13 +88,6 @@ def _require_fit(spec: ModelSpec, inputs: BlockInputs, directory: Path) -> None:
         if positions < length:
             problem = f"the body reads {positions} wordpieces, and a question with a block has up to {length}"
             raise ConfigError(problem, path=directory, cure="Lower corpus.block_length or model.query_length.")
-
-
-def _require_vocabulary(directory: Path, tokenizer: TextTokenizer) -> None:
-    """Refuse a corpus with other wordpieces than the body's. Raises ConfigError: they differ. Raises DataError: no tokenizer."""
-    if not read_tokenizer(directory).same_wordpieces(tokenizer):
-        problem = f"the body's vocabulary is not the corpus's, which has {tokenizer.vocab_size} wordpieces of its own"
-        raise ConfigError(problem, path=directory, cure="Build the corpus with the body's tokenizer: leave corpus.tokenizer empty.")
 
 
 def _saved(directory: Path, *, trains: bool) -> "RealmModel":

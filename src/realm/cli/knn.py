@@ -181,7 +181,7 @@ def knn_tune(
         temperature: temperatures to try; without any, multiples of the mean distance.
         gate: also train a small network that predicts a for each token."""
     from realm.knn.session import tune_on
-    from realm.report.knn import write_grid
+    from realm.report.page import write_grid
 
     grid = {"neighbours": k, "shares": a, "temperatures": temperature}
     with Progress() as progress:

@@ -1,72 +1,20 @@
 """The verbs that train, evaluate and ask, and the list of published bodies. Each loads what it needs when it runs."""
 
-import json as encoding
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
 
 from realm.cli import show
 from realm.cli.arguments import Json, Names, Paths, Place, Recipe, Run, Settings, Text, helpful, overrides
 from realm.cli.asking import ask, mcp, serve
-from realm.cli.comparing import ablate, compare
-from realm.cli.completion import Shell, install
-from realm.cli.doctor import doctor
 from realm.cli.groups import GROUPS, refresh
-from realm.cli.mending import repair, verify
-from realm.cli.questions import eval
+from realm.cli.questions import ablate, compare, eval
+from realm.cli.upkeep import Shell, doctor, install, repair, verify
 from realm.errors import ConfigError
 from realm.progress import Progress
 from realm.storage.processes import place
-
-
-def align(run: Run, /, *, out: Place = None, limit: int = 1000, k: int = 8, json: Json = False) -> None:
-    """Write sentences with the documents that raised their likelihood, as JSON lines; pre-training must have ended.
-
-    Args:
-        out: the file to write; standard output by default.
-        limit: sentences to read, spread evenly over the corpus; 0 for all.
-        k: documents read with each, the null document counted."""
-    from realm.answering.opening import open_run, read_run_recipe
-    from realm.storage.paths import RunPaths
-    from realm.training.align import AlignOptions, align as align_sentences
-    from realm.training.context import on_cuda
-
-    opened = open_run(run, device="cuda" if on_cuda(read_run_recipe(RunPaths(run))) else "cpu")
-    with Progress() as progress, _rows_to(out) as write:
-        options = AlignOptions(limit, k)
-        found = align_sentences(opened, options, write, partial(progress.count, "sentences"))
-    if out is not None and not json:
-        show.facts({**found, "written to": str(out)})
-    show.last_line({**found, "out": None if out is None else str(out), "versions": opened.versions}, json)
-
-
-@contextmanager
-def _rows_to(out: Path | None) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """Yield a writer of rows: to a file, which is published whole or not at all, or to standard output."""
-    from realm.errors import DataError
-    from realm.storage.files import publish_file
-
-    def line(row: dict[str, Any]) -> bytes:
-        return (encoding.dumps(row, ensure_ascii=False, allow_nan=False) + "\n").encode("utf-8", "replace")
-
-    if out is None:
-        yield lambda row: show.last_line(row, True)
-        return
-    if out.is_dir():
-        raise DataError("a directory is here", path=out, cure="Give the name of a file with --out.")
-    if out.parent.exists() and not out.parent.is_dir():
-        raise DataError("no directory", path=out.parent, cure="Give a file in a directory with --out.")
-    with publish_file(out) as file:
-
-        def write(row: dict[str, Any]) -> None:
-            file.write(line(row))
-
-        yield write
-
 
 Models = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="DIR")]
 Asked = Annotated[tuple[str, ...], tyro.conf.arg(metavar="[get NAME]")]
@@ -210,7 +158,7 @@ def completion(shell: Shell, /) -> None:
 
 
 LISTED = (
-    *(demo, run, refresh, eval, ask, explain, align, ablate, compare, serve, mcp, report, import_, export, verify, repair, models),
+    *(demo, run, refresh, eval, ask, explain, ablate, compare, serve, mcp, report, import_, export, verify, repair, models),
     *(doctor, completion),
 )
 VERBS: dict[str, Callable[..., None]] = {verb.__name__.rstrip("_"): helpful(verb) for verb in LISTED}

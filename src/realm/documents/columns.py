@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from realm.documents import streams
-from realm.documents.options import SourceOptions
+from realm.documents.formats import SourceOptions
 from realm.documents.records import TOO_LONG, Record, Rejected, document_or_rejected
 from realm.errors import DataError
 

@@ -166,7 +166,9 @@ def main() -> None:
     os.dup2(2, 1)  # what a library prints is no answer
     for facts, data in _asked(asked):
         reader = _reader(facts["kind"])
-        _lift_limits()
+        for limit in (resource.RLIMIT_CPU, resource.RLIMIT_AS):  # not those of the document before
+            _, most = resource.getrlimit(limit)
+            resource.setrlimit(limit, (most, most))
         with suppress(Exception):
             deque(_parts(reader, b""), 0)  # its imports are not the document's
         began = time.process_time()
@@ -202,13 +204,6 @@ def _asked(stream: IO[bytes]) -> Iterator[tuple[dict[str, Any], bytes]]:
             yield _receive(stream)
         except EOFError:
             return
-
-
-def _lift_limits() -> None:
-    """Those of the document before do not hold for what the next one's reader imports."""
-    for limit in (resource.RLIMIT_CPU, resource.RLIMIT_AS):
-        _, most = resource.getrlimit(limit)
-        resource.setrlimit(limit, (most, most))
 
 
 def _limit_time(seconds: float) -> None:

@@ -17,7 +17,7 @@ import regex
 
 from realm.documents.records import BINARY, DAMAGED, INVALID_UTF16, TOO_LONG, TOO_MANY_EMPTY, UNREADABLE, Rejected
 from realm.errors import Interrupted
-from realm.storage.disk import is_transient
+from realm.storage.files import is_transient
 
 # Bytes of a line, of a file that is one document, and of one field of a table. What is longer is skipped without being read whole.
 LINE_LIMIT = 64 * 2**20

@@ -12,7 +12,7 @@ from realm.errors import DataError, MissingExtra
 from realm.evaluation.measures import bootstrap_interval
 from realm.progress import Counting
 from realm.search.candidates import Source
-from realm.text.files import json_lines, open_text
+from realm.storage.decoding import json_lines, open_text
 
 QUERY_IDS = ("query-id", "query_id", "qid")
 DOCUMENT_IDS = ("corpus-id", "doc_id", "did")

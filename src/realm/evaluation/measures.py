@@ -9,10 +9,9 @@ from realm.answering.records import Answer
 from realm.documents.store.blocks import BlockStore
 from realm.models.types import Question
 from realm.recipe.seeds import generator
-from realm.text.languages import language_of
-from realm.text.matching.answers import padded_answers, padded_parts, regex_match
+from realm.text.matching.answers import padded_answers, padded_parts, regex_match, scoring_of
 from realm.text.matching.patterns import PatternSearch
-from realm.text.matching.scoring import scoring_of
+from realm.text.words import language_of
 
 BOOTSTRAPS = 1000
 _DRAWS_PER_CHUNK = 10_000_000

@@ -156,14 +156,9 @@ def locate_patterns(
         counting(at, len(rows))
         for row, text, wordpieces, hits in _found(store, rows[at : at + BATCH], matches):
             for pattern, ranges in hits.items():
-                marked = _marked(text, pattern, ranges, wordpieces, search)
+                first, last = touched(wordpieces, *np.array(list(ranges)).T)
+                places = dict.fromkeys((start, end) for start, end in zip(first.tolist(), last.tolist(), strict=True) if start < end)
+                marked = [(a, b) for a, b in places if search.begins(text[wordpieces[a, 0] : wordpieces[b - 1, 1]], pattern)]
                 found[pattern].extend(chain.from_iterable((row, start, end) for start, end in marked or [NO_SPAN]))
     counting(len(rows), len(rows))
     return {pattern: np.array(flat, np.int32).reshape(-1, 3) for pattern, flat in found.items() if not search.gave_up(pattern)}
-
-
-def _marked(text: str, pattern: str, ranges: Iterable[Range], wordpieces: np.ndarray, search: PatternSearch) -> list[Range]:
-    """Wordpieces of each match that would be right as an answer, each place once."""
-    first, last = touched(wordpieces, *np.array(list(ranges)).T)
-    places = dict.fromkeys((start, end) for start, end in zip(first.tolist(), last.tolist(), strict=True) if start < end)
-    return [(a, b) for a, b in places if search.begins(text[wordpieces[a, 0] : wordpieces[b - 1, 1]], pattern)]

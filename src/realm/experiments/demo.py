@@ -84,7 +84,9 @@ def run_demo(
     recipe, paths = demo_recipe(directory, long=long, changes=changes), RunPaths(directory)
     claim_run(paths, recipe)  # before the atlas is written: another run's directory is left as it is
     write_atlas(directory / "atlas", domains=() if long else DEMO_DOMAINS)
-    _write_few(directory / "atlas", recipe.run.seed)
+    atlas = directory / "atlas"
+    questions = load_questions(atlas / "qa_train.jsonl")
+    write_questions(atlas / "qa_few.jsonl", random.Random(recipe.run.seed).sample(questions, min(FEW_QUESTIONS, len(questions))))
     shown: list[Claim] = []
 
     def claim(found: Claim) -> None:
@@ -114,12 +116,6 @@ def run_demo(
     return summary
 
 
-def _write_few(atlas: Path, seed: int) -> None:
-    """A few of the training questions, as many as a person would write."""
-    questions = load_questions(atlas / "qa_train.jsonl")
-    write_questions(atlas / "qa_few.jsonl", random.Random(seed).sample(questions, min(FEW_QUESTIONS, len(questions))))
-
-
 def _own_words(atlas: Path) -> list[Question]:
     """Test questions in words that no template has, written by hand, with the answers that the atlas has for them."""
     known = {question.id.rpartition("/")[0]: question for question in load_questions(atlas / "qa_test.jsonl")}
@@ -135,7 +131,10 @@ def _before(recipe: Recipe, directory: Path, progress: Progress, started: float)
     run_recipe(plain, directory / START, stages=("corpus", "pretrain"), progress=progress)
     run = open_run(directory / START)
     questions = load_questions(directory / "atlas" / "qa_test.jsonl")
-    answers = _asked(run, run.answerer, _first_of_each(questions))
+    first: dict[str, Question] = {}
+    for question in questions:
+        first.setdefault(question.id.partition("/")[0], question)
+    answers = _asked(run, run.answerer, list(first.values())[:QUESTIONS])
     seconds = time.perf_counter() - started
     facts = _measured(run, questions) | {"first_answers_after": round(seconds, 1)}
     says = (
@@ -234,14 +233,6 @@ def _asked(run: OpenRun, answerer: Answerer, questions: Sequence[Question]) -> l
     """Answers, each with whether it is right; one below the run's threshold is marked as abstained."""
     readings = answer_all(answerer, Relevance(run.inputs.store), questions, run.recipe.read)
     return [replace(reading, answer=leveled(reading.answer, run.abstain_below)).to_dict() for reading in readings]
-
-
-def _first_of_each(questions: Sequence[Question]) -> list[Question]:
-    """The first test question of each of the first three subjects: fixed beforehand, right or wrong."""
-    first: dict[str, Question] = {}
-    for question in questions:
-        first.setdefault(question.id.partition("/")[0], question)
-    return list(first.values())[:QUESTIONS]
 
 
 def _explained(run: OpenRun) -> dict[str, Any] | None:

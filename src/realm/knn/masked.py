@@ -22,9 +22,9 @@ from realm.models.model import RealmModel
 from realm.recipe import load_recipe
 from realm.search.blocks import BlockInputs, open_inputs
 from realm.search.index.base import RowIndex
+from realm.storage.decoding import json_lines
 from realm.storage.files import array_sum
 from realm.storage.paths import RunPaths
-from realm.text.files import json_lines
 
 LONGEST_SPAN = 10
 _CURE = 'Each line is {"text": "The capital of Norway is [MASK].", "target": "Oslo"}.'
@@ -102,14 +102,6 @@ def _blocks_sum(store: BlockStore, below: int) -> str:
     return array_sum(ids[ids < below].astype(np.int64))
 
 
-def check_nothing_removed(datastore: Datastore, network: MaskedNetwork) -> None:
-    """Raise SnapshotError for a datastore that holds documents which the corpus no longer has. Added ones are only not in it."""
-    read = datastore.facts.text
-    if _blocks_sum(network.inputs.store, read["below"]) != read["blocks_sum"]:
-        problem = "documents that it holds were removed from the corpus, or changed, since it was built"
-        raise SnapshotError(problem, path=datastore.path, cure="Delete it and build it again: realm knn build RUN --out DATASTORE")
-
-
 def evaluate_clozes(path: Path, files: Sequence[Path], mixing: Mixing, *, model: str = "", device: str = "cpu") -> dict[str, Any]:
     """Filling of hidden spans with and without neighbours: {"n", "accuracy", "knn_accuracy", "log_p", "knn_log_p"}.
 
@@ -118,7 +110,10 @@ def evaluate_clozes(path: Path, files: Sequence[Path], mixing: Mixing, *, model:
     facts = DatastoreFacts.read(path)
     network = MaskedNetwork.open(Path(model or facts.model), layer=facts.layer, device=device)
     datastore = Datastore.open(path, network)
-    check_nothing_removed(datastore, network)
+    read = datastore.facts.text
+    if _blocks_sum(network.inputs.store, read["below"]) != read["blocks_sum"]:
+        problem = "documents that it holds were removed from the corpus, or changed, since it was built"
+        raise SnapshotError(problem, path=datastore.path, cure="Delete it and build it again: realm knn build RUN --out DATASTORE")
     index = datastore.index()
     rows = [fill(network, index, window, mixing) for file in files for window in cloze_windows(network.inputs, file)]
     without, right, plain, mixed = (np.array(column, float) for column in zip(*rows, strict=True))

@@ -16,7 +16,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 from safetensors import SafetensorError
-from torch import Tensor, nn
+from torch import nn
 
 from realm.errors import ConfigError, RunError
 from realm.models.bodies.body import Network, load_body
@@ -196,7 +196,10 @@ class RealmModel(nn.Module):
             problem = getattr(error, "problem", f"the body lacks {error}")
             raise RunError(f"the model's configuration does not fit: {problem}", path=config, cure=RESTORE_CURE) from error
         try:
-            missing, unexpected = model.load_state_dict(_stored(directory), strict=False)
+            stored = open_weights(directory)
+            missing, unexpected = model.load_state_dict(
+                {name: torch.from_numpy(np.array(stored.array(name))) for name in stored.names()}, strict=False
+            )
         except (OSError, SafetensorError, RuntimeError) as error:
             # torch names the first tensor that does not fit in the second line.
             problem = " ".join(str(error).splitlines()[:2])
@@ -231,12 +234,6 @@ class RealmModel(nn.Module):
             return upload(Path(scratch), repository, private=private, revision=revision, token=token, commit_message=commit_message)
 
 
-def _stored(directory: Path) -> dict[str, Tensor]:
-    """Read the tensors of a directory in float32, after checking their seals."""
-    stored = open_weights(directory)
-    return {name: torch.from_numpy(np.array(stored.array(name))) for name in stored.names()}
-
-
 INITIAL_UNIT_SCALE = 20.0  # initial scale of unit vectors; sentence embedders are trained at this inverse temperature
 
 
@@ -254,7 +251,10 @@ def start_from_body(spec: ModelSpec, directory: Path, *, dropout: float, attenti
     body = load_body(directory, pooling=pooling, segments=segments, pooler=pooling == "pooler", **rates)
     embedder = Embedder(body, first)
     encoder = KnowledgeAugmentedEncoder(body.copied(pooling=second.pooling, segments=second.segments and _has_segments(directory)))
-    _load_mask_head(encoder, directory)
+    file = open_published(directory)
+    names = {ours: theirs for theirs in file.shapes if (ours := mask_head_name(theirs)) is not None}
+    if set(names) == set(encoder.head.state_dict()):
+        encoder.head.load_state_dict({ours: file.read(theirs) for ours, theirs in names.items()})
     return RealmModel(ModelSpec()).with_parts(embedder=embedder, encoder=encoder)
 
 
@@ -287,14 +287,6 @@ def _has_segments(directory: Path) -> bool:
     """True for bodies with a second segment embedding: BERTs, but not XLM-Rs and ModernBERTs."""
     values = read_config(directory)
     return int(values.get("type_vocab_size", 2 if values.get("model_type") == "bert" else 0)) > 1
-
-
-def _load_mask_head(encoder: KnowledgeAugmentedEncoder, directory: Path) -> None:
-    """Copy BERT's MLM head, if the weights hold it."""
-    file = open_published(directory)
-    names = {ours: theirs for theirs in file.shapes if (ours := mask_head_name(theirs)) is not None}
-    if set(names) == set(encoder.head.state_dict()):
-        encoder.head.load_state_dict({ours: file.read(theirs) for ours, theirs in names.items()})
 
 
 def part_sizes(model: RealmModel) -> dict[str, int]:

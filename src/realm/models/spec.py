@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from realm.errors import RunError, made_earlier
-from realm.recipe.sizes import MAX_LAYERS, MAX_WIDTH
+from realm.recipe.values import MAX_LAYERS, MAX_WIDTH
 from realm.storage.decoding import json_value
-from realm.storage.sealed import check_sealed
+from realm.storage.manifests import check_sealed
 from realm.storage.stages import DAMAGED
 
 SPEC_FORMAT = 2
@@ -177,7 +177,10 @@ def read_spec(path: Path) -> ModelSpec:
     values.pop("library", None)
     try:
         _check_sizes(values)
-        return _networks(values)
+        if unknown := [name for name in values if name not in PARTS]:
+            raise TypeError(f"unknown parts {unknown}")
+        found: dict[str, Any] = {name: _KINDS[name](**{**own, "body": BodySpec(**own["body"])}) for name, own in values.items()}
+        return ModelSpec(**found)
     except (KeyError, TypeError) as error:
         raise RunError(f"the model's configuration does not fit: {error}", path=path) from error
 
@@ -198,10 +201,3 @@ def _check_sizes(values: Mapping[str, Any]) -> None:
             _check_sizes(value)
         elif name in _MAX_SIZES and value is not None and not (isinstance(value, int) and 0 <= value <= _MAX_SIZES[name]):
             raise TypeError(f"{name} is {value!r}, and must be a whole number from 0 to {_MAX_SIZES[name]:,}")
-
-
-def _networks(values: Mapping[str, Any]) -> ModelSpec:
-    if unknown := [name for name in values if name not in PARTS]:
-        raise TypeError(f"unknown parts {unknown}")
-    found: dict[str, Any] = {name: _KINDS[name](**{**own, "body": BodySpec(**own["body"])}) for name, own in values.items()}
-    return ModelSpec(**found)

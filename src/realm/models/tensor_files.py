@@ -1,13 +1,16 @@
-"""Files of tensors: safetensors whole or in shards, and ``pytorch_model.bin`` through torch's weights-only unpickler.
+"""Files of tensors: safetensors whole or in shards, and ``pytorch_model.bin`` through torch's weights-only unpickler;
+our own in 8 bits, which ``models/runtime/weights.py`` reads.
 
 Others' files are opened without trusting them: names and shapes first, then one tensor at a time.
 """
 
+import hashlib
+import json
 import os
 import re
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,6 +20,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from realm.errors import DataError
+from realm.models.runtime.weights import SCALE, SHARED, rounded
 from realm.storage.decoding import json_value
 
 Shape = tuple[int, ...]
@@ -149,3 +153,22 @@ def save_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str
 def _first_line(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     return (lines[0] if lines else type(error).__name__)[:160]
+
+
+def write_rounded(state: Mapping[str, Tensor], path: Path) -> None:
+    """Write a model's state with its matrices in 8 bits; of equal matrices only the first is stored."""
+    stored, shared, first = dict[str, Tensor](), dict[str, str](), dict[bytes, str]()
+    for name, value in state.items():
+        value = value.detach().cpu().float().contiguous()
+        if value.dim() != 2:
+            stored[name] = value
+            continue
+        bits = (value + 0.0).numpy().tobytes()  # a zero has one sign
+        earlier = first.setdefault(hashlib.sha256(f"{value.shape}".encode() + bits).digest(), name)
+        if earlier != name:
+            shared[name] = earlier
+            continue
+        whole, scales = rounded(value.numpy())
+        stored[name], stored[name + SCALE] = torch.from_numpy(whole), torch.from_numpy(scales[:, None])
+    # One entry: safetensors writes several in an order that changes from time to time.
+    save_tensors(stored, path, metadata={SHARED: json.dumps(shared)})

@@ -43,7 +43,9 @@ def build_recipe(values: Values, *, path: Path | None = None, overrides: Values 
     model = merged.get("model", {})
     preset = model.get("preset", "tiny") if isinstance(model, dict) else "tiny"
     body = model.get("body", "") if isinstance(model, dict) else ""
-    below = _merge(_preset(preset, path), _published(body, merged) if isinstance(body, str) else {})
+    if preset not in preset_names():
+        raise ConfigError(f"no preset '{preset}'", path=path, cure=f"Presets are: {', '.join(preset_names())}.")
+    below = _merge(_read_preset(f"{preset}.toml"), _published(body, merged) if isinstance(body, str) else {})
     return _recipe(_merge(below, _with_finetune_preset(merged, path)), path)
 
 
@@ -73,12 +75,6 @@ def preset_names(folder: str = "") -> list[str]:
 def dump_recipe(recipe: Recipe) -> str:
     """The recipe as TOML that :func:`load_recipe` reads back to the same recipe."""
     return tomli_w.dumps(dataclasses.asdict(recipe))
-
-
-def _preset(name: Any, path: Path | None) -> Values:
-    if name not in preset_names():
-        raise ConfigError(f"no preset '{name}'", path=path, cure=f"Presets are: {', '.join(preset_names())}.")
-    return _read_preset(f"{name}.toml")
 
 
 def _published(body: str, recipe: Values) -> Values:

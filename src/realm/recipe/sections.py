@@ -7,9 +7,8 @@ from annotated_types import Ge, Interval, MinLen
 
 from realm.errors import ConfigError
 from realm.recipe import training
-from realm.recipe.sizes import MAX_LAYERS, MAX_PIECES, MAX_WIDTH
 from realm.recipe.training import FinetuneConfig, IctConfig, PretrainConfig, RefresherConfig, WarmConfig
-from realm.recipe.values import Count, File, FileList, Files, Positive, Share, Width, named
+from realm.recipe.values import MAX_LAYERS, MAX_PIECES, MAX_WIDTH, Count, File, FileList, Files, Positive, Share, Width, named
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""One value of a recipe against the type, choices and range of its field, and the kinds of values that several fields take."""
+"""One value of a recipe against the type, choices and range of its field; the kinds of values that several fields take; largest sizes."""
 
 import math
 from contextlib import suppress
@@ -10,8 +10,12 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from annotated_types import Ge, Interval
 
 from realm.errors import ConfigError
-from realm.recipe.sizes import MAX_WIDTH
 from realm.storage.paths import HUB_PREFIX
+
+MAX_WIDTH, MAX_LAYERS = 65_536, 1_024
+MAX_PIECES = 65_536
+"""Wordpieces of one text."""
+
 
 RELATIVE_TO_RECIPE = "relative paths count from the recipe's directory"
 

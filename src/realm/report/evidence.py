@@ -3,8 +3,7 @@
 from typing import Any
 
 from realm.answering.cloze import MASK
-from realm.report.chart import short
-from realm.report.markup import WORDS, Html, join, table, tag
+from realm.report.markup import WORDS, Html, join, short, table, tag
 from realm.report.read import number
 
 SHOWN_EVIDENCE = 3

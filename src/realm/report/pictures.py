@@ -8,7 +8,7 @@ from importlib.resources import files
 from typing import Any
 
 from realm.answering.records import RunExample, RunStage
-from realm.report.chart import thinned
+from realm.report.markup import thinned
 from realm.report.read import StageRecord, read_run
 from realm.storage.metrics import SHARES
 from realm.storage.paths import RunPaths

@@ -11,13 +11,12 @@ from typing import Any
 
 from realm.documents.store.manifest import CorpusManifest, read_manifest
 from realm.errors import RealmError
-from realm.report.chart import Point
+from realm.report.markup import Point
 from realm.storage.decoding import toml_values
 from realm.storage.files import read_json
-from realm.storage.manifests import read_note
+from realm.storage.manifests import check_sealed, read_note
 from realm.storage.metrics import MetricsLog
 from realm.storage.paths import RunPaths
-from realm.storage.sealed import check_sealed
 from realm.storage.stages import DAMAGED
 from realm.timing import KINDS
 

@@ -1,7 +1,6 @@
 """One section a stage: its curves, grouped by what they tell, and the numbers behind them as a table."""
 
-from realm.report.chart import Series, line_chart, short, thinned
-from realm.report.markup import WORDS, Html, join, table, tag
+from realm.report.markup import WORDS, Html, Series, join, line_chart, short, table, tag, thinned
 from realm.report.pictures import STAGE_TEXTS, Picture, ordered_columns, pictures
 from realm.report.read import RunRecord, StageRecord, number
 from realm.timing import KINDS

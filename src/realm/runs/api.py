@@ -14,7 +14,7 @@ from realm.answering.opening import OpenRun, open_run
 from realm.answering.records import Answer, Explanation, Hit
 from realm.errors import ConfigError, RunError
 from realm.progress import Progress
-from realm.runs.rows import Given, files_of_given
+from realm.runs.cached import Given, files_of_given
 
 BATCH = 16
 """Questions between two reports of progress."""

@@ -9,28 +9,28 @@ import re
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from platformdirs import user_cache_path
 
 from realm.answering.body_models import answering_model
 from realm.answering.opening import OpenRun, open_run, wrap_body
-from realm.documents.options import SourceOptions
+from realm.documents.formats import SourceOptions
 from realm.documents.pages.recognition import recognition_directory, recognition_state
 from realm.documents.records import NO_WORDS, UNKNOWN_KIND
 from realm.documents.store.info import files_account
 from realm.documents.store.manifest import read_manifest
-from realm.errors import CorpusError, RunError
+from realm.errors import CorpusError, DataError, RunError
 from realm.models.bodies.known import known_body
 from realm.progress import Progress
 from realm.recipe import Recipe, build_recipe
 from realm.runs.directory import build_run_corpus, claim_run, stat_digest
 from realm.search.blocks import open_inputs
-from realm.storage.files import bytes_below, make_directory
+from realm.storage.files import bytes_below, make_directory, write_atomic
 from realm.storage.generations import read_current
 from realm.storage.locks import held
 from realm.storage.manifests import read_note, write_note
@@ -227,3 +227,49 @@ def is_run(place: Path) -> bool:
     """Tell a run's directory, even one whose config.toml is lost, from one of documents, which may have a config.toml, too."""
     begun = RunPaths(place).config.is_file() and any((place / part).exists() for part in ("run.json", "corpus", "stages"))
     return begun or holds_run(place)
+
+
+class Frame(Protocol):
+    """A table that speaks Arrow: of pandas (2.2 or newer), Polars, PyArrow, DuckDB."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object: ...
+
+
+Given = str | Path | Iterable[Mapping[str, Any]] | Frame
+"""A file or folder, or rows of it."""
+
+
+def files_of_given(given: Iterable[Given], directory: Path) -> list[Path]:
+    """Return the paths that are given, and for rows a file of JSON lines in ``directory``, named after its contents.
+
+    Raises DataError: no such file or folder, or something that is neither path nor rows.
+    """
+    paths = [Path(one) if isinstance(one, str | Path) else _written(one, directory) for one in given]
+    for path in paths:
+        if not path.exists():
+            raise DataError("no such file or folder", path=path, cure="Check the path.")
+    return paths
+
+
+def _written(rows: Iterable[Mapping[str, Any]] | Frame, directory: Path) -> Path:
+    lines = "".join(f"{json.dumps(row, ensure_ascii=False, default=str)}\n" for row in _rows(rows)).encode("utf-8", "replace")
+    path = directory / f"rows-{hashlib.sha256(lines).hexdigest()[:16]}.jsonl"
+    if not path.exists():
+        make_directory(directory)
+        write_atomic(path, lines)
+    return path
+
+
+def _rows(given: Any) -> Iterator[dict[str, Any]]:
+    """The rows of a frame or an iterable; empty cells are left out."""
+    if hasattr(given, "__arrow_c_stream__"):
+        import pyarrow
+
+        try:
+            given = pyarrow.table(given).to_pylist()
+        except pyarrow.ArrowException as error:
+            raise DataError(f"the data frame cannot be read: {error}", cure="Give each column one type, such as text.") from error
+    for number, row in enumerate(given, 1):
+        if not isinstance(row, Mapping):
+            raise DataError(f"row {number} is no dictionary", cure='Give rows such as {"id": "1", "text": "..."}, a data frame, or a path.')
+        yield {name: value for name, value in row.items() if value is not None and value == value}

@@ -5,7 +5,7 @@ import json
 import re
 import shutil
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sequence as SequenceOf
+from collections.abc import Iterable, Iterator, Sequence, Sequence as SequenceOf
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,6 @@ from realm.evaluation.questions.rows import QuestionOptions
 from realm.models.model import RealmModel
 from realm.models.types import Question
 from realm.progress import Progress
-from realm.recipe import Recipe
 from realm.runs.directory import read_seconds
 from realm.search.candidates import Source, search_weight
 from realm.storage.files import files_sha256, publish_file
@@ -62,15 +61,10 @@ def evaluate_stage(context: StageContext, stage: str) -> dict[str, Any]:
         return dict(done)
     score = {"ict": _after_ict, "pretrain": _after_pretrain, "finetune": _after_finetune}[stage]
     found = score(context, pooled(load_datasets(recipe.eval_files)))
-    row = {"name": stage, "fingerprint": mark, **found, "retrieval": _searched(recipe, facts)}
+    weight = {"weight": search_weight(recipe.retrieval.weight, facts)} if recipe.retrieval_kind == "hybrid" else {}
+    row = {"name": stage, "fingerprint": mark, **found, "retrieval": {"kind": recipe.retrieval_kind, **weight}}
     write_note(path, row | {"seconds": read_seconds(context.paths).get(stage)})
     return row
-
-
-def _searched(recipe: Recipe, facts: dict[str, Any]) -> dict[str, Any]:
-    """Kind of search, and its weight if it counts."""
-    weight = {"weight": search_weight(recipe.retrieval.weight, facts)} if recipe.retrieval_kind == "hybrid" else {}
-    return {"kind": recipe.retrieval_kind, **weight}
 
 
 def _after_ict(context: StageContext, questions: list[Question]) -> dict[str, Any]:
@@ -94,7 +88,9 @@ def _after_pretrain(context: StageContext, questions: list[Question]) -> dict[st
     generation = stage_generation(context, "pretrain")
     model = load_stage(context, "pretrain")
     source = source_over(context, model.embedder, generation)
-    row = _recall(context, source, questions) | {"marginal_utility": last_utility(context)}
+    rows = [row["marginal_utility"] for row in context.log.rows() if row["stage"] == "pretrain" and row.get("marginal_utility") is not None]
+    last = rows[-LAST_ROWS:]
+    row = _recall(context, source, questions) | {"marginal_utility": sum(last) / len(last) if last else None}
     if not model.has("reader"):
         return row
     return row | _answered(context, "pretrain", model, source, questions)
@@ -111,13 +107,6 @@ def _answered(context: StageContext, stage: str, model: RealmModel, source: Sour
     below = reader.abstain_below
     write_note(context.paths.results / "answers.json", [replace(r, answer=leveled(r.answer, below)).to_dict() for r in shown])
     return reading_summary(readings)
-
-
-def last_utility(context: StageContext) -> float | None:
-    """Mean marginal utility over the last log rows of pre-training; None when there is none."""
-    rows = [row["marginal_utility"] for row in context.log.rows() if row["stage"] == "pretrain" and row.get("marginal_utility") is not None]
-    last = rows[-LAST_ROWS:]
-    return sum(last) / len(last) if last else None
 
 
 def _after_finetune(context: StageContext, questions: list[Question]) -> dict[str, Any]:
@@ -176,7 +165,10 @@ def evaluate_run(root: Path, wanted: Wanted, progress: Progress | None = None) -
     counting = (progress or Progress(quiet=True)).count
     found = {name: _evaluate(run, relevance, file.questions, depths, wanted, counting) for name, file in files.items()}
     if wanted.predictions is not None:
-        write_predictions(wanted.predictions, {name: one.readings for name, one in found.items()})
+        readings = {name: one.readings for name, one in found.items()}
+        # "question" and "prediction" are read by the official evaluation
+        rows = ({"dataset": dataset, **_prediction(reading)} for dataset, answered in readings.items() for reading in answered)
+        _write(wanted.predictions, (json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows))
     if wanted.trec is not None:
         for name, one in found.items():
             write_trec(wanted.trec, name, one.rankings, relevance)
@@ -254,15 +246,6 @@ def _remarks(run: OpenRun, files: list[QuestionFile], relevance: Relevance) -> d
 
 NO_DOCUMENT = "none"
 """Stands for a document in the judgements of a question that has none: tools average over the questions that they find there."""
-
-
-def write_predictions(path: Path, readings: Mapping[str, Sequence[JudgedAnswer]]) -> None:
-    """One JSON object a question; ``question`` and ``prediction`` are read by the official evaluation.
-
-    Predictions are spelled as in their document; ``start`` and ``end`` of evidence count from its beginning.
-    """
-    rows = ({"dataset": dataset, **_prediction(reading)} for dataset, answered in readings.items() for reading in answered)
-    _write(path, (json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows))
 
 
 def _prediction(reading: JudgedAnswer) -> dict[str, Any]:

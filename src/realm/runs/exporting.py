@@ -1,4 +1,4 @@
-"""``realm export``: the networks of a run in the layout of the published models, one directory for each form that the run has.
+"""``realm export``: the networks of a run in the layout of the published models, one directory for each form that the run has; ONNX graphs.
 
     embedder/   the documents' embedder as pre-training left it      RealmEmbedder, or SentenceTransformer
     encoder/    the encoder of pre-training                          RealmKnowledgeAugEncoder
@@ -12,28 +12,90 @@ questions' one then stands beside the reader instead of in one form with it. Wha
 layout has no place for titles and document ids.
 """
 
+import logging
+import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
 from realm.answering.opening import OpenRun, open_run, read_run_recipe
 from realm.documents.sources.record_file import write_record_file
-from realm.errors import RunError
+from realm.errors import MissingExtra, RunError
+from realm.models.bodies.body import TokenInputs
+from realm.models.embedder import Embedder
 from realm.models.hub import model_card
 from realm.models.model import RealmModel, part_sizes
-from realm.models.onnx import export_onnx
 from realm.models.published.models import RECORDS_FILE
 from realm.models.published.names import BLOCK_EMBEDDINGS, export_tensors, published_config
 from realm.models.published.sentence_embedders import BODY_PREFIX, is_sentence_embedder, write_layout
+from realm.models.reader import Reader
 from realm.models.spec import ModelSpec
 from realm.models.tensor_files import save_tensors
 from realm.storage.files import publish_directory, write_atomic, write_json
 from realm.storage.paths import RunPaths
 from realm.storage.stages import has_stage
 from realm.text.tokenizer import TextTokenizer
+
+INPUT_NAMES = ("input_ids", "attention_mask", "token_type_ids")
+OPSET = 18
+
+
+class _Graph(nn.Module):
+    """A network over plain tensors, as torch's exporter wants it."""
+
+    def __init__(self, network: Embedder | Reader):
+        super().__init__()
+        self.network = network
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> Tensor:
+        inputs, network = TokenInputs(input_ids, attention_mask.bool(), token_type_ids), self.network
+        return network.head(network.body.pooled(inputs)) if isinstance(network, Embedder) else network.span_logits(network.body(inputs))
+
+
+def export_onnx(network: Embedder | Reader, path: Path) -> None:
+    """Write one network, left in evaluation mode, as an ``.onnx`` file. Raises MissingExtra: onnx and onnxscript are not installed."""
+    try:
+        import onnxscript  # noqa: F401  torch's exporter needs it and says so in many lines
+    except ImportError:
+        raise MissingExtra("the ONNX export", "onnx") from None
+    name = "projected" if isinstance(network, Embedder) else "span_logits"
+    ids = torch.arange(24).view(2, 12) % 7
+    mask = torch.ones(2, 12, dtype=torch.long)
+    mask[1, 9:] = 0  # with padding, so that the mask is part of the graph
+    sizes: Any = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length", min=2)}
+    with _quiet():
+        torch.onnx.export(
+            _Graph(network).eval(),
+            (ids, mask, torch.zeros_like(ids)),
+            path,
+            input_names=list(INPUT_NAMES),
+            output_names=[name],
+            dynamic_shapes=(sizes, sizes, sizes),
+            opset_version=OPSET,
+            external_data=False,
+            dynamo=True,
+            verbose=False,
+        )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence the exporter's remarks on packages that are not installed and on names it chose."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
 
 _STAGE_OF_FORM = {"embedder": "pretrain", "encoder": "pretrain", "scorer": "pretrain", "openqa": "finetune", "reader": "finetune"}
 """Form -> the stage that it comes from; the questions' embedder comes from the last."""

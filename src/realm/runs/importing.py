@@ -25,8 +25,8 @@ from realm.search.publishing.parameters import publish_parameters
 from realm.search.publishing.refresher import refresh_index, snapshot_facts
 from realm.search.publishing.writing import publish_snapshot
 from realm.storage.files import publish_directory, write_atomic, write_json
+from realm.storage.manifests import seal
 from realm.storage.paths import RunPaths
-from realm.storage.sealed import seal
 from realm.storage.stages import RUN_FORMAT, STAGE_FILE, write_run_format
 from realm.text.tokenizer import TextTokenizer
 

@@ -28,11 +28,10 @@ from realm.search.sparse import SPARSE_DIRECTORY as SPARSE
 from realm.storage import files, generations
 from realm.storage.arrays import kept_array
 from realm.storage.decoding import json_value
-from realm.storage.disk import is_transient
-from realm.storage.manifests import CHECKSUM, unsealed
+from realm.storage.files import is_transient
+from realm.storage.manifests import CHECKSUM, sealed_problems, unsealed
 from realm.storage.metrics import MetricsLog
 from realm.storage.paths import RunPaths
-from realm.storage.sealed import sealed_problems
 from realm.storage.stages import DAMAGED, check_run_format
 from realm.text.tokenizer import TextTokenizer
 from realm.training.loop.checkpoint import checkpoint_problem, read_score

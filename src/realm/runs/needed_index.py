@@ -19,7 +19,7 @@ from realm.search.publishing.generation import open_generation
 from realm.search.publishing.parameters import ParameterFacts, parameters_path, publish_parameters, publishing, read_facts
 from realm.search.publishing.refresher import build_generation
 from realm.search.publishing.snapshot import SnapshotManifest, read_manifest
-from realm.storage.disk import is_transient
+from realm.storage.files import is_transient
 from realm.storage.generations import generation_path, quarantine, read_current
 from realm.storage.paths import RunPaths
 from realm.storage.stages import has_stage, stage_facts

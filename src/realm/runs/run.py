@@ -24,8 +24,7 @@ from realm.training.context import StageContext, on_cuda, open_context
 from realm.training.finetune.stage import run_finetune
 from realm.training.ict import run_ict
 from realm.training.loop.distributed import is_first, joined, on_first
-from realm.training.loop.loop import Report
-from realm.training.loop.mirrors import open_sinks
+from realm.training.loop.loop import Report, open_sinks
 from realm.training.loop.task import Metrics
 from realm.training.pretrain.stage import run_pretrain
 from realm.training.refresh.index_source import STALE_REFRESHES
@@ -60,18 +59,14 @@ class Alarms:
     def __call__(self, stage: str, step: int, steps: int, metrics: Metrics) -> None:
         self._report(stage, step, steps, metrics)
         if stage not in self._seen:
-            self._look_back(stage, steps)
+            self._seen[stage] = {}
+            earlier = [row for row in self._log.rows() if row["stage"] == stage and "alarm" not in row]
+            for row in earlier[:-1]:
+                self._raised(stage, row["step"], steps, row)
         for alarm, value in self._raised(stage, step, steps, metrics):
             problem = f"{alarm.told.format(value=value)}: {alarm.problem}"
             self._say(f"warning: step {step}: {problem}. {alarm.cure}")
             self._log.write(stage, step, alarm=alarm.name, problem=problem, cure=alarm.cure)
-
-    def _look_back(self, stage: str, steps: int) -> None:
-        """Count what the stage's rows before the newest one showed."""
-        self._seen[stage] = {}
-        earlier = [row for row in self._log.rows() if row["stage"] == stage and "alarm" not in row]
-        for row in earlier[:-1]:
-            self._raised(stage, row["step"], steps, row)
 
     def _raised(self, stage: str, step: int, steps: int, metrics: Metrics) -> list[tuple[Diagnosis, float]]:
         """The stage's alarms whose trouble has just lasted for their number of rows, each with the number that shows it."""
@@ -120,7 +115,10 @@ def run_recipe(
 
     Raises RunError: another process trains here; RealmError: the user can cure it, and the same call continues from the checkpoint.
     """
-    wanted = check_stages(stages)
+    for name in stages or ():
+        if name not in STAGES:
+            raise ConfigError(f"no stage '{name}'", cure=f"Stages are: {', '.join(STAGES)}.")
+    wanted = tuple(name for name in STAGES if stages is None or name in stages)
     loaded = recipe if isinstance(recipe, Recipe) else load_recipe(Path(recipe))
     progress = progress or Progress()
     with joined(cuda=on_cuda(loaded)):
@@ -162,14 +160,6 @@ def _run(loaded: Recipe, paths: RunPaths, wanted: tuple[str, ...], progress: Pro
     shown = {name: {"seconds": seconds[name], "profile": profile.get(name, {}), **results.get(name, {})} for name in ran}
     done = {"run": str(paths.root), "seconds": sum(seconds.values()), "corpus": corpus_info(paths.corpus)}
     return {**done, "stages": shown, "skipped": skipped}
-
-
-def check_stages(stages: tuple[str, ...] | None) -> tuple[str, ...]:
-    """The stages asked for, in order. Raises ConfigError: one that does not exist."""
-    for name in stages or ():
-        if name not in STAGES:
-            raise ConfigError(f"no stage '{name}'", cure=f"Stages are: {', '.join(STAGES)}.")
-    return tuple(name for name in STAGES if stages is None or name in stages)
 
 
 def tell_corpus(facts: dict[str, Any], progress: Progress) -> None:

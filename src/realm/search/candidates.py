@@ -1,28 +1,74 @@
-"""Blocks for a reader: dense candidates, alone or with sparse search.
+"""Blocks for a reader: dense candidates, alone or with sparse search; copies of one text among them.
 
 With a gradient in their scores, and retrievers to compare with: ``training/beams.py`` and ``training/baselines/retrievers.py``.
 """
 
+import os
 import time
-from collections.abc import Mapping, Sequence as SequenceOf
+from collections import Counter
+from collections.abc import Mapping, Sequence, Sequence as SequenceOf
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from realm.documents.store.blocks import NULL_BLOCK
+from realm.documents.store.blocks import NULL_BLOCK, Block
 from realm.models.types import Embedding
 from realm.recipe import Recipe
 from realm.search.blocks import NO_ROW, BlockInputs
-from realm.search.copies import groups, newest
 from realm.search.hybrid import HybridSearch, Proposals
 from realm.search.index.mips import MipsIndex
 from realm.search.links import LINK_SOURCES, LinkedPages, merged
 from realm.search.publishing.snapshot import Snapshot
 from realm.search.retriever import Retriever
 from realm.search.sparse import open_sparse
+from realm.text.words import words
 from realm.timing import charged
+
+SEQUENCE = 5  # wordpieces that follow one another
+SHARED = 0.6  # of the shorter block's sequences: a larger share is one text
+
+
+def groups(texts: Sequence[np.ndarray]) -> list[list[int]]:
+    """Positions of texts (wordpieces, int [n] each) grouped by the first that each is a copy or a version of.
+
+    >>> groups([np.arange(30), np.arange(50, 70), np.arange(2, 31)])
+    [[0, 2], [1]]
+    """
+    found: list[list[int]] = []
+    holders: dict[bytes, list[int]] = {}  # groups by the sequences of their first
+    sizes: list[int] = []
+    for position, text in enumerate(texts):
+        length = min(SEQUENCE, max(1, len(text)))
+        sequences = {text[at : at + length].tobytes() for at in range(max(1, len(text) - length + 1))}
+        shared = Counter(group for sequence in sequences for group in holders.get(sequence, ()))
+        same = next((group for group, count in shared.most_common(1) if count >= SHARED * min(len(sequences), sizes[group])), None)
+        if same is not None:
+            found[same].append(position)
+            continue
+        for sequence in sequences:
+            holders.setdefault(sequence, []).append(len(found))
+        found.append([position])
+        sizes.append(len(sequences))
+    return found
+
+
+def newest(question: str, blocks: Sequence[Block]) -> int:
+    """Position of the block among copies whose file changed last, the first of those; but what the title of the best, which is the first,
+    shares with the question, the title of the newest shares, too: who asks for a version gets it."""
+    asked = set(words(question)) & set(words(blocks[0].full_title))
+    meant = [at for at, block in enumerate(blocks) if asked <= set(words(block.full_title))]
+    return max(meant, key=lambda at: _changed(blocks[at].source))
+
+
+def _changed(source: str) -> float:
+    """The time at which a source changed last; 0 where it is no file here."""
+    try:
+        return os.stat(source).st_mtime
+    except (OSError, ValueError):
+        return 0.0
+
 
 BM25_LOGIT_SCALE = 0.35  # natural logarithms per point of BM25, if BM25 gives the relevance: .3 and .4 suit Korean and Chinese questions
 MAX_WIDENING = 8  # of a search in which copies of a text crowd others out

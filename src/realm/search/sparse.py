@@ -23,10 +23,9 @@ from realm.errors import SnapshotError
 from realm.search.publishing.snapshot import DamagedSnapshot
 from realm.storage.arrays import load_array, write_array
 from realm.storage.files import publish_directory, remove_staging, sha256_file
-from realm.storage.generations import generation_numbers, generation_path
+from realm.storage.generations import generation_numbers, generation_path, trailing
 from realm.storage.locks import held
 from realm.storage.manifests import read_note, write_note
-from realm.storage.tails import trailing
 from realm.text.words import words
 
 POSTING_DTYPES = {
@@ -191,7 +190,10 @@ class SparseIndex:
         ``exclude`` has for each text the block ids (int64) that it must not get. Returns block ids int64 [b,k], -1 if missing, and scores
         float32 [b,k], 0 there.
         """
-        self._hide_removed()
+        newest = self._newest.newest()
+        if newest is not self._newest:
+            self._newest = newest
+            self._weigh(self._known & newest.is_live(self.block_ids))
         ids, best = np.full((len(texts), k), -1, np.int64), np.zeros((len(texts), k), np.float32)
         for i, text in enumerate(texts):
             scores = self.scores(text) * self._live
@@ -204,12 +206,6 @@ class SparseIndex:
             places = places[np.argsort(-scores[places], kind="stable")[:k]]
             ids[i, : len(places)], best[i, : len(places)] = self.block_ids[places], scores[places]
         return ids, best
-
-    def _hide_removed(self) -> None:
-        newest = self._newest.newest()
-        if newest is not self._newest:
-            self._newest = newest
-            self._weigh(self._known & newest.is_live(self.block_ids))
 
     def _weigh(self, live: np.ndarray) -> None:
         """Find the blocks that are true in ``live`` alone, and weigh their words by them alone."""

@@ -25,10 +25,9 @@ from realm.errors import DataError, RealmError
 from realm.serve import tools
 from realm.serve.batching import Batcher
 from realm.serve.guard import Guard
-from realm.serve.meter import Meter
-from realm.serve.refusals import Json, Refusal
 from realm.serve.server import answer_at, rules_of
-from realm.serve.shapes import LIMITS, Request
+from realm.serve.serving import Meter
+from realm.serve.shapes import LIMITS, Json, Refusal, Request
 from realm.serve.tools import Place
 
 TOLD_SECONDS = 0.5

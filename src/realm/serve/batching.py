@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from realm.answering.opening import OpenRun
-from realm.serve.refusals import Refusal, queue_full
-from realm.serve.shapes import ExplainRequest
+from realm.serve.shapes import ExplainRequest, Refusal, queue_full
 
 Compute = Callable[[Hashable, list[Any]], list[Any]]
 """From a key and payloads that share it to one result for each."""

@@ -20,9 +20,8 @@ from realm.documents.pictures import SHOWN, picture_type
 from realm.documents.store.blocks import BlockStore
 from realm.documents.store.info import unread_files
 from realm.serve import beside
-from realm.serve.refusals import Refusal, queue_full
 from realm.serve.serving import UPLOADS, Serving
-from realm.serve.shapes import Document
+from realm.serve.shapes import Document, Refusal, queue_full
 from realm.text.canonical import canonical_line
 
 MAX_NAMED_IDS = 5

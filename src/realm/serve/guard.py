@@ -9,15 +9,14 @@ import ipaddress
 import logging
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from realm.serve.meter import Meter
-from realm.serve.refusals import Refusal
-from realm.serve.shapes import LIMITS, Limits
+from realm.serve.serving import Meter
+from realm.serve.shapes import LIMITS, Limits, Refusal
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -83,7 +82,9 @@ class Guard:
                 message = {**message, "body": b""}
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = _with_security(message.get("headers", ()))
+                headers = message.get("headers", ())
+                own = list(headers)
+                message["headers"] = own + HEADERS + [NO_STORE] * all(name.lower() != NO_STORE[0] for name, _ in own)
             await send(message)
 
         try:
@@ -101,7 +102,9 @@ class Guard:
                 with suppress(asyncio.CancelledError):
                     await response(scope, receive, sending)
         except Exception as error:
-            _log_failure(error)
+            # kind and place alone: the message may hold a document's text
+            frames = "".join(traceback.format_tb(error.__traceback__))
+            logger.error("a request failed: %s\n%s", type(error).__name__, frames)
             if not status:
                 await Refusal(500, "internal", "internal error; see the server's log").response()(scope, receive, sending)
         route = getattr(scope.get("route"), "path", "other")
@@ -140,11 +143,6 @@ class Guard:
             raise Refusal(408, "slow", f"the body did not come within {self._limits.body_seconds:.0f} seconds") from None
 
 
-def is_page(path: str) -> bool:
-    """Return whether a path belongs to the page: the one thing besides health that is answered without a token."""
-    return path == "/" or path.startswith(PAGE_PREFIX)
-
-
 def plain_path(path: str) -> str:
     """Path of a route without what proxies and clients write beside it: the server's address, slashes at the end; "*" is the server itself.
     An id of a document may end with slashes of its own."""
@@ -176,19 +174,14 @@ def check(scope: MutableMapping[str, Any], rules: Rules) -> None:
         raise Refusal(403, "origin", "another site may not use this server")
     if scope["path"] != "/" and (_header(scope, b"sec-fetch-site") or "none") not in ("none", "same-origin"):
         raise Refusal(403, "origin", "another site may not use this server")
-    without_token = scope["path"] in PATHS_WITHOUT_TOKEN or is_page(scope["path"])
+    path = scope["path"]
+    without_token = scope["path"] in PATHS_WITHOUT_TOKEN or (path == "/" or path.startswith(PAGE_PREFIX))
     if rules.token is not None and not without_token and not _has_token(scope, rules.token):
         raise Refusal(401, "token", "send the server's token: Authorization: Bearer TOKEN")
     if scope["method"] in WITH_BODY:
         kind = (_header(scope, b"content-type") or "").partition(";")[0].strip().lower()
         if kind != "application/json" or (_header(scope, b"content-encoding") or "identity").lower() != "identity":
             raise Refusal(415, "content_type", "send application/json, not compressed")
-
-
-def _with_security(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """The headers of a response, with those that every response carries."""
-    own = list(headers)
-    return own + HEADERS + [NO_STORE] * all(name.lower() != NO_STORE[0] for name, _ in own)
 
 
 def _same_site(origin: str, host: str) -> bool:
@@ -241,9 +234,3 @@ def _replay(body: bytes, receive: Receive) -> Receive:
         return {"type": "http.request", "body": body, "more_body": False}
 
     return receiving
-
-
-def _log_failure(error: Exception) -> None:
-    """Log kind and place of an error; its message may hold a document's text, so it stays out of the log."""
-    frames = "".join(traceback.format_tb(error.__traceback__))
-    logger.error("a request failed: %s\n%s", type(error).__name__, frames)

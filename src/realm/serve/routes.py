@@ -18,9 +18,8 @@ from realm.serve import shapes
 from realm.serve.batching import Answers, Embed, Explain, Result, Search
 from realm.serve.documents import Documents
 from realm.serve.guard import PAGE_PREFIX
-from realm.serve.refusals import Json, Refusal
 from realm.serve.serving import Serving
-from realm.serve.shapes import LIMITS
+from realm.serve.shapes import LIMITS, Json, Refusal
 
 REFUSALS: dict[int | str, dict[str, Any]] = {
     status: {"model": records.Problem} for status in (400, 401, 403, 404, 408, 409, 413, 415, 422, 500, 503, 504)

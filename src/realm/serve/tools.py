@@ -12,7 +12,6 @@ from pydantic import Field, model_validator
 from realm.answering.levels import CLOSEST, NOTHING
 from realm.answering.opening import OpenRun, open_run
 from realm.answering.records import DocumentBlock, Evidence, Explanation, Record
-from realm.documents.store.blocks import Block
 from realm.errors import CorpusError, DataError, RunError, SnapshotError
 from realm.progress import Progress
 from realm.runs.cached import follow_documents, open_cached
@@ -169,7 +168,7 @@ def search(opened: OpenRun, call: SearchCall) -> Found:
     depth = min(LIMITS.k, opened.searchable)  # always the same, so that one page follows another
     hits = opened.search(call.text, depth)[call.cursor : call.cursor + call.k] if depth else ()
     room = _room([hit.text for hit in hits])
-    blocks = [_block(opened, hit.block_id) for hit in hits[:room]]
+    blocks = [opened.inputs.store.block(_row(opened, hit.block_id)) for hit in hits[:room]]
     found = [
         FoundBlock(b.doc_id, b.block_id, b.title, b.char_start, b.char_start + len(b.text), b.text[:MOST_CHARS], hit.score, b.heading)
         for b, hit in zip(blocks, hits, strict=False)
@@ -242,7 +241,3 @@ def _row(opened: OpenRun, block_id: int) -> int:
     if not opened.inputs.store.is_live(wanted)[0]:
         raise DataError(f"no block has the id {block_id}", cure="Search again: its document was changed or removed.")
     return int(opened.inputs.store.rows_of(wanted)[0])
-
-
-def _block(opened: OpenRun, block_id: int) -> Block:
-    return opened.inputs.store.block(_row(opened, block_id))

@@ -1,7 +1,8 @@
-"""Publishing of files: write, fsync, rename.
+"""Publishing of files: write, fsync, rename; errors of the disk, with what is still whole.
 
 A killed process leaves the old file or the new one, never half of one. Nothing here knows what the files mean."""
 
+import errno
 import hashlib
 import json
 import os
@@ -14,8 +15,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from xxhash import xxh3_64
 
+from realm.errors import Interrupted, SnapshotError
 from realm.storage.decoding import json_value
-from realm.storage.disk import is_transient
 
 if TYPE_CHECKING:
     import numpy as np
@@ -184,3 +185,36 @@ def file_sum(path: Path) -> str:
         while count := file.readinto(chunk):
             found.update(chunk[:count])
     return found.hexdigest()
+
+
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+TRANSIENT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+
+
+def is_transient(error: BaseException) -> bool:
+    """Return whether a file could not be read for want of descriptors or memory: it may be whole, and must be left alone."""
+    found = error if isinstance(error, OSError) else error.__cause__
+    return isinstance(found, MemoryError) or (isinstance(found, OSError) and found.errno in TRANSIENT)
+
+
+@contextmanager
+def full_disk_ends_cleanly(path: Path) -> Iterator[None]:
+    """Turn the operating system's error into ours, around work that can be continued. Raises Interrupted: there is no room left."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in DISK_FULL:
+            raise
+        raise Interrupted("the disk is full", path=path, cure="Make room and run the same command again; nothing was published") from error
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn what the disk refuses into a SnapshotError that names the generation ``path``; what was published before is intact."""
+    try:
+        yield
+    except FileExistsError:
+        raise SnapshotError("this generation exists and is never rewritten", path=path, cure="Publish it under the next number") from None
+    except OSError as error:
+        cure = "Free space or make the directory writable; everything published before is intact"
+        raise SnapshotError(f"could not be written: {error.strerror or error}", path=path, cure=cure) from error

@@ -1,16 +1,19 @@
-"""JSON that says which files belong together, and what their bytes must be. What the entries mean, its owner knows."""
+"""JSON that says which files belong together, and what their bytes must be. What the entries mean, its owner knows.
+
+Directories that are published whole have a list of their files, ``checksums.json``, with the bytes and the checksum of every one, and over
+itself. A directory without one, such as a network from elsewhere, passes unchecked."""
 
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from realm.errors import RealmError
 from realm.storage.decoding import json_value
-from realm.storage.files import sha256_file, write_json
+from realm.storage.files import STAGING_SUFFIX, file_sum, sha256_file, write_json
 
 CHECKSUM = "manifest_sha256"
 """Of a SHA-256 in hexadecimal."""
@@ -120,3 +123,67 @@ def file_hashes(directory: Path, names: Iterable[str]) -> dict[str, str]:
 def changed_files(directory: Path, hashes: Mapping[str, str]) -> list[str]:
     """Those whose bytes are not what ``file_hashes`` said. Raises OSError: one is missing or cannot be read."""
     return [name for name, found in file_hashes(directory, hashes).items() if found != hashes[name]]
+
+
+SUMS = "checksums.json"
+FORMAT = 1
+
+
+def seal(directory: Path) -> None:
+    """List the files of a directory, which is finished but for this. Of what a later version of this package adds nothing is known here."""
+    files = {name: {"bytes": (directory / name).stat().st_size, "xxh3": file_sum(directory / name)} for name in _names(directory)}
+    write_sealed(directory / SUMS, {"format": FORMAT, "files": files})
+
+
+def _names(directory: Path) -> list[str]:
+    found = (path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file())
+    return sorted(name for name in found if name != SUMS and not name.endswith(STAGING_SUFFIX))
+
+
+def is_sealed(directory: Path) -> bool:
+    return (directory / SUMS).exists()
+
+
+def check_sealed(directory: Path, errors: Errors, *names: str) -> None:
+    """Compare files with the list of their directory, if it has one: all, or those of ``names`` and below folders of ``names``.
+
+    Raises RealmError: of ``errors``: the list or a file is missing, cut short or changed, or cannot be read."""
+    if not is_sealed(directory):
+        return
+    for path, problem in _differences(directory, _chosen(_listed(directory, errors), names)):
+        raise errors.unreadable(problem, path) if isinstance(problem, OSError) else errors.damaged(problem, path=path)
+
+
+def sealed_problems(directory: Path, errors: Errors) -> list[tuple[Path, str]]:
+    """Problems of the files of a directory, all of them read. Raises RealmError: of ``errors``: the list itself is damaged."""
+    found = _differences(directory, _listed(directory, errors))
+    return [(path, f"could not be read: {problem.strerror}" if isinstance(problem, OSError) else problem) for path, problem in found]
+
+
+def _listed(directory: Path, errors: Errors) -> dict[str, dict[str, Any]]:
+    """File -> bytes and checksum."""
+    value = read_sealed(directory / SUMS, errors)
+    if value.get("format") != FORMAT:
+        raise errors.damaged(f"checksums of format {value.get('format')}, this version reads {FORMAT}", path=directory / SUMS)
+    files: dict[str, dict[str, Any]] = value["files"]
+    return files
+
+
+def _chosen(listed: dict[str, dict[str, Any]], names: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+    if not names:
+        return listed
+    return {name: facts for name, facts in listed.items() if any(name == wanted or name.startswith(f"{wanted}/") for wanted in names)}
+
+
+def _differences(directory: Path, listed: dict[str, dict[str, Any]]) -> Iterator[tuple[Path, str | OSError]]:
+    for name, facts in listed.items():
+        path = directory / name
+        try:
+            if path.stat().st_size != facts["bytes"]:
+                yield path, f"{path.stat().st_size} bytes, published with {facts['bytes']}"
+            elif file_sum(path) != facts["xxh3"]:
+                yield path, "changed since it was published (checksum differs)"
+        except FileNotFoundError:
+            yield path, "missing"
+        except OSError as error:
+            yield path, error

@@ -7,9 +7,8 @@ from typing import Any
 from realm.errors import RunError, made_earlier
 from realm.storage.decoding import json_value
 from realm.storage.files import file_sum, read_json
-from realm.storage.manifests import Errors, unsealed, write_sealed
+from realm.storage.manifests import SUMS, Errors, check_sealed, is_sealed, unsealed, write_sealed
 from realm.storage.paths import RunPaths
-from realm.storage.sealed import SUMS, check_sealed, is_sealed
 
 logger = logging.getLogger(__name__)
 RUN_FORMAT = 2

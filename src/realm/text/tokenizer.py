@@ -15,8 +15,7 @@ from tokenizers import Encoding, Regex, Tokenizer, decoders, models, normalizers
 from realm.errors import ConfigError, DataError, said
 from realm.storage import files
 from realm.storage.decoding import json_value
-from realm.storage.manifests import Errors
-from realm.storage.sealed import check_sealed
+from realm.storage.manifests import Errors, check_sealed
 from realm.text.alphabet import (
     CHARACTER_PATTERN,
     CHARACTERS_SHARE,

@@ -56,7 +56,10 @@ class WordCache:
         self._model = backend.model
         parts = json.loads(backend.to_str())
         self._lowercase = bool(parts["normalizer"]["lowercase"])
-        self._plain = _plain_words([token["content"] for token in parts["added_tokens"]], backend)
+        added = [token["content"] for token in parts["added_tokens"]]
+        normalised = [backend.normalizer.normalize_str(content) for content in added]
+        first = {form[0] for content in (*added, *normalised) if content for form in (content.lower(), content.upper())}
+        self._plain = re.compile("[" + "".join(re.escape(chr(code)) for code in range(0x21, 0x7F) if chr(code) not in first) + "]*")
         self._pieces: dict[str, tuple[int, ...]] = {}
         self._pieces_chars = 0
         self._start_anew()
@@ -140,29 +143,18 @@ class WordCache:
         return offsets
 
 
-def _plain_words(added: Sequence[str], backend: Tokenizer) -> re.Pattern[str]:
-    """Words of printable ASCII characters that cannot hold an added token, which the tokenizer would look for first."""
-    normalised = [backend.normalizer.normalize_str(content) for content in added]
-    first = {form[0] for content in (*added, *normalised) if content for form in (content.lower(), content.upper())}
-    return re.compile("[" + "".join(re.escape(chr(code)) for code in range(0x21, 0x7F) if chr(code) not in first) + "]*")
-
-
 def splits_at_spaces(backend: Tokenizer) -> bool:
     """Return whether the tokens of a text are those of its words between spaces: true of BERT's tokenizers and of what ``tokenizer.py``
     trains for scripts without spaces."""
     parts = json.loads(backend.to_str())
     kinds = [(parts[name] or {}).get("type") for name in ("normalizer", "model")]
     added = parts["added_tokens"]
+    pre_tokenizer = parts["pre_tokenizer"]
     return (
         kinds == ["BertNormalizer", "WordPiece"]
-        and cuts_words(parts["pre_tokenizer"])
+        and ((pre_tokenizer or {}).get("type") == "BertPreTokenizer" or cuts_characters(pre_tokenizer))
         and not any(token["lstrip"] or token["rstrip"] or " " in token["content"] for token in added)
     )
-
-
-def cuts_words(pre_tokenizer: Any) -> bool:
-    """Return whether a pre-tokenizer, as tokenizer.json has it, is BERT's, alone or with the cut into characters behind it."""
-    return (pre_tokenizer or {}).get("type") == "BertPreTokenizer" or cuts_characters(pre_tokenizer)
 
 
 def cuts_characters(pre_tokenizer: Any) -> bool:

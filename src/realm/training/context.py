@@ -24,10 +24,10 @@ from realm.search.publishing.embedding import EmbedOptions
 from realm.search.publishing.generation import Generation, open_generation
 from realm.search.publishing.refresher import refresh_index
 from realm.storage.files import publish_directory, sha256_file, write_json
+from realm.storage.manifests import seal
 from realm.storage.metrics import MetricsLog
 from realm.storage.paths import RunPaths
 from realm.storage.processes import place
-from realm.storage.sealed import seal
 from realm.storage.stages import RUN_FORMAT, STAGE_FILE, STAGE_SECTIONS, stage_facts
 from realm.training.loop.checkpoint import CheckpointDirectory
 from realm.training.loop.distributed import on_first, world
@@ -130,7 +130,9 @@ def fingerprint(context: StageContext, stage: str, *parents: str, **more: str) -
     if stage == "closed_book":
         known["closed_book"] = recipe.eval.closed_book_epochs
     if "finetune" in STAGE_SECTIONS.get(stage, ()):  # a question file that was edited is other data under the same name
-        known["questions"] = [_contents(files) for files in (recipe.train_files, recipe.dev_files)]
+        known["questions"] = [
+            [sha256_file(Path(name)) if Path(name).is_file() else "" for name in files] for files in (recipe.train_files, recipe.dev_files)
+        ]
     text = json.dumps([stage, known, sections, [stage_facts(context.paths, p)["fingerprint"] for p in parents]], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -138,11 +140,6 @@ def fingerprint(context: StageContext, stage: str, *parents: str, **more: str) -
 def counting(section: dict[str, Any]) -> dict[str, Any]:
     """The part of a section that counts in a fingerprint: contents of question and sentence files do, their places do not."""
     return {key: value for key, value in section.items() if key not in ("train", "dev", "sentences")}
-
-
-def _contents(files: tuple[str, ...]) -> list[str]:
-    """Hashes of question files."""
-    return [sha256_file(Path(name)) if Path(name).is_file() else "" for name in files]
 
 
 def publish_index(context: StageContext, model: RealmModel, paths: RunPaths | None = None) -> Generation:

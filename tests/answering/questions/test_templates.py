@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from realm.answering.questions.answer_kinds import kind_of
+from realm.answering.questions.answer_kinds import LANGUAGES, detect_language, kind_of
 from realm.answering.questions.templates import EVERYDAY_SHARE, everyday, keywords, mistyped, owned, question_from, without_mark
-from realm.answering.questions.words import LANGUAGES, detect_language
 
 # language, kind, sentence, question; "|" parts questions of which one is drawn.
 TABLE = """

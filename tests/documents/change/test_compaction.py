@@ -1,6 +1,8 @@
 """Segments of single changes become few, beside readers; what was removed goes when it is much."""
 
 import random
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,13 +10,14 @@ import pyarrow as pa
 import pytest
 
 from realm.documents.change import compaction
-from realm.documents.change.compaction import _batches, needs_tidying, tidy_corpus
-from realm.documents.change.updates import add_documents, remove_documents, update_documents
+from realm.documents.change.compaction import _batches, compact_corpus, needs_tidying, tidy_corpus
+from realm.documents.change.updates import add_documents, remove_documents, sync_documents, update_documents
 from realm.documents.ingest.builder import build_corpus
-from realm.documents.store import segments
+from realm.documents.store import manifest as manifests, segments
 from realm.documents.store.blocks import BlockStore
-from realm.documents.store.manifest import read_manifest
-from realm.storage import tails
+from realm.documents.store.manifest import current_version, read_manifest, writer_lock
+from realm.errors import CorpusError
+from realm.storage import generations, locks as locking
 
 from .test_updates import check_counts, live_rows
 
@@ -22,7 +25,7 @@ from .test_updates import check_counts, live_rows
 @pytest.fixture
 def corpus(write_jsonl, city_rows, tmp_path, monkeypatch):
     """Six documents, then single changes: four added, one of them changed, one removed. Seven segments, few of which may be small."""
-    monkeypatch.setattr(tails, "MAX_SMALL_FILES", 4)
+    monkeypatch.setattr(generations, "MAX_SMALL_FILES", 4)
     out, all_rows = tmp_path / "corpus", city_rows(10)
     build_corpus([write_jsonl("first.jsonl", all_rows[:6])], out, vocab_size=300, block_length=64)
     for row in all_rows[6:]:
@@ -73,10 +76,10 @@ def test_much_that_was_removed_goes(corpus, monkeypatch):
 
 
 def test_a_few_segments_and_large_ones_stay(corpus, monkeypatch):
-    monkeypatch.setattr(tails, "MAX_SMALL_FILES", 6)
+    monkeypatch.setattr(generations, "MAX_SMALL_FILES", 6)
     version = read_manifest(corpus).version
     assert tidy_corpus(corpus).version == version
-    monkeypatch.setattr(tails, "MAX_SMALL_FILES", 2)
+    monkeypatch.setattr(generations, "MAX_SMALL_FILES", 2)
     monkeypatch.setattr(segments, "SEGMENT_ROWS", 2)  # each is at least half full
     assert tidy_corpus(corpus).version == version and not needs_tidying(BlockStore.open(corpus))
 
@@ -104,3 +107,134 @@ def test_columns_that_are_no_longer_written_go_when_segments_merge():
 
     (merged,) = _batches([(segment(0, link_names=[7, 8]), np.array([True, True])), (segment(2), np.array([False, True]))], ["block_id"])
     assert merged.to_pydict() == {"block_id": [0, 1, 3]}
+
+
+def content(changed):
+    store = BlockStore.open(changed)
+    blocks = [store.block(row) for row in range(len(store)) if store.live[row]]
+    return [(block.block_id, block.doc_id, block.text) for block in blocks]
+
+
+@pytest.fixture
+def changed(write_jsonl, city_rows, tmp_path):
+    rows = city_rows(10)
+    build_corpus([write_jsonl("a.jsonl", rows[:5])], tmp_path / "changed", vocab_size=300, block_length=64)
+    add_documents(tmp_path / "changed", [write_jsonl("b.jsonl", rows[5:7])])
+    remove_documents(tmp_path / "changed", ["doc-1"])
+    write_jsonl("c.jsonl", rows[7:])
+    write_jsonl("u.jsonl", [{**rows[0], "text": "All is new in London today."}, {**rows[6], "title": "New title"}])
+    return tmp_path / "changed"
+
+
+CHANGES = {
+    "add": lambda changed: add_documents(changed, [changed.parent / "c.jsonl"]),
+    "update": lambda changed: update_documents(changed, [changed.parent / "u.jsonl"]),
+    "sync": lambda changed: sync_documents(changed, [changed.parent / "a.jsonl", changed.parent / "c.jsonl"]),
+    "remove": lambda changed: remove_documents(changed, ["doc-0", "doc-6"]), "compact": lambda changed: compact_corpus(changed),
+    "purge": lambda changed: compact_corpus(changed, purge=True), "tidy": lambda changed: tidy_corpus(changed),
+}  # fmt: skip
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from realm.documents.store.manifest import writer_lock
+with writer_lock(Path(sys.argv[1])):
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+READER = """
+import sys
+from pathlib import Path
+import numpy as np
+from realm.documents.store.blocks import BlockStore
+changed, versions = Path(sys.argv[1]), set()
+print("ready", flush=True)
+while not (changed.parent / "stop").exists():
+    store = BlockStore.open(changed)
+    for again in range(3):
+        for row in range(len(store)):
+            block = store.block(row)
+            number = int(block.doc_id.removeprefix("doc-"))
+            assert block.title.endswith(f" {number}"), block
+            assert store.tokenizer.encode([block.title])[0] == store.title_ids(row).tolist()
+        assert set(store.documents()) >= {"doc-0", "doc-2"}, store.documents()
+        assert set(store.newest().documents()) >= {"doc-0", "doc-2"}
+    versions.add(store.version)
+print(len(versions))
+"""
+
+
+def started(code, changed):
+    process = subprocess.Popen([sys.executable, "-c", code, str(changed)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    return process
+
+
+def test_two_writers(changed, tmp_path, monkeypatch):
+    """The second writer waits; after a while it is refused, and told by whom. A killed writer's lock is free."""
+    monkeypatch.setattr(locking, "WAIT_SECONDS", 0.15)
+    holder = started(HOLDER, changed)
+    for change in CHANGES.values():
+        with pytest.raises(CorpusError, match=rf"another process \(process {holder.pid}\) is changing this corpus"):
+            change(changed)
+    assert current_version(changed) == 3
+    monkeypatch.setattr(locking, "WAIT_SECONDS", 60)
+    holder.communicate("")  # ends now: whoever waits gets the lock
+    remove_documents(changed, ["doc-0"])
+    holder = started(HOLDER, changed)
+    holder.kill()
+    holder.communicate()
+    monkeypatch.setattr(locking, "WAIT_SECONDS", 0)
+    assert compact_corpus(changed).version == 5
+    with writer_lock(changed), pytest.raises(CorpusError, match="another process"):
+        remove_documents(changed, ["doc-2"])
+
+
+def test_a_waiting_writer_gets_its_turn(changed):
+    """Two processes change the corpus at once; both changes are in it."""
+    code = "import sys\nfrom pathlib import Path\nfrom realm.documents.change.updates import remove_documents\nprint('ready', flush=True)\n"
+    holder = started(HOLDER, changed)
+    first, second = (started(f"{code}remove_documents(Path(sys.argv[1]), ['doc-{number}'])", changed) for number in (0, 2))
+    holder.communicate("")
+    for process in (first, second):
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+    assert current_version(changed) == 5
+    assert not {"doc-0", "doc-2"} & set(BlockStore.open(changed).documents())
+
+
+def test_a_process_reads_while_another_writes(changed, tmp_path):
+    reader = started(READER, changed)
+    for _ in range(4):
+        add_documents(changed, [tmp_path / "c.jsonl"])
+        remove_documents(changed, ["doc-7", "doc-9"])
+        compact_corpus(changed, purge=True)
+        remove_documents(changed, ["doc-8"])
+        compact_corpus(changed, purge=True)
+    (changed.parent / "stop").touch()
+    told, _ = reader.communicate(timeout=60)
+    assert reader.returncode == 0 and int(told) >= 1
+
+
+def test_a_manifest_is_purged_while_it_is_read(changed, monkeypatch):
+    """Between its reading and its checksum; whoever opens the corpus gets the version in force."""
+    real = manifests.file_sum
+
+    def purged(path):
+        monkeypatch.setattr(manifests, "file_sum", real)
+        remove_documents(changed, ["doc-0"])
+        compact_corpus(changed, purge=True)
+        return real(path)
+
+    monkeypatch.setattr(manifests, "file_sum", purged)
+    store = BlockStore.open(changed)
+    assert "doc-0" not in store.documents() and store.version == current_version(changed)
+
+
+def test_no_corpus_no_lock_file(tmp_path):
+    for name, change in CHANGES.items():
+        with pytest.raises(CorpusError, match="no corpus here"):
+            change(tmp_path)
+        assert list(tmp_path.iterdir()) == [], name

@@ -4,12 +4,23 @@ import sys
 
 import pytest
 
-from realm.documents.spans.spans import TaggedSpan, kind_of
+from realm.documents.spans.spans import TaggedSpan, kind_of, spans_of
 from realm.documents.spans.specs import TaggerPlan, load_tagger, save_tagger
 from realm.errors import ConfigError, DataError, MissingExtra
 
 LABELS = ["O", "B-PER", "I-PER", "B-DATE", "U-ORG"]
 WORDS = {"ada": 1, "lovelace": 2, "1815": 3, "acme": 4, "##corp": 0}
+
+
+@pytest.mark.parametrize(("labels", "spans"), [
+    ("O B-X I-X O I-X", [(1, 3, "X"), (4, 5, "X")]),
+    ("B-X B-X I-Y I-X", [(0, 1, "X"), (1, 2, "X"), (2, 3, "Y"), (3, 4, "X")]),
+    ("U-X B-X L-X S-Y B-Y E-Y I-Y", [(0, 1, "X"), (1, 3, "X"), (3, 4, "Y"), (4, 6, "Y"), (6, 7, "Y")]),
+    ("PER PER O LOC", [(0, 2, "PER"), (3, 4, "LOC")]), ("B I O B", [(0, 2, ""), (3, 4, "")]),
+    ("B-foo-bar I-foo-bar", [(0, 2, "foo-bar")]), ("", []),
+])  # fmt: skip
+def test_spans_of_labels(labels, spans):
+    assert spans_of(labels.split()) == spans
 
 
 @pytest.fixture(scope="module")

@@ -1,10 +1,13 @@
 """Taggers: names by casing, dates and numbers, gazetteers, combinations, saved state."""
 
+import json
+import lzma
+from itertools import accumulate
+
 import pytest
 
 from realm.documents.spans.dates import DateNumberTagger
-from realm.documents.spans.gazetteer import GazetteerTagger
-from realm.documents.spans.spans import CombinedTagger, TaggedSpan
+from realm.documents.spans.spans import CombinedTagger, GazetteerTagger, TaggedSpan, spans_of
 from realm.documents.spans.specs import TaggerPlan, load_tagger, save_tagger
 from realm.documents.spans.truecase import CasingCounts, TruecaseTagger
 from realm.errors import CorpusError, DataError
@@ -72,3 +75,18 @@ def test_state_survives_saving(tmp_path):
     path.write_text('{"type": "other"}')
     with pytest.raises(CorpusError, match="Build the corpus again"):
         load_tagger(path)
+
+
+def test_names_by_casing_on_real_text(data_dir):
+    with lzma.open(data_dir / "ner" / "wikigold_part.jsonl.xz", "rt", encoding="utf-8") as lines:
+        rows = [json.loads(line) for line in lines]
+    texts, correct, touching, found, marked_ = [" ".join(row["tokens"]) for row in rows], 0, 0, 0, 0
+    tagger = TaggerPlan("truecase").learned_from(texts)
+    for row, text in zip(rows, texts, strict=True):
+        ends = list(accumulate(len(token) + 1 for token in row["tokens"]))
+        starts = [0, *ends]
+        gold = {(starts[first], ends[stop - 1] - 1) for first, stop, _ in spans_of(row["tags"])}
+        spans = {(span.start, span.end) for span in tagger.tag(text) if span.kind == "name"}
+        found, marked_, correct = found + len(spans), marked_ + len(gold), correct + len(gold & spans)
+        touching += sum(any(start < other_end and other < end for other, other_end in gold) for start, end in spans)
+    assert 2 * correct / (found + marked_) >= 0.78 and touching / found >= 0.90  # F1, and predicted spans that touch a marked one

@@ -7,14 +7,14 @@ from realm.search.publishing import snapshot as snapshots
 from realm.search.publishing.parameters import sweep
 from realm.search.publishing.snapshot import DamagedSnapshot, read_manifest
 from realm.search.publishing.writing import append_delta, merge_shards
-from realm.storage import files, tails
+from realm.storage import files, generations
 
 from .test_snapshot import open_snapshot, publish, rows
 
 
 @pytest.fixture(params=["float32", "float16", "bfloat16", "int8"])
 def index(tmp_path, request, monkeypatch):
-    monkeypatch.setattr(tails, "MAX_SMALL_FILES", 4)
+    monkeypatch.setattr(generations, "MAX_SMALL_FILES", 4)
     publish(tmp_path / "index", n=9, dtype=request.param)
     for number in range(20, 26):
         add(tmp_path / "index", number)

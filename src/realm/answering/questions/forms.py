@@ -82,15 +82,10 @@ def shown(question: str, text: str, start: int, end: int) -> Shown:
     first, last = _list_around(text, start, end) if form in (LIST, SENTENCE) else (start, end)
     if (first, last) != (start, end) and (form == LIST or _is_step(question)):
         return Shown(LIST, *_cut(text, first, last, start, end))
-    first, last = _sentence_around(text, start, end)
+    touched = [(first, last) for first, last in split_sentences(text) if first < end and last > start]
+    first, last = (touched[0][0], touched[-1][1]) if touched else (start, end)
     said = _said(question, text[first:last]) if form == YES_NO else ""
     return Shown(YES_NO if form == YES_NO else SENTENCE, *_cut(text, first, last, start, end), said)
-
-
-def _sentence_around(text: str, start: int, end: int) -> tuple[int, int]:
-    """Return the range of the sentences that a span touches."""
-    touched = [(first, last) for first, last in split_sentences(text) if first < end and last > start]
-    return (touched[0][0], touched[-1][1]) if touched else (start, end)
 
 
 def _list_around(text: str, start: int, end: int) -> tuple[int, int]:

@@ -10,10 +10,8 @@ from itertools import pairwise
 import numpy as np
 import regex
 
-from realm.answering.questions.answer_kinds import EDGES, NAME, TAGGER, counts, kind_of, unit_of
-from realm.answering.questions.words import HANGUL, LANGUAGES, Language
-from realm.text.korean import asking, particle_length
-from realm.text.words import STOPWORDS
+from realm.answering.questions.answer_kinds import EDGES, HANGUL, LANGUAGES, NAME, TAGGER, Language, counts, kind_of, unit_of
+from realm.text.words import STOPWORDS, asking, particle_length
 
 EVERYDAY_SHARE = 0.3  # share of questions that are changed
 MIN_TYPO_LETTERS = 5  # letters of a word that may have a typing error

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from realm.documents.change.publishing import changing, publish_version, sweep
+from realm.documents.change.compaction import changing, publish_version, sweep
 from realm.documents.ingest.appending import Packing, write_segment
 from realm.documents.ingest.intake import Progress, RejectedList, nothing_usable, take_in
 from realm.documents.ingest.packed import Packer

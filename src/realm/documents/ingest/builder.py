@@ -37,7 +37,7 @@ from realm.documents.store.segments import SEGMENT_ROWS, token_dtype
 from realm.documents.workers import in_portions, started
 from realm.errors import ConfigError, CorpusError, DataError
 from realm.storage import files
-from realm.storage.sealed import seal
+from realm.storage.manifests import seal
 from realm.text.alphabet import MAX_TRAINING_CHARS
 from realm.text.canonical import canonical_text
 from realm.text.sentences import split_sentences

@@ -19,7 +19,7 @@ from realm.documents.store.manifest import CorpusManifest, writer_lock
 from realm.errors import CorpusError, Interrupted, RealmError
 from realm.storage import files
 from realm.storage.decoding import json_value
-from realm.storage.disk import full_disk_ends_cleanly
+from realm.storage.files import full_disk_ends_cleanly
 from realm.storage.locks import LOCK_FILE
 
 # Counts up with every change of what is staged.

@@ -1,6 +1,6 @@
 """Pictures as pages show them: which file, what the page says of it, and the paragraph around it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import regex
@@ -30,15 +30,11 @@ def markdown_figures(tokens: Sequence[Any], words: Sequence[str]) -> list[Figure
         words: of each token of the kind "inline", its words without the pictures."""
     found: dict[str, Figure] = {}
     for at, token in enumerate(token for token in tokens if token.type == "inline"):
-        for image in _images(token):
+        for image in (child for child in token.children or () if child.type == "image"):
             reference = str(image.attrs.get("src", "")).strip()
             if may_be_read(reference) and reference not in found and len(found) < MOST_PICTURES:
                 found[reference] = Figure(reference, [image.content, str(image.attrs.get("title", ""))], around(words, at))
     return list(found.values())
-
-
-def _images(token: Any) -> Iterator[Any]:
-    return (child for child in token.children or () if child.type == "image")
 
 
 def may_be_read(reference: str) -> bool:

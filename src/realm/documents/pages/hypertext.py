@@ -290,7 +290,9 @@ class _Walk(HTMLParser):
         elif tag == "dt":
             self._in_term = True
         elif tag == "dd":
-            self._describe()
+            settled, self._in_term = self._settled(), False
+            if self._term is not None and settled and settled[-1] is self._term:
+                self._prefix = f"{settled.pop().text.rstrip(':')}: "
         elif tag == "a":
             self._reference, self._words = attributes.get("href") or "", []
         elif tag == "figure":
@@ -309,12 +311,6 @@ class _Walk(HTMLParser):
             self._pictured = True
             if self._names["figure"]:
                 self._shown.append(said)
-
-    def _describe(self) -> None:
-        """A description begins, on the line of its term."""
-        settled, self._in_term = self._settled(), False
-        if self._term is not None and settled and settled[-1] is self._term:
-            self._prefix = f"{settled.pop().text.rstrip(':')}: "
 
     def _end(self, tag: str) -> None:
         if tag in _MOVED and self._moved and sum(self._names[name] for name in _MOVED) <= len(self._moved):

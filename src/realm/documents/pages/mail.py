@@ -10,8 +10,8 @@ import regex
 
 from realm.documents import streams
 from realm.documents.detect import stem
+from realm.documents.formats import SourceOptions
 from realm.documents.limited import Beyond, read_limited
-from realm.documents.options import SourceOptions
 from realm.documents.pages.texts import html_record
 from realm.documents.records import ATTACHMENT, TOO_LONG, Record, Rejected, SourceDocument, document_or_rejected
 from realm.errors import MissingExtra

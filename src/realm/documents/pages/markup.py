@@ -15,8 +15,8 @@ import regex
 
 from realm.documents import streams
 from realm.documents.detect import stem
+from realm.documents.formats import SourceOptions
 from realm.documents.limited import read_file
-from realm.documents.options import SourceOptions
 from realm.documents.pages.hypertext import MOST_SPANNED, blocks_of, headings_of, text_of
 from realm.documents.pages.texts import plain_markdown
 from realm.documents.records import Record, Rejected, document_or_rejected

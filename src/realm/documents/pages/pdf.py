@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from realm.documents import streams
 from realm.documents.detect import stem
+from realm.documents.formats import SourceOptions
 from realm.documents.limited import Beyond, read_limited, read_parts
-from realm.documents.options import SourceOptions
 from realm.documents.pages.figures import CAPTION, MOST_PICTURES
 from realm.documents.pages.layout import Piece, read_page
 from realm.documents.pages.paragraphs import continued, words_of_lines

@@ -13,8 +13,8 @@ import regex
 
 from realm.documents import streams
 from realm.documents.detect import stem
+from realm.documents.formats import DOCUMENT_SECONDS, SourceOptions
 from realm.documents.limited import Beyond, read_limited
-from realm.documents.options import DOCUMENT_SECONDS, SourceOptions
 from realm.documents.pages.figures import Figure
 from realm.documents.pages.recognition import recognised, recognises
 from realm.documents.pictures import MOST_BYTES, PICTURE_ENDINGS, parted, picture_sum, picture_type
@@ -137,18 +137,13 @@ def words_of(name: str) -> str:
 
 def caption_beside(path: Path) -> str:
     """Caption in a file beside a picture; empty where there is none."""
-    for beside in (*captions_of(path), path.with_suffix(".caption")):
+    for beside in (path.with_name(f"{path.name}.txt"), path.with_name(f"{path.name}.caption"), path.with_suffix(".caption")):
         try:
             if beside.is_file() and beside.stat().st_size <= CAPTION_BYTES:
                 return beside.read_text("utf-8-sig")
         except (OSError, UnicodeDecodeError):
             continue
     return ""
-
-
-def captions_of(path: Path) -> tuple[Path, ...]:
-    """Files named after a whole file."""
-    return path.with_name(f"{path.name}.txt"), path.with_name(f"{path.name}.caption")
 
 
 def is_caption(path: Path) -> bool:

@@ -16,9 +16,9 @@ from markdown_it.token import Token
 
 from realm.documents import streams
 from realm.documents.detect import stem
+from realm.documents.formats import SourceOptions
 from realm.documents.limited import Beyond, read_limited
 from realm.documents.links import reference_key
-from realm.documents.options import SourceOptions
 from realm.documents.pages.figures import Figure, markdown_figures
 from realm.documents.pages.hypertext import blocks_of, headings_of, page_of, text_of, without_frame
 from realm.documents.pages.pictures import page_pictures

@@ -11,8 +11,8 @@ from typing import Any
 import regex
 
 from realm.documents.detect import stem
+from realm.documents.formats import SourceOptions
 from realm.documents.limited import read_file
-from realm.documents.options import SourceOptions
 from realm.documents.pages.figures import CAPTION, around
 from realm.documents.pages.hypertext import MOST_SPANNED, blocks_of, headings_of, numeral, text_of
 from realm.documents.pages.pictures import Told, looked_at
@@ -147,7 +147,10 @@ class _Writer:
             entries = [_value(child, "val") or "" for child in element if _name(child) == "listEntry"]
             return html.escape("".join(entries[(at := _number(element, "result", 0, 10**6)) : at + 1]))
         if name == "sym":
-            return _symbol(_value(element, "char"))
+            code = _value(element, "char")
+            point = int(code, 16) if code and regex.fullmatch(r"[0-9A-Fa-f]{1,6}", code) else 0
+            # symbol fonts write in the private area, where nothing says what a character is
+            return "" if point < 0x20 or 0xD800 <= point <= 0xF8FF or point > 0x10FFFF else html.escape(chr(point))
         if name == "txbxContent":
             self._beside += [self.blocks(element)]
             return ""
@@ -277,12 +280,6 @@ def _formatted(run: Any, text: str) -> str:
     for tag in filter(None, tags):
         text = f"<{tag}>{text}</{tag}>"
     return text
-
-
-def _symbol(code: str | None) -> str:
-    """A character of a symbol font; those are written in the private area, where nothing says what they are."""
-    point = int(code, 16) if code and regex.fullmatch(r"[0-9A-Fa-f]{1,6}", code) else 0
-    return "" if point < 0x20 or 0xD800 <= point <= 0xF8FF or point > 0x10FFFF else html.escape(chr(point))
 
 
 def _name(element: Any) -> str:

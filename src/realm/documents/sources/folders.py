@@ -10,8 +10,7 @@ from pathlib import Path
 
 from realm.documents import records
 from realm.documents.detect import format_of
-from realm.documents.formats import DATA_FORMATS, DOCUMENT_FORMATS, PICTURES, TRIPLES_IN
-from realm.documents.options import SourceOptions
+from realm.documents.formats import DATA_FORMATS, DOCUMENT_FORMATS, PICTURES, TRIPLES_IN, SourceOptions
 from realm.documents.pages.pictures import is_caption
 from realm.documents.records import Record, Rejected, SourceDocument
 from realm.documents.streams import refuse_passing

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from realm.documents.columns import find_columns
-from realm.documents.options import SourceOptions
+from realm.documents.formats import SourceOptions
 from realm.documents.records import Record
 from realm.errors import DataError, MissingExtra, RealmError, said
 from realm.storage.paths import HUB_PREFIX

@@ -7,8 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from realm.documents import detect
-from realm.documents.formats import FORMATS
-from realm.documents.options import LOOK, SourceOptions
+from realm.documents.formats import FORMATS, LOOK, SourceOptions
 from realm.documents.records import EMPTY_FILE, NO_DOCUMENTS, TOO_LONG, UNREADABLE, Record, Rejected, SourceDocument
 from realm.documents.sources.folders import beir_documents, id_of, read_folder
 from realm.documents.sources.hub import is_hub_name, is_saved_dataset, read_dataset

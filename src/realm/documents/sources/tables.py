@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from realm.documents import streams
 from realm.documents.columns import Columns, find_columns, only_one
-from realm.documents.options import SourceOptions
+from realm.documents.formats import SourceOptions
 from realm.documents.records import (
     BAD_ROW,
     DAMAGED_FILE,

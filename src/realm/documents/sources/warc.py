@@ -8,7 +8,7 @@ import pyarrow as pa
 import regex
 
 from realm.documents import streams
-from realm.documents.options import SourceOptions
+from realm.documents.formats import SourceOptions
 from realm.documents.pages.texts import html_record
 from realm.documents.records import DAMAGED_FILE, EMPTY_ID, TOO_LONG, UNREADABLE, Record, Rejected
 from realm.errors import MissingExtra

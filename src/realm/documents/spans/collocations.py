@@ -12,7 +12,7 @@ from typing import Any
 import regex
 
 from realm.documents.spans.spans import TaggedSpan
-from realm.text.korean import is_grammar, particle_length
+from realm.text.words import is_grammar, particle_length
 
 # Units (characters, words, whole runs of Katakana) of the shortest and the longest term.
 SHORTEST = {"chars": 2, "words": 2, "katakana": 1}

@@ -13,7 +13,7 @@ import regex
 
 from realm.documents.spans.spans import TaggedSpan
 from realm.text import deferred
-from realm.text.languages import FULL_MONTHS
+from realm.text.words import FULL_MONTHS
 
 _TABLES = tomllib.loads(Path(__file__).with_name("forms.toml").read_text("utf-8"))
 
@@ -96,7 +96,9 @@ class DateNumberTagger:
         found = _from_digits(text, anchor)
         spans = _merged(spans, found) if spans else found
         if not text.isascii() and _HAN_OR_HANGUL.search(text):
-            return _merged(spans, _east_asian(text))
+            return _merged(
+                spans, [TaggedSpan(match.start(), match.end(), match.lastgroup or "number") for match in _EAST_ASIAN.finditer(text)]
+            )
         return spans
 
     def state(self) -> dict[str, Any]:
@@ -161,8 +163,3 @@ def _spelled(text: str) -> list[TaggedSpan]:
         elif match["fraction"] or _ALONE.match(match["number"]) is None or (match["unit"] and match["number"].lower() != "one"):
             spans.append(TaggedSpan(match.start(), match.end(), "number"))
     return spans
-
-
-def _east_asian(text: str) -> list[TaggedSpan]:
-    """Dates and numbers of a Chinese, Japanese or Korean sentence, in order."""
-    return [TaggedSpan(match.start(), match.end(), match.lastgroup or "number") for match in _EAST_ASIAN.finditer(text)]

@@ -18,8 +18,7 @@ from typing import Any
 
 from realm.documents.spans.collocations import CollocationCounts, CollocationTagger
 from realm.documents.spans.dates import DateNumberTagger
-from realm.documents.spans.gazetteer import GazetteerTagger
-from realm.documents.spans.spans import CombinedTagger, SpanTagger
+from realm.documents.spans.spans import CombinedTagger, GazetteerTagger, SpanTagger
 from realm.documents.spans.truecase import CasingCounts, TruecaseTagger
 from realm.documents.store import manifest as manifests
 from realm.documents.store.manifest import CorpusManifest

@@ -10,7 +10,7 @@ from typing import Any
 import regex
 
 from realm.documents.spans.spans import TaggedSpan
-from realm.text.languages import FULL_MONTHS
+from realm.text.words import FULL_MONTHS
 
 _ROMANCE = ("de", "del", "della", "da", "di", "do", "dos", "du", "la", "le", "el")
 LINKERS = ("of", "&", *_ROMANCE, "van", "von", "der", "den", "ter", "al", "bin", "ibn")

@@ -162,7 +162,7 @@ class BlockStore:
         return str(view.scalar("doc_id", index))
 
     def language(self, row: int) -> str:
-        """The language of the document that the block at ``row`` is part of, as ``text.languages`` says it."""
+        """The language of the document that the block at ``row`` is part of, as ``text.words`` says it."""
         view, index = self._locate(row)
         return str(view.scalar(LANGUAGE, index))
 

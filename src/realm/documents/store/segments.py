@@ -14,8 +14,8 @@ import pyarrow as pa
 from realm.documents.store.manifest import SegmentSums
 from realm.storage.arrays import load_array, worth_mapping
 from realm.storage.files import array_sum, bytes_sum
-from realm.storage.tails import FULL_FILE_ROWS
-from realm.text.languages import DETECTION_CHARS, language_of
+from realm.storage.generations import FULL_FILE_ROWS
+from realm.text.words import DETECTION_CHARS, language_of
 
 # Rows of one record batch: about 50 MB while it is written, and 815 batches for the 13.35 million blocks of English Wikipedia.
 BATCH_ROWS = 16_384
@@ -43,7 +43,7 @@ def segment_schema(dtype: np.dtype[Any]) -> pa.Schema:
     """Columns of a segment. Chars count code points of ``text``, tokens count wordpieces of ``token_ids``.
 
     ``heading`` is the path of headings that a block begins under (outline.py), and ``title_ids`` are the wordpieces of title and heading.
-    ``lang`` is the language of the document, as ``text.languages`` tells it. ``links`` are the keys of what the block links to (links.py).
+    ``lang`` is the language of the document, as ``text.words`` tells it. ``links`` are the keys of what the block links to (links.py).
     ``media`` is the picture that the document is, and ``media_sum`` the checksum of its bytes (pictures.py); both are empty of a text.
     ``source`` and ``line`` say where the document was read: file or name as it was given, and the record in it (0: the whole file)."""
     tokens = pa.list_(pa.from_numpy_dtype(dtype))

@@ -17,7 +17,7 @@ from realm.documents.store.lookup import SegmentLookup, flat_view
 from realm.documents.store.manifest import CORPUS_CURE, SegmentInfo, damage
 from realm.documents.store.segments import DIGITS, column_sum, frame_sum, read_whole, segment_schema
 from realm.errors import CorpusError
-from realm.storage.disk import is_transient
+from realm.storage.files import is_transient
 
 
 @dataclass(frozen=True)

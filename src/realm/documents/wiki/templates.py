@@ -8,7 +8,7 @@ from collections.abc import Callable
 from importlib.resources import files
 
 from realm.documents.wiki.elements import APART
-from realm.text.languages import FULL_MONTHS
+from realm.text.words import FULL_MONTHS
 
 _UNITS = {"sqkm": "km²", "sqmi": "sq mi", "C": "°C", "F": "°F", "sqft": "sq ft", "m2": "m²", "km2": "km²", "km²": "km²", "m²": "m²"}
 _RANGES = {"to": " to ", "-": "–", "–": "–", "and": " and ", "or": " or ", "x": " × ", "by": " by ", "x ": " × ", "to(-)": " to "}

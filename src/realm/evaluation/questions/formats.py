@@ -14,7 +14,7 @@ from typing import Any
 from realm.documents.columns import only_one
 from realm.errors import DataError
 from realm.evaluation.questions.rows import QUESTIONS_CURE, QuestionOptions, Row, Rows, Skipped, distinct
-from realm.text.files import json_lines, open_text
+from realm.storage.decoding import json_lines, open_text
 
 _SPACE = re.compile(r"[\s,]*")
 _DESCRIPTION = re.compile(r'\(description\s+(?:"((?:[^"\\]|\\.)*)"|([^()"]+))\)')

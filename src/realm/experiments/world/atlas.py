@@ -36,19 +36,14 @@ def make_questions(domains: list[Domain], ledger: Ledger) -> dict[str, list[Ques
     """Questions of the three splits, which share no entity and no answer."""
     splits: dict[str, list[Question]] = {split: [] for split in SPLITS}
     for domain in domains:
-        where = assign_entities(domain, ledger.seed)
+        keys = sorted((e.key for e in domain.entities), key=lambda key: rank(ledger.seed, "split", key))
+        tests = round(len(keys) * _TEST_SHARE)
+        devs = round(len(keys) * _DEV_SHARE)
+        where = {key: "test" if i < tests else "dev" if i < tests + devs else "train" for i, key in enumerate(keys)}
         for entity in domain.entities:
             split = where[entity.key]
             splits[split] += _ask_entity(domain, entity, split, ledger)
     return separate_answers(splits)
-
-
-def assign_entities(domain: Domain, seed: int) -> dict[str, str]:
-    """Deal a domain's entities out to the splits."""
-    keys = sorted((e.key for e in domain.entities), key=lambda key: rank(seed, "split", key))
-    tests = round(len(keys) * _TEST_SHARE)
-    devs = round(len(keys) * _DEV_SHARE)
-    return {key: "test" if i < tests else "dev" if i < tests + devs else "train" for i, key in enumerate(keys)}
 
 
 def _ask_entity(domain: Domain, entity: Entity, split: str, ledger: Ledger) -> list[Question]:
@@ -119,17 +114,13 @@ def atlas_of(chosen: list[Domain], seed: int = 0, asked: tuple[str, ...] = ()) -
     ledger = Ledger(seed)
     articles = [article for domain in chosen for article in write_domain(domain, ledger)]
     note_links(chosen, ledger)
+    questions = make_questions(chosen, ledger)
     return Atlas(
         documents=[_document(article) for article in articles],
-        questions=_about(make_questions(chosen, ledger), asked),
+        questions={split: [q for q in rows if not asked or q["kind"].partition("/")[0] in asked] for split, rows in questions.items()},
         invented=_invent(chosen, seed),
         phrases=lower_case_phrases(chosen),
     )
-
-
-def _about(questions: dict[str, list[Question]], asked: tuple[str, ...]) -> dict[str, list[Question]]:
-    """The questions of some domains; of all if none is named."""
-    return {split: [q for q in rows if not asked or q["kind"].partition("/")[0] in asked] for split, rows in questions.items()}
 
 
 def lower_case_phrases(domains: list[Domain]) -> list[str]:

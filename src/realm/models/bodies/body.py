@@ -186,11 +186,6 @@ def _layer_at(layer: Any, hidden: Tensor, keep: Tensor | None, positions: Tensor
     return output
 
 
-def first_positions(inputs: TokenInputs) -> Tensor:
-    """Position 0 of each row, [b, 1]."""
-    return torch.zeros_like(inputs.ids[:, :1], dtype=torch.long)
-
-
 class Body(nn.Module):
     """A transformers encoder with a fixed call: ``body(inputs) -> hidden states [b, t, h]``."""
 
@@ -219,7 +214,7 @@ class Body(nn.Module):
             states = self(inputs)
             weights = inputs.mask.unsqueeze(-1).to(states.dtype)
             return (states * weights).sum(1) / weights.sum(1)
-        first = self.states_at(inputs, first_positions(inputs))
+        first = self.states_at(inputs, torch.zeros_like(inputs.ids[:, :1], dtype=torch.long))
         return self.model.pooler(first) if self.spec.pooling == "pooler" else first[:, 0]
 
     def copied(self, *, pooling: str, segments: bool) -> "Body":

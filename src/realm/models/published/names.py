@@ -48,7 +48,8 @@ def published_kind(names: Iterable[str], *, path: Path | None = None) -> str:
 def plan_import(kind: str, spec: ModelSpec, shapes: Mapping[str, Shape], *, path: Path | None = None) -> ImportPlan:
     """Plan the use of every tensor by name and shape. Raises DataError: a tensor is missing or contradicts the configuration."""
     present = {_modern(name): name for name in shapes}
-    root = _bert_root(present) if kind == "bert" else "realm."
+    # BertForPreTraining and BertForMaskedLM name the body bert; BertModel is one
+    root = ("bert." if any(name.startswith("bert.") for name in present) else "") if kind == "bert" else "realm."
     taken: dict[str, str] = {}
     fresh: list[str] = []
     for ours, shape in parameter_shapes(spec).items():
@@ -132,11 +133,6 @@ def _theirs(part: str, rest: str, prefix: str, root: str) -> list[str]:
 
 def _modern(name: str) -> str:
     return next((name[: -len(old)] + new for old, new in NAME_TABLES["old_suffixes"].items() if name.endswith(old)), name)
-
-
-def _bert_root(present: Mapping[str, str]) -> str:
-    """Prefix of the body's names: none in BertModel, "bert." in BertForPreTraining and BertForMaskedLM."""
-    return "bert." if any(name.startswith("bert.") for name in present) else ""
 
 
 def _may_be_fresh(kind: str, ours: str, present: Mapping[str, str]) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 from realm.errors import RunError
 from realm.models.bodies.known import WEIGHTS
 from realm.storage.decoding import json_value
-from realm.storage.sealed import check_sealed
+from realm.storage.manifests import check_sealed
 from realm.storage.stages import DAMAGED
 
 SCALE = ":scale"

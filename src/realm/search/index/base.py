@@ -184,7 +184,8 @@ class RowIndex(ABC):
         queries = checked_queries(queries, self.dim)
         b = len(queries)
         check_request(b, k, exclude)
-        hits = self._no_hits(b, k)
+        values = None if self._values is None else np.zeros((b, k, *self._values.shape[1:]), self._values.dtype)
+        hits = Hits(np.full((b, k), -1, np.int64), np.full((b, k), -np.inf, np.float32), np.zeros((b, k), np.bool_), values)
         removed = self._removed
         for start in range(0, b if min(k, len(self)) else 0, QUERY_CHUNK):
             part = slice(start, start + QUERY_CHUNK)
@@ -199,10 +200,6 @@ class RowIndex(ABC):
     @abstractmethod
     def _bytes(self) -> int:
         """Memory that searches go through."""
-
-    def _no_hits(self, b: int, k: int) -> Hits:
-        values = None if self._values is None else np.zeros((b, k, *self._values.shape[1:]), self._values.dtype)
-        return Hits(np.full((b, k), -1, np.int64), np.full((b, k), -np.inf, np.float32), np.zeros((b, k), np.bool_), values)
 
     def _excluded(self, exclude: Sequence[np.ndarray] | None) -> tuple[np.ndarray, np.ndarray]:
         """Excluded (query, row) pairs, ordered by query, then row: int64 [e], int64 [e]."""

@@ -263,7 +263,7 @@ class CompressedIndex(RowIndex):
         exact_queries = queries.astype(np.float64)
         margin = self._margin(exact_queries)
         listed, floor, given_up = listing.possible_rows(k, margin)
-        given_up |= ~self._safe(exact_queries)
+        given_up |= ~(largest_score(self.largest_norm, np.linalg.norm(exact_queries, axis=1), self._metric) <= SAFE_PRODUCT)
         if given_up.any():
             listed = listed.without(given_up)
         request = (listed.address, listed.start(), k, floor, margin, self._metric == "l2")
@@ -282,10 +282,6 @@ class CompressedIndex(RowIndex):
             scan = self._scan.hidden(removed)
             self._showing = removed, scan
         return scan
-
-    def _safe(self, queries: np.ndarray) -> np.ndarray:
-        """Mask of queries for which no score can overflow in the scan: bool [b]."""
-        return largest_score(self.largest_norm, np.linalg.norm(queries, axis=1), self._metric) <= SAFE_PRODUCT
 
     def _margin(self, queries: np.ndarray) -> np.ndarray:
         """Possible error of a query's defined scores in terms of the bounds, beyond the bounds' own room: float64 [b]."""

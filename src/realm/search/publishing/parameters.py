@@ -16,11 +16,20 @@ from realm.search.publishing.snapshot import MANIFEST, read_manifest
 from realm.search.publishing.writing import PROGRESS_FILE
 from realm.storage import generations
 from realm.storage.decoding import json_value
-from realm.storage.disk import is_transient, writing
-from realm.storage.files import STAGING_SUFFIX, make_directory, publish_directory, reached, remove_staging, write_atomic, write_json
+from realm.storage.files import (
+    STAGING_SUFFIX,
+    is_transient,
+    make_directory,
+    publish_directory,
+    reached,
+    remove_staging,
+    write_atomic,
+    write_json,
+    writing,
+)
 from realm.storage.locks import LOCK_FILE, held
+from realm.storage.manifests import seal
 from realm.storage.paths import RunPaths
-from realm.storage.sealed import seal
 
 if TYPE_CHECKING:
     from realm.models.model import RealmModel

@@ -15,7 +15,6 @@ from realm.evaluation.measures import is_correct
 from realm.models.encoder import mask_slots
 from realm.models.model import RealmModel
 from realm.models.types import Question, Sequence, TokenIds
-from realm.recipe import Recipe
 from realm.recipe.seeds import generator
 from realm.storage.stages import stage_facts
 from realm.text.tokenizer import TextTokenizer
@@ -171,23 +170,10 @@ def fits(answer: TokenIds) -> bool:
     return 0 < len(answer) <= LONGEST_ANSWER
 
 
-def reading_steps(context: StageContext, task: SentencesTask) -> int:
-    """Steps over masked sentences, in which it reads as many wordpieces as REALM's encoder did."""
-    warm = stage_facts(context.paths, "warm")["steps"] if context.recipe.pretrain.from_warm else 0
-    read = stage_facts(context.paths, "pretrain")["encoded"]
-    read += warm * WarmTask(context, task.model).wordpieces_a_step() if warm else 0
-    return max(1, round(read / wordpieces_a_step(task)))
-
-
 def wordpieces_a_step(task: SentencesTask) -> float:
     """Wordpieces of a step over masked sentences, reckoned from some."""
     drawn = [task.example(at, at % len(task.training))[0] for at in range(SAMPLED_SENTENCES)]
     return BATCH * sum(len(empty_joint(task.context, ids)) for ids in drawn) / SAMPLED_SENTENCES
-
-
-def question_steps(recipe: Recipe, questions: int) -> int:
-    """Steps over so many training questions with answers that can be written."""
-    return max(1, recipe.eval.closed_book_epochs * questions // BATCH)
 
 
 def run_closed_book(context: StageContext) -> None:
@@ -198,7 +184,10 @@ def run_closed_book(context: StageContext) -> None:
     model, questions = new_model(context, embeds=False).to(context.device), training_questions(context)[0]
     recipe = context.recipe
     sentences = SentencesTask(context, model)
-    lr, steps = recipe.finetune.lr, reading_steps(context, sentences)
+    warm = stage_facts(context.paths, "warm")["steps"] if context.recipe.pretrain.from_warm else 0
+    read = stage_facts(context.paths, "pretrain")["encoded"]
+    read += warm * WarmTask(context, sentences.model).wordpieces_a_step() if warm else 0
+    lr, steps = recipe.finetune.lr, max(1, round(read / wordpieces_a_step(sentences)))
     train(context, sentences, dataclasses.replace(recipe.warm, lr=lr, steps=steps, batch=BATCH), mark)
     encoded = round(steps * wordpieces_a_step(sentences))
     task = QuestionsTask(context, model, questions)
@@ -206,7 +195,9 @@ def run_closed_book(context: StageContext) -> None:
         why = f"{patterns} with patterns, which cannot be written, and {task.skipped['too_long']} with answers of more than"
         why += f" {LONGEST_ANSWER} wordpieces"
         context.say(f"closed book: learns from {len(task.items)} questions; skipped are {why}")
-    section = dataclasses.replace(recipe.warm, lr=lr, steps=question_steps(recipe, len(written(questions))), batch=BATCH)
+    section = dataclasses.replace(
+        recipe.warm, lr=lr, steps=max(1, recipe.eval.closed_book_epochs * len(written(questions)) // BATCH), batch=BATCH
+    )
     steps = train(context, task, section, mark)
     facts = {"steps": steps, "encoded": encoded, "questions": len(task.items), "skipped": task.skipped}
     publish_stage(context, "closed_book", model, mark, facts)

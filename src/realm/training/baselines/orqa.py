@@ -154,14 +154,6 @@ def learnt_cloze(context: StageContext) -> RealmModel:
     return load_stage(context, CLOZE)
 
 
-def with_retriever(context: StageContext, retriever: RealmModel) -> RealmModel:
-    """REALM's reader or encoder as pre-training left it over another retriever, the documents' side frozen."""
-    left = load_stage(context, "pretrain")
-    documents = retriever.document_embedder if retriever.has("document_embedder") else None
-    found = left.with_parts(embedder=retriever.embedder, document_embedder=documents)
-    return found.fork_document_embedder()
-
-
 def row_paths(context: StageContext, name: str) -> RunPaths:
     """Place of a row's index: the run itself if REALM's documents stayed as they were published."""
     return context.paths if context.recipe.pretrain.queries_alone else RunPaths(context.paths.root / "compare" / name)
@@ -177,7 +169,10 @@ def row_generation(context: StageContext, name: str, model: RealmModel) -> Gener
 def finetune_with(context: StageContext, name: str, retriever: RealmModel, mark: str) -> None:
     """Fine-tune a retriever and what REALM's pre-training left to read with as the stage ``name``."""
     points = context.recipe.finetune.presence > 0
-    model = with_new_reader(context, with_retriever(context, retriever), pointer=points).to(context.device)
+    left = load_stage(context, "pretrain")
+    documents = retriever.document_embedder if retriever.has("document_embedder") else None
+    found = left.with_parts(embedder=retriever.embedder, document_embedder=documents)
+    model = with_new_reader(context, found.fork_document_embedder(), pointer=points).to(context.device)
     generation = row_generation(context, name, model)
     source = LiveSource(source_over(context, model.embedder, generation, row_paths(context, name)), model.embedder)
     task = ReadingTask(name, context, source, model.reader, *training_questions(context))

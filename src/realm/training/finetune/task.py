@@ -3,6 +3,7 @@
 The document side is frozen; the question embedder and the reader learn. Each term counts only if something correct was found.
 """
 
+from collections import defaultdict
 from functools import cached_property
 from itertools import zip_longest
 from typing import Any
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from realm.answering.answerer import Answerer, ReadBlocks
 from realm.answering.generative import FusionAnswerer, passages_of
 from realm.answering.pointing import read_candidates
+from realm.documents.store.blocks import BlockStore
 from realm.errors import DataError
 from realm.evaluation.calibration import calibrate, fit_weight
 from realm.evaluation.evaluate import rank
@@ -30,10 +32,36 @@ from realm.timing import charged
 from realm.training.beams import Beam, LearningSource, LiveSource
 from realm.training.context import StageContext
 from realm.training.finetune.located import Subjects, blocks_read, locate_answers, presence_scores
-from realm.training.finetune.renaming import Renaming
 from realm.training.loop.distributed import on_first
 from realm.training.loop.task import Measured, Metrics, StepResult, Task
 from realm.training.order import WHOLE, EpochOrder, Share
+
+
+class Renaming:
+    """Permutations of wordpieces that mostly stand inside salient spans: first pieces with first pieces, digits with digits."""
+
+    def __init__(self, store: BlockStore):
+        self.size = store.tokenizer.vocab_size
+        total, inside = np.zeros(self.size, np.int64), np.zeros(self.size, np.int64)
+        for row in np.flatnonzero(store.live).tolist():
+            ids, named = np.asarray(store.token_ids(row), np.int64), np.zeros(len(store.token_ids(row)), bool)
+            for start, end in store.spans(row).tokens.tolist():
+                named[start:end] = True
+            total += np.bincount(ids, minlength=self.size)
+            inside += np.bincount(ids[named], minlength=self.size)
+        like: dict[tuple[bool, bool], list[int]] = defaultdict(list)
+        for wordpiece in np.flatnonzero(2 * inside > total).tolist():
+            text = store.tokenizer.token(wordpiece)
+            like[text.startswith("##"), any(c.isdigit() for c in text)].append(wordpiece)
+        self.groups = [np.asarray(group) for _, group in sorted(like.items())]
+
+    def draw(self, rng: np.random.Generator) -> np.ndarray:
+        """A permutation of the vocabulary, int64 [v]: entry w is the wordpiece that stands for w."""
+        renamed = np.arange(self.size)
+        for group in self.groups:
+            renamed[group] = rng.permutation(group)
+        return renamed
+
 
 DEV_QUESTIONS = 200
 DEV_DEPTH = 20

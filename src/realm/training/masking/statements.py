@@ -14,8 +14,8 @@ from itertools import pairwise
 import numpy as np
 
 from realm.answering.cloze import MASK, masked_text
+from realm.answering.questions.answer_kinds import LANGUAGES, detect_language
 from realm.answering.questions.templates import question_from
-from realm.answering.questions.words import LANGUAGES, detect_language
 from realm.documents.store.blocks import BlockStore
 from realm.evaluation.places import Span
 from realm.models.featurize import Featurizer

@@ -95,7 +95,8 @@ def _start(package: Any, address: str, options: dict[str, Any]) -> None:
     """Connect, or start. Raises PoolError: see ``connected``."""
     try:
         if not options and address != "auto":
-            _knock(address)
+            host, _, port = address.rpartition(":")  # where nothing listens Ray would try for two minutes
+            socket.create_connection((host.strip("[]"), int(port)), KNOCK_SECONDS).close()
         # Ray would put the directory where this process stands on the path of its workers; they get an empty one.
         with tempfile.TemporaryDirectory(prefix="realm-ray-stand-") as empty:
             environment = {"working_dir": empty}
@@ -107,12 +108,6 @@ def _start(package: Any, address: str, options: dict[str, Any]) -> None:
     if options and not outer.startswith("127."):
         cure = "Start a cluster yourself and name its address"
         raise PoolError(f"Ray binds to {outer} and not to loopback", cure=cure)
-
-
-def _knock(address: str) -> None:
-    """Check that a process listens there: Ray itself would try for two minutes. Raises OSError: none does."""
-    host, _, port = address.rpartition(":")
-    socket.create_connection((host.strip("[]"), int(port)), KNOCK_SECONDS).close()
 
 
 def _credentials(address: str) -> dict[str, str]:

@@ -94,7 +94,9 @@ def with_evidence(view: PretrainView, queries: SequenceOf[MaskedQuery], retrieve
     for i in np.flatnonzero(~holding(view, queries, retrieved).any(1)).tolist():
         found = _evidence(view, queries[i], evidence)
         if len(found):
-            near = _relevance(view, queries[i], found)
+            snapshot = view.generation.snapshot
+            vectors = np.asarray(snapshot.vectors[np.searchsorted(snapshot.block_ids, found)], np.float32)
+            near = vectors @ view.generation.queries.embed_questions(asked_inputs(view.context, [queries[i]]))[0]
             ids[i, -1], valid[i, -1], scores[i, -1] = found[near.argmax()], True, near.max()
     return Retrieved(ids, valid, scores)
 
@@ -113,13 +115,6 @@ def _stating(view: PretrainView, query: MaskedQuery, evidence: Evidence) -> list
         return evidence.rows(query)
     store = view.inputs.store
     return store.rows_of(np.array([query.origin])).tolist() if view.sentences is store else []
-
-
-def _relevance(view: PretrainView, query: MaskedQuery, block_ids: np.ndarray) -> np.ndarray:
-    """float32 [n]: inner products of a sentence with blocks of the generation in use."""
-    snapshot = view.generation.snapshot
-    vectors = np.asarray(snapshot.vectors[np.searchsorted(snapshot.block_ids, block_ids)], np.float32)
-    return vectors @ view.generation.queries.embed_questions(asked_inputs(view.context, [query]))[0]
 
 
 def index_source(context: StageContext, protect: Callable[[], frozenset[int]]) -> IndexSource:

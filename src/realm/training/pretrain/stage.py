@@ -60,7 +60,8 @@ def run_pretrain(context: StageContext) -> None:
         return
     model = starting_model(context)
     if not context.recipe.pretrain.steps:
-        publish_untrained(context, model, mark)
+        generation = on_first(lambda: publish_index(context, model).number)
+        publish_stage(context, "pretrain", model, mark, {"steps": 0, "generation": generation})
         return
     if context.recipe.pretrain.fill == "mlm":
         require_reading(context)
@@ -81,12 +82,6 @@ def run_pretrain(context: StageContext) -> None:
     sentences = {"sentences": len(masked), "spans": masked.spans, "dropped": dict(masked.dropped)}
     publish_stage(context, "pretrain", model, mark, facts | sentences)
     task.source.tidy()
-
-
-def publish_untrained(context: StageContext, model: RealmModel, mark: str) -> None:
-    """Publish the networks as they start, with their index: they can search at once, and fine-tuning starts from them."""
-    generation = on_first(lambda: publish_index(context, model).number)
-    publish_stage(context, "pretrain", model, mark, {"steps": 0, "generation": generation})
 
 
 def choose_weights(context: StageContext, model: RealmModel, steps: int) -> dict[str, Any]:

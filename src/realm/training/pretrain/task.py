@@ -74,14 +74,10 @@ class PretrainTask(Task):
     @property
     def view(self) -> PretrainView:
         """The networks and the index as watchers see them; raises as ``generation`` does."""
-        return PretrainView(self.context, self.model, self.generation, self.queries.sentences.store, self._hybrid(self.generation))
-
-    def _hybrid(self, generation: Generation) -> HybridSearch | None:
-        """Dense and sparse search of the generation that is searched now, if the recipe wants both."""
-        if self._searched is None or self._searched[0] is not generation.snapshot:
-            source = source_over(self.context, generation.queries, generation)
-            self._searched = generation.snapshot, source.search if isinstance(source, HybridCandidates) else None
-        return self._searched[1]
+        if self._searched is None or self._searched[0] is not self.generation.snapshot:
+            source = source_over(self.context, self.generation.queries, self.generation)
+            self._searched = self.generation.snapshot, source.search if isinstance(source, HybridCandidates) else None
+        return PretrainView(self.context, self.model, self.generation, self.queries.sentences.store, self._searched[1])
 
     def step(self, step: int, share: Share = WHOLE) -> StepResult:
         view = self.view

@@ -1,12 +1,22 @@
-"""``realm doctor``: what is installed here, and what is slow or missing, on one screen."""
+"""``realm doctor``, ``verify``, ``repair`` and ``completion``."""
 
+import io
 import os
 import platform
 import re
 import shutil
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout, suppress
+from pathlib import Path
+from typing import Annotated, Any, Union
+
+import tyro
 
 from realm import DEFAULT_BODY, __version__
 from realm.cli import show
+from realm.cli.arguments import Json
+from realm.errors import ConfigError, RunError
+from realm.progress import Progress
 
 DISTRIBUTION = "realm-qa"
 NAMED = ("torch", "transformers", "tokenizers", "numpy", "pyarrow")
@@ -101,3 +111,84 @@ def _caches(cures: list[str]) -> str:
         cures.append(f"{root}: {free >> 20} MiB are free. Delete what you do not ask any more: realm cache info, realm cache clear")
     parts = "; ".join(f"{name} {size >> 20:,} MiB" for name, size in sizes.items())
     return f"{root}: {parts or 'empty'}"
+
+
+_Place = Annotated[Path, tyro.conf.arg(metavar="PLACE", help="the directory of a run, a corpus or a kNN datastore")]
+
+
+def verify(place: _Place, /, *, json: Json = False) -> None:
+    """Read everything in a run, corpus or kNN datastore and compare all checksums; exit code 2 if something is damaged."""
+    from realm.runs import mending
+
+    with Progress() as progress:
+        found = damage_of(place, progress)
+    _end(place, found, {"put_aside": mending.put_aside(place)}, f"realm repair {place}", json)
+
+
+def repair(place: _Place, /, *, yes: bool = False, json: Json = False) -> None:
+    """Rebuild the damaged parts of a run or a corpus that are derived from others: look-up tables, CURRENT, the index.
+
+    Args:
+        yes: do it; without this, only show what would be done."""
+    from realm.knn.datastore import is_datastore
+    from realm.runs import mending
+
+    with Progress() as progress:
+        mended, left = mending.repair(place, progress, show.note) if yes and not is_datastore(place) else ([], damage_of(place, progress))
+    _end(place, left, {"mended": [damage.facts() for damage in mended]}, "add --yes", json)
+
+
+def damage_of(place: Path, progress: Progress) -> list[Any]:
+    """Read everything in a run, a corpus or a kNN datastore, whichever is there. Raises RunError: none is."""
+    from realm.knn.datastore import is_datastore, verify_datastore
+    from realm.runs import mending
+
+    return verify_datastore(place) if is_datastore(place) else mending.verify(place, progress)
+
+
+def _end(place: Path, found: list[Any], more: dict[str, Any], how: str, json: bool) -> None:
+    """Show what is damaged. Raises RunError: something is."""
+    said = {"place": str(place), **more, "damage": [damage.facts() for damage in found]}
+    show.result(said, json, lambda _: show.damage(found, more.get("put_aside", [])))
+    mendable = sum(damage.mend is not None for damage in found)
+    if found:
+        cure = f"{mendable} of them can be repaired: {how}" if mendable else "None of them can be rebuilt here"
+        raise RunError(f"{len(found)} damaged", path=place, cure=cure)
+
+
+FILES = {"bash": "bash-completion/completions/realm", "fish": "fish/vendor_completions.d/realm.fish", "zsh": "zsh/site-functions/_realm"}
+"""Places of completions below a user's data directory."""
+Verbs = Mapping[str, Callable[..., Any]]
+Shell = Annotated[str, tyro.conf.arg(metavar="bash|fish|zsh")]
+
+
+def install(shell: str, verbs: Verbs, groups: Mapping[str, Verbs]) -> Path:
+    """Write the completion of verbs, and of those in groups, where the shell looks for a user's own. Returns the file.
+
+    Raises ConfigError: it is another shell.
+    """
+    if shell not in FILES:
+        raise ConfigError(f"no completion is made for the shell '{shell[:20]}'", cure=f"Name one of: {', '.join(FILES)}.")
+    from realm.storage.files import make_directory, write_atomic
+
+    listed = {**verbs, **{name: _group(members) for name, members in groups.items()}}
+    config = (tyro.conf.FlagCreatePairsOff, tyro.conf.OmitSubcommandPrefixes)
+    with redirect_stdout(io.StringIO()) as written, suppress(SystemExit):
+        tyro.cli(_choice(listed), prog="realm", args=["--tyro-print-completion", shell], config=config)
+    path = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / FILES[shell]
+    make_directory(path.parent)
+    write_atomic(path, written.getvalue())
+    return path
+
+
+def _choice(verbs: Verbs) -> Any:
+    """A type that tyro reads as one of these verbs."""
+    named = (Annotated[Any, tyro.conf.subcommand(name=name, constructor=verb)] for name, verb in verbs.items())
+    return Union[(*named, Annotated[None, tyro.conf.Suppress])]
+
+
+def _group(verbs: Verbs) -> Callable[..., None]:
+    def group(verb: Any) -> None: ...
+
+    group.__annotations__["verb"] = _choice(verbs)
+    return group

@@ -7,7 +7,7 @@ from realm.answering.reading import rename
 from realm.evaluation.places import locate_answers
 from realm.models.types import Question, Sequence
 from realm.recipe.seeds import generator
-from realm.training.finetune.renaming import Renaming
+from realm.training.finetune.task import Renaming
 
 
 @pytest.fixture(scope="module")

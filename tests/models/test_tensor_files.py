@@ -9,9 +9,9 @@ from safetensors.torch import load_file, save_file
 from realm.errors import RunError
 from realm.models.bodies.known import WEIGHTS
 from realm.models.model import RealmModel
-from realm.models.rounded_files import write_rounded
 from realm.models.runtime.weights import SafetensorWeights, rounded
 from realm.models.spec import BodySpec, one_body, spec_to_json
+from realm.models.tensor_files import write_rounded
 from realm.storage.files import write_json
 
 
