@@ -89,6 +89,11 @@ def test_usage_errors_end_with_2(capsys):
         assert end.value.code == 2 and "Traceback" not in capsys.readouterr().err
 
 
+def test_standard_output_may_be_closed(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    assert main(["models"]) == 0
+
+
 def test_interrupted(monkeypatch, tiny_run, capsys):
     import realm.runs.cached  # noqa: F401  # keeps the real function: what is imported first while it is patched would keep the patch
 

@@ -4,6 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from realm.answering.opening import open_run
@@ -78,6 +79,18 @@ def test_what_can_be_made_again_is(run, say, name):
     code, found, _ = say("repair", run, "--yes")
     assert (code, found["damage"]) == (0, []) and found["mended"]
     assert say("verify", run)[0] == 0 and answers(run) == expected
+
+
+def test_a_rebuilt_index_has_the_same_bits(run, say, tiny_run):
+    """Also of what was removed or added since: each shard is embedded as it was, in the same batches by the same networks."""
+    more = tiny_run.parent / "more.jsonl"
+    assert [say(*verb)[0] for verb in (("corpus", "add", run / "corpus", more), ("index", "build", run))] == [0, 0]
+    assert say("corpus", "remove", run / "corpus", "Arvad/0")[0] == 0
+    expected, path = answers(run), run / "index" / f"{needed(run):06d}"
+    vectors = np.concatenate([np.load(file) for file in sorted(path.glob("vectors-*.npy"))])
+    flip(path / "vectors-00000.npy")
+    assert say("repair", run, "--yes")[0] == 0 and answers(run) == expected and "Arvad/0" not in str(expected)
+    assert (np.load(path / "vectors-00000.npy") == vectors).all()
 
 
 def test_a_lost_generation_and_its_parameters_come_from_the_stage(run, say):

@@ -44,6 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:  # the process is this command's: what a start makes stays, and looking for garbage in it takes a fifth of the time
         gc.set_threshold(10_000)
         atexit.register(gc.freeze)
+    sys.stdout, sys.stderr = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115  closed: `>&-`
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # what its encoding does not have is written as an escape
             stream.reconfigure(errors="backslashreplace")

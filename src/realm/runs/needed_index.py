@@ -3,22 +3,28 @@
 It is made of the corpus and its parameters, which are also in the stage that ended with them.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from realm.answering.opening import read_run_recipe
 from realm.errors import RealmError, RunError, SnapshotError
 from realm.models.model import RealmModel
+from realm.models.runtime.model import runtime_model
 from realm.progress import Progress
 from realm.recipe import Recipe
 from realm.search.blocks import BlockInputs, open_inputs
-from realm.search.publishing.embedding import EmbedOptions
+from realm.search.publishing.embedding import IN_PROCESS, EmbedOptions, embed_parts
 from realm.search.publishing.generation import open_generation
 from realm.search.publishing.parameters import ParameterFacts, parameters_path, publish_parameters, publishing, read_facts
 from realm.search.publishing.refresher import build_generation
-from realm.search.publishing.snapshot import SnapshotManifest, read_manifest
+from realm.search.publishing.snapshot import ERRORS, SnapshotManifest, read_manifest
+from realm.search.publishing.writing import Parts
+from realm.storage.arrays import read_array
 from realm.storage.files import is_transient
 from realm.storage.generations import generation_path, quarantine, read_current
 from realm.storage.paths import RunPaths
@@ -82,8 +88,23 @@ class NeededIndex:
         except SnapshotError:
             return None
 
+    def _held(self, path: Path) -> tuple[list[np.ndarray], dict[str, int]]:
+        """Rows of each shard of a generation, and its versions; nothing where it does not say so, or some are gone."""
+        if (manifest := self._manifest()) is None:
+            return [], {}
+        try:
+            ids = [
+                read_array(path / shard.ids_file, (shard.rows,), np.dtype(np.int64), ERRORS, sha256=shard.ids_sha256)
+                for shard in manifest.shards
+            ]
+            versions = {name: getattr(manifest, name) for name in ("corpus_version", "tombstone_version")}
+            return [self.inputs.store.rows_of(part) for part in ids], versions
+        except (SnapshotError, KeyError):
+            return [], {}
+
     def rebuild(self, progress: Progress) -> None:
-        """Publish damaged parameters from the stage; move a damaged generation aside and embed all blocks again.
+        """Publish damaged parameters from the stage; move a damaged generation aside and embed its blocks again, as they were: the first
+        shard by the networks, those that came later by what embeds additions, so that vectors have the same bits.
 
         Raises RealmError: neither parameters nor networks are whole; another process builds the index.
         """
@@ -93,6 +114,7 @@ class NeededIndex:
             if not self._has_parameters():
                 manifest = self._manifest()
                 publish_parameters(self._networks(), directory, step=manifest.step if manifest else 0, exact=True)
+            held, versions = self._held(path)
             try:
                 open_generation(self.paths, self.inputs, number)
                 return
@@ -105,7 +127,19 @@ class NeededIndex:
             embedder, facts = model.documents.eval().requires_grad_(False), read_facts(directory) or ParameterFacts.of(model, step=0)
             options = EmbedOptions(bf16=self.recipe.run.bf16, threads=self.recipe.run.threads).lasting(embedder)
             count = partial(progress.count, "index: blocks embedded")
-            build_generation(self.paths, self.inputs, number, embedder, facts, options, count)
+            later = runtime_model(directory)
+
+            def parts_of(_: Any, params: Path, inputs: BlockInputs, rows: np.ndarray, options: EmbedOptions, told: Any) -> Parts:
+                def parts(start: int) -> Iterator[np.ndarray]:
+                    for at, shard in enumerate(held or [rows]):
+                        by, how = (later.documents, IN_PROCESS) if at and later else (embedder, options)
+                        yield from () if start >= len(shard) else embed_parts(by, params, inputs, shard, how, told)(max(start, 0))
+                        start -= len(shard)
+
+                return parts
+
+            again = (np.concatenate(held), versions) if held else None
+            build_generation(self.paths, self.inputs, number, embedder, facts, options, count, parts_of, again)
 
 
 def whole_index(run: Path, progress: Progress, say: Callable[[str], None]) -> None:

@@ -9,7 +9,7 @@ pytest.importorskip("pypdfium2")
 
 from realm.documents.limited import Beyond
 from realm.documents.pages import pdf as pdf_module
-from realm.documents.records import TOO_SLOW, UNDECODABLE, Rejected, SourceDocument
+from realm.documents.records import REPEATED_PAGE, TOO_SLOW, UNDECODABLE, Rejected, SourceDocument
 from realm.documents.sources import iter_documents
 from realm.documents.sources.reading import read_again
 
@@ -95,6 +95,13 @@ LONG = "This line of the chapter goes from the left edge of the page to the righ
 )  # fmt: skip
 def test_the_order_of_reading(tmp_path, pdf, page, paragraphs):
     assert texts(tmp_path / "x.pdf", pdf(page)) == ["\n\n".join(paragraphs)]
+
+
+def test_a_page_that_is_named_often_is_read_once(tmp_path, pdf):
+    again = pdf(BRIDGE).replace(b"[5 0 R] /Count 1", b"[5 0 R 5 0 R 5 0 R 5 0 R] /Count 4")
+    (path := tmp_path / "x.pdf").write_bytes(again)
+    found = list(iter_documents(path))
+    assert isinstance(found[0], SourceDocument) and found[1:] == [Rejected(str(path), page, REPEATED_PAGE) for page in (2, 3, 4)]
 
 
 def test_figures_are_raised_and_lowered(tmp_path, pdf):

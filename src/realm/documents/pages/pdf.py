@@ -24,6 +24,7 @@ from realm.documents.pictures import MOST_PIXELS, inside, picture_type
 from realm.documents.records import (
     DAMAGED_FILE,
     ENCRYPTED,
+    REPEATED_PAGE,
     UNDECODABLE,
     UNREAD_PICTURE,
     Record,
@@ -59,6 +60,7 @@ _ENDS_WORD = _WHITE | {2, 0xFFFE}
 _NO_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\ufffd\ue000-\uf8ff]")
 SET_APART = 1.5
 """Of a line's height, the distance to the next one from which white parts them."""
+_KIDS, _REFERENCE = re.compile(rb"/Kids\s*\[([^\]]*)\]"), re.compile(rb"\d+\s+\d+\s+R")
 _NUMBER = re.compile(r"\d+")
 _ROMAN = re.compile(r"^[ivxlc]{1,7}$")
 Key = tuple[int, str, str]
@@ -234,8 +236,14 @@ def pdf_pages(data: bytes) -> Iterator[Any]:
     from pypdfium2 import PdfiumError
 
     done, document = _opened(data)
+    kids = _KIDS.findall(data)
+    named = _REFERENCE.findall(kids[0]) if len(kids) == 1 else []
+    first = {reference: at for at, reference in reversed(list(enumerate(named)))} if len(named) == len(document) else {}
     yield document.get_metadata_value("Title"), len(document)
     for number in range(done, len(document)):
+        if first and first[named[number]] < number:
+            yield REPEATED_PAGE
+            continue
         try:
             page = document[number]
             yield _page(page)

@@ -8,7 +8,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,15 +78,17 @@ def build_generation(
     options: EmbedOptions,
     progress: Advance | None = None,
     parts_of: PartsOf = embed_parts,
+    again: tuple[np.ndarray, dict[str, Any]] | None = None,
 ) -> None:
     """Embed every live block under published parameters and publish the index of the same number, continuing a killed call.
 
-    ``embedder`` is their document side on its device, ``published`` their facts; ``parts_of`` embeds the parts. Raises SnapshotError: the
-    disk refuses, a vector is not finite, the corpus was compacted meanwhile, or the request was taken back.
+    ``embedder`` is their document side on its device, ``published`` their facts; ``parts_of`` embeds the parts; ``again`` has the rows and
+    versions of an index that is built once more. Raises SnapshotError: the disk refuses, a vector is not finite, the corpus was compacted
+    meanwhile, or the request was taken back.
     """
     store = inputs.store
-    rows = np.flatnonzero(store.live)
-    facts = snapshot_facts(store, rows, published.documents, params_generation=number, step=published.step)
+    rows, versions = again or (np.flatnonzero(store.live), {})
+    facts = replace(snapshot_facts(store, rows, published.documents, params_generation=number, step=published.step), **versions)
     block_ids = np.asarray(store.block_ids)[rows]
     parts = parts_of(embedder, parameters_path(paths, number), inputs, rows, options, progress)
     publish_snapshot(paths.index, parts, block_ids, facts, generation=number, visible=answering(paths, number))
