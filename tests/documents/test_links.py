@@ -12,7 +12,7 @@ from realm.documents.ingest.builder import build_corpus
 from realm.documents.links import MOST_LINKS, Redirects, bounded, document_key, reference_key, title_key
 from realm.documents.neighbours import Neighbours, mentions
 from realm.documents.pages.hypertext import page_of
-from realm.documents.pages.texts import html_record
+from realm.documents.pages.texts import html_page
 from realm.documents.records import TOO_MANY_LINKS, Rejected, SourceDocument
 from realm.documents.sources import LOOK
 from realm.documents.store.blocks import BlockStore
@@ -100,7 +100,7 @@ def test_links_of_html_files_and_of_fetched_pages(tmp_path):
     (tmp_path / "site" / "my town.html").write_text(text.format("A town", "The town is large, and nobody knows its age."), "utf-8")
     assert led_to(build(tmp_path / "corpus", tmp_path / "site"), "places/lake.html") == ["my town.html"]
     page = b'<html><body><p>A page that leads to <a href="b.html?x=1#y">the other page</a> of the site.</p></body></html>'
-    record = html_record(page, "utf-8", "https://example.org/a.html", "", "p", 1, 10)
+    record = html_page(page, "utf-8", "https://example.org/a.html", "", "p", 1, 10)[0]
     assert isinstance(record, SourceDocument)
     assert record.links == (("the other page", document_key(b"https://example.org/b.html?x=1")),)
     assert reference_key("a.html", "mailto:x@y") is None and reference_key("a.html", "http://[") is None
@@ -147,8 +147,8 @@ def test_redirects_are_followed_within_bounds():
     assert bounded((str(number), number) for number in range(MOST_LINKS))[1] is False
     assert bounded((str(number), number) for number in range(MOST_LINKS + 1)) == (tuple((str(n), n) for n in range(MOST_LINKS)), True)
     html = "<p>" + "".join(f'<a href="{number}.html">{number}</a>' for number in range(300_000)) + '<a href="open'
-    assert len(page_of(html).links) == MOST_LINKS + 1
-    assert page_of('<a>no</a><a href="x">the <b>other</b></a></a><a href="y">never ends').links == [("the other", "x")]
+    assert len(page_of(html)[1]) == MOST_LINKS + 1
+    assert page_of('<a>no</a><a href="x">the <b>other</b></a></a><a href="y">never ends')[1] == [("the other", "x")]
 
 
 def test_a_page_with_a_million_links_keeps_the_first_and_is_counted(tmp_path):
@@ -175,4 +175,4 @@ def test_a_link_is_the_block_s_in_which_its_words_stand():
     prose = clean_wikitext("'''A''' is [[b_c#d|the ''B'']] and [[:Category:X]], [[File:y.jpg|[[z]]]] [[#own]].", links=links)
     assert links == [("the B", "b c"), ("Category:X", "Category:X")] and "the B and Category:X" in prose
     assert title_key("b  c") == title_key("B c") != title_key("B C")
-    assert isinstance(html_record(b"", "utf-8", "a", "", "p", 1, 5), Rejected) and LOOK.format is None
+    assert isinstance(html_page(b"", "utf-8", "a", "", "p", 1, 5)[0], Rejected) and LOOK.format is None

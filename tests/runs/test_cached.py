@@ -146,13 +146,6 @@ def test_what_was_read_is_said_once_and_listed(notes, body, capsys):
     assert {row["reason"] for row in json.loads(capsys.readouterr().out)["not_read"]} == {"damaged file", "no text and of no known kind"}
 
 
-def test_two_folders_of_one_file_name_are_two_documents(tmp_path, notes, body):
-    for project in ("projA", "projB"):
-        (tmp_path / project).mkdir()
-        (tmp_path / project / "readme.txt").write_text(f"The head of {project} is known.")
-    assert ids(cached_run([tmp_path / "projA", tmp_path / "projB"], body, QUIET)) == {"projA/readme.txt", "projB/readme.txt"}
-
-
 def test_documents_are_followed_while_they_are_served(notes, body, monkeypatch):
     run = cached_run([notes], body, QUIET)
     before = (file := notes / "arvad.txt").stat()

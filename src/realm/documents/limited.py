@@ -33,7 +33,7 @@ SMALL = 20_000
 """Bytes of a document that cannot be much work whatever it holds: read here."""
 _READERS = {
     "html": "pages.texts:main_text",
-    "markdown": "pages.texts:markdown_page",
+    "markdown": "pages.texts:marked_down",
     "pdf": "pages.pdf:pdf_pages",
     "docx": "pages.word:docx_text",
     "xml": "pages.markup:xml_text",

@@ -4,6 +4,7 @@ It is made of the corpus and its parameters, which are also in the stage that en
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -88,19 +89,15 @@ class NeededIndex:
         except SnapshotError:
             return None
 
-    def _held(self, path: Path) -> tuple[list[np.ndarray], dict[str, int]]:
+    def _held(self, path: Path) -> tuple[list[np.ndarray], dict[str, Any]]:
         """Rows of each shard of a generation, and its versions; nothing where it does not say so, or some are gone."""
-        if (manifest := self._manifest()) is None:
-            return [], {}
-        try:
-            ids = [
-                read_array(path / shard.ids_file, (shard.rows,), np.dtype(np.int64), ERRORS, sha256=shard.ids_sha256)
-                for shard in manifest.shards
-            ]
-            versions = {name: getattr(manifest, name) for name in ("corpus_version", "tombstone_version")}
+        with suppress(SnapshotError, KeyError):
+            manifest = read_manifest(path, self.number or 0)
+            files = [(path / shard.ids_file, shard) for shard in manifest.shards]
+            ids = [read_array(file, (one.rows,), np.dtype(np.int64), ERRORS, sha256=one.ids_sha256) for file, one in files]
+            versions = {"corpus_version": manifest.corpus_version, "tombstone_version": manifest.tombstone_version}
             return [self.inputs.store.rows_of(part) for part in ids], versions
-        except (SnapshotError, KeyError):
-            return [], {}
+        return [], {}
 
     def rebuild(self, progress: Progress) -> None:
         """Publish damaged parameters from the stage; move a damaged generation aside and embed its blocks again, as they were: the first

@@ -38,15 +38,9 @@ MARKS = {
     "empty cells": ("<table><tr><td>Ann<td><td>1950<tr><td>Bob<td>1901<td></table>", "Ann |  | 1950\n\nBob | 1901 |"),
     "cells across and down": ("<table><tr><td rowspan=2>A<td>1<tr><td>2<tr><td colspan=2>w<td>z</table>", "A | 1\n\nA | 2\n\nw |  | z"),
     "closed rows": ("<table><tr><td>1</td><td rowspan=2>A</td></tr> <tr><td>2</td></tr><tr><td>3</td></tr></table>", "1 | A\n\n2 | A\n\n3"),
-    "wrapped lines": (
-        "<pre>It was rebuilt in the year 1931 by Ellen\nMarsh, an engineer.</pre>",
-        "It was rebuilt in the year 1931 by Ellen Marsh, an engineer.",
-    ),
+    "wrapped lines": ("<pre>It was rebuilt in the year 1931 by\nEllen Marsh.</pre>", "It was rebuilt in the year 1931 by Ellen Marsh."),
     "styles": ("10<span style='vertical-align: super'>6</span> for <span style='text-decoration:line-through'>100</span>80", "10⁶ for 80"),
-    "cells by style": (
-        "<div style='display:table-row'><b style='display:table-cell'>Chair</b><b style='display:table-cell'>75</b></div>",
-        "Chair\n\n75",
-    ),
+    "cells by style": ("<b style='display:table-cell'>Chair</b><b style='display:table-cell'>75</b>", "Chair\n\n75"),
     "letters of items": ("<ol type=a><li>x<li>y</ol><ol type=I start=4><li>z</ol>", "a. x\n\nb. y\n\nIV. z"),
     "counted down": ("<ol reversed start=2><li>x<li>y</ol><ol reversed><li>z</ol>", "2. x\n\n1. y\n\nz"),
     "boxes": ("<p><input type=checkbox checked>Paid<p><input type=radio>Sent", "☑ Paid\n\n☐ Sent"),

@@ -98,8 +98,7 @@ def test_the_order_of_reading(tmp_path, pdf, page, paragraphs):
 
 
 def test_a_page_that_is_named_often_is_read_once(tmp_path, pdf):
-    again = pdf(BRIDGE).replace(b"[5 0 R] /Count 1", b"[5 0 R 5 0 R 5 0 R 5 0 R] /Count 4")
-    (path := tmp_path / "x.pdf").write_bytes(again)
+    (path := tmp_path / "x.pdf").write_bytes(pdf(BRIDGE).replace(b"[5 0 R] /Count 1", b"[5 0 R 5 0 R 5 0 R 5 0 R] /Count 4"))
     found = list(iter_documents(path))
     assert isinstance(found[0], SourceDocument) and found[1:] == [Rejected(str(path), page, REPEATED_PAGE) for page in (2, 3, 4)]
 

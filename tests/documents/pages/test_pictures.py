@@ -250,13 +250,13 @@ def test_figures_of_html():
         '<figure><img src="a.png?v=2" alt="Chart"><figcaption>Figure 1: the <b>fish</b> caught.</figcaption></figure>'
         '<p>After it.</p><div><img data-src="lazy.jpg"></div><script>"<img src=no.png>"</script>'
     )
-    assert [tuple(figure) for figure in page_of(page).figures] == [
+    assert [tuple(figure) for figure in page_of(page)[2]] == [
         ("h.png", ["A harbour", ""], "The harbour is old."),
         ("a.png?v=2", ["Chart", "", "Figure 1: the fish caught."], "The harbour is old."),
         ("lazy.jpg", ["", ""], "After it."),
     ]
     many = "".join(f'<img src="{number}.png" alt="a">' for number in range(50_000))
-    assert len(page_of(many).figures) == 200 and page_of("<figure><img src='a.png'><figcaption>never ends").figures != []
+    assert len(page_of(many)[2]) == 200 and page_of("<figure><img src='a.png'><figcaption>never ends")[2] != []
 
 
 def test_pictures_of_a_pdf(tmp_path, pdf):

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from itertools import pairwise
-from typing import NamedTuple
 
 import regex
 
@@ -143,10 +142,7 @@ class _Open:
 
 
 class _Walk(HTMLParser):
-    """Collects the blocks of a page or a fragment.
-
-    Args:
-        literal: whether tags of unknown names are text, as in Markdown that says <timeout>."""
+    """Collects the blocks of a page or a fragment; ``literal``: tags of unknown names are text, as in Markdown that says <timeout>."""
 
     def __init__(self, *, literal: bool):
         super().__init__()
@@ -387,19 +383,11 @@ def _number(value: str | None, least: int, most: int) -> int:
     return min(max(int(digits[:9]), least), most) if digits.isascii() and digits.isdigit() else least
 
 
-class Page(NamedTuple):
-    """Contents of a page: its blocks; words and reference of each link, no two alike and one more than are kept at most; its pictures."""
-
-    blocks: list[Block]
-    links: list[tuple[str, str]]
-    figures: list[Figure]
-
-
-def page_of(html: str) -> Page:
-    """The contents of a page, in its order."""
+def page_of(html: str) -> tuple[list[Block], list[tuple[str, str]], list[Figure]]:
+    """The blocks of a page; words and reference of each link, no two alike and one more than are kept at most; its pictures."""
     walk = _Walk(literal=False)
     walk.feed(html)
-    return Page(walk.finish(), list(walk.links), walk.figures())
+    return walk.finish(), list(walk.links), walk.figures()
 
 
 def blocks_of(html: str, *, literal: bool = False) -> list[Block]:

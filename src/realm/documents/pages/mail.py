@@ -12,7 +12,7 @@ from realm.documents import streams
 from realm.documents.detect import stem
 from realm.documents.formats import SourceOptions
 from realm.documents.limited import Beyond, read_limited
-from realm.documents.pages.texts import html_record
+from realm.documents.pages.texts import html_page
 from realm.documents.records import ATTACHMENT, TOO_LONG, Record, Rejected, SourceDocument, document_or_rejected
 from realm.errors import MissingExtra
 
@@ -45,7 +45,7 @@ def _read_one(data: bytes, doc_id: str, path: Path, number: int, seconds: float)
     texts = [head]
     for kind, text in parts:
         if kind == "html":
-            record = html_record(text.encode("utf-8", "replace"), "utf-8", doc_id, title, str(path), number, seconds)
+            record = html_page(text.encode("utf-8", "replace"), "utf-8", doc_id, title, str(path), number, seconds)[0]
             text = record.text if isinstance(record, SourceDocument) else ""
         texts.append(text)
     yield document_or_rejected(doc_id, title or stem(path), "\n\n".join(filter(str.strip, texts)), str(path), number)

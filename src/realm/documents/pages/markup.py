@@ -30,7 +30,6 @@ _PARAGRAPHS = frozenset(("p", "h", "h1", "h2", "h3", "h4", "h5", "h6", "dt", "dd
 _ROWS = frozenset(("tr", "table-row"))
 _HIDDEN = frozenset(("head", "script", "style", "tracked-changes", "annotation", "note-citation", "automatic-styles", "styles"))
 _SAME = frozenset(("h1", "h2", "h3", "h4", "h5", "h6", "dt", "dd", "pre", "ol", "ul", "li", "tr", "sup", "sub", "del", "strike"))
-"""Tags that mean the same in HTML."""
 _OTHERWISE = {"table-row": "tr", "superscript": "sup", "subscript": "sub", "list": "ul", "list-item": "li"}
 _INLINE = frozenset(("sup", "sub", "s", "del", "strike"))
 _HOLDS_HTML = frozenset(("content", "description", "encoded", "summary"))

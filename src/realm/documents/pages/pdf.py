@@ -226,13 +226,8 @@ def _opened(data: bytes) -> tuple[int, Any]:
 
 
 def pdf_pages(data: bytes) -> Iterator[Any]:
-    """Title and number of pages; and then each ``Page``, or why there is none.
-
-    Args:
-        data: the number of pages to leave out and a line end, and then the file.
-
-    Raises:
-        ValueError: see ``_opened``."""
+    """Title and number of pages; and then each ``Page``, or why there is none. ``data`` is the number of pages to leave out and a line
+    end, and then the file. Raises ValueError: see ``_opened``."""
     from pypdfium2 import PdfiumError
 
     done, document = _opened(data)
@@ -378,10 +373,8 @@ def _images(page: Any) -> Iterator[Any]:
 
 
 def pdf_pictures(data: bytes) -> list[str]:
-    """The pictures of a page of a PDF, base64, empty where one is an ornament or damaged. Raises ValueError: there is no such page.
-
-    Args:
-        data: the number of the page and a line end, and then the file."""
+    """The pictures of a page of a PDF, base64, empty where one is an ornament or damaged. ``data`` is the number of the page and a line
+    end, and then the file. Raises ValueError: there is no such page."""
     page = _numbered(data)
     return [_picture(image, page.get_rotation()) for image in itertools.islice(_images(page), MOST_PICTURES)]
 

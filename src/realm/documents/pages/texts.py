@@ -74,14 +74,9 @@ def plain_markdown(text: str) -> tuple[str, str]:
     return marked_down(text)[:2]
 
 
-def markdown_page(data: bytes) -> tuple[str, str, list[tuple[int, str]], list[Figure]]:
-    """``marked_down`` of UTF-8, for the limited child."""
-    return marked_down(data.decode("utf-8"))
-
-
-def marked_down(text: str) -> tuple[str, str, list[tuple[int, str]], list[Figure]]:
+def marked_down(text: str | bytes) -> tuple[str, str, list[tuple[int, str]], list[Figure]]:
     """Title and text of a Markdown document as ``plain_markdown`` says, its headings, and its pictures."""
-    text = text.replace("\r\n", "\n")
+    text = (text if isinstance(text, str) else text.decode("utf-8")).replace("\r\n", "\n")
     title = ""
     if front := _FRONT_MATTER.match(text):
         text = text[front.end() :]
@@ -163,23 +158,11 @@ _NO_CHARSETS = ("utf-16", "utf-32", "utf-7", "punycode", "idna", "unicode_escape
 """Python's names of encodings that no page has: it could not be read so far, or no browser knows them (and some take quadratic time)."""
 
 
-def html_record(data: bytes, charset: str | None, doc_id: str, title: str, path: str, line: int, seconds: float) -> Record:
-    """A page as a document, without its pictures; arguments as for ``html_page``."""
-    return html_page(data, charset, doc_id, title, path, line, seconds)[0]
-
-
 def html_page(
     data: bytes, charset: str | None, doc_id: str, title: str, path: str, line: int, seconds: float
 ) -> tuple[Record, str, list[Figure]]:
-    """A page as a document, its title, and the pictures that it shows.
-
-    Args:
-        charset: as the server said it, if it did.
-        title: for a page that has none.
-        seconds: of computing that it may take.
-
-    Raises:
-        MissingExtra: the extractor is not installed."""
+    """A page as a document, its title, and the pictures that it shows. ``charset`` is as the server said it, ``title`` for a page that has
+    none, ``seconds`` are of computing. Raises MissingExtra: the extractor is not installed."""
     page = _decoded(data, charset)
     if page is None or not streams.is_text(page):
         return Rejected(path, line, BINARY), title, []
@@ -223,6 +206,6 @@ def main_text(data: bytes) -> tuple[str, str, list[tuple[int, str]], list[tuple[
     whole = page if "<html" in page[:_META_WITHIN].lower() else f"<html><body>{page}</body></html>"
     found: Any = trafilatura.bare_extraction(whole, with_metadata=True, include_comments=False)
     title, main = ("", "") if found is None else (found.title, found.text)
-    read = page_of(page)
-    blocks = without_frame(read.blocks, main or "")
-    return title or "", text_of(blocks), headings_of(blocks), read.links, read.figures
+    read, links, figures = page_of(page)
+    blocks = without_frame(read, main or "")
+    return title or "", text_of(blocks), headings_of(blocks), links, figures

@@ -84,13 +84,7 @@ def _pictures(document: Any, writer: "_Writer") -> Iterator[tuple[str, str, str]
 
 
 class _Writer:
-    """Writes the body of a Word file as HTML.
-
-    Args:
-        part: the document's.
-
-    Attributes:
-        left_out: the kinds of text that were met and not read."""
+    """Writes the body of a Word file as HTML; ``left_out`` has the kinds of text that were met and not read."""
 
     def __init__(self, part: Any):
         self.left_out = set[str]()

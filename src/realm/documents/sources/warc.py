@@ -9,7 +9,7 @@ import regex
 
 from realm.documents import streams
 from realm.documents.formats import SourceOptions
-from realm.documents.pages.texts import html_record
+from realm.documents.pages.texts import html_page
 from realm.documents.records import DAMAGED_FILE, EMPTY_ID, TOO_LONG, UNREADABLE, Record, Rejected
 from realm.errors import MissingExtra
 
@@ -77,7 +77,7 @@ def _page_record(record: Any, path: str, number: int, seconds: float) -> Record:
     if int(getattr(record.raw_stream, "limit", 0)) > 0:  # the file ends before the record does
         return Rejected(path, number, DAMAGED_FILE)
     charset = _CHARSET.search(record.http_headers.get_header("Content-Type") or "")
-    return html_record(data, charset.group(1) if charset else None, url.strip("<>"), "", path, number, seconds)
+    return html_page(data, charset.group(1) if charset else None, url.strip("<>"), "", path, number, seconds)[0]
 
 
 def _unpacked(data: bytes, encoding: str) -> bytes:
