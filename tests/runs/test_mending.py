@@ -81,8 +81,7 @@ def test_what_can_be_made_again_is(run, say, name):
     assert say("verify", run)[0] == 0 and answers(run) == expected
 
 
-def test_a_rebuilt_index_has_the_same_bits(run, say, tiny_run):
-    """Also of what was removed or added since: each shard is embedded as it was, in the same batches by the same networks."""
+def test_a_rebuilt_index_has_the_same_bits_also_of_what_came_and_went(run, say, tiny_run):
     assert say("corpus", "add", run / "corpus", tiny_run.parent / "more.jsonl")[0] == 0 == say("index", "build", run)[0]
     assert say("corpus", "remove", run / "corpus", "Arvad/0")[0] == 0
     expected, path = answers(run), run / "index" / f"{needed(run):06d}"

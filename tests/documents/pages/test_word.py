@@ -50,10 +50,8 @@ BODIES = {
     "text box": (par("Beside.", BOX), ["Beside.", "In the box."]),
     "nested table": (table(row("outer", tc("<w:p/>" + table(row("key", "77")) + "<w:p/>"))), ["outer | key | 77"]),
     "empty cells": (table(row("Ann", tc("<w:p/>"), "1950")), ["Ann |  | 1950"]),
-    "across and down": (
-        table(row(tc(par("wide"), WIDE), tc(par("tall"), TALL)), row("a", "b", tc("<w:p/>", "<w:vMerge/>"))),
-        ["wide |  | tall", "a | b | tall"],
-    ),
+    "across": (table(row(tc(par("wide"), WIDE), "b"), row("a", "b", "c")), ["wide |  | b", "a | b | c"]),
+    "down": (table(row("a", tc(par("tall"), TALL)), row("b", tc("<w:p/>", "<w:vMerge/>"))), ["a | tall", "b | tall"]),
     "deleted row": (table(row("gone", form="<w:del/>"), row("kept")), ["kept"]),
     "power": (par("10", run("6", "<w:vertAlign w:val='superscript'/>")), ["10⁶"]),
     "shifted": (par("10", run("6", "<w:position w:val='8'/>"), ", x", run("i", "<w:position w:val='-6'/>")), ["10⁶, x_i"]),
