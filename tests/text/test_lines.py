@@ -89,11 +89,13 @@ def test_passages(text, passages):
     assert [unbroken(text[start:end]) for start, end in passages_of(text)] == passages
 
 
-@given(st.sampled_from([LETTER, GERMAN]), st.integers(24, 110), st.sampled_from(["", "   ", "> "]))
+@given(st.sampled_from([LETTER, GERMAN]), st.integers(24, 110), st.sampled_from(["", "   ", "> ", "# ", "// "]))
 def test_wrapped_prose_has_the_sentences_and_wordpieces_of_one_line(text, width, margin):
     wrapped = "\n".join(margin + line for line in textwrap.wrap(text, width, break_on_hyphens=False))
     found = [unbroken(wrapped[start:end]) for start, end in split_sentences(wrapped, passages_of(wrapped))]
-    assert [sentence.removeprefix("> ") for sentence in found] == [text[start:end] for start, end in split_sentences(text)]
+    assert [sentence.removeprefix(margin.strip()).strip() for sentence in found] == [
+        text[start:end] for start, end in split_sentences(text)
+    ]
 
 
 @pytest.mark.parametrize("margin", ["", "   "])

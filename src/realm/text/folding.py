@@ -35,8 +35,9 @@ _FIRST_PARTS = (
 _LAST_PARTS = (
     "based|born|built|by|free|friendly|in|law|known|led|like|made|old|related|sized|speaking|specific|style|term|time|to|type|up|wide|year"
 )
-_BREAK = r"(?<![ \t])[ \t]*+\n[ \t]*+(?:>[ \t]?)*+[ \t]*+"
-"""A line end with the blanks around it, and the marks of quoted mail before the next line."""
+MARGIN = r"(?:(?:>[ \t]?)++|(?://++|[#%]++)[ \t]++)"
+"""Marks before a line of quoted mail, or of a comment in a program."""
+_BREAK = rf"(?<![ \t])[ \t]*+\n[ \t]*+{MARGIN}?+[ \t]*+"
 _UNSPACED = rf"[[{UNSPACED}、，。]--\p{{Hangul}}]"
 _LINES = "|".join(
     [

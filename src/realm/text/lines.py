@@ -10,12 +10,12 @@ from itertools import pairwise
 
 import regex
 
-from realm.text.folding import unbroken
+from realm.text.folding import MARGIN, unbroken
 
 Range = tuple[int, int]
 _LINE = regex.compile(r"[^\n\r\u2028\u2029\u0085\v\f]+")
 _TWO_LINES = regex.compile(r"\S[ \t]*+\n[ \t]*+\S")
-_QUOTED = regex.compile(r"\A(?:>[ \t]?)+")
+_QUOTED = regex.compile(rf"\A{MARGIN}")
 _MARKER = regex.compile(r"(?:[-*+•‣▪●◦–—]|\(?(?:\d{1,3}|[a-z]|[ivx]{1,5})[.)]|\[\d{1,3}\])[ \t]+(?=\S)")
 _FIELD = regex.compile(r"[\p{Lu}\d][\w .'/()-]{0,30}:(?:[ \t]|$)")
 _CODE = regex.compile(
@@ -55,13 +55,13 @@ SLACK = 0.85
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a block: where it stands, its words, how far they are indented, and how deep its mail is quoted."""
+    """A line of a block: where it stands, its words, how far they are indented, and the marks before it."""
 
     start: int
     end: int
     words: str
     indent: int
-    depth: int
+    marks: str
 
     @property
     def initial(self) -> str:
@@ -124,8 +124,8 @@ def _blocks(text: str, ranges: Sequence[Range]) -> Iterator[list[Line]]:
         whole = text[start:end]
         marks = whole[: len(whole) - len(_QUOTED.sub("", whole, count=1))]
         indent = start - 1 - text.rfind("\n", 0, start)
-        line = Line(start, end, whole[len(marks) :].lstrip(), indent, marks.count(">"))
-        if block and (text.count("\n", block[-1].end, start) > 1 or line.depth != block[-1].depth or not (line.words and block[-1].words)):
+        line = Line(start, end, whole[len(marks) :].lstrip(), indent, "".join(marks.split()))
+        if block and (text.count("\n", block[-1].end, start) > 1 or line.marks != block[-1].marks or not (line.words and block[-1].words)):
             yield block
             block = []
         block.append(line)

@@ -12,6 +12,7 @@ from syntok import segmenter
 from syntok._segmentation_states import State
 from syntok.tokenizer import Tokenizer as SyntokTokenizer
 
+from realm.text.folding import MARGIN
 from realm.text.lines import lines_of
 
 _STOPS = ".!?;…。！？｡"
@@ -55,7 +56,7 @@ def split_sentences(text: str, passages: Sequence[tuple[int, int]] | None = None
     return ranges
 
 
-_WRAP = re.compile(r"\n[ \t]*+(?:>[ \t]?)*+")
+_WRAP = re.compile(rf"\n[ \t]*+{MARGIN}?+")
 
 
 def _split_line(text: str, start: int, end: int, ranges: list[tuple[int, int]]) -> None:

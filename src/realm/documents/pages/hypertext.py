@@ -31,7 +31,6 @@ _SAID_BY_STYLE = {"line-through": "s", "vertical-align:super": "sup", "vertical-
 _SAID_BY_STYLE |= {"display:table-cell": "td", "display:table-row": "tr", "display:table": "table", "display:block": "div"}
 """Parts of a style, its blanks left out, and the tag that would say the same."""
 _STYLED = frozenset(["b", "div", "em", "font", "i", "label", "small", "span", "strong", "u"])
-"""Tags that mean nothing or little without their style."""
 _MATH = {"mfrac": ("mrow", "mrow"), "msup": ("", "sup"), "msub": ("", "sub"), "msubsup": ("", "sub", "sup"), "munder": ("", "sub")}
 _MATH |= {"mover": ("", "sup"), "munderover": ("", "sub", "sup"), "msqrt": ("mrow",)}
 """Tags of formulas whose children mean something by their order, and the tags that say what."""

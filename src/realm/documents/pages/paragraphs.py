@@ -17,7 +17,6 @@ _PARTED = re.compile(r"(?:^|\s)\W*([\w-]*\w)[-\u2010\u00ad]$")
 _FIRST = re.compile(r"[\w-]*\w")
 _ADDRESS = re.compile(r"(?:www\.|://|@)\S*-$")
 _FOREIGN = ("der", "die", "und", "le", "les", "de", "el", "los", "il", "di", "het", "een", "och", "det", "na", "się", "на", "не")
-"""Words that a document in another language than English holds."""
 _SHARED_ENDING = frozenset(("and", "or", "to", "und", "oder", "bis", "et", "ou", "y", "o", "en"))
 """Words after which a hyphen at a line's end stands for the rest of a word: "pre- and postwar"."""
 
