@@ -49,8 +49,13 @@ FORMATS = {
     "xml": Format("pages.markup.read_xml", (".xml",), (b"<?xml",), one_document=True),
     "notebook": Format("pages.markup.read_notebook", (".ipynb",), one_document=True),
     "epub": Format("pages.markup.read_epub", (".epub",), one_document=True),
-    "odt": Format("pages.markup.read_odt", (".odt",), one_document=True),
+    "odt": Format("pages.markup.read_odt", (".odt", ".odp"), one_document=True),
+    "slides": Format("pages.office.read_slides", (".pptx",), one_document=True),
+    "sheets": Format("pages.office.read_sheets", (".xlsx", ".xlsm", ".xls", ".xlsb", ".ods"), one_document=True),
+    "rtf": Format("pages.office.read_rtf", (".rtf",), (b"{\\rtf",), one_document=True),
     "mail": Format("pages.mail.read_mail", (".eml", ".mbox")),
+    "outlook": Format("pages.mail.read_outlook", (".msg",), one_document=True),
+    "zip": Format("sources.archives.read_zip", (".zip",), one_document=True),
 }
 ENDINGS = {ending: name for name, format in FORMATS.items() for ending in format.endings}
 PICTURES = frozenset({"picture"})

@@ -1,9 +1,12 @@
 """Mail: a message, or a mailbox of messages, each a document."""
 
+import io
 from collections.abc import Iterator
 from contextlib import suppress
 from email import message_from_bytes, policy
+from email.header import decode_header, make_header
 from email.message import EmailMessage, MIMEPart
+from importlib.util import find_spec
 from pathlib import Path
 
 import regex
@@ -31,13 +34,25 @@ def read_mail(path: Path, name: str, options: SourceOptions) -> Iterator[Record]
             continue
         number, message = found
         try:
-            yield from _read_one(message, f"{name}#message={number}" if number else name, path, number, options.document_seconds)
+            doc_id = f"{name}#message={number}" if number else name
+            yield from _read_one("mail", message, doc_id, path, number, options.document_seconds)
         except MissingExtra as error:
             yield Rejected(str(path), number, error.problem)
 
 
-def _read_one(data: bytes, doc_id: str, path: Path, number: int, seconds: float) -> Iterator[Record]:
-    found = read_limited("mail", data, seconds)
+def read_outlook(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
+    """A message as Outlook saves it, read as other messages are. Raises MissingExtra: python-oxmsg is not installed."""
+    if find_spec("oxmsg") is None:
+        raise MissingExtra("reading .msg files", "office")
+    data = streams.read_document(path)
+    if isinstance(data, Rejected):
+        yield data
+    else:
+        yield from _read_one("outlook", data, name, path, 0, options.document_seconds)
+
+
+def _read_one(kind: str, data: bytes, doc_id: str, path: Path, number: int, seconds: float) -> Iterator[Record]:
+    found = read_limited(kind, data, seconds)
     if isinstance(found, Beyond):
         yield Rejected(str(path), number, found.reason)
         return
@@ -106,6 +121,21 @@ def _parts(part: MIMEPart) -> Iterator[tuple[str, str] | None]:
 
 def _head(message: MIMEPart) -> str:
     return "\n".join(f"{name}: {value}" for name in _HEADERS if (value := _header(message, name)))
+
+
+def outlook_text(data: bytes) -> tuple[str, str, list[tuple[str, str]], int]:
+    """The same of a message of Outlook. Raises ValueError: it is damaged."""
+    from oxmsg import Message
+
+    try:
+        message = Message.load(io.BytesIO(data))
+        receivers = ", ".join(f"{one.name} <{one.email_address}>" for one in message.recipients if one.email_address)
+        head = {"From": str(make_header(decode_header(message.sender or ""))), "To": receivers, "Date": message.sent_date}
+        told = "\n".join(f"{name}: {value}" for name, value in head.items() if value)
+        text, page = (message.body or "").strip(), message.html_body or ""
+        return message.subject or "", told, [("plain", text) if text else ("html", page)], message.attachment_count
+    except Exception as error:  # what olefile and oxmsg raise over a damaged file is theirs
+        raise ValueError("damaged message") from error
 
 
 def _header(message: MIMEPart, name: str) -> str:

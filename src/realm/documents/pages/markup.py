@@ -37,25 +37,25 @@ _HOLDS_HTML = frozenset(("content", "description", "encoded", "summary"))
 _ENTITY = regex.compile(r"&(?!(?:amp|lt|gt|quot|apos);)\w+;")
 
 
-def _read(kind: str, path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
-    """Documents of a file by the reader of a kind, within the limits of one document; parts of a book by number."""
+def read_as_parts(kind: str, part: str, path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
+    """Documents of a file by the reader of a kind, within the limits of one document; ``part`` names those of a file with several."""
     parts = read_file(kind, path, options.document_seconds)
     if isinstance(parts, Rejected):
         yield parts
         return
     for number, (title, text) in enumerate(parts, 1):
-        doc_id, line = (f"{name}#chapter={number}", number) if kind == "epub" else (name, 0)
-        yield document_or_rejected(doc_id, title or stem(path), text, str(path), line)
+        doc_id, line = (f"{name}#{part}={number}", number) if part else (name, 0)
+        yield document_or_rejected(doc_id, title or stem(path), text, str(path), line, structured=kind != "notebook")
 
 
 # A paragraph for each element that holds text; the title is the first element ``title``.
-read_xml = partial(_read, "xml")
+read_xml = partial(read_as_parts, "xml", "")
 # The cells in order, with what they print; the title is the first heading.
-read_notebook = partial(_read, "notebook")
+read_notebook = partial(read_as_parts, "notebook", "")
 # Deleted text and comments are left out.
-read_odt = partial(_read, "odt")
+read_odt = partial(read_as_parts, "odt", "")
 # Each chapter is a document: the id is NAME#chapter=2.
-read_epub = partial(_read, "epub")
+read_epub = partial(read_as_parts, "epub", "chapter")
 
 
 def xml_text(data: bytes) -> Parts:

@@ -152,14 +152,14 @@ def files_below(folder: Path) -> Iterator[Path | Rejected]:
     inside = folder.resolve()
     for directory, names, files in os.walk(folder, onerror=cannot_list):
         above = left_out.get(os.path.dirname(directory), "")
-        here = "" if Path(directory) == folder else above or _folder_left_out(os.path.basename(directory), files)
+        here = "" if Path(directory) == folder else above or folder_left_out(os.path.basename(directory), files)
         if here:
             left_out[directory] = here
         names[:] = sorted(name for name in names if not is_ours(os.path.join(directory, name)))
         for link in (os.path.join(directory, name) for name in names if os.path.islink(os.path.join(directory, name))):
             yield Rejected(link, 0, records.LINK_TO_FOLDER)
         for path in (Path(directory, name) for name in sorted(files)):
-            reason = here or _file_left_out(path.name) or _unreadable(path, inside)
+            reason = here or file_left_out(path.name) or _unreadable(path, inside)
             yield Rejected(str(path), 0, reason) if reason else path
     yield from unlisted
 
@@ -178,12 +178,12 @@ def what_changes(path: Path) -> list[int]:
     return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
 
 
-def _folder_left_out(name: str, files: Sequence[str]) -> str:
+def folder_left_out(name: str, files: Sequence[str]) -> str:
     """The reason to leave out a folder, by its name and the names in it; empty: there is none."""
     return records.HIDDEN if name.startswith(".") else records.CACHE if name in _CACHES or _CACHE_TAG in files else ""
 
 
-def _file_left_out(name: str) -> str:
+def file_left_out(name: str) -> str:
     """The reason to leave out a file by its name; empty: there is none."""
     if name.startswith((".#", "~$", "#")) or name.endswith(_BACKUPS) or name in _LEFTOVERS:
         return records.BACKUP

@@ -40,7 +40,7 @@ def iter_documents(
         raise DataError("no such file or folder", path=source, cure="Check the path of the source")
     if not source.is_file():
         raise DataError("not a regular file", path=source, cure="A source is looked at before it is read: save the stream to a file first")
-    return _read_file(source, name or id_of(source.name), _format_of(source, options), options, workers, cursor)
+    return read_file(source, name or id_of(source.name), _format_of(source, options), options, workers, cursor)
 
 
 def _format_of(path: Path, options: SourceOptions) -> str:
@@ -63,14 +63,14 @@ def _read_directory(folder: Path, name: str, options: SourceOptions, workers: Wo
         return _all_bounded(read_dataset(folder, options), options)
     documents = beir_documents(folder) if options.format in (None, "beir") else None
     if documents is not None:
-        return _read_file(documents, documents.name, "jsonl", options, workers, cursor)
+        return read_file(documents, documents.name, "jsonl", options, workers, cursor)
     if options.format == "beir":
         raise DataError("not a BEIR folder", path=folder, cure="It holds corpus.jsonl, and queries.jsonl or qrels")
-    return read_folder(folder, name, options, partial(_read_file, workers=workers))
+    return read_folder(folder, name, options, partial(read_file, workers=workers))
 
 
-def _read_file(
-    path: Path, name: str, file_format: str, options: SourceOptions, workers: Workers | None, cursor: Cursor | None = None
+def read_file(
+    path: Path, name: str, file_format: str, options: SourceOptions, workers: Workers | None = None, cursor: Cursor | None = None
 ) -> Iterator[Record]:
     """Records of one file; one rejected record of a file that has none, so that nothing is left out in silence."""
     try:

@@ -1,0 +1,113 @@
+"""Slides, sheets and rich text, each by the library kept for it: python-pptx, calamine, striprtf."""
+
+import io
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from realm.documents.detect import stem
+from realm.documents.options import SourceOptions
+from realm.documents.pages.markup import Parts, read_as_parts
+from realm.documents.records import Record, SourceDocument
+from realm.errors import MissingExtra
+
+_CELLS = " | "
+_YEAR = re.compile("(19|20)[0-9]{2}")
+
+
+def _read(kind: str, library: str, part: str, path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
+    """Documents of a file. Raises MissingExtra: its library is not installed."""
+    if find_spec(library) is None:
+        raise MissingExtra(f"reading {path.suffix.lower()} files", "office")
+    for record in read_as_parts(kind, part, path, name, options):
+        if isinstance(record, SourceDocument) and record.title != stem(path):
+            record = replace(record, title=f"{stem(path)}: {record.title}")
+        yield record
+
+
+# Each slide is a document, NAME#slide=2: its text in order of the page, its tables row by row, and the speaker's notes.
+read_slides = partial(_read, "slides", "pptx", "slide")
+# Each sheet is a document, NAME#sheet=2: each row on a line, every value behind the head of its column.
+read_sheets = partial(_read, "sheets", "python_calamine", "sheet")
+read_rtf = partial(_read, "rtf", "striprtf", "")
+
+
+def slides(data: bytes) -> Parts:
+    """Title and text of each slide. Raises ValueError: the file is damaged."""
+    from pptx import Presentation
+
+    try:
+        deck: Any = Presentation(io.BytesIO(data))
+        return [_slide(slide) for slide in deck.slides]
+    except Exception as error:  # what python-pptx and zipfile raise over a damaged file is theirs
+        raise ValueError("damaged slides") from error
+
+
+def _slide(slide: Any) -> tuple[str, str]:
+    title = slide.shapes.title
+    notes = slide.notes_slide.notes_text_frame.text if slide.has_notes_slide and slide.notes_slide.notes_text_frame else ""
+    head = " ".join(title.text.split()) if title is not None and title.has_text_frame else ""
+    told = [text for shape in slide.shapes for text in _texts(shape)]
+    return head, "\n\n".join(filter(None, [*told, notes.strip()]))
+
+
+def _texts(shape: Any) -> Iterator[str]:
+    """The paragraphs of a shape, of the shapes it groups, and the rows of its table or chart."""
+    for inner in getattr(shape, "shapes", ()):
+        yield from _texts(inner)
+    if shape.has_text_frame:
+        yield from (paragraph.text.replace("\v", "\n").strip() for paragraph in shape.text_frame.paragraphs)
+    if getattr(shape, "has_table", False):
+        yield _table([[cell.text for cell in row.cells] for row in shape.table.rows])
+    if getattr(shape, "has_chart", False):
+        series = [[one.name, *map(_value, one.values)] for plot in shape.chart.plots for one in plot.series]
+        yield _table([["Series", *map(str, shape.chart.plots[0].categories)], *series])
+
+
+def sheets(data: bytes) -> Parts:
+    """Name and rows of each sheet that has any. Raises ValueError: the file is damaged or needs a password."""
+    from python_calamine import CalamineError, CalamineWorkbook
+
+    try:
+        book = CalamineWorkbook.from_filelike(io.BytesIO(data))
+        found = [(name, [list(map(_value, row)) for row in book.get_sheet_by_name(name).to_python()]) for name in book.sheet_names]
+    except CalamineError as error:
+        raise ValueError("damaged sheets") from error
+    return [(name, text) for name, rows in found if (text := _table(rows)).strip(" |\n")]
+
+
+def _table(rows: list[list[str]]) -> str:
+    """Rows, each value behind the head of its column: of the rows that are as wide as the widest, or lack one corner, the first is the head,
+    if it holds names and years alone."""
+    filled = [sum(map(bool, row)) for row in rows]
+    widest = max(filled, default=0)
+    at = next((number for number, count in enumerate(filled) if count >= max(2, widest - 1)), 0)
+    if widest < 2 or any(value[:1].isdigit() and not _YEAR.fullmatch(value) for value in rows[at]):
+        return "\n".join(_row(row) for row in rows if any(row))
+    told = [[f"{name}: {value}" if name else value for name, value in zip(rows[at], row, strict=False) if value] for row in rows[at + 1 :]]
+    return "\n".join(_row(row) for row in [*rows[: at + 1], *told] if any(row))
+
+
+def _row(values: list[str]) -> str:
+    return _CELLS.join(" ".join(value.split()) for value in values).rstrip(" |")
+
+
+def _value(value: object) -> str:
+    """A cell as people write it: whole numbers without a point, dates as 2024-03-14, times of day only where there is one."""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value).removesuffix(" 00:00:00")
+
+
+def rtf(data: bytes) -> Parts:
+    """The text of a rich text file. Raises ValueError: it is none."""
+    from striprtf.striprtf import rtf_to_text
+
+    if not data.lstrip().startswith(b"{\\rtf"):
+        raise ValueError("no rich text")
+    text = rtf_to_text(data.decode("cp1252", "replace"), encoding="cp1252", errors="replace")
+    return [("", "\n\n".join(line.strip(" |") for line in text.split("\n") if line.strip(" |")))]

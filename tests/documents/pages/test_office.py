@@ -1,0 +1,114 @@
+"""Slides, sheets and rich text: their words in order, values behind their heads, and damaged files."""
+
+import io
+import zipfile
+
+import pytest
+
+from realm.documents.pages.office import rtf, sheets, slides
+from realm.documents.records import DAMAGED_FILE, Rejected
+from realm.documents.sources import iter_documents
+
+pptx = pytest.importorskip("pptx", reason="needs the extra office")
+xlsxwriter = pytest.importorskip("xlsxwriter", reason="python-pptx brings it")
+
+
+def book(sheets_of_rows):
+    file = io.BytesIO()
+    with xlsxwriter.Workbook(file) as made:
+        for name, rows in sheets_of_rows.items():
+            sheet = made.add_worksheet(name)
+            for number, row in enumerate(rows):
+                sheet.write_row(number, 0, row)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("rows", "text"),
+    [
+        ([["Item", "Price"], ["Boiler", 4200.0]], "Item | Price\nItem: Boiler | Price: 4200"),
+        ([["Prices of 2025"], ["Item", "Price"], ["Key", 12.5]], "Prices of 2025\nItem | Price\nItem: Key | Price: 12.5"),
+        ([["", "2024", "2025"], ["East", 3, 4]], " | 2024 | 2025\nEast | 2024: 3 | 2025: 4"),
+        ([["Name", "Born", "Died"], ["Ann", "", 1950]], "Name | Born | Died\nName: Ann | Died: 1950"),
+        ([["Ann", 7, ""], ["Bob", 8, 9]], "Ann | 7\nBob | 8 | 9"),
+        ([["one note"], ["another"]], "one note\nanother"),
+        ([["a\nb", "c"], ["d", "e"]], "a b | c\na b: d | c: e"),
+        ([["Done", "On"], [True, "x"]], "Done | On\nDone: True | On: x"),
+        ([["Größe", "Maß"], ["Fuß", "30 cm"]], "Größe | Maß\nGröße: Fuß | Maß: 30 cm"),
+        ([["", "", ""], ["Item", "Price", ""], ["Key", 3, ""]], "Item | Price\nItem: Key | Price: 3"),
+    ],
+)
+def test_rows_stand_behind_their_heads(rows, text):
+    assert sheets(book({"One": rows})) == [("One", text)]
+
+
+def test_each_sheet_is_a_document_and_an_empty_one_is_none(tmp_path):
+    (tmp_path / "prices.xlsx").write_bytes(book({"Keys": [["a", "b"], ["c", "d"]], "None": [], "Doors": [["e", "f"], ["g", "h"]]}))
+    found = list(iter_documents(tmp_path / "prices.xlsx"))
+    assert [(one.doc_id, one.title) for one in found] == [("prices.xlsx#sheet=1", "prices: Keys"), ("prices.xlsx#sheet=2", "prices: Doors")]
+
+
+def deck(path):
+    from pptx.chart.data import CategoryChartData
+    from pptx.enum.chart import XL_CHART_TYPE
+
+    made = pptx.Presentation()
+    slide = made.slides.add_slide(made.slide_layouts[5])
+    slide.shapes.title.text = "Sales of 2025"
+    group = slide.shapes.add_group_shape()
+    group.shapes.add_textbox(0, 0, 9, 9).text_frame.text = "Inside a group"
+    table = slide.shapes.add_table(2, 2, 0, 0, 9, 9).table
+    for number, text in enumerate(("Item", "Price", "Key", "3")):
+        table.cell(number // 2, number % 2).text = text
+    chart = CategoryChartData()
+    chart.categories = ["East", "West"]
+    chart.add_series("Boilers", (19.0, 21.5))
+    slide.shapes.add_chart(XL_CHART_TYPE.BAR_CLUSTERED, 0, 0, 9, 9, chart)
+    slide.notes_slide.notes_text_frame.text = "Hartmann Heating sold most."
+    made.slides.add_slide(made.slide_layouts[6])
+    made.save(path)
+
+
+def test_a_slide_gives_groups_tables_charts_and_notes(tmp_path):
+    deck(tmp_path / "deck.pptx")
+    found = list(iter_documents(tmp_path / "deck.pptx"))
+    assert (found[0].doc_id, found[0].title) == ("deck.pptx#slide=1", "deck: Sales of 2025")
+    assert found[0].text.split("\n\n") == [
+        "Sales of 2025",
+        "Inside a group",
+        "Item | Price\nItem: Key | Price: 3",
+        "Series | East | West\nSeries: Boilers | East: 19 | West: 21.5",
+        "Hartmann Heating sold most.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (rb"The rent is 1,200 \'80.\par It ends.", "The rent is 1,200 \u20ac.\n\nIt ends."),
+        (rb"Caf\'e9", "Caf\u00e9"),
+        (rb"\u8364?5", "\u20ac5"),
+        (rb"{\b bold} and {\i not}", "bold and not"),
+        (rb"{\info{\title Hidden}}Seen", "Seen"),
+        (rb"\trowd Item\cell Price\cell\row", "Item|Price"),
+    ],
+)
+def test_rich_text(body, text):
+    assert rtf(rb"{\rtf1\ansi\ansicpg1252 " + body + b"}") == [("", text)]
+
+
+@pytest.mark.parametrize("ending", ["pptx", "xlsx", "xls", "rtf", "msg", "zip"])
+def test_a_damaged_file_is_named(tmp_path, ending):
+    path = tmp_path / f"a.{ending}"
+    path.write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1 cut off" if ending in ("xls", "msg") else b"PK\x03\x04 cut off")
+    assert [(one.reason, one.path) for one in iter_documents(path) if isinstance(one, Rejected)] == [(DAMAGED_FILE, str(path))]
+
+
+def test_a_deck_without_its_parts_is_damaged(tmp_path):
+    deck(tmp_path / "deck.pptx")
+    with zipfile.ZipFile(tmp_path / "deck.pptx") as whole, zipfile.ZipFile(tmp_path / "cut.pptx", "w") as cut:
+        for name in whole.namelist():
+            if "slides/slide1.xml" not in name:
+                cut.writestr(name, whole.read(name))
+    with pytest.raises(ValueError, match="damaged"):
+        slides((tmp_path / "cut.pptx").read_bytes())

@@ -1,0 +1,58 @@
+"""ZIP archives: every file in one is read or named, whatever its name."""
+
+from zipfile import ZipFile
+
+import pytest
+
+from realm.documents import records
+from realm.documents.records import Rejected
+from realm.documents.sources import iter_documents
+from realm.documents.sources.reading import read_again
+
+
+def seen(path, files):
+    with ZipFile(path, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return [(one.path, one.reason) if isinstance(one, Rejected) else (one.doc_id, one.text.strip()) for one in iter_documents(path)]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "found"),
+    [
+        ("a.txt", "Ann has the key.", ("{zip}/a.txt", "Ann has the key.")),
+        ("below/b.md", "# Key\n\nAnn has it.", ("{zip}/below/b.md", "Key\n\nAnn has it.")),
+        ("README", "Ann has the key.", ("{zip}/README", "Ann has the key.")),
+        ("c.html", "<p>Ann has the key.</p>", ("{zip}/c.html", "Ann has the key.")),
+        ("d.eml", "Subject: key\n\nAnn has it.", ("{zip}/d.eml", "Ann has it.")),
+        ("../../e.txt", "x", ("{path}/../../e.txt", records.HIDDEN)),
+        ("/etc/f.txt", "Ann has the key.", ("{zip}//etc/f.txt", "Ann has the key.")),
+        ("g.bin", b"\0\1\2\3", ("{path}/g.bin", records.UNKNOWN_KIND)),
+        ("__MACOSX/h.txt", "x", ("{path}/__MACOSX/h.txt", records.CACHE)),
+        (".git/i.txt", "x", ("{path}/.git/i.txt", records.HIDDEN)),
+        ("j.zip", b"PK", ("{path}/j.zip", records.UNKNOWN_KIND)),
+        ("k.pdf", b"%PDF-1.4 cut", ("{path}/k.pdf", records.DAMAGED_FILE)),
+        ("l.txt", b"", ("{path}/l.txt", records.EMPTY_FILE)),
+        ("m/..", "x", ("{path}/m/..", records.DAMAGED_FILE)),
+    ],
+)
+def test_a_file_in_an_archive_is_read_or_named(tmp_path, name, content, found):
+    path = tmp_path / "a.zip"
+    assert seen(path, {name: content}) == [tuple(part.format(zip="a.zip", path=path) for part in found)]
+    assert [one.name for one in tmp_path.iterdir()] == ["a.zip"]
+
+
+def test_an_encrypted_file_is_named_and_the_others_are_read(tmp_path):
+    seen(tmp_path / "a.zip", {"b.txt": "Ann.", "c.txt": "Bob."})
+    data = bytearray((tmp_path / "a.zip").read_bytes())
+    data[data.index(b"PK\x01\x02") + 8] |= 1
+    (tmp_path / "a.zip").write_bytes(data)
+    found = list(iter_documents(tmp_path / "a.zip"))
+    assert [getattr(one, "reason", "") or one.text for one in found] == [records.ENCRYPTED, "Bob."]
+
+
+def test_a_document_of_an_archive_is_found_again(tmp_path):
+    seen(tmp_path / "a.zip", {"b.txt": "Ann.", "c.csv": "id,text\n1,Bob\n2,Cleo\n"})
+    last = list(iter_documents(tmp_path / "a.zip"))[-1]
+    assert read_again(last.path, last.line) == last
+    assert last.text == "Cleo"
