@@ -87,6 +87,15 @@ class Evidence(Record):
 
 
 @dataclass(frozen=True)
+class Claim(Record):
+    """A sentence of a language model, the evidence it cites, by number from 1, and whether that holds its words and numbers."""
+
+    text: str
+    cites: tuple[int, ...]
+    supported: bool
+
+
+@dataclass(frozen=True)
 class Answer(Record):
     """An answer, spelled as in the documents, with the block that carries it first in ``evidence``, the others by ``p_span``.
 
@@ -94,7 +103,8 @@ class Answer(Record):
     ``confidence`` is the calibrated probability that the answer is right, or None. ``timings_ms`` are "embed", "search" (with tokenising)
     and "read", each the question's share of its batch. ``kind`` is the form that is asked for ("span", "sentence", "list", "yes_no"),
     ``shown`` the sentence or list that holds the answer, ``said`` "yes" or "no" if it says so. ``level`` is how much is claimed ("answer",
-    "probably", "closest", "nothing"); in the last two it ``abstained``, and ``answer`` is the best guess.
+    "probably", "closest", "nothing"); in the last two it ``abstained``, and ``answer`` is the best guess. ``prose`` is a language model's,
+    if one was named.
 
     >>> answer = Answer("Who built it?", "Eiffel", 0.4, (), {"params": 1, "index": 1, "corpus": 1}, {})
     >>> answer.sureness
@@ -113,6 +123,7 @@ class Answer(Record):
     shown: str = ""
     said: str = ""
     level: str = "answer"
+    prose: tuple[Claim, ...] = ()
 
     @property
     def sureness(self) -> float:

@@ -79,12 +79,15 @@ def opened_documents(places: list[Path], body: str) -> "OpenRun":
 
 
 Threshold = Annotated[Union[float, None], tyro.conf.arg(metavar="FLOAT")]  # noqa: UP007  # as for Words
+Write = Annotated[str, tyro.conf.arg(metavar="URL#MODEL")]
 Answering = Callable[[str], dict[str, Any]]
 PROMPT = "? "
 HISTORY_LINES = 1000
 
 
-def ask(asked: Asked, /, *, k: int = 5, abstain_below: Threshold = None, body: Body = DEFAULT_BODY, json: Json = False) -> None:
+def ask(
+    asked: Asked, /, *, k: int = 5, abstain_below: Threshold = None, write: Write = "", body: Body = DEFAULT_BODY, json: Json = False
+) -> None:
     """Answer a question from a run, or from files and folders of documents, with its evidence.
 
     Documents are indexed once, and kept in a cache (realm cache); files that have changed are noticed. Without a question: a prompt on a
@@ -95,11 +98,14 @@ def ask(asked: Asked, /, *, k: int = 5, abstain_below: Threshold = None, body: B
             input; those from a pipe are answered as JSON, one object a line.
         k: blocks to read.
         abstain_below: give no answer whose confidence (p, where none was calibrated) is below this; between 0 and 1. If not given:
-            the threshold that was measured with the run's own questions, or with the released model."""
+            the threshold that was measured with the run's own questions, or with the released model.
+        write: a language model of OpenAI's protocol that writes prose from the blocks read, such as http://localhost:11434/v1#llama3.2."""
     from realm.answering.opening import open_run
+    from realm.answering.writing import Endpoint, written
     from realm.errors import require_share
 
     require_share("--abstain-below", abstain_below or 0.0)
+    endpoint = Endpoint.parse(write) if write else None
     places, question = parted(asked)
     run = named_run(places)
     opened = opened_documents(places, body) if run is None else open_run(run)
@@ -110,7 +116,8 @@ def ask(asked: Asked, /, *, k: int = 5, abstain_below: Threshold = None, body: B
         show.note(f"note: this run's reader was trained on the documents alone, not on questions{_own(opened.own_em)}")
 
     def answer(text: str) -> dict[str, Any]:
-        return opened.answers([text], k, abstain_below)[0].to_dict()
+        answer = opened.answers([text], k, abstain_below)[0]
+        return (written(answer, endpoint) if endpoint else answer).to_dict()
 
     def found(text: str) -> dict[str, Any]:
         return {"text": text, "results": [hit.to_dict() for hit in opened.search(text, k)], "versions": opened.versions}

@@ -178,6 +178,10 @@ def answer(value: dict[str, Any], mark: str = "", most: int = 3, link: Callable[
 
     sure = "" if value.get("confidence") is None else f", confidence {value['confidence']:.2f}"
     _print(Text(f"{value['question']}"), Text.assemble("  ", *_said(value), f"  p = {value['p']:.2f}{sure}{mark}"))
+    for claim in value.get("prose", ()):
+        cited = "".join(f" [{number}]" for number in claim["cites"])
+        _print(Text.assemble(f"  {claim['text']}{cited}", "" if claim["supported"] else (" (not in the evidence)", "bold red")))
+    most = max(most, max((number for claim in value.get("prose", ()) for number in claim["cites"]), default=0))
     for number, evidence in enumerate(value["evidence"][:most], 1):
         text, start, end = evidence["text"], evidence["start"], evidence["end"]
         first, last = max(0, start - EXCERPT_CHARS // 2), min(len(text), end + EXCERPT_CHARS // 2)

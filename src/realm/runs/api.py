@@ -12,6 +12,7 @@ from typing import Any, Self, overload
 from realm import DEFAULT_BODY
 from realm.answering.opening import OpenRun, open_run
 from realm.answering.records import Answer, Explanation, Hit
+from realm.answering.writing import Endpoint, written
 from realm.errors import ConfigError, RunError
 from realm.progress import Progress
 from realm.runs.cached import Given, files_of_given
@@ -93,13 +94,17 @@ class Realm:
         return cls.open(directory if directory.is_dir() else download(str(source), revision=revision, token=token, files=RUN_FILES))
 
     @overload
-    def ask(self, questions: str, k: int = 5, *, abstain_below: float | None = None, progress: bool = False) -> Answer: ...  # type: ignore[overload-overlap]
+    def ask(  # type: ignore[overload-overlap]
+        self, questions: str, k: int = 5, *, abstain_below: float | None = None, write: str = "", progress: bool = False
+    ) -> Answer: ...
 
     @overload
-    def ask(self, questions: Iterable[str], k: int = 5, *, abstain_below: float | None = None, progress: bool = False) -> list[Answer]: ...
+    def ask(
+        self, questions: Iterable[str], k: int = 5, *, abstain_below: float | None = None, write: str = "", progress: bool = False
+    ) -> list[Answer]: ...
 
     def ask(
-        self, questions: str | Iterable[str], k: int = 5, *, abstain_below: float | None = None, progress: bool = False
+        self, questions: str | Iterable[str], k: int = 5, *, abstain_below: float | None = None, write: str = "", progress: bool = False
     ) -> Answer | list[Answer]:
         """Answer one question or many, each from its k most relevant blocks.
 
@@ -107,14 +112,17 @@ class Realm:
         >>> [answer.question[-7:] for answer in answers]
         [' Arvad?', 'Belmor?']
 
-        ``abstain_below``: the confidence below which answers are marked as abstained; None: the run's own. Raises RunError: no reader;
-        ConfigError: k is below 1.
+        ``abstain_below``: the confidence below which answers are marked as abstained; None: the run's own. ``write``: URL#MODEL of a
+        language model that writes ``prose`` from the blocks read. Raises RunError: no reader; ConfigError: k is below 1; EndpointError: no
+        prose comes.
         """
+        endpoint = Endpoint.parse(write) if write else None
         run, asked = self._current(), [questions] if isinstance(questions, str) else list(questions)
         answers: list[Answer] = []
         with Progress(quiet=not progress) as bars:
             for at in range(0, len(asked), BATCH):
-                answers += run.answers(asked[at : at + BATCH], k, abstain_below)
+                found = run.answers(asked[at : at + BATCH], k, abstain_below)
+                answers += [written(answer, endpoint) for answer in found] if endpoint else found
                 bars.count("questions", len(answers), len(asked))
         return answers[0] if isinstance(questions, str) else answers
 

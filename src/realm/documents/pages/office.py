@@ -81,8 +81,8 @@ def sheets(data: bytes) -> Parts:
 
 
 def _table(rows: list[list[str]]) -> str:
-    """Rows, each value behind the head of its column: of the rows that are as wide as the widest, or lack one corner, the first is the head,
-    if it holds names and years alone."""
+    """Rows, each value behind the head of its column: the first row as wide as the widest, or without its corner, if it holds names and
+    years alone."""
     filled = [sum(map(bool, row)) for row in rows]
     widest = max(filled, default=0)
     at = next((number for number, count in enumerate(filled) if count >= max(2, widest - 1)), 0)

@@ -1,0 +1,125 @@
+"""Prose of a language model: citations are checked, what is not there stays so, and an endpoint that misbehaves costs one line."""
+
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from realm.answering.records import Answer, Evidence
+from realm.answering.writing import Endpoint, EndpointError, checked, written
+from realm.errors import ConfigError
+
+PASSAGES = ["The boiler was replaced by Hartmann Heating on 14 March 2024.", "It cost 4,200 euros, taxes included."]
+TEXTS = [
+    ("Hartmann Heating replaced the boiler [1].", [((1,), True)]),
+    ("Hartmann Heating replaced the boiler. [1]", [((1,), True)]),
+    ("It cost 4,200 euros [2]. Hartmann replaced it [1].", [((2,), True), ((1,), True)]),
+    ("It cost 4200 euros [1, 2].", [((1, 2), True)]),
+    ("It cost 5,200 euros [2].", [((2,), False)]),
+    ("It cost 4,200 euros [1].", [((1,), False)]),
+    ("It cost 4,200 euros.", [((), False)]),
+    ("It cost 4,200 euros [7].", [((7,), False)]),
+    ("The roof leaks badly in winter storms [1].", [((1,), False)]),
+    ("The boiler was replaced [1][2]! Was it dear?", [((1, 2), True), ((), False)]),
+    ("", []),
+    ("[1]", []),
+]
+
+
+@pytest.mark.parametrize(("text", "found"), TEXTS)
+def test_citations_are_checked(text, found):
+    assert [(claim.cites, claim.supported) for claim in checked(text, PASSAGES)] == found
+
+
+@pytest.mark.parametrize("address", ["", "localhost", "http://localhost/v1", "ftp://a/v1#m", "#m", "http://#m", "file:///etc/passwd#m"])
+def test_an_address_names_a_model(address):
+    with pytest.raises(ConfigError, match="no address"):
+        Endpoint.parse(address)
+
+
+def answer(level="answer"):
+    evidence = tuple(Evidence("d", number, "Note", text, 0.5, 0.5, "", 0, 0, 0) for number, text in enumerate(PASSAGES))
+    return Answer("Who replaced the boiler?", "Hartmann Heating", 0.9, evidence, {}, {}, level=level)
+
+
+def said(text):
+    return json.dumps({"choices": [{"message": {"content": text}}]}).encode()
+
+
+@pytest.fixture
+def serving():
+    """An endpoint that answers with given bytes and status, after some seconds; it keeps what it was sent."""
+    servers = []
+
+    def start(body, status=200, seconds=0.0):
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self):
+                server.seen.append((self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
+                time.sleep(seconds)
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                pass
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        server.seen, server.daemon_threads = [], True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        servers.append(server)
+        return server, Endpoint.parse(f"http://127.0.0.1:{server.server_port}/v1/#small")
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def test_blocks_go_in_with_numbers_and_the_answer_stays(serving):
+    server, endpoint = serving(said("Hartmann Heating replaced it on 14 March 2024 [1]."))
+    found = written(answer(), endpoint)
+    assert [(claim.text, claim.cites, claim.supported) for claim in found.prose] == [
+        ("Hartmann Heating replaced it on 14 March 2024.", (1,), True)
+    ]
+    assert found.answer == "Hartmann Heating" and Answer.from_dict(found.to_dict()) == found
+    path, sent = server.seen[0]
+    assert (path, sent["model"], sent["temperature"]) == ("/v1/chat/completions", "small", 0)
+    assert all(f"[{number}] Note \n{text}" in sent["messages"][1]["content"] for number, text in enumerate(PASSAGES, 1))
+
+
+def test_what_is_not_here_stays_so(serving):
+    server, endpoint = serving(said("NOT HERE"))
+    assert written(answer(), endpoint) == answer()
+    assert written(answer("nothing"), endpoint) == answer("nothing") and len(server.seen) == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "why"),
+    [
+        (b"{}", 200, "does not answer by OpenAI's protocol"),
+        (b"data: garbage\n\n" * 1000, 200, "does not answer by OpenAI's protocol"),
+        (b"\xff\xfe\0", 200, "does not answer by OpenAI's protocol"),
+        (b'{"choices": []}', 200, "does not answer by OpenAI's protocol"),
+        (b'{"choices": [{"message": null}]}', 200, "does not answer by OpenAI's protocol"),
+        (b"[" * 2**21, 200, "does not answer by OpenAI's protocol"),
+        (b"[" * 100_000, 200, "does not answer by OpenAI's protocol"),
+        (b"no such model", 404, "refuses: 404"),
+        (b"busy", 503, "refuses: 503"),
+    ],
+)
+def test_an_endpoint_that_misbehaves_is_one_line(serving, body, status, why):
+    _, endpoint = serving(body, status)
+    with pytest.raises(EndpointError, match=why) as error:
+        written(answer(), endpoint)
+    assert "\n" not in str(error.value) and "#small" in str(error.value)
+
+
+def test_an_endpoint_that_hangs_or_is_down_is_one_line(serving):
+    _, endpoint = serving(said("late"), seconds=3)
+    with pytest.raises(EndpointError, match="says nothing"):
+        endpoint.complete("", "", seconds=0.2)
+    with pytest.raises(EndpointError, match="cannot be reached"):
+        Endpoint.parse("http://127.0.0.1:9/v1#small").complete("", "")
