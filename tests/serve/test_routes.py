@@ -21,6 +21,7 @@ from realm.answering.records import (
     RunResponse,
     SearchResponse,
 )
+from realm.answering.writing import Endpoint
 from realm.documents.change.updates import add_documents, remove_documents
 from realm.serve.guard import Rules
 
@@ -51,6 +52,21 @@ def test_answers_that_are_not_sure_enough_are_marked(client):
     for below in (0.0, max(sure), 1):
         rows = client.post("/v1/answer", json={**body, "abstain_below": below}).json()["answers"]
         assert [row["abstained"] for row in rows] == [value < below for value in sure] and all(row["answer"] for row in rows)
+
+
+def test_prose_is_written_where_a_request_says_so(client, tiny_run, tmp_path, monkeypatch):
+    body = {"questions": QUESTIONS[:1], "k": 2}
+    assert client.get("/v1/run").json()["writes"] == "" and client.post("/v1/answer", json={**body, "write": True}).status_code == 422
+    monkeypatch.setattr(Endpoint, "complete", lambda self, system, text: "It is 7 [1].")
+    copy = shutil.copytree(tiny_run, tmp_path / "run")
+    with served(copy, endpoint=Endpoint("http://a/v1", "small")) as writer:
+        assert writer.get("/v1/run").json()["writes"] == "small"
+        (told,) = writer.post("/v1/answer", json={**body, "write": True, "abstain_below": 0}).json()["answers"]
+        assert told["prose"] == [{"text": "It is 7.", "cites": [1], "supported": False}]
+        assert writer.post("/v1/answer", json=body).json()["answers"][0]["prose"] == []
+        monkeypatch.setattr(Endpoint, "complete", lambda self, *_: (_ for _ in ()).throw(self._failed("is down")))
+        refused = writer.post("/v1/answer", json={**body, "write": True, "abstain_below": 0})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (502, "endpoint")
 
 
 def test_documents_that_are_left_out(client, tiny_run, tmp_path):

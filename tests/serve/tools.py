@@ -16,10 +16,10 @@ HERE = "http://127.0.0.1"
 
 
 @contextmanager
-def served(run, rules=None, **options):
+def served(run, rules=None, endpoint=None, **options):
     """A server in this process, without a socket; ``served.serving`` of the client is what answers."""
     serving = Serving(run, **options)
-    with TestClient(make_app(serving, rules or Rules()), base_url=HERE, raise_server_exceptions=False) as client:
+    with TestClient(make_app(serving, rules or Rules(), endpoint), base_url=HERE, raise_server_exceptions=False) as client:
         client.serving = serving
         yield client
 

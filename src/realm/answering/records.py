@@ -337,6 +337,7 @@ class RunResponse(Record):
     corpus: dict[str, int]  # documents, blocks, unsearchable
     index: dict[str, Any]  # generation, step, blocks, dim
     limits: dict[str, float]
+    writes: str  # the language model that writes prose; "": none
     examples: list[RunExample]
     stages: list[RunStage]
     results: list[dict[str, Any]]

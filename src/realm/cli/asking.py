@@ -205,6 +205,7 @@ def serve(
     token_file: Place = None,
     allow_host: Names = (),
     without_token: bool = False,
+    write: Write = "",
     body: Body = DEFAULT_BODY,
 ) -> None:
     """Serve a web page and an HTTP API: questions, searches, explanations, and changes of documents.
@@ -215,7 +216,11 @@ def serve(
         port: port to listen on; 0 takes any that is free.
         token_file: a file with the token that requests must carry.
         allow_host: another host name that the server answers to, besides its address; may be repeated.
-        without_token: let everyone who reaches the address read and change everything."""
+        without_token: let everyone who reaches the address read and change everything.
+        write: a language model for prose, as for realm ask; it is asked where a request says so."""
+    from realm.answering.writing import Endpoint
+
+    endpoint = Endpoint.parse(write) if write else None
     with _needing("realm serve", "serve", "fastapi", "uvicorn", "starlette", "prometheus_client", "h11", "pydantic"):
         from realm.serve.server import serve as listen
     from realm.runs.cached import follow_documents
@@ -234,6 +239,7 @@ def serve(
         without_token=without_token,
         say=show.note,
         documents=followed,
+        endpoint=endpoint,
     )
 
 

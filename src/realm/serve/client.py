@@ -74,11 +74,13 @@ class Client:
         k: int = 5,
         abstain_below: float | None = None,
         exclude_documents: Sequence[str] = (),
+        write: bool = False,
         timeout_ms: int = 10_000,
     ) -> list[records.Answer]:
         """Answer questions, in their order, without the documents of ``exclude_documents``; answers with a confidence below
-        ``abstain_below`` (None: the run's own threshold) are marked ``abstained``."""
-        how = {"k": k, "abstain_below": abstain_below, "exclude_documents": list(exclude_documents), "timeout_ms": timeout_ms}
+        ``abstain_below`` (None: the run's own threshold) are marked ``abstained``. ``write``: with ``prose`` of the server's model."""
+        how = {"k": k, "abstain_below": abstain_below, "write": write, "timeout_ms": timeout_ms}
+        how["exclude_documents"] = list(exclude_documents)
         return records.AnswerResponse.from_dict(self._ask("/v1/answer", {"questions": list(questions), **how})).answers
 
     def search(self, texts: Sequence[str], *, k: int = 5, timeout_ms: int = 10_000) -> list[list[records.Hit]]:

@@ -1,6 +1,7 @@
 """The endpoints, and the files of the page. Questions go through the batcher; documents change in threads, which wait for the disk."""
 
 import hashlib
+from asyncio import to_thread
 from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.resources import files
@@ -12,6 +13,7 @@ from fastapi.responses import PlainTextResponse
 from realm import __version__
 from realm.answering import records
 from realm.answering.levels import leveled
+from realm.answering.writing import Endpoint, written
 from realm.documents.pictures import SHOWN
 from realm.report.pictures import run_summary
 from realm.serve import shapes
@@ -22,7 +24,7 @@ from realm.serve.serving import Serving
 from realm.serve.shapes import LIMITS, Json, Refusal
 
 REFUSALS: dict[int | str, dict[str, Any]] = {
-    status: {"model": records.Problem} for status in (400, 401, 403, 404, 408, 409, 413, 415, 422, 500, 503, 504)
+    status: {"model": records.Problem} for status in (400, 401, 403, 404, 408, 409, 413, 415, 422, 500, 502, 503, 504)
 }
 DocId = Annotated[str, Path(description="an id, slashes included")]
 BlockId = Annotated[int, Path(ge=0, le=2**53)]
@@ -42,18 +44,23 @@ def _versions(results: Sequence[Result]) -> records.Versions:
     return records.Versions(**results[-1][1])
 
 
-def question_routes(serving: Serving) -> APIRouter:
-    """Answering, searching, explaining, embedding."""
+def question_routes(serving: Serving, endpoint: Endpoint | None) -> APIRouter:
+    """Answering, searching, explaining, embedding; ``endpoint`` writes prose."""
     router = APIRouter(prefix="/v1", default_response_class=Json, tags=["questions"])
 
     @router.post("/answer", responses=_described(records.AnswerResponse))
     async def answer(request: shapes.AnswerRequest) -> Response:
         """Answer questions with their evidence."""
+        if request.write and endpoint is None:
+            raise Refusal(422, "invalid", "this server has no language model; start it with realm serve --write URL#MODEL")
         results = await serving.ask(Answers(request.k, tuple(request.exclude_documents)), request.questions, request.timeout_ms)
         for found, _ in results:
             serving.meter.answered(found.timings_ms)
         below = serving.current.abstain_below if request.abstain_below is None else request.abstain_below
-        return Json(records.AnswerResponse([leveled(found, below) for found, _ in results], _versions(results)))
+        answers = [leveled(found, below) for found, _ in results]
+        if request.write and endpoint is not None:
+            answers = [await to_thread(written, found, endpoint) for found in answers]
+        return Json(records.AnswerResponse(answers, _versions(results)))
 
     @router.post("/search", responses=_described(records.SearchResponse))
     async def search(request: shapes.SearchRequest) -> Response:
@@ -123,14 +130,14 @@ def document_routes(documents: Documents) -> APIRouter:
     return router
 
 
-def state_routes(serving: Serving) -> APIRouter:
+def state_routes(serving: Serving, writes: str) -> APIRouter:
     """The run, and how the server is."""
     router = APIRouter(default_response_class=Json, tags=["state"])
 
     @router.get("/v1/run", responses=_described(records.RunResponse))
     def run() -> Response:
         """Versions, sizes, limits and the curves of training."""
-        return Json(_run(serving))
+        return Json(_run(serving, writes))
 
     @router.get("/healthz", responses={200: {"model": records.Health}, **REFUSALS})
     async def health() -> Response:
@@ -153,7 +160,7 @@ def state_routes(serving: Serving) -> APIRouter:
     return router
 
 
-def _run(serving: Serving) -> records.RunResponse:
+def _run(serving: Serving, writes: str) -> records.RunResponse:
     opened = serving.current
     manifest, store = opened.generation.snapshot.manifest, opened.inputs.store
     return records.RunResponse(
@@ -166,6 +173,7 @@ def _run(serving: Serving) -> records.RunResponse:
         corpus={"documents": store.manifest.documents, "blocks": store.manifest.blocks, "unsearchable": opened.unsearchable},
         index={"generation": manifest.generation, "step": manifest.step, "blocks": manifest.count, "dim": manifest.dim},
         limits=asdict(serving.limits),
+        writes=writes,
     )
 
 

@@ -23,6 +23,7 @@ from starlette.routing import Match
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from realm import __version__
+from realm.answering.writing import Endpoint
 from realm.errors import ConfigError, RealmError
 from realm.serve.documents import Documents
 from realm.serve.guard import Guard, Rules
@@ -117,8 +118,8 @@ CLOSING_SECONDS = 3
 CODES = {404: "not_found", 405: "method"}
 
 
-def make_app(serving: Serving, rules: Rules) -> FastAPI:
-    """The ASGI application over a run. It closes ``serving`` when it is shut down."""
+def make_app(serving: Serving, rules: Rules, endpoint: Endpoint | None = None) -> FastAPI:
+    """The ASGI application over a run; ``endpoint`` writes prose. It closes ``serving`` when it is shut down."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -127,9 +128,9 @@ def make_app(serving: Serving, rules: Rules) -> FastAPI:
 
     # No documentation pages: they would fetch scripts from elsewhere. The document itself is at /openapi.json.
     app = FastAPI(title="REALM", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False, lifespan=lifespan)
-    app.include_router(question_routes(serving))  # first: routes are tried in order
+    app.include_router(question_routes(serving, endpoint))  # first: routes are tried in order
     app.include_router(document_routes(Documents(serving)))
-    app.include_router(state_routes(serving))
+    app.include_router(state_routes(serving, endpoint.model if endpoint else ""))
     for kind in (Refusal, RealmError):
         app.add_exception_handler(kind, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
@@ -184,14 +185,15 @@ def serve(
     without_token: bool,
     say: Callable[[str], None],
     documents: Callable[[Path], object] | None = None,
+    endpoint: Endpoint | None = None,
 ) -> None:
     """Serve a run until SIGTERM or SIGINT. Port 0: any that is free. ``token_file`` holds the token that requests must carry;
     ``allow_hosts`` are names under which the server may be asked, besides ``host`` and those of the loopback address. ``without_token``:
-    listen on an address that others reach although there is no token. ``say`` is told where it listens; ``documents``: as for ``Serving``.
-    Raises ConfigError: an address that others reach without a token or a name, a bad token file, or a port that is taken; RealmError: the
-    run cannot be opened."""
+    listen on an address that others reach although there is no token. ``say`` is told where it listens; ``documents``: as for ``Serving``;
+    ``endpoint``: writes prose. Raises ConfigError: an address that others reach without a token or a name, a bad token file, or a port that
+    is taken; RealmError: the run cannot be opened."""
     rules = rules_of(host, token_file, allow_hosts, without_token)
-    answer_at(host, port, lambda: make_app(Serving(run, documents=documents), rules), str(run), say)
+    answer_at(host, port, lambda: make_app(Serving(run, documents=documents), rules, endpoint), str(run), say)
 
 
 def answer_at(host: str, port: int, app: Callable[[], Any], what: str, say: Callable[[str], None], path: str = "") -> None:

@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from realm.answering.records import Problem, Record, ServiceProblem
+from realm.answering.writing import EndpointError
 from realm.errors import ConfigError, CorpusError, DataError, PoolError, RealmError, RunError, SnapshotError
 
 
@@ -61,6 +62,8 @@ def refusal_of(error: RealmError) -> Refusal:
     if isinstance(error, ConfigError | DataError):
         where = f"document {error.line}: " if error.line else ""
         return Refusal(422, "invalid", where + message)
+    if isinstance(error, EndpointError):
+        return Refusal(502, "endpoint", error.problem)
     if isinstance(error, RunError):
         return Refusal(409, "not_trained", error.problem)
     if isinstance(error, CorpusError | SnapshotError | PoolError):
@@ -132,12 +135,13 @@ class Request(BaseModel):
 class AnswerRequest(Request):
     """Questions, each answered from its k most relevant blocks; answers with a confidence below ``abstain_below`` are marked ``abstained``.
 
-    Null: the run's own threshold. Blocks of ``exclude_documents`` are not read."""
+    Null: the run's own threshold. Blocks of ``exclude_documents`` are not read. ``write``: the server's language model adds ``prose``."""
 
     questions: Texts
     k: K = 5
     abstain_below: Annotated[float, Field(ge=0, le=1)] | None = None
     exclude_documents: LeftOut = []
+    write: bool = False
     timeout_ms: Timeout = LIMITS.timeout_ms
 
 

@@ -1,7 +1,7 @@
 // The view "Ask": a question, its answer, the evidence, and the answer before the documents changed.
 
 import { api, server } from "./api.js";
-import { answerCard, evidenceList, hitList, timings } from "./evidence.js";
+import { answerCard, evidenceList, hitList, prose, timings } from "./evidence.js";
 import { byId, button, el, notice, own, show } from "./dom.js";
 import { count, plural, probability } from "./format.js";
 import { Place } from "./requests.js";
@@ -18,6 +18,7 @@ const UNTAUGHT =
 const place = new Place(byId("ask-result"));
 let last = null; // {question, k, without, found, before}: the newest answer, and the one it is compared with
 let without = []; // ids of the documents that are left out
+let writes = ""; // the language model that writes prose
 let newest = 0; // the corpus that the last response named
 
 server.addEventListener("versions", ({ detail }) => {
@@ -65,13 +66,18 @@ export async function askAgain() {
   await ask(last.question, last.k, last);
 }
 
-async function ask(question, k, before) {
+/** Ask the last question once more, for prose. */
+const writeOut = () => ask(last.question, last.k, null, true);
+
+async function ask(question, k, before, write = false) {
   const facts = await runFacts().catch(() => null);
   if (facts !== null && !facts.reader) return search(question, k);
   if (facts !== null) startThreshold(facts.abstain_below);
+  writes = facts?.writes ?? "";
+  const wish = { k, abstain_below: threshold(), exclude_documents: without };
   await place.fill(
-    `Reading ${k === 1 ? "the nearest block" : `the nearest ${k} blocks`} …`,
-    (how) => api.answer(question, { k, abstain_below: threshold(), exclude_documents: without }, how),
+    write ? `${writes} is writing …` : `Reading ${k === 1 ? "the nearest block" : `the nearest ${k} blocks`} …`,
+    (how) => api.answer(question, write ? { ...wish, write } : wish, how),
     (response) => {
       const found = response.answers[0];
       for (const item of found.evidence) called(item.doc_id, item.title);
@@ -95,7 +101,8 @@ async function search(question, k) {
 function drawn({ found, before }, taught) {
   const cards = before === null ? answerCard(found, "Answer", threshold()) : comparison(before, last);
   const leave = (id) => leaveOut([...without.filter((other) => other !== id), id]);
-  return [cards, taught ? null : el("p", { class: "about" }, UNTAUGHT), evidenceList(found, leave), timings(found)];
+  const untaught = taught ? null : el("p", { class: "about" }, UNTAUGHT);
+  return [cards, untaught, prose(found, writes, writeOut), evidenceList(found, leave), timings(found)];
 }
 
 /** What an answer was given for, in a word: the documents left out, else the version of the corpus. */

@@ -76,6 +76,18 @@ function wording(found) {
   return [said, ...marked(found.shown, at, at + Array.from(found.answer).length)];
 }
 
+/** Prose of the language model ``writes`` with what it cites; where there is none yet, a button that calls ``write()``. */
+export function prose(found, writes, write) {
+  if (!writes) return null;
+  if (!found.prose.length) return el("p", {}, button(`Let ${writes} write it out`, write));
+  const claim = ({ text, cites, supported }) => [
+    supported ? text : el("mark", { class: "other", title: "Not in the evidence it cites" }, text),
+    ` ${cites.map((number) => `[${number}]`).join("")} `,
+  ];
+  const heading = el("h2", {}, `Written by ${writes}; marked: not in the evidence`);
+  return el("section", { class: "plain-section" }, heading, el("p", { dir: "auto" }, found.prose.map(claim)));
+}
+
 /** Embedding, search and reading, in milliseconds. */
 export function timings(found) {
   const parts = [

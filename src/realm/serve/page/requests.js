@@ -17,9 +17,10 @@ const TITLES = {
   too_large: "Too large",
   later: "The change is stored",
   invalid: "The request is not valid",
+  endpoint: "The language model does not write",
   internal: "The server failed",
 };
-const AGAIN = ["gone", "busy", "stopping", "unavailable", "deadline", "internal"];
+const AGAIN = ["gone", "busy", "stopping", "unavailable", "deadline", "endpoint", "internal"];
 
 const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1) + (/[.!?)]$/.test(text) ? "" : ".");
 
