@@ -1,6 +1,6 @@
 """Search of 13,353,718 vectors of dimension 128: ours beside torch, faiss, ScaNN, usearch and rabitqlib, in one run.
 
-Vectors are generated once (see ``mips_data.py``), written to a scratch directory and memory-mapped. Ours stays open for the whole run; the
+Vectors are generated once (``mips_figures.py``), written to a scratch directory and memory-mapped. Ours stays open for the whole run; the
 others are built, measured and dropped one after another, because no machine this is meant for holds them all. Each is measured in rounds in
 which it and ours take turns, so that both meet the same noise, and every ratio is one of medians within those rounds. Recall is against
 float64 scores; ours must return exactly those rows, but for ties, or the run fails.
@@ -25,8 +25,7 @@ import numpy as np
 import torch
 
 from benchmarks.common import result
-from benchmarks.search.mips_data import KINDS, make_queries, write_vectors
-from benchmarks.search.mips_figures import figures_of_ours, own_memory
+from benchmarks.search.mips_figures import KINDS, figures_of_ours, make_queries, own_memory, write_vectors
 from benchmarks.search.mips_methods import BUILDERS, KEPT, OURS, SLOW, Search, set_threads
 
 FULL = 13_353_718

@@ -79,7 +79,7 @@ class Client:
     ) -> list[records.Answer]:
         """Answer questions, in their order, without the documents of ``exclude_documents``; answers with a confidence below
         ``abstain_below`` (None: the run's own threshold) are marked ``abstained``. ``write``: with ``prose`` of the server's model."""
-        how = {"k": k, "abstain_below": abstain_below, "write": write, "timeout_ms": timeout_ms}
+        how: dict[str, Any] = {"k": k, "abstain_below": abstain_below, "write": write, "timeout_ms": timeout_ms}
         how["exclude_documents"] = list(exclude_documents)
         return records.AnswerResponse.from_dict(self._ask("/v1/answer", {"questions": list(questions), **how})).answers
 
