@@ -5,7 +5,8 @@
 The weights of the runs' readers are averaged: the first knows more answers, the second knows better where there is none.
 
 Questions of SQuAD 2.0's dev articles are asked of all their paragraphs, five blocks each: those with an answer, and those without one,
-whose answers are all wrong. Out comes JSON with slope, bias, abstain_below, and how well they fit; the last line says the same.
+whose answers are all wrong. Out comes JSON with slope, bias, words_weight and abstain_below, and how well they fit; the last line says
+the same.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import torch
 
+from realm.answering.levels import held
 from realm.evaluation.calibration import calibration_error, fit_confidence, threshold
 from realm.evaluation.measures import is_correct
 from realm.evaluation.questions.loading import load_questions
@@ -58,13 +60,14 @@ def main() -> None:
         answerer = open_cached([arguments.data / DOCUMENTS], body, Progress(quiet=True)).answerer
         answers = answerer.answer([question.text for question in questions], k=READ)
     hits = [bool(question.answers) and is_correct(answer.answer, question) for answer, question in zip(answers, questions, strict=True)]
-    found = fit_confidence([answer.p for answer in answers], hits)
-    sure = [found.of(answer.p) for answer in answers]
+    found = fit_confidence([answer.p for answer in answers], hits, [held(answer) for answer in answers])
+    sure = [found.of(answer.p, held(answer)) for answer in answers]
     kept = [confidence for confidence, question in zip(sure, questions, strict=True) if not question.answers]
     below = threshold(sure, hits)
     facts = {
         "slope": found.slope,
         "bias": found.bias,
+        "words_weight": found.words_weight,
         "abstain_below": below,
         "asked": len(questions),
         "right": sum(hits),

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from realm.answering.levels import held
 from realm.answering.questions.answer_kinds import Asked, asked_for
 from realm.answering.questions.forms import shown
 from realm.answering.reading import read_spans
@@ -36,10 +37,11 @@ MIN_PROBABILITY = 1e-6  # probabilities of answers are clipped to this and 1 min
 
 @dataclass(frozen=True)
 class Confidence:
-    """Calibrated probability that an answer with probability p is right: sigmoid(slope * logit(p) + bias) (Platt 1999).
+    """Calibrated probability that an answer is right: sigmoid(slope * logit(p) + bias + words_weight * (held - 1)), after Platt (1999).
 
     A pointer's p is small if documents state a fact in many ways, though the answer may be right; a temperature, which keeps one half,
-    cannot express this.
+    cannot express this. ``held`` is the share of the question's words that the answer's block holds: words of the right kind beside none of
+    what was asked for are rarely the answer.
 
     >>> round(Confidence(slope=0.5, bias=1.0).of(0.2), 3)
     0.576
@@ -47,15 +49,18 @@ class Confidence:
 
     slope: float
     bias: float
+    words_weight: float = 0.0
 
     @classmethod
     def stated(cls, facts: Mapping[str, Any]) -> "Confidence | None":
-        """Confidence with the facts' "slope" and "bias"; None if nothing was fitted."""
-        return None if facts.get("slope") is None else cls(float(facts["slope"]), float(facts["bias"]))
+        """Confidence with the facts' "slope", "bias" and "words_weight"; None if nothing was fitted."""
+        if facts.get("slope") is None:
+            return None
+        return cls(float(facts["slope"]), float(facts["bias"]), float(facts.get("words_weight", 0.0)))
 
-    def of(self, p: float) -> float:
-        """Confidence of an answer with probability p."""
-        return 1.0 / (1.0 + math.exp(-(self.slope * logit(p) + self.bias)))
+    def of(self, p: float, held: float = 1.0) -> float:
+        """Confidence of an answer with probability p, whose block holds a share of the question's words."""
+        return 1.0 / (1.0 + math.exp(-(self.slope * logit(p) + self.bias + self.words_weight * (held - 1.0))))
 
 
 @dataclass(frozen=True)
@@ -248,11 +253,12 @@ class Answerer:
         best = self._best_string(rows, log_p, read, scoring_of(question), asked)
         evidence = {j: self._evidence(int(row), float(p_z[j]), log_p[j], read, asked) for j, row in enumerate(rows) if row >= 0}
         if best.candidate in evidence:
-            span, held = best.span, evidence[best.candidate]
-            evidence[best.candidate] = replace(held, answer=span.words, start=span.start, end=span.end, p_span=best.p_span)
+            span, block = best.span, evidence[best.candidate]
+            evidence[best.candidate] = replace(block, answer=span.words, start=span.start, end=span.end, p_span=best.p_span)
         order = sorted(evidence, key=lambda j: (j != best.candidate, -evidence[j].p_span))
-        sure = None if self.confidence is None else self.confidence.of(best.p)
-        found = Answer(question, best.span.words, best.p, tuple(evidence[j] for j in order), self.versions, {}, sure)
+        found = Answer(question, best.span.words, best.p, tuple(evidence[j] for j in order), self.versions, {})
+        sure = None if self.confidence is None else self.confidence.of(best.p, held(found))
+        found = replace(found, confidence=sure)
         form = shown(question, best.span.text, best.span.start, best.span.end)
         return replace(found, kind=form.kind, shown=best.span.text[form.start : form.end], said=form.said)
 

@@ -9,7 +9,7 @@ nothing     no document is about that: hardly a word of the question is in what 
 from collections.abc import Iterable
 from dataclasses import replace
 
-from realm.answering.records import Answer
+from realm.answering.records import Answer, Evidence
 from realm.text.words import words
 
 ANSWER, PROBABLY, CLOSEST, NOTHING = "answer", "probably", "closest", "nothing"
@@ -30,9 +30,7 @@ ASKING_WORDS = frozenset(_ASKING.split())
 
 def leveled(answer: Answer, abstain_below: float) -> Answer:
     """Return an answer with its level, and marked as abstained where its confidence is below a threshold."""
-    passages = (
-        f"{evidence.title} {evidence.heading} {evidence.text}" for evidence in answer.evidence
-    )  # read only where nothing is claimed
+    passages = map(_passage, answer.evidence)  # read only where nothing is claimed
     level = level_of(answer.question, answer.sureness, abstain_below, passages)
     return replace(answer, level=level, abstained=answer.sureness < abstain_below)
 
@@ -48,6 +46,15 @@ def level_of(question: str, sureness: float, abstain_below: float, passages: Ite
     if sureness >= abstain_below:
         return ANSWER if sureness >= max(SURE, abstain_below) else PROBABLY
     return CLOSEST if max((_shared(question, passage) for passage in passages), default=0.0) >= ABOUT else NOTHING
+
+
+def held(answer: Answer) -> float:
+    """Return the share of the question's words that the block of the answer holds; 0 where there is none."""
+    return _shared(answer.question, _passage(answer.evidence[0])) if answer.evidence else 0.0
+
+
+def _passage(evidence: Evidence) -> str:
+    return f"{evidence.title} {evidence.heading} {evidence.text}"
 
 
 def _shared(question: str, passage: str) -> float:

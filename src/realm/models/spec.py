@@ -69,6 +69,7 @@ class ReaderSpec:
     taught: bool = False  # trained on people's questions
     slope: float | None = None  # with ``bias``, fitted confidence of an answer's p (``answerer.Confidence``)
     bias: float = 0.0
+    words_weight: float = 0.0  # of the question's words in the answer's block
     abstain_below: float = 0.0  # confidence, or p, below which answers are better not given; 0: not measured
 
 

@@ -39,7 +39,9 @@ def run_finetune(context: StageContext) -> None:
 
 
 def _publish(context: StageContext, model: RealmModel, mark: str, facts: dict[str, Any]) -> None:
-    model.reader.spec = replace(model.reader.spec, taught=True, slope=None, bias=0.0, abstain_below=0.0)  # those were another reader's
+    model.reader.spec = replace(
+        model.reader.spec, taught=True, slope=None, bias=0.0, words_weight=0.0, abstain_below=0.0
+    )  # those were another reader's
     publish_stage(context, "finetune", model, mark, facts)
 
 
