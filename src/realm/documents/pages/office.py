@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from realm.documents.detect import stem
-from realm.documents.options import SourceOptions
+from realm.documents.formats import SourceOptions
 from realm.documents.pages.markup import Parts, read_as_parts
 from realm.documents.records import Record, SourceDocument
 from realm.errors import MissingExtra

@@ -9,8 +9,7 @@ from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from realm.documents import records
 from realm.documents.detect import format_of
-from realm.documents.formats import PICTURES
-from realm.documents.options import SourceOptions
+from realm.documents.formats import PICTURES, SourceOptions
 from realm.documents.records import Record, Rejected, SourceDocument
 from realm.documents.sources.folders import file_left_out, folder_left_out, id_of
 from realm.documents.sources.reading import read_file
