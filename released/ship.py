@@ -37,7 +37,8 @@ CARD = """# {name}
 
 {base} ({licence}) taught to answer questions from documents, by this project: a retriever and an extractive reader. English.
 
-The embedder is the published one. The reader, the mean of the runs' readers, learnt from questions with their paragraphs: {learnt}.
+The embedder is the published one. The reader learnt from questions with their paragraphs: {learnt}; runs that shipped
+together were averaged.
 `recipes/{name}*.toml` are the recipes; seed {seed}. The weights are stored in 8 bits, with a scale for each row of a matrix.
 
 ## What it learnt from
@@ -80,7 +81,7 @@ def card(name: str, base: str, data: dict[str, Any]) -> str:
         name=name,
         base=base if known is None else known.repository,
         licence="" if known is None else known.licence,
-        learnt=", then ".join(f"{run['questions']:,} in {run['steps']:,} steps of {run['batch']}" for run in runs),
+        learnt=", then ".join(f"{min(run['questions'], run['steps'] * run['batch']):,} of {run['questions']:,} in {run['steps']:,} steps" for run in runs),
         seed=runs[0]["seed"],
         rows="\n".join(rows),
         words=data["words_in_a_row"],
