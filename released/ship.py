@@ -81,7 +81,9 @@ def card(name: str, base: str, data: dict[str, Any]) -> str:
         name=name,
         base=base if known is None else known.repository,
         licence="" if known is None else known.licence,
-        learnt=", then ".join(f"{min(run['questions'], run['steps'] * run['batch']):,} of {run['questions']:,} in {run['steps']:,} steps" for run in runs),
+        learnt=", then ".join(
+            f"{min(run['questions'], run['steps'] * run['batch']):,} of {run['questions']:,} in {run['steps']:,} steps" for run in runs
+        ),
         seed=runs[0]["seed"],
         rows="\n".join(rows),
         words=data["words_in_a_row"],

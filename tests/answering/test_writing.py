@@ -35,7 +35,7 @@ def test_citations_are_checked(text, found):
 
 @pytest.mark.parametrize("address", ["", "localhost", "http://localhost/v1", "ftp://a/v1#m", "#m", "http://#m", "file:///etc/passwd#m"])
 def test_an_address_names_a_model(address):
-    with pytest.raises(ConfigError, match="no address"):
+    with pytest.raises(ConfigError, match="not the address"):
         Endpoint.parse(address)
 
 

@@ -1,7 +1,7 @@
 """Prose by a language model that you have, over the blocks that an answer was read from, with every citation checked.
 
 The model is any endpoint of OpenAI's protocol (Ollama, llama.cpp, vLLM). It gets the numbered blocks and nothing else. A claim is supported
-if it cites a block that holds most of its words and all of its numbers; the extractive answer stands beside it, unchanged.
+if it cites a block that holds most of its words and all of its numbers; the extractive answer does not change.
 """
 
 import json
@@ -56,7 +56,9 @@ class Endpoint:
         """Read URL#MODEL. Raises ConfigError: it is none."""
         url, _, model = address.partition("#")
         if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname or not model:
-            raise ConfigError(f"'{address}' is no address of a language model", cure="Write URL#MODEL: http://localhost:11434/v1#llama3.2.")
+            raise ConfigError(
+                f"'{address}' is not the address of a language model", cure="Write URL#MODEL: http://localhost:11434/v1#llama3.2."
+            )
         return cls(url.rstrip("/"), model)
 
     def complete(self, system: str, text: str, seconds: float = SECONDS) -> str:
@@ -85,7 +87,7 @@ class Endpoint:
 
 
 def _read(response: Any, until: float) -> bytes:
-    """The body of a response, in a time. Raises TimeoutError: it goes on trickling; ValueError: it is too long."""
+    """The body of a response, in a time. Raises TimeoutError: it trickles; ValueError: it is too long."""
     found = b""
     while part := response.read1(MOST_BYTES):
         found += part

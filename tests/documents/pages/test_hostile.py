@@ -18,7 +18,7 @@ from realm.errors import RealmError
 
 ROWS = [{"id": str(number), "title": f"T {number}", "text": f'Text "{number}", née\nin two lines.'} for number in range(30)]
 LINES = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in ROWS).encode()
-FILES = [format_ for format_ in FORMATS if format_ not in ("beir", "datasets", "mediawiki")]
+FILES = [format_ for format_ in FORMATS if format_ not in ("beir", "datasets", "mediawiki", "outlook")]  # nothing writes the last
 
 
 def damage(data, chance):
@@ -71,6 +71,19 @@ def sample(kind, path, office):
                 "a.xhtml": "<html><p>One.</p></html>",
             }
             return zipped(files)
+        case "zip":
+            return zipped({"a.txt": "One."})
+        case "rtf":
+            return rb"{\rtf1 One.\par Two.}"
+        case "sheets":
+            with pytest.importorskip("xlsxwriter").Workbook(path) as book:
+                book.add_worksheet().write_row(0, 0, ["One", "Two"])
+            return path.read_bytes()
+        case "slides":
+            deck = pytest.importorskip("pptx").Presentation()
+            deck.slides.add_slide(deck.slide_layouts[5]).shapes.title.text = "One"
+            deck.save(path)
+            return path.read_bytes()
         case "pdf" | "docx":
             return office.get(kind, b"nothing")
         case _:

@@ -133,9 +133,9 @@ def test_errors_name_the_cure(tmp_path):
     with pytest.raises(DataError, match="no such file or folder"):
         iter_documents(tmp_path / "missing.jsonl")
     for name, data, cure in [
-        ("x.ods", b"", "Known are folders of texts, and files ending in .bmp, .csv"),
+        ("x.pages", b"", "Known are folders of texts, and files ending in .bmp, .csv"),
         ("x.doc", b"\xd0\xcf\x11\xe0", "--format says what another file is"),
-        ("y.ods", b"PK\x03\x04...", "zip or office file"),
+        ("y.pages", b"PK\x03\x04...", "zip or office file"),
         ("x.xml.7z", b"7z\xbc\xaf\x27\x1c", "Unpack it with 7z first"),
     ]:
         (tmp_path / name).write_bytes(data)
@@ -147,8 +147,8 @@ def test_errors_name_the_cure(tmp_path):
     with pytest.raises(DataError, match=r"no \.txt, \.md, \.html, \.pdf or \.docx file"):
         (tmp_path / "none").mkdir()
         list(iter_documents(tmp_path / "none"))
-    (tmp_path / "none" / "a.zip").write_bytes(b"PK\x03\x04\0")
-    with pytest.raises(DataError, match=r"in this folder \(but 1 \.zip\)"):
+    (tmp_path / "none" / "a.jar").write_bytes(b"PK\x03\x04\0")
+    with pytest.raises(DataError, match=r"in this folder \(but 1 \.jar\)"):
         list(iter_documents(tmp_path / "none"))
     with pytest.raises(DataError, match=r"no parquet file in this folder"):
         list(iter_documents(tmp_path, SourceOptions(format="parquet")))
@@ -186,7 +186,8 @@ LEFT_OUT = {
     "#a.txt#": "editor backup",
     "a.bak": "editor backup",
     "~$a.docx": "editor backup",
-    "a.zip": "no text and of no known kind",
+    "a.zip": "damaged file",
+    "a.jar": "no text and of no known kind",
     "a.bin": "no text and of no known kind",
     "twice.csv": "two columns are called 'text'",
     "broken.xml": "damaged file",
