@@ -22,10 +22,10 @@ class Bound(NamedTuple):
 
 
 BOUNDS = {
-    "lines of source": Bound(38_500, 45_760),
-    "modules": Bound(290, 290),
-    "lines of tests": Bound(32_000, 37_119),
-    "options": Bound(148, 148),
+    "lines of source": Bound(38_500, 46_194),
+    "modules": Bound(290, 293),
+    "lines of tests": Bound(32_000, 37_472),
+    "options": Bound(148, 150),
     "keys": Bound(110, 111),
     "files in a folder": Bound(15, 15),
     "modules in the root": Bound(5, 5),
