@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -149,6 +150,43 @@ def tiny_run(tmp_path_factory, write_tiny):
     root = tmp_path_factory.mktemp("tiny")
     run_recipe(write_tiny(root), root / "run", stages=None, progress=Progress(quiet=True))
     return root / "run"
+
+
+@pytest.fixture
+def run_copy(tiny_run, tmp_path):
+    return Path(shutil.copytree(tiny_run, tmp_path / "run"))
+
+
+@pytest.fixture
+def say(capsys):
+    """Runs a command that must succeed; returns the JSON object of its last line, or all it printed."""
+
+    def run(*arguments):
+        from realm.cli import main
+
+        capsys.readouterr()
+        code, captured = main([str(argument) for argument in arguments]), capsys.readouterr()
+        assert code == 0 and "Traceback" not in captured.err, captured.err
+        return json.loads(captured.out.splitlines()[-1]) if "--json" in arguments else captured.out
+
+    return run
+
+
+@pytest.fixture
+def refused(capsys):
+    """Runs a command that must end in one line and exit code 2; returns that line."""
+
+    def run(*arguments):
+        from realm.cli import main
+
+        capsys.readouterr()
+        assert main([str(argument) for argument in arguments]) == 2
+        captured = capsys.readouterr()
+        errors = [line for line in captured.err.splitlines() if line.startswith("error: ")]
+        assert len(errors) == 1 and captured.err.endswith(errors[0] + "\n") and "Traceback" not in captured.err + captured.out
+        return errors[0]
+
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -44,11 +44,6 @@ def browser(chromium):
 
 
 @pytest.fixture
-def run_copy(tiny_run, tmp_path):
-    return shutil.copytree(tiny_run, tmp_path / "run")
-
-
-@pytest.fixture
 def start():
     from .tools import Server
 

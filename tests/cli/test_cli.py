@@ -19,24 +19,6 @@ from realm.cli import groups, main, show, verbs
 COMMANDS = {**verbs.VERBS, **{f"{group} {name}": verb for group, members in groups.GROUPS.items() for name, verb in members.items()}}
 
 
-@pytest.fixture
-def say(capsys):
-    """Runs a command that must succeed; returns the JSON object of its last line, or all it printed."""
-
-    def run(*arguments):
-        capsys.readouterr()
-        assert main([str(argument) for argument in arguments]) == 0
-        out = capsys.readouterr().out
-        return json.loads(out.splitlines()[-1]) if "--json" in arguments else out
-
-    return run
-
-
-@pytest.fixture
-def run_copy(tiny_run, tmp_path):
-    return shutil.copytree(tiny_run, tmp_path / "run")
-
-
 def options_of(verb):
     parts = []
     for name, parameter in inspect.signature(verb).parameters.items():
@@ -106,16 +88,16 @@ def test_version(say):
     assert say("--version").startswith("realm 0.")
 
 
-def test_from_documents_to_an_answer(tmp_path, write_tiny):
+def test_from_documents_to_weights(tmp_path, write_tiny):
     """The installed command itself; standard output holds nothing but the object."""
     recipe = write_tiny(tmp_path)
-    command = [sys.executable, "-m", "realm", "run", str(recipe), "--out", str(tmp_path / "run"), "--set", "ict.steps=3", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True)
+    command = [sys.executable, "-m", "realm", "run", str(recipe), "--out", str(tmp_path / "run"), "--set", "warm.steps=3", "--json"]
+    done = subprocess.run([*command, "--stages", "corpus,warm"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 1
     result = json.loads(done.stdout)
-    assert result["run"] == str(tmp_path / "run") and result["stages"]["finetune"]["n"] == 6
-    assert "0% of the spans are in one block only" in done.stderr and "pretrain  5/5" in done.stderr
+    assert result["run"] == str(tmp_path / "run") and set(result["stages"]) == {"corpus", "warm"}
+    assert "0% of the spans are in one block only" in done.stderr and "warm  3/3" in done.stderr
     assert "steps = 3" in (tmp_path / "run" / "config.toml").read_text()
 
 
@@ -132,8 +114,6 @@ def test_stage_by_stage(say, tmp_path, write_tiny, tiny_run):
 
 def test_plan(say, tiny_run, tmp_path):
     recipe = tiny_run.parent / "recipe.toml"
-    found = say("run", recipe, "--out", tmp_path / "new", "--plan", "--json")
-    assert {"corpus", "teaches", "advice", "stages", "seconds", "memory_bytes", "disk_bytes"} <= set(found)
     shown = say("run", recipe, "--out", tmp_path / "new", "--plan")
     assert "12 blocks" in shown and "0% of them in one block only" in shown and "can teach" in shown
     assert not (tmp_path / "new").exists()
@@ -240,15 +220,14 @@ def test_a_signal_that_native_code_makes_another_error_of_is_that_signal(number,
         signal.signal(number, before or ordinary)
 
 
-@pytest.mark.parametrize("columns", [80, 120])
-def test_help_fits_the_terminal(columns, monkeypatch, capsys):
+def test_help_fits_the_terminal(monkeypatch, capsys):
     """No line of any verb's help is longer than the terminal is wide, and no type is shown as ``{None}|PATH``, no default as ``None``."""
-    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("COLUMNS", "80")
     for name in ["", *COMMANDS]:
         with pytest.raises(SystemExit):
             main([*name.split(), "--help"])
         lines = capsys.readouterr().out.splitlines()
-        assert max(map(len, lines)) <= columns, name
+        assert max(map(len, lines)) <= 80, name
         words = " ".join(" ".join(lines).replace("│", " ").split())
         assert words.startswith("usage: realm") and "{None}|" not in words, name
         assert not {"(default: )", "(default: '')", "(default: None)", "(default: False)", "(repeatable)"} & set(

@@ -16,20 +16,6 @@ from realm.storage.files import sha256_file
 from realm.storage.manifests import read_note, seal, write_note
 
 
-@pytest.fixture
-def refused(capsys):
-    """Runs a command that must end in one line and exit code 2; returns that line."""
-
-    def run(*arguments):
-        assert main([str(argument) for argument in arguments]) == 2
-        captured = capsys.readouterr()
-        errors = [line for line in captured.err.splitlines() if line.startswith("error: ")]
-        assert len(errors) == 1 and captured.err.endswith(errors[0] + "\n") and "Traceback" not in captured.err + captured.out
-        return errors[0]
-
-    return run
-
-
 def tree(root):
     return {str(path.relative_to(root)): sha256_file(path) for path in sorted(root.rglob("*")) if path.is_file()}
 
@@ -182,14 +168,14 @@ NESTED = {".json": "[" * 100_000, ".toml": "a = " + "[" * 100_000, ".jsonl": "["
 def test_files_of_a_run_that_are_nested_without_end(tiny_run, tmp_path, capsys):
     files = [file for file in sorted(tiny_run.rglob("*")) if file.suffix in NESTED and file.is_file()]
     assert len(files) > 10
-    run = Path(shutil.copytree(tiny_run, tmp_path / "run"))
-    for file in files:
+    for number, file in enumerate(files):
+        run = Path(shutil.copytree(tiny_run, tmp_path / str(number)))
         (run / file.relative_to(tiny_run)).write_text(NESTED[file.suffix])
         for command in (["ask", str(run), "What is the currency of Arvad?"], ["corpus", "info", str(run / "corpus")]):
             code, said = main(command), capsys.readouterr().err
             assert code in (0, 2) and "Traceback" not in said, (file, said)
             assert code == 0 or sum(line.startswith("error: ") for line in said.splitlines()) == 1, (file, said)
-        shutil.copy(file, run / file.relative_to(tiny_run))
+        shutil.rmtree(run)
 
 
 def test_sizes_in_a_model_that_fit_nowhere(tiny_run, tmp_path, refused):

@@ -10,53 +10,24 @@ from realm.cli import main
 SHAPE = ("--context", "16", "--stride", "8", "--column", "source=en", "--column", "target=de")
 
 
-@pytest.fixture
-def say(capsys):
-    """Runs a command that must succeed; returns the JSON object of its last line."""
-
-    def run(*arguments):
-        capsys.readouterr()
-        assert main([*map(str, arguments), "--json"]) == 0
-        captured = capsys.readouterr()
-        assert len(captured.out.splitlines()) == 1 and "Traceback" not in captured.err
-        return json.loads(captured.out)
-
-    return run
-
-
-@pytest.fixture
-def refused(capsys):
-    """Runs a command that must end in one line and exit code 2; returns that line."""
-
-    def run(*arguments):
-        capsys.readouterr()
-        assert main([*map(str, arguments)]) == 2
-        captured = capsys.readouterr()
-        errors = [line for line in captured.err.splitlines() if line.startswith("error: ")]
-        assert len(errors) == 1 and captured.err.endswith(errors[0] + "\n") and "Traceback" not in captured.err + captured.out
-        return errors[0]
-
-    return run
-
-
 def test_from_a_model_to_a_text(say, tmp_path, kind, model_directories, text_files):
     if kind == "translation":
         pytest.importorskip("sacrebleu")
     source = text_files / ("docs.jsonl" if kind == "causal" else "pairs.jsonl")
     held_out = text_files / ("held_out.jsonl" if kind == "causal" else "pairs.jsonl")
-    made = say("knn", "build", model_directories[kind], source, "--out", tmp_path / "d", *SHAPE)
+    made = say("knn", "build", model_directories[kind], source, "--out", tmp_path / "d", *SHAPE, "--json")
     assert made["kind"] == kind and made["keys"] == made["forecast"]["keys"] > 100 and made["dtype"] == "float16"
-    found = say("knn", "tune", tmp_path / "d", held_out, "--out", tmp_path / "s.json", "--k", 2, 8)
+    found = say("knn", "tune", tmp_path / "d", held_out, "--out", tmp_path / "s.json", "--k", 2, 8, "--json")
     assert found["loss"] <= found["model_loss"] and {row["k"] for row in found["grid"]} == {2, 8}
     page = (tmp_path / "s.html").read_text("utf-8")
     assert page.count("<svg") == 3 and "temperature" in page and "step" not in page.split("</style>")[1]
-    gated = say("knn", "tune", tmp_path / "d", held_out, "--out", tmp_path / "g.json", "--gate")
+    gated = say("knn", "tune", tmp_path / "d", held_out, "--out", tmp_path / "g.json", "--gate", "--json")
     assert gated["settings"]["gate"] and json.loads((tmp_path / "g.json").read_text())["gate"]
-    scores = say("knn", "eval", tmp_path / "d", held_out, "--settings", tmp_path / "s.json", "--beams", 2)
+    scores = say("knn", "eval", tmp_path / "d", held_out, "--settings", tmp_path / "s.json", "--beams", 2, "--json")
     assert scores["knn_perplexity"] == pytest.approx(found["knn_perplexity"], rel=1e-3)
     assert ("translation_with" in scores) == (kind == "translation") and scores["seconds_per_token"]["search"] > 0
-    told = say("knn", "generate", tmp_path / "d", "the cat", "--tokens", 5, "--a", 0.9, "--temperature", 1)
-    assert told == say("knn", "generate", tmp_path / "d", "the cat", "--tokens", 5, "--a", 0.9, "--temperature", 1)
+    told = say("knn", "generate", tmp_path / "d", "the cat", "--tokens", 5, "--a", 0.9, "--temperature", 1, "--json")
+    assert told == say("knn", "generate", tmp_path / "d", "the cat", "--tokens", 5, "--a", 0.9, "--temperature", 1, "--json")
     assert told["text"] == "the cat" and told["settings"]["a"] == 0.9
 
 
@@ -70,7 +41,7 @@ def test_plain_output(tmp_path, model_directories, text_files, capsys):
 
 @pytest.fixture
 def store(tmp_path, say, model_directories, text_files):
-    say("knn", "build", model_directories["causal"], text_files / "docs.jsonl", "--out", tmp_path / "store", *SHAPE)
+    say("knn", "build", model_directories["causal"], text_files / "docs.jsonl", "--out", tmp_path / "store", *SHAPE, "--json")
     return tmp_path / "store"
 
 

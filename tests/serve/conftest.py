@@ -9,11 +9,6 @@ if importlib.util.find_spec("fastapi") is None:  # the extra 'serve' is not inst
     collect_ignore_glob = ["test_*.py"]
 
 
-@pytest.fixture
-def run_copy(tiny_run, tmp_path):
-    return shutil.copytree(tiny_run, tmp_path / "run")
-
-
 @pytest.fixture(scope="module")
 def client(tiny_run, tmp_path_factory):
     from .tools import served

@@ -146,7 +146,6 @@ def _own(share: float | None) -> str:
 
 
 def _each(question: str | None, answer: Answering, shown: Callable[[Any], None], json: bool) -> None:
-    """The one question answered, or each that is typed or comes through a pipe."""
     if question is not None:
         show.result(answer(question), json, shown)
     elif sys.stdin.isatty():

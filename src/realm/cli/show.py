@@ -220,12 +220,10 @@ def _said(value: dict[str, Any]) -> list[Any]:
 
 
 def _one_line(text: str) -> str:
-    """A part of a text with its line ends as spaces."""
     return re.sub(r"\s*\n\s*", " ", text)
 
 
 def _picture(value: dict[str, Any], indent: str) -> None:
-    """Print the path of a block's picture, if it has one."""
     if value.get("media"):
         _print(f"{indent}picture: {value['media']}")
 

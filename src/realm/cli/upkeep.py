@@ -99,7 +99,6 @@ def _kernel(cures: list[str]) -> str:
 
 
 def _caches(cures: list[str]) -> str:
-    """The caches and their sizes."""
     from platformdirs import user_cache_path
 
     from realm.storage.files import bytes_below

@@ -145,7 +145,6 @@ def _before(recipe: Recipe, directory: Path, progress: Progress, started: float)
 
 
 def _after_documents(paths: RunPaths, before: Claim) -> Claim:
-    """Pre-training on the documents alone."""
     facts = _row(paths, "pretrain")
     says = (
         f"After REALM pre-training on the documents alone, without a question: {facts['em']:.0%} answered, "
@@ -165,14 +164,12 @@ def _after_questions(run: OpenRun, before: Claim) -> Claim:
 
 
 def _in_own_words(run: OpenRun, own: Sequence[Question]) -> Claim:
-    """Wordings that no template has."""
     facts = _measured(run, own)
     says = f"{facts['n']} questions written by hand, in words that no training question has: {facts['em']:.0%} answered."
     return Claim("own_words", says, facts, _asked(run, run.answerer, own[:: len(own) // QUESTIONS][:QUESTIONS]))
 
 
 def _by_words_alone(run: OpenRun, own: Sequence[Question]) -> Claim:
-    """BM25 with the same reader."""
     source = run.source_by("sparse")
     answerer = run.networks.reader.over(run.inputs, source, versions=run.versions)
     facts = _scored(run, source, answerer, own)
@@ -193,7 +190,6 @@ def _without_documents(run: OpenRun, own: Sequence[Question]) -> Claim:
 
 
 def _filled(run: OpenRun) -> Claim:
-    """A masked sentence, and the documents that help to fill it."""
     found = _explained(run)
     if found is None:
         return Claim("explained", f"The vocabulary cannot spell “{TARGET}”, so nothing is explained.", {})
@@ -256,7 +252,6 @@ def _scored(run: OpenRun, source: Source, answerer: Answerer, questions: Sequenc
 
 
 def _row(paths: RunPaths, stage: str) -> dict[str, Any]:
-    """Result of a stage's evaluation."""
     found: dict[str, Any] = read_note(paths.results / f"{stage}.json")
     return _told(found)
 

@@ -37,7 +37,6 @@ def _answer(answer: dict[str, Any]) -> Html:
 
 
 def _verdict(answer: dict[str, Any]) -> Html | None:
-    """Verdict on an answer, if there is one."""
     correct, accepted = answer.get("correct"), [str(a) for a in as_list(answer.get("accepted"))]
     if not isinstance(correct, bool):
         return None

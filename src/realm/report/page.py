@@ -138,7 +138,6 @@ def _interval(value: Any) -> str | None:
 
 
 def _recipe(run: RunRecord) -> Html | None:
-    """The resolved recipe, folded away."""
     rows = [[f"{section}.{key}", str(value)] for section, values in run.config.items() for key, value in values.items()]
     if not rows:
         return None

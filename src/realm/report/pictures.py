@@ -102,7 +102,6 @@ def run_summary(paths: RunPaths) -> dict[str, Any]:
 
 
 def _example(answer: dict[str, Any]) -> RunExample:
-    """A question that this run has answered, as the page offers it."""
     said = "" if answer.get("abstained") else str(answer.get("answer", ""))
     correct = answer.get("correct")
     return RunExample(answer["question"], said, correct if said and isinstance(correct, bool) else None)

@@ -34,7 +34,6 @@ def _stage(stage: StageRecord) -> Html:
 
 
 def _outcome(stage: StageRecord) -> Html | None:
-    """Facts of a stage, but for bookkeeping."""
     hidden = ("format", "stage", "fingerprint", "probe")
     facts = [(k, v) for k, v in stage.facts.items() if k not in hidden and isinstance(v, bool | int | float | str)]
     if not facts:

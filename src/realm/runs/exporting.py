@@ -182,7 +182,6 @@ def _forms(models: dict[str, RealmModel]) -> dict[str, RealmModel]:
 
 
 def _sentence_embedder(model: RealmModel) -> bool:
-    """Tell whether sentence-transformers can load the model's embedder."""
     return model.has("embedder") and is_sentence_embedder(model.embedder.spec)
 
 
@@ -201,7 +200,6 @@ def _write_sentence_embedder(directory: Path, model: RealmModel, tokenizer: Text
 def _write_form(
     directory: Path, form: str, config: dict[str, Any], model: RealmModel, tokenizer: TextTokenizer, opened: OpenRun | None
 ) -> dict[str, int]:
-    """One directory that the published classes load."""
     tensors = {name: tensor.detach().contiguous().cpu() for name, tensor in export_tensors(form, model.state_dict()).items()}
     blocks = 0
     if opened is not None:

@@ -249,7 +249,6 @@ class _Probe:
         return Generation(snapshot, embedder, lambda of: make_index(of.vectors, of.block_ids, kind=kind))
 
     def _reading_task(self, questions: list[Question]) -> ReadingTask:
-        """The task that the recipe's reader asks for."""
         context, section = self.context, self.context.recipe.finetune
         model = with_new_reader(context, self.model.fork_document_embedder(), seed=0).to(context.device)
         source = LiveSource(source_over(context, model.embedder, self.generation), model.embedder)

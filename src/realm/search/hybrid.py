@@ -70,7 +70,6 @@ class HybridSearch:
     def _proposed(
         self, query_emb: np.ndarray, texts: Sequence[str], k: int, exclude: Sequence[np.ndarray] | None
     ) -> Iterator[tuple[Proposals, np.ndarray]]:
-        """``_one`` of each query."""
         ids, scores = self.sparse.search(texts, min(PROPOSAL_DEPTH if self.dense else max(k, PROPOSAL_DEPTH), len(self.index)), exclude)
         hits = self.index.search(query_emb, min(max(k, PROPOSAL_DEPTH), len(self.index)), exclude)
         for i in range(len(texts)):

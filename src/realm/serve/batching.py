@@ -133,7 +133,6 @@ class Batcher:
                 job.result.set_result(result)
 
     def _results(self, batch: list[_Job]) -> list[Any]:
-        """One result or exception for each job."""
         try:
             return self._compute(batch[0].key, [job.payload for job in batch])
         except Exception as error:

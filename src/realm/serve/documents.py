@@ -148,7 +148,6 @@ def _place(path: str, sources: Sequence[str]) -> str:
 
 
 def _refuse(status: int, code: str, what: str, ids: list[str]) -> None:
-    """Refuse a request for the ids at fault, if there are any."""
     if ids:
         more = f" and {len(ids) - MAX_NAMED_IDS} more" if len(ids) > MAX_NAMED_IDS else ""
         raise Refusal(status, code, f"nothing is changed, since these ids are {what}: {', '.join(map(repr, ids[:MAX_NAMED_IDS]))}{more}")

@@ -1,6 +1,5 @@
 """The living corpus on the command line: marked sentences, the source's record, ids from files, one line for every mistake."""
 
-import json
 import os
 from pathlib import Path
 
@@ -8,35 +7,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from realm.cli import main
 from realm.documents.ingest.builder import build_corpus
 from realm.documents.sources.reading import read_again, source_name
 from realm.documents.store.blocks import BlockStore
 from realm.documents.store.manifest import read_manifest
 from realm.errors import DataError
-
-
-@pytest.fixture
-def say(capsys):
-    def run(*arguments):
-        code, captured = main([str(argument) for argument in arguments]), capsys.readouterr()
-        assert code == 0, captured.err
-        return captured.out
-
-    return run
-
-
-@pytest.fixture
-def refused(capsys):
-    """Runs a command that must end in one line and exit code 2; that line."""
-
-    def run(*arguments):
-        assert main([str(argument) for argument in arguments]) == 2
-        *progress, error = capsys.readouterr().err.splitlines()
-        assert error.startswith("error: ") and not any("error" in line for line in progress)
-        return error
-
-    return run
 
 
 @pytest.fixture
@@ -47,7 +22,7 @@ def corpus(write_jsonl, city_rows, tmp_path):
 
 def test_show_marks_spans(say, corpus):
     assert "On [[3 March 1969]] the pound sterling was used in [[Rome]]." in say("corpus", "show", corpus, "doc-2")
-    found = json.loads(say("corpus", "show", corpus, "doc-2", "--json").splitlines()[-1])
+    found = say("corpus", "show", corpus, "doc-2", "--json")
     assert set(found) == {"id", "blocks"}
     for block in found["blocks"]:
         spans = [sentence["text"][start:end] for sentence in block["sentences"] for start, end in sentence["spans"]]
@@ -58,11 +33,11 @@ def test_show_marks_spans(say, corpus):
 def test_show_source(say, corpus, tmp_path, city_rows):
     source, row = tmp_path / "docs.jsonl", city_rows(3)[2]
     assert f"{source}:3\n" in say("corpus", "show", corpus, "doc-2", "--source")
-    found = json.loads(say("corpus", "show", corpus, "doc-2", "--source", "--json").splitlines()[-1])["source"]
+    found = say("corpus", "show", corpus, "doc-2", "--source", "--json")["source"]
     assert found == {"path": str(source), "line": 3, "record": {key: row[key] for key in ("id", "title", "text")}, "note": None}
     lines = source.read_text().splitlines()
     source.write_text("\n".join([*lines[:2], lines[2].replace("museum", "harbour")]))
-    found = json.loads(say("corpus", "show", corpus, "doc-2", "--source", "--json").splitlines()[-1])["source"]
+    found = say("corpus", "show", corpus, "doc-2", "--source", "--json")["source"]
     assert found["note"] == "the source has changed since the document was read" and "harbour" in found["record"]["text"]
     assert "the source has no such record any more" in say("corpus", "show", corpus, "doc-4", "--source")
     source.unlink()
@@ -108,7 +83,7 @@ def test_show_source_reads_as_the_build_did(say, tmp_path, write_jsonl):
     say("corpus", "compact", tmp_path / "c")
     records = {}
     for doc_id in ("k1", "k2", "7", "p1", "p2", "j"):
-        found = json.loads(say("corpus", "show", tmp_path / "c", doc_id, "--source", "--json").splitlines()[-1])["source"]
+        found = say("corpus", "show", tmp_path / "c", doc_id, "--source", "--json")["source"]
         assert found["note"] is None
         records[doc_id] = (found["line"], found["record"]["title"], found["record"]["text"])
     assert records == {
@@ -126,7 +101,7 @@ def test_show_source_reads_as_the_build_did(say, tmp_path, write_jsonl):
 def test_remove_by_file(say, refused, corpus, tmp_path):
     ids = tmp_path / "ids.txt"
     ids.write_text("\ufeffdoc-1\n\n  doc-3  \r\n")
-    found = json.loads(say("corpus", "remove", corpus, "doc-0", "--ids", ids, "--json").splitlines()[-1])
+    found = say("corpus", "remove", corpus, "doc-0", "--ids", ids, "--json")
     assert (found["documents"], found["version"]) == (3, 2) and found["removed"] > 0
     assert "no document 'doc-1', 'doc-3'; nothing is removed" in refused("corpus", "remove", corpus, "--ids", ids, "doc-2")
     ids.write_text("\n \n")
@@ -134,15 +109,14 @@ def test_remove_by_file(say, refused, corpus, tmp_path):
     ids.write_bytes(b"doc-2\n\xff\xfe\n")
     assert "ids.txt: not UTF-8" in refused("corpus", "remove", corpus, "--ids", ids)
     assert "no such file" in refused("corpus", "remove", corpus, "--ids", tmp_path / "nothing")
-    assert json.loads(say("corpus", "compact", corpus, "--purge", "--json").splitlines()[-1])["removed"] == 0
+    assert say("corpus", "compact", corpus, "--purge", "--json")["removed"] == 0
     assert BlockStore.open(corpus).documents() == ["doc-2", "doc-4", "doc-5"]
 
 
 def test_update_verb(say, refused, corpus, write_jsonl, city_rows, tmp_path):
     rows = city_rows(8)
     rows[1]["text"] = "Nothing is left."
-    updated = say("corpus", "update", corpus, write_jsonl("new.jsonl", rows), "--json")
-    assert json.loads(updated.splitlines()[-1])["rejected"] == {"unknown id": 2}
+    assert say("corpus", "update", corpus, write_jsonl("new.jsonl", rows), "--json")["rejected"] == {"unknown id": 2}
     assert "Nothing is left." in say("corpus", "show", corpus, "doc-1")
     assert "new.jsonl:7: unknown id. Repair the record" in refused("corpus", "update", corpus, tmp_path / "new.jsonl", "--strict")
     assert "no usable document" in refused("corpus", "update", corpus, write_jsonl("bad.jsonl", ["{"]))

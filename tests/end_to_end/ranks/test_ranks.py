@@ -14,11 +14,6 @@ from realm.storage.metrics import TIMES, MetricsLog, _line
 STAGES = ("ict", "warm", "pretrain", "finetune")
 
 
-@pytest.fixture
-def run_copy(tiny_run, tmp_path):
-    return shutil.copytree(tiny_run, tmp_path / "run")
-
-
 def test_ranks_and_parts_have_the_gradient_of_the_whole_batch(run_copy, tmp_path, jobs):
     shapes = [(1, 1), (2, 1), (1, 2), (2, 2)]
     outs = [str(tmp_path / f"{world}-{parts}") for world, parts in shapes]

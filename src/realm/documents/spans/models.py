@@ -1,7 +1,7 @@
 """Salient-span taggers from models outside the corpus: any Hugging Face token classifier, and spaCy pipelines (extra ``spacy``)."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,43 +9,29 @@ from realm.documents.spans.spans import OUTSIDE, TaggedSpan, kind_of, spans_of
 from realm.errors import DataError, MissingExtra, said
 
 BATCH = 32
-# Wordpieces of a window when the model does not say how long an input may be, and what neighbouring windows share.
-DEFAULT_WINDOW, SHARED = 512, 32
+LONGEST = 512
+"""Wordpieces of a sentence that are read; of a longer one the rest is not tagged."""
 
 
-class _Words:
-    """The words of one text with the labels of their first pieces, which is what classifiers are trained on."""
-
-    def __init__(self) -> None:
-        self.starts: list[int] = []
-        self.ends: list[int] = []
-        self.labels: list[str] = []
-        self._reached = 0
-
-    def add_window(self, text: str, tokens: Iterable[tuple[int, int, int | None, str]]) -> None:
-        """Add (start, end, word number, label) of the tokens that no earlier window had."""
-        last_word: int | None = None
-        for start, end, word, label in tokens:
-            if start == end or end <= self._reached:
-                continue
-            self._reached = end
-            if word is None or word != last_word:
-                self.starts.append(start)
-                self.ends.append(end)
-                self.labels.append(label)
-            elif any(map(str.isalnum, text[start:end])):  # not the full stop that some tokenizers leave on a word
-                self.ends[-1] = end
-            last_word = word
-
-    def spans(self, text: str) -> list[TaggedSpan]:
-        spans = []
-        for first, stop, kind in spans_of(self.labels):
-            start, end = self.starts[first], self.ends[stop - 1]
-            piece = text[start:end]
-            start, end = start + len(piece) - len(piece.lstrip()), start + len(piece.rstrip())
-            if start < end:
-                spans.append(TaggedSpan(start, end, kind_of(kind)))
-        return spans
+def _spans_of(text: str, tokens: Iterable[tuple[int, int, int | None, str]]) -> list[TaggedSpan]:
+    """Spans by the labels of the words' first pieces, which is what classifiers are trained on; tokens: start, end, word number, label."""
+    words: list[tuple[int, int, str]] = []
+    last_word: int | None = None
+    for start, end, word, label in tokens:
+        if start == end:
+            continue
+        if word is None or word != last_word:
+            words.append((start, end, label))
+        elif any(map(str.isalnum, text[start:end])):  # not the full stop that some tokenizers leave on a word
+            words[-1] = (words[-1][0], end, words[-1][2])
+        last_word = word
+    spans = []
+    for first, stop, kind in spans_of(label for _, _, label in words):
+        piece = text[(start := words[first][0]) : words[stop - 1][1]]
+        if piece.strip():
+            start += len(piece) - len(piece.lstrip())
+            spans.append(TaggedSpan(start, start + len(piece.strip()), kind_of(kind)))
+    return spans
 
 
 def _place_of(model: str) -> str:
@@ -60,7 +46,7 @@ def _place_of(model: str) -> str:
 
 
 class ClassifierTagger:
-    """Tags what a token classifier labels; sentences longer than the model takes are read in windows.
+    """Tags what a token classifier labels.
 
     The model is a directory, by an absolute path or one that begins with "." or "~"; anything else is a hub name. Weights must be
     safetensors; code that comes with a model is never run. Raises DataError: nothing usable is found there, a hub name is a directory here
@@ -86,8 +72,8 @@ class ClassifierTagger:
             raise DataError(
                 f"the labels of '{model}' ({listed}) have no label for words outside a span", cure="Name labels O, B-..., I-..."
             )
-        longest = getattr(self._network.config, "max_position_embeddings", None) or DEFAULT_WINDOW
-        self._window = max(min(longest, self._tokenizer.model_max_length, DEFAULT_WINDOW), 2 * SHARED)
+        longest = getattr(self._network.config, "max_position_embeddings", None) or LONGEST
+        self._longest = min(longest, self._tokenizer.model_max_length, LONGEST)
 
     def tag(self, text: str) -> list[TaggedSpan]:
         """Spans in order, without overlaps: dates and numbers if the labels name them, else names."""
@@ -99,30 +85,27 @@ class ClassifierTagger:
         order = sorted((number for number, text in enumerate(texts) if text.strip()), key=lambda number: len(texts[number]))
         for first in range(0, len(order), BATCH):
             numbers = order[first : first + BATCH]
-            for number, words in zip(numbers, self._label([texts[number] for number in numbers]), strict=True):
-                found[number] = words.spans(texts[number])
+            for number, spans in zip(numbers, self._tagged([texts[number] for number in numbers]), strict=True):
+                found[number] = spans
         return found
 
     def state(self) -> dict[str, Any]:
         return {"type": "hf", "model": self.model}
 
-    def _label(self, texts: list[str]) -> list[_Words]:
+    def _tagged(self, texts: list[str]) -> Iterator[list[TaggedSpan]]:
         import torch
 
         encoded = self._tokenizer(
-            texts, padding=True, truncation=True, max_length=self._window, stride=SHARED, return_overflowing_tokens=True,
-            return_offsets_mapping=True, return_special_tokens_mask=True, return_tensors="pt",
+            texts, padding=True, truncation=True, max_length=self._longest, return_offsets_mapping=True,
+            return_special_tokens_mask=True, return_tensors="pt",
         )  # fmt: skip
         taken = {name: encoded[name] for name in self._tokenizer.model_input_names if name in encoded}
         with torch.inference_mode():
             best = self._network(**taken).logits.argmax(-1).tolist()
-        words = [_Words() for _ in texts]
-        columns = (encoded[name].tolist() for name in ("overflow_to_sample_mapping", "offset_mapping", "special_tokens_mask"))
-        for row, (number, offsets, special, labels) in enumerate(zip(*columns, best, strict=True)):
+        columns = (encoded[name].tolist() for name in ("offset_mapping", "special_tokens_mask"))
+        for row, (text, offsets, special, labels) in enumerate(zip(texts, *columns, best, strict=True)):
             tokens = zip(offsets, encoded.word_ids(row), labels, special, strict=True)
-            named = ((start, end, word, self._labels[label]) for (start, end), word, label, is_special in tokens if not is_special)
-            words[number].add_window(texts[number], named)
-        return words
+            yield _spans_of(text, ((*place, word, self._labels[label]) for place, word, label, is_special in tokens if not is_special))
 
 
 SPACY_BATCH = 128

@@ -199,7 +199,6 @@ def _by_name(names: str, writer: Writer) -> dict[str, Writer]:
 
 
 def _listed_writers() -> dict[str, Writer]:
-    """The writers of ``templates.toml``."""
     tables = tomllib.loads((files("realm.documents.wiki") / "templates.toml").read_text("utf-8"))
     writers: dict[str, Writer] = {}
     kinds = {"text": _text, "before": _before, "around": _around, "between": _joined, "between_two": _joined_two}

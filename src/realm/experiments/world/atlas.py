@@ -47,7 +47,6 @@ def make_questions(domains: list[Domain], ledger: Ledger) -> dict[str, list[Ques
 
 
 def _ask_entity(domain: Domain, entity: Entity, split: str, ledger: Ledger) -> list[Question]:
-    """Questions on the facts of one entity."""
     limit = _TRAIN_WORDINGS if split == "train" else 1
     questions: list[Question] = []
     for kind in domain.kinds_of(entity):
@@ -83,7 +82,6 @@ def separate_answers(splits: dict[str, list[Question]]) -> dict[str, list[Questi
 
 
 def _normal(question: Question) -> set[str]:
-    """The normalised answers of a question."""
     return {normalise_answer(answer) for answer in question["answers"]}
 
 
@@ -147,7 +145,6 @@ def write_atlas(directory: Path, seed: int = 0, domains: tuple[str, ...] = (), a
 
 
 def _document(article: Article) -> dict[str, str]:
-    """An article as a JSON object."""
     return {"id": article.id, "title": article.title, "text": article.text}
 
 

@@ -133,7 +133,6 @@ class Accelerator:
 
 
 def _round_down(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Float64 values in the scan's type, rounded down."""
     if dtype == np.float64:
         return values
     rounded = values.astype(np.float32)
