@@ -90,7 +90,7 @@ docs: .venv/.docs  ## build the site into site/, strictly: every link, anchor an
 release-check: $(STAMP)  ## what a release must pass without a network: sdist and wheels build, install and run
 	@.ci/release-check $(BIN)/python
 
-wheel-test: $(STAMP)  ## build the wheel, install it elsewhere, build the demo's corpus there
+wheel-test: $(STAMP)  ## build the wheel, install it elsewhere without extras, ask ten questions there, say how large all is
 	@set -e; work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; root=$$PWD; \
 	$(BIN)/python -m build --wheel --outdir "$$work/dist" . >"$$work/log" 2>&1 || { cat "$$work/log"; exit 1; }; \
 	$(BIN)/python -m venv "$$work/venv"; \
@@ -100,6 +100,9 @@ wheel-test: $(STAMP)  ## build the wheel, install it elsewhere, build the demo's
 	venv/bin/realm --help >/dev/null; \
 	venv/bin/python -m realm.experiments.world.atlas atlas; \
 	venv/bin/realm corpus build atlas/documents.jsonl --out corpus; \
+	"$$root/.ci/ask-ten" venv/bin; \
+	du -sm venv/lib/python3.*/site-packages | cut -f1 | sed 's/$$/ MB are installed, the largest:/'; \
+	du -sm venv/lib/python3.*/site-packages/* | sort -rn | head -12; \
 	echo "wheel-test: passed"
 
 clean:  ## remove builds and caches (.venv, .venv-parity and runs/ stay)

@@ -3,7 +3,7 @@
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -20,27 +20,12 @@ from realm.progress import Progress
 if TYPE_CHECKING:
     from realm.answering.opening import OpenRun
 
-
-class Words(tuple[str, ...]):
-    """Words of the command line: of a class that the parser compares without typeguard, which takes as long to load as a reader."""
-
-
-Asked = Annotated[
-    Words,
-    tyro.conf.arg(metavar="RUN|DOCUMENTS... [QUESTION]"),
-    tyro.constructors.PrimitiveConstructorSpec(
-        nargs="*",
-        metavar="",
-        instance_from_str=Words,
-        is_instance=lambda value: isinstance(value, Words),
-        str_from_instance=list,
-    ),
-]
+Asked = Annotated[list, tyro.conf.arg(metavar="RUN|DOCUMENTS... [QUESTION]")]  # type: ignore[type-arg]  # list[str] loads typeguard
 Served = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN|DOCUMENTS...")]
 Body = Annotated[str, tyro.conf.arg(help="the model for documents (realm models lists them); a run uses its own")]
 
 
-def parted(asked: tuple[str, ...]) -> tuple[list[Path], str | None]:
+def parted(asked: Sequence[str]) -> tuple[list[Path], str | None]:
     """Split places and question: the last word, unless it is the only one or there is a file or folder of its name. Raises ConfigError: the
     question is blank."""
     if len(asked) > 1 and not asked[-1].strip():
@@ -78,7 +63,7 @@ def opened_documents(places: list[Path], body: str) -> "OpenRun":
         return open_cached(places, body, progress, lambda text: show.note(f"note: {text}"))
 
 
-Threshold = Annotated[Union[float, None], tyro.conf.arg(metavar="FLOAT")]  # noqa: UP007  # as for Words
+Threshold = Annotated[Union[float, None], tyro.conf.arg(metavar="FLOAT")]  # noqa: UP007  # as above
 Write = Annotated[str, tyro.conf.arg(metavar="URL#MODEL")]
 Answering = Callable[[str], dict[str, Any]]
 PROMPT = "? "

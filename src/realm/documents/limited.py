@@ -7,8 +7,6 @@ ends it at its limits, and the next document gets a new one. It ends with us, si
 import atexit
 import json
 import os
-import resource
-import signal
 import subprocess
 import sys
 import threading
@@ -19,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from math import inf
+from mmap import PAGESIZE
 from pathlib import Path
 from typing import IO, Any
 
@@ -27,6 +26,10 @@ from realm.documents.streams import read_document
 from realm.storage.decoding import json_value
 from realm.storage.processes import python
 
+try:
+    import resource
+except ImportError:  # Windows has no limits of the kernel
+    resource = None  # type: ignore[assignment]
 MEMORY = 800 * 2**20
 """Bytes that one document may add to the child."""
 SMALL = 20_000
@@ -64,13 +67,8 @@ class Beyond:
 
 
 def read_limited(kind: str, data: bytes, seconds: float, damaged: str = DAMAGED_FILE) -> Any:
-    """Read a document by the reader of a kind: JSON values, or ``Beyond``.
-
-    Args:
-        kind: one of ``_READERS``.
-        data: of the file; a page in UTF-8.
-        seconds: of computing.
-        damaged: the reason to give a document up that the reader refuses."""
+    """Read a document by the reader of a kind, of ``_READERS``, in so many seconds of computing: JSON values, or ``Beyond``; a page is
+    given in UTF-8, and what the reader refuses is ``damaged``."""
     try:
         if len(data) <= SMALL and kind in _PLAIN:
             return _reader(kind)(data)
@@ -127,7 +125,7 @@ class _Child:
         except (OSError, EOFError):
             self.end()
             # The kernel ends it at the limit of time; anything else that ends it, so far, was memory that it could not have.
-            slow = process.returncode in (-signal.SIGXCPU, -signal.SIGKILL)
+            slow = process.returncode in (-24, -9)  # SIGXCPU, SIGKILL
             return parts, used + seconds * slow, Beyond(TOO_SLOW if slow else TOO_MUCH_MEMORY)
 
     def end(self) -> None:
@@ -170,9 +168,8 @@ def main() -> None:
     os.dup2(2, 1)  # what a library prints is no answer
     for facts, data in _asked(asked):
         reader = _reader(facts["kind"])
-        for limit in (resource.RLIMIT_CPU, resource.RLIMIT_AS):  # not those of the document before
-            _, most = resource.getrlimit(limit)
-            resource.setrlimit(limit, (most, most))
+        for name in ("RLIMIT_CPU", "RLIMIT_AS"):  # not those of the document before
+            _limit(name, None)
         with suppress(Exception):
             deque(_parts(reader, b""), 0)  # its imports are not the document's
         began = time.process_time()
@@ -182,10 +179,10 @@ def main() -> None:
 
         try:
             _limit_memory()
-            _limit_time(facts["seconds"])
+            _limit("RLIMIT_CPU", int(time.process_time() + facts["seconds"]) + 1)
             for part in _parts(reader, data):
                 say("part", json.dumps(part).encode("utf-8"))
-                _limit_time(facts["seconds"])
+                _limit("RLIMIT_CPU", int(time.process_time() + facts["seconds"]) + 1)
             say("read")
         except MemoryError:
             say("memory")
@@ -203,27 +200,25 @@ def _parts(reader: Callable[[bytes], Any], data: bytes) -> Iterator[Any]:
 
 
 def _asked(stream: IO[bytes]) -> Iterator[tuple[dict[str, Any], bytes]]:
-    while True:
-        try:
+    with suppress(EOFError):
+        while True:
             yield _receive(stream)
-        except EOFError:
-            return
 
 
-def _limit_time(seconds: float) -> None:
-    """Computing from now on."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    _, most = resource.getrlimit(resource.RLIMIT_CPU)
-    resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime + seconds) + 1, most))
+def _limit(name: str, value: int | None) -> None:
+    """Set a limit of this process, or lift it as far as it may be; Windows has none."""
+    if resource is not None:
+        kind = getattr(resource, name)
+        _, most = resource.getrlimit(kind)
+        resource.setrlimit(kind, (most if value is None else value, most))
 
 
 def _limit_memory() -> None:
     """Beyond what is used now, where the system says how much that is."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    _limit("RLIMIT_CORE", 0)
     statm = Path("/proc/self/statm")
     if statm.exists():
-        _, most = resource.getrlimit(resource.RLIMIT_AS)
-        resource.setrlimit(resource.RLIMIT_AS, (int(statm.read_text().split()[0]) * resource.getpagesize() + MEMORY, most))
+        _limit("RLIMIT_AS", int(statm.read_text().split()[0]) * PAGESIZE + MEMORY)
 
 
 if __name__ == "__main__":

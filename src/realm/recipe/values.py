@@ -44,8 +44,7 @@ def read_value(hint: Any, value: Any, key: str, path: Path | None) -> Any:
     return tuple(_absolute(name, path.parent) for name in found) if isinstance(found, tuple) else _absolute(found, path.parent)
 
 
-RULES = {"gt": gt, "ge": ge, "le": le, "min_length": lambda value, least: len(value) >= least}
-"""Rules of ``annotated_types`` that fields name, by their attributes."""
+RULES = {"gt": gt, "ge": ge, "le": le, "min_length": lambda value, least: len(value) >= least}  # of annotated_types, by attribute
 
 
 def _fitting(hint: Any, value: Any) -> Any:

@@ -9,7 +9,7 @@ import os
 import shutil
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -39,7 +39,7 @@ STAGING_SUFFIX = ".staging"
 
 def fsync_file(path: Path) -> None:
     """Make what was written to ``path`` durable."""
-    fd = os.open(path, os.O_RDONLY)
+    fd = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)
     try:
         os.fsync(fd)
     finally:
@@ -48,7 +48,8 @@ def fsync_file(path: Path) -> None:
 
 def fsync_directory(path: Path) -> None:
     """Make a rename in ``path`` durable."""
-    fsync_file(path)
+    with suppress(PermissionError):  # Windows opens no directory
+        fsync_file(path)
 
 
 def make_directory(path: Path) -> None:

@@ -1,15 +1,19 @@
 """One writer at a time: the lock of a directory, such as a corpus."""
 
-import fcntl
 import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from importlib import import_module
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from realm.errors import RealmError
 
+try:
+    fcntl: Any = import_module("fcntl")
+except ImportError:  # Windows
+    fcntl = None
 LOCK_FILE = "LOCK"
 # How long a second writer waits: an addition of a few documents is over by then.
 WAIT_SECONDS = 10.0
@@ -35,7 +39,9 @@ def held(directory: Path, busy: Callable[[str], RealmError], name: str = LOCK_FI
 
 
 def _lockable(directory: Path) -> int | None:
-    """A descriptor of the directory; None where it cannot be locked (NFS wants a file that is open for writing)."""
+    """A descriptor of the directory; None where it cannot be locked (NFS wants a file that is open for writing, Windows opens none)."""
+    if fcntl is None:
+        return None
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -53,9 +59,15 @@ def _acquire(locked: IO[str] | int, file: IO[str], busy: Callable[[str], RealmEr
     deadline = time.monotonic() + WAIT_SECONDS
     while True:
         try:
-            fcntl.flock(locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if fcntl is not None:
+                fcntl.flock(locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            else:  # a byte far behind what is written
+                windows: Any = import_module("msvcrt")
+                file.seek(1 << 20)
+                windows.locking(file.fileno(), windows.LK_NBLCK, 1)
+                file.seek(0)
             return
-        except BlockingIOError as error:
+        except (BlockingIOError, PermissionError) as error:
             if time.monotonic() >= deadline:
                 file.seek(0)
                 writer = file.read().strip()

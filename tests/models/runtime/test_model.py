@@ -1,6 +1,7 @@
 """A model's directory without torch: the same vectors, scores and identity as by torch, and one line where torch is needed."""
 
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import torch
 
 from realm.errors import MissingExtra, RunError
 from realm.models.model import RealmModel, state_sha256
-from realm.models.runtime.model import RuntimeModel, learning_model, load_model, runtime_model
+from realm.models.runtime.model import RuntimeModel, learning_model, load_model, multiplies_integers, runtime_model
 from realm.models.spec import BodySpec, one_body
 from realm.models.types import Sequence
 
@@ -58,6 +59,27 @@ def test_weights_that_do_not_fit_are_one_line(tmp_path):
     (tmp_path / "wide" / "model.safetensors").replace(tmp_path / "model" / "model.safetensors")
     with pytest.raises(RunError, match=r"model.safetensors: the weights do not fit the configuration: .*Fetch or train"):
         load_model(tmp_path / "model").documents.embed_blocks(SEQUENCES)
+
+
+@pytest.mark.parametrize(("there", "said"), [
+    (None, r"ONNX Runtime cannot be loaded: .*pip install --upgrade onnxruntime"),
+    (SimpleNamespace(__version__="1.17.3"), r"ONNX Runtime 1.17.3 is too old. Install it"),
+])  # fmt: skip
+def test_a_runtime_that_is_missing_or_old_is_one_line(tmp_path, monkeypatch, there, said):
+    saved(tmp_path / "model")
+    monkeypatch.setitem(sys.modules, "onnxruntime", there)
+    with pytest.raises(RunError, match=f"^{said}[^\n]*$"):
+        load_model(tmp_path / "model").embedder.embed_blocks(SEQUENCES)
+
+
+@pytest.mark.parametrize(("chosen", "features", "integers"), [
+    ("", {"AVX512VNNI": True}, True), ("", {"ASIMDDP": True}, True), ("", {"AVX2": True, "AVX512VNNI": False}, False), ("", {}, False),
+    ("float32", {"AVX512VNNI": True}, False), ("int8", {}, True),
+])  # fmt: skip
+def test_products_are_what_the_processor_is_fast_at_or_the_environment_says(monkeypatch, chosen, features, integers):
+    monkeypatch.setenv("REALM_PRODUCTS", chosen)
+    monkeypatch.setattr("numpy._core._multiarray_umath.__cpu_features__", features)
+    assert multiplies_integers.__wrapped__() is integers
 
 
 def test_other_families_need_torch_and_say_so(tmp_path, monkeypatch):

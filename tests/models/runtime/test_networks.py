@@ -10,7 +10,7 @@ from realm.models.bodies.body import build_body
 from realm.models.embedder import Embedder
 from realm.models.reader import Reader
 from realm.models.runtime.networks import RuntimeEmbedder, RuntimeReader
-from realm.models.runtime.weights import SafetensorWeights, rounded
+from realm.models.runtime.weights import SafetensorWeights
 from realm.models.spec import BodySpec, EmbedderSpec, ReaderSpec
 from realm.models.types import Sequence
 
@@ -83,19 +83,6 @@ def test_eight_bits_are_near(tmp_path, name):
     weights, (sequences, _) = saved(Embedder(build_body(spec.body, pooler=False), spec), tmp_path / "w.safetensors"), ragged()
     exact, rough = (RuntimeEmbedder(weights, spec, eight_bit=bits, threads=1).embed_blocks(sequences) for bits in (False, True))
     assert ((exact * rough).sum(-1) > 0.99).all() and not np.array_equal(exact, rough)
-
-
-def test_stored_eight_bits_are_what_rounding_gives(tmp_path):
-    matrix = np.random.default_rng(0).normal(size=(6, 5)).astype(np.float32)
-    whole, scales = rounded(matrix)
-    tensors = {"a": whole, "a:scale": scales[:, None]}
-    save_file({name: torch.from_numpy(value) for name, value in tensors.items()}, tmp_path / "w", metadata={"shared": '{"b": "a"}'})
-    weights = SafetensorWeights(tmp_path / "w")
-    for name in ("a", "b"):
-        assert all(np.array_equal(left, right) for left, right in zip(weights.rounded(name), (whole, scales), strict=True))
-        np.testing.assert_array_equal(weights.array(name), whole * scales[:, None])
-        np.testing.assert_array_equal(weights.rows(name, np.array([4, 0])), weights.array(name)[[4, 0]])
-    np.testing.assert_allclose(weights.array("a"), matrix, atol=scales.max())
 
 
 def test_what_runs_elsewhere_is_said_in_one_line(tmp_path):

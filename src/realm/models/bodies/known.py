@@ -136,8 +136,7 @@ def file_digest(weights: Path) -> str:
         with suppress(OSError):  # a cache that cannot be written saves nothing
             make_directory(kept.parent)
             write_note(kept, known)
-    digest: str = known[str(path)][-1]
-    return digest
+    return str(known[str(path)][-1])
 
 
 def _packaged(name: str, folder: str) -> Path | None:

@@ -35,6 +35,19 @@ MPNET_NAMES = BERT_NAMES | {
 """Names of a layer's parts in the two families, below ``encoder.layer.N``."""
 
 
+def onnx_runtime() -> Any:
+    """Return ONNX Runtime. Raises RunError: it is missing, or older than the first with all that is called here."""
+    try:
+        import onnxruntime
+
+        problem = f"ONNX Runtime {onnxruntime.__version__} is too old"
+        if tuple(map(int, onnxruntime.__version__.split(".")[:2])) >= (1, 22):
+            return onnxruntime
+    except ImportError as error:
+        problem = f"ONNX Runtime cannot be loaded: {said(error)}"
+    raise RunError(problem, cure="Install it: pip install --upgrade onnxruntime.")
+
+
 def runs_here(config: dict[str, Any]) -> bool:
     """Return whether a body of this transformers configuration runs without torch."""
     return config.get("model_type") in FIRST_POSITION and config.get("hidden_act", "gelu") in TANH_GELU
@@ -87,8 +100,7 @@ class RuntimeBody:
 
     @cached_property
     def _session(self) -> Any:
-        import onnxruntime
-
+        onnxruntime = onnx_runtime()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.log_severity_level = self._threads, 3
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL  # the graph is as it should be

@@ -11,8 +11,7 @@ from realm.models.runtime.weights import SafetensorWeights
 from realm.models.spec import BodySpec, EmbedderSpec, ReaderSpec
 from realm.models.types import Sequence, Spans
 
-TOKENS_AT_A_TIME = 1024
-"""Tokens of one run of a body: large products whose inputs and outputs stay in the caches."""
+TOKENS_AT_A_TIME = 1024  # of one run of a body: large products whose inputs and outputs stay in the caches
 
 
 class RuntimeEmbedder:

@@ -13,10 +13,8 @@ from realm.storage.decoding import json_value
 from realm.storage.manifests import check_sealed
 from realm.storage.stages import DAMAGED
 
-SCALE = ":scale"
-"""After the name of an int8 matrix: the name of its scales, float32 [r, 1]."""
-SHARED = "shared"
-"""In a file's metadata: JSON of tensors that stand under another name."""
+SCALE = ":scale"  # after the name of an int8 matrix: the name of its scales, float32 [r, 1]
+SHARED = "shared"  # in a file's metadata: JSON of tensors that stand under another name
 AGAIN = "Fetch or train the model again."
 
 
