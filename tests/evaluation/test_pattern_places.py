@@ -12,8 +12,7 @@ import pytest
 from realm.documents.change.updates import remove_documents
 from realm.documents.ingest.builder import build_corpus
 from realm.documents.store.blocks import BlockStore
-from realm.evaluation.check import check_question_file
-from realm.evaluation.places import NO_SPAN, Spans, locate_answers, locate_patterns
+from realm.evaluation.places import NO_SPAN, Spans, check_question_file, locate_answers, locate_patterns
 from realm.models.types import Question
 from realm.text.matching.answers import regex_match
 from realm.text.matching.patterns import PatternSearch

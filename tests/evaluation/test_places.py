@@ -9,9 +9,8 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from realm.documents.ingest.builder import build_corpus
 from realm.documents.store.blocks import BlockStore
 from realm.errors import DataError
-from realm.evaluation.check import check_question_file
 from realm.evaluation.measures import Relevance
-from realm.evaluation.places import NO_SPAN, answer_wordpieces, characters_of_wordpieces, locate_answers, touched
+from realm.evaluation.places import NO_SPAN, answer_wordpieces, characters_of_wordpieces, check_question_file, locate_answers, touched
 from realm.models.types import Question
 from realm.text.matching.answers import normalised_ranges, normalize_answer
 from realm.text.matching.patterns import PatternSearch

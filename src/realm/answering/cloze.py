@@ -10,7 +10,7 @@ from realm.documents.store.blocks import BlockStore
 from realm.errors import DataError
 from realm.models.types import MaskedQuery, TokenIds
 from realm.search.blocks import BlockInputs
-from realm.text.canonical import canonical_text
+from realm.text.lines import canonical_text
 from realm.text.sentences import split_sentences
 
 MASK = "[MASK]"

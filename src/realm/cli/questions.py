@@ -50,7 +50,7 @@ def data_check(qa: Qa, /, *, corpus: Place = None, reading: Reading = QuestionFl
     Args:
         qa: questions, in any known format.
         corpus: a corpus directory."""
-    from realm.evaluation.check import check_question_file
+    from realm.evaluation.places import check_question_file
 
     with Progress() as progress:
         found = check_question_file(qa, corpus, options=reading.options(), counting=progress.count)

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
 import numpy as np
 
-from realm.text.canonical import canonical_line
+from realm.text.lines import canonical_line
 
 Links = tuple[tuple[str, int], ...]
 """Links of a document in its order: the words that carry each, and the key of what it leads to."""

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import regex
 
-from realm.text.canonical import canonical_line
 from realm.text.folding import folded
+from realm.text.lines import canonical_line
 
 Marked = tuple[tuple[int, str], ...]
 """Headings in their order in a text, as its source marks them: level, 1 the highest, and words."""

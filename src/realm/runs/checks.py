@@ -9,7 +9,7 @@ import torch
 from realm.answering.body_models import spec_of
 from realm.documents.store.blocks import BlockStore
 from realm.errors import ConfigError, CorpusError, DataError
-from realm.evaluation.check import require_readable
+from realm.evaluation.places import require_readable
 from realm.evaluation.questions.loading import dataset_names, load_datasets, load_questions, pooled, shared
 from realm.models.bodies.known import known_body, present_directory
 from realm.models.model import RealmModel, part_sizes, published_spec

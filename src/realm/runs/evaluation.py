@@ -17,7 +17,6 @@ from realm.answering.generative import load_reader
 from realm.answering.levels import leveled
 from realm.answering.opening import OpenRun, open_run
 from realm.errors import ConfigError, require_share
-from realm.evaluation.check import require_readable
 from realm.evaluation.evaluate import (
     JudgedAnswer,
     Ranking,
@@ -30,6 +29,7 @@ from realm.evaluation.evaluate import (
 )
 from realm.evaluation.judged import best_of_documents, evaluate_judged, falling, load_judged
 from realm.evaluation.measures import Relevance, gold_rows
+from realm.evaluation.places import require_readable
 from realm.evaluation.questions.loading import QuestionFile, dataset_names, load_datasets, pooled, read_questions
 from realm.evaluation.questions.rows import QuestionOptions
 from realm.models.model import RealmModel

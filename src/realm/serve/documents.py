@@ -22,7 +22,7 @@ from realm.documents.store.info import unread_files
 from realm.serve import beside
 from realm.serve.serving import UPLOADS, Serving
 from realm.serve.shapes import Document, Refusal, queue_full
-from realm.text.canonical import canonical_line
+from realm.text.lines import canonical_line
 
 MAX_NAMED_IDS = 5
 """Ids that a refusal names."""

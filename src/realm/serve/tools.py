@@ -18,7 +18,7 @@ from realm.runs.cached import follow_documents, open_cached
 from realm.serve.serving import networks_seen
 from realm.serve.shapes import LIMITS, Request, Text
 from realm.storage.paths import RunPaths
-from realm.text.canonical import canonical_line
+from realm.text.lines import canonical_line
 
 MOST_CHARS = 24_000
 """Characters of text in one answer: about 6,000 tokens."""

@@ -11,7 +11,7 @@ from realm.documents.ingest.spool import Document
 from realm.documents.spans.dates import DateNumberTagger
 from realm.documents.spans.spans import CombinedTagger
 from realm.documents.spans.truecase import TruecaseTagger
-from realm.text.canonical import canonical_text
+from realm.text.lines import canonical_text
 from realm.text.sentences import split_sentences
 from realm.text.tokenizer import train_wordpiece
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from realm.documents.ingest.builder import build_corpus
 from realm.errors import CorpusError
-from realm.text.canonical import canonical_line, canonical_text
+from realm.text.lines import canonical_line, canonical_text
 from realm.text.sentences import split_sentences
 from realm.text.tokenizer import TextTokenizer, train_wordpiece
 

@@ -27,7 +27,7 @@ from realm.documents.store.views import Segment
 from realm.documents.workers import Workers, started
 from realm.errors import CorpusError
 from realm.storage import files
-from realm.text.canonical import canonical_line
+from realm.text.lines import canonical_line
 
 UNKNOWN_ID = "unknown id"
 _NAMED_IDS = 5

@@ -39,7 +39,7 @@ from realm.errors import ConfigError, CorpusError, DataError
 from realm.storage import files
 from realm.storage.manifests import seal
 from realm.text.alphabet import MAX_TRAINING_CHARS
-from realm.text.canonical import canonical_text
+from realm.text.lines import canonical_text
 from realm.text.sentences import split_sentences
 from realm.text.tokenizer import CONFIG_FILE, TextTokenizer, train_wordpiece
 

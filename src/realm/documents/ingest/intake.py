@@ -33,9 +33,8 @@ from realm.documents.streams import Cursor
 from realm.documents.workers import Workers, in_portions
 from realm.errors import CorpusError, DataError
 from realm.storage.decoding import json_value
-from realm.text.canonical import canonical_line, canonical_text
 from realm.text.folding import folded
-from realm.text.lines import lines_of, passages_of
+from realm.text.lines import canonical_line, canonical_text, lines_of, passages_of
 from realm.text.sentences import split_sentences
 
 # Bytes of listed records that stay in memory; more go to a temporary file.

@@ -19,7 +19,7 @@ from realm.documents.pages.figures import Figure
 from realm.documents.pages.recognition import recognised, recognises
 from realm.documents.pictures import MOST_BYTES, PICTURE_ENDINGS, parted, picture_sum, picture_type
 from realm.documents.records import EMPTY_FILE, NO_WORDS, NOT_A_PICTURE, TOO_LONG, UNREAD_PICTURE, Record, Rejected, SourceDocument
-from realm.text.canonical import canonical_line
+from realm.text.lines import canonical_line
 
 CAPTION_BYTES = 2**16
 """Of a file with a caption; what is longer is none."""

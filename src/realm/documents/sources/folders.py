@@ -16,7 +16,7 @@ from realm.documents.records import Record, Rejected, SourceDocument
 from realm.documents.streams import refuse_passing
 from realm.errors import DataError, MissingExtra
 from realm.storage.files import STAGING_SUFFIX
-from realm.text.canonical import canonical_line
+from realm.text.lines import canonical_line
 
 ReadFile = Callable[[Path, str, str, SourceOptions], Iterator[Record]]
 """Reads (path, what it is called in ids, format, options)."""

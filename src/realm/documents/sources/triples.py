@@ -23,7 +23,7 @@ from realm.documents.sources.jsonl import first_keys, values_in
 from realm.documents.sources.tables import Row, named_rows
 from realm.errors import DataError
 from realm.storage.decoding import json_value, toml_values
-from realm.text.canonical import canonical_line
+from realm.text.lines import canonical_line
 
 _TEMPLATE = regex.compile(r"(?:[^{}]|\{\{|\}\}|\{(subject|relation|object)\})*")
 _CAPITAL = regex.compile(r"(?<=[\p{Ll}\d])(?=\p{Lu})")

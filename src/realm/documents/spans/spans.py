@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, Protocol
 import regex
 
 from realm.errors import DataError
-from realm.text.canonical import canonical_line
 from realm.text.folding import Folded, fold
+from realm.text.lines import canonical_line
 
 
 class TaggedSpan(NamedTuple):

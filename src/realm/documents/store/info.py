@@ -20,7 +20,7 @@ from realm.documents.store.manifest import REJECTED_FILE, CorpusManifest, SpanSt
 from realm.documents.store.views import Segment
 from realm.errors import CorpusError, DataError, RealmError
 from realm.storage.decoding import json_value
-from realm.text.canonical import canonical_text
+from realm.text.lines import canonical_text
 
 LISTED = 1000
 """Rejected records among which whole files are named one by one."""
