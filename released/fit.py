@@ -33,8 +33,6 @@ from realm.text.tokenizer import TextTokenizer
 ASKED, DOCUMENTS = "squad/squad2_dev.jsonl.xz", "squad/corpus_squad_dev.jsonl.xz"
 OPTIONS = QuestionOptions(unanswerable=True)
 READ = 5
-COST = 0.05
-"""Share of the right answers that abstaining may cost here: over people's own files, more of them are below a threshold."""
 
 
 def mean_reader(runs: Sequence[Path]) -> RealmModel:
@@ -65,7 +63,7 @@ def main() -> None:
     found = fit_confidence([answer.p for answer in answers], hits, [held(answer) for answer in answers])
     sure = [found.of(answer.p, held(answer)) for answer in answers]
     kept = [confidence for confidence, question in zip(sure, questions, strict=True) if not question.answers]
-    below = threshold(sure, hits, COST)
+    below = threshold(sure, hits)
     facts = {
         "slope": found.slope,
         "bias": found.bias,
