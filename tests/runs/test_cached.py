@@ -128,20 +128,20 @@ def test_killed_between_corpus_and_index(notes, body, monkeypatch):
 
 
 def test_what_was_read_is_said_once_and_listed(notes, body, capsys):
-    (notes / "a.zip").write_bytes(b"PK\3\4\0")
+    (notes / "a.jar").write_bytes(b"PK\3\4\0")
     (notes / "core").write_bytes(bytes(9))
     (notes / "half.jsonl").write_text('{"id": 1, "text": "One."}\n{\n')
     (notes / "broken.xml").write_text("<a>")
-    line = "read 3 of 6 files; not read: 1 .zip, 1 damaged file, 1 without an ending; left out of those read: 1 bad json"
+    line = "read 3 of 6 files; not read: 1 .jar, 1 damaged file, 1 without an ending; left out of those read: 1 bad json"
     for said in (True, False):
         assert main(["ask", str(notes), str(notes / "sub"), "Who pays with the Tirel?", "--body", body]) == 0
         assert (f"note: {line} (list: realm cache info FOLDER)" in capsys.readouterr().err) is said
     assert main(["cache", "info", str(notes), "--json"]) == 0
     (run,) = json.loads(capsys.readouterr().out)["runs"]
     reasons = {file["path"].rpartition("/")[2]: file["reason"] for file in run["not_read"]}
-    assert (run["files"], run["read"], {*reasons}) == (6, 3, {"a.zip", "core", "broken.xml"})
+    assert (run["files"], run["read"], {*reasons}) == (6, 3, {"a.jar", "core", "broken.xml"})
     assert main(["cache", "info", str(notes)]) == 0
-    assert f"{notes / 'a.zip'}: no text and of no known kind" in capsys.readouterr().out
+    assert f"{notes / 'a.jar'}: no text and of no known kind" in capsys.readouterr().out
     assert main(["corpus", "info", str(cached_run([notes], body, QUIET) / "corpus"), "--json"]) == 0
     assert {row["reason"] for row in json.loads(capsys.readouterr().out)["not_read"]} == {"damaged file", "no text and of no known kind"}
 
@@ -154,7 +154,7 @@ def test_documents_are_followed_while_they_are_served(notes, body, monkeypatch):
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert cached.follow_documents(run) and "Lirra" in str(BlockStore.open(run / "corpus").block(2)) and not cached.follow_documents(run)
     (notes / "sub" / "belmor.md").unlink()
-    (notes / "sub" / "a.zip").write_bytes(b"PK\3\4\0")
+    (notes / "sub" / "a.jar").write_bytes(b"PK\3\4\0")
     (notes / "new.txt").write_text("Novaria has no currency.")
     with closing(Serving(run, documents=cached.follow_documents)) as serving:
         for _ in range(200):
@@ -162,7 +162,7 @@ def test_documents_are_followed_while_they_are_served(notes, body, monkeypatch):
                 break
             time.sleep(0.1)
         assert set(serving.current.documents) == {"arvad.txt", "new.txt"}
-        assert Documents(serving).page(0, 1).not_read == [{"path": "sub/a.zip", "reason": "no text and of no known kind"}]
+        assert Documents(serving).page(0, 1).not_read == [{"path": "sub/a.jar", "reason": "no text and of no known kind"}]
 
 
 def test_the_rows_of_one_table_are_read_as_in_a_folder(tmp_path, body):

@@ -307,7 +307,7 @@ async def _goes_on(app):
     yield
 
 
-@pytest.mark.parametrize("examples", [2, pytest.param(40, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])])
+@pytest.mark.parametrize("examples", [3, pytest.param(40, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])])
 @pytest.mark.parametrize("mode", [GenerationMode.POSITIVE, GenerationMode.NEGATIVE], ids=lambda mode: mode.value)
 def test_nothing_fails(described, mode, examples):
     """What the document allows, and what it does not allow, endpoint by endpoint."""

@@ -52,7 +52,7 @@ FORMATS = {
     "odt": Format("pages.markup.read_odt", (".odt", ".odp"), one_document=True),
     "slides": Format("pages.office.read_slides", (".pptx",), one_document=True),
     "sheets": Format("pages.office.read_sheets", (".xlsx", ".xlsm", ".xls", ".xlsb", ".ods"), one_document=True),
-    "rtf": Format("pages.office.read_rtf", (".rtf",), (b"{\\rtf",), one_document=True),
+    "rtf": Format("pages.office.read_rtf", (".rtf",), one_document=True),
     "mail": Format("pages.mail.read_mail", (".eml", ".mbox")),
     "outlook": Format("pages.mail.read_outlook", (".msg",), one_document=True),
     "zip": Format("sources.archives.read_zip", (".zip",), one_document=True),
