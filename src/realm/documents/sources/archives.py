@@ -58,7 +58,7 @@ def _reason(member: ZipInfo) -> str:
 
 def _read_member(archive: ZipFile, member: ZipInfo, room: Path, name: str, options: SourceOptions) -> Iterator[Record]:
     """The records of one file of an archive."""
-    inside = room / PurePosixPath(member.filename).name[-100:]
+    inside = room / PurePosixPath(member.filename).name[-60:]  # no more bytes than a file name may have
     try:
         with archive.open(member) as packed, open(inside, "wb") as file:
             shutil.copyfileobj(packed, file)
