@@ -54,9 +54,8 @@ def main() -> None:
     arguments = parser.parse_args()
     questions = load_questions(arguments.data / ASKED, OPTIONS)
     random.Random(0).shuffle(questions)
-    questions = [question for question in questions if question.answers][: arguments.most] + [
-        question for question in questions if not question.answers
-    ][: arguments.most // UNANSWERABLE]
+    answerable, others = ([question for question in questions if bool(question.answers) == kind] for kind in (True, False))
+    questions = answerable[: arguments.most] + others[: arguments.most // UNANSWERABLE]
     with tempfile.TemporaryDirectory() as body:
         mean_reader(arguments.runs).save_pretrained(
             Path(body), tokenizer=TextTokenizer.load(RunPaths(arguments.runs[-1]).stage("finetune"))
@@ -64,8 +63,9 @@ def main() -> None:
         answerer = open_cached([arguments.data / DOCUMENTS], body, Progress(quiet=True)).answerer
         answers = answerer.answer([question.text for question in questions], k=READ)
     hits = [bool(question.answers) and is_correct(answer.answer, question) for answer, question in zip(answers, questions, strict=True)]
-    found = fit_confidence([answer.p for answer in answers], hits, [held(answer) for answer in answers])
-    sure = [found.of(answer.p, held(answer)) for answer in answers]
+    p, shares = [answer.p for answer in answers], [held(answer) for answer in answers]
+    found = fit_confidence(p, hits, shares)
+    sure = [found.of(*one) for one in zip(p, shares, strict=True)]
     kept = [confidence for confidence, question in zip(sure, questions, strict=True) if not question.answers]
     below = threshold(sure, hits)
     facts = {

@@ -78,6 +78,14 @@ class MissingExtra(RealmError):
         super().__init__(f"{feature} needs the extra '{extra}'", cure=f"Install it: pip install 'realm-qa[{extra}]'")
 
 
+def require_package(package: str, feature: str, extra: str) -> None:
+    """Say in one line that ``feature`` needs an extra. Raises MissingExtra: the package that it brings is not installed."""
+    from importlib.util import find_spec
+
+    if find_spec(package) is None:
+        raise MissingExtra(feature, extra)
+
+
 @contextmanager
 def by_torch(what: str) -> Iterator[None]:
     """Say in one line that ``what`` needs torch. Raises MissingExtra: it is not installed."""

@@ -258,9 +258,8 @@ class Answerer:
         order = sorted(evidence, key=lambda j: (j != best.candidate, -evidence[j].p_span))
         found = Answer(question, best.span.words, best.p, tuple(evidence[j] for j in order), self.versions, {})
         sure = None if self.confidence is None else self.confidence.of(best.p, held(found))
-        found = replace(found, confidence=sure)
         form = shown(question, best.span.text, best.span.start, best.span.end)
-        return replace(found, kind=form.kind, shown=best.span.text[form.start : form.end], said=form.said)
+        return replace(found, confidence=sure, kind=form.kind, shown=best.span.text[form.start : form.end], said=form.said)
 
     def _best_string(self, rows: np.ndarray, log_p: np.ndarray, read: ReadBlocks, scoring: Scoring, asked: Asked | None) -> "Best":
         """The string with the most mass over the best spans, in the spelling of its best span, and that mass.

@@ -24,8 +24,8 @@ _ASKING = """
     who whom whose what which when where why how many much does did do is are was were can could may must should would will has have had our
     my your their his her its me we us you they he she there any some get got please tell
     """
-ASKING_WORDS = frozenset(_ASKING.split())
-"""Words of questions that no passage has to hold."""
+ASKING_WORDS = frozenset(word[:STEM] for word in _ASKING.split())
+"""Words of questions that no passage has to hold, by their first letters."""
 
 
 def leveled(answer: Answer, abstain_below: float) -> Answer:
@@ -59,9 +59,10 @@ def _passage(evidence: Evidence) -> str:
 
 def _shared(question: str, passage: str) -> float:
     """Return the share of a question's words that a passage holds; 1 where it asks with no word of its own."""
-    asked = _stems(question) - {word[:STEM] for word in ASKING_WORDS}
-    return len(asked & _stems(passage)) / len(asked) if asked else 1.0
+    asked = own_words(question)
+    return len(asked & own_words(passage)) / len(asked) if asked else 1.0
 
 
-def _stems(text: str) -> set[str]:
-    return {word[:STEM] for word in words(text)}
+def own_words(text: str) -> set[str]:
+    """Return the words of a text by their first letters, without those of any question."""
+    return {word[:STEM] for word in words(text)} - ASKING_WORDS

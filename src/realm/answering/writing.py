@@ -15,7 +15,7 @@ from urllib.request import Request, urlopen
 
 import regex
 
-from realm.answering.levels import ASKING_WORDS, NOTHING, STEM
+from realm.answering.levels import NOTHING, own_words
 from realm.answering.records import Answer, Claim
 from realm.errors import ConfigError, RealmError
 from realm.storage.decoding import json_value
@@ -127,6 +127,9 @@ def checked(response: str, passages: list[str]) -> tuple[Claim, ...]:
 
 
 def _supports(passage: str, claim: str) -> bool:
-    asked, held = ({word if word[0].isdigit() else word[:STEM] for word in words(text)} - ASKING_WORDS for text in (claim, passage))
-    shared, numbers = asked & held, {word for word in asked if word[0].isdigit()}
-    return len(shared) >= MIN_SHARED * len(asked) > 0 and numbers <= shared
+    asked = own_words(claim)
+    return len(asked & own_words(passage)) >= MIN_SHARED * len(asked) > 0 and _numbers(claim) <= _numbers(passage)
+
+
+def _numbers(text: str) -> set[str]:
+    return {word for word in words(text) if word[0].isdigit()}

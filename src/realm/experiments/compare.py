@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from realm.errors import ConfigError, MissingExtra
+from realm.errors import ConfigError, require_package
 from realm.progress import Progress
 from realm.recipe import Recipe
 from realm.report.tables import comparison, write_comparison
@@ -73,8 +73,6 @@ def chosen_rows(names: Sequence[str], recipe: Recipe) -> list[Contender]:
 
 
 def _check(recipe: Recipe, chosen: Sequence[Contender], seeds: int) -> None:
-    import importlib.util
-
     if seeds < 1:
         raise ConfigError(f"--seeds {seeds}: no seed to train with", cure="Give 1 or more.")
     if not recipe.train_files or not recipe.eval_files:
@@ -84,8 +82,8 @@ def _check(recipe: Recipe, chosen: Sequence[Contender], seeds: int) -> None:
         check_closed_book(recipe)
     if world() > 1:
         raise ConfigError("a comparison runs in one process", cure="Start it without torchrun; train its runs with torchrun first.")
-    if {"tfidf", "bm25"} & {c.name for c in chosen} and importlib.util.find_spec("bm25s") is None:
-        raise MissingExtra("a row of this comparison", "bm25")
+    if {"tfidf", "bm25"} & {c.name for c in chosen}:
+        require_package("bm25s", "a row of this comparison", "bm25")
 
 
 def _share(first: RunPaths, paths: RunPaths) -> None:

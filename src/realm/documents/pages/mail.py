@@ -6,7 +6,6 @@ from contextlib import suppress
 from email import message_from_bytes, policy
 from email.header import decode_header, make_header
 from email.message import EmailMessage, MIMEPart
-from importlib.util import find_spec
 from pathlib import Path
 
 import regex
@@ -17,7 +16,7 @@ from realm.documents.formats import SourceOptions
 from realm.documents.limited import Beyond, read_limited
 from realm.documents.pages.texts import html_page
 from realm.documents.records import ATTACHMENT, TOO_LONG, Record, Rejected, SourceDocument, document_or_rejected
-from realm.errors import MissingExtra
+from realm.errors import MissingExtra, require_package
 
 _SEPARATOR = regex.compile(rb"From \S.*\d\d:\d\d")
 _ESCAPED = regex.compile(rb">+From ")
@@ -42,8 +41,7 @@ def read_mail(path: Path, name: str, options: SourceOptions) -> Iterator[Record]
 
 def read_outlook(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
     """A message as Outlook saves it, read as other messages are. Raises MissingExtra: python-oxmsg is not installed."""
-    if find_spec("oxmsg") is None:
-        raise MissingExtra("reading .msg files", "office")
+    require_package("oxmsg", "reading .msg files", "office")
     data = streams.read_document(path)
     if isinstance(data, Rejected):
         yield data

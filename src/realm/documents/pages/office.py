@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from realm.documents.detect import stem
 from realm.documents.formats import SourceOptions
 from realm.documents.pages.markup import Parts, read_as_parts
 from realm.documents.records import Record, SourceDocument
-from realm.errors import MissingExtra
+from realm.errors import require_package
 
 _CELLS = " | "
 _YEAR = re.compile("(19|20)[0-9]{2}")
@@ -21,8 +20,7 @@ _YEAR = re.compile("(19|20)[0-9]{2}")
 
 def _read(kind: str, library: str, part: str, path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
     """Documents of a file. Raises MissingExtra: its library is not installed."""
-    if find_spec(library) is None:
-        raise MissingExtra(f"reading {path.suffix.lower()} files", "office")
+    require_package(library, f"reading {path.suffix.lower()} files", "office")
     for record in read_as_parts(kind, part, path, name, options):
         if isinstance(record, SourceDocument) and record.title != stem(path):
             record = replace(record, title=f"{stem(path)}: {record.title}")

@@ -32,7 +32,7 @@ from realm.documents.records import (
     SourceDocument,
     document_or_rejected,
 )
-from realm.errors import MissingExtra
+from realm.errors import require_package
 
 LEAST_SIDE = 48
 """Pixels: what is smaller is an ornament."""
@@ -94,8 +94,7 @@ def read_pdf(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
     A picture on a page is a document of its own, NAME#page=N&picture=M, with its caption. The title of all is the file's own, or its name.
     A page without text is rejected, if its pictures show none either. Heads and page numbers that recur are left out. Raises MissingExtra:
     pypdfium2 is not installed."""
-    if find_spec("pypdfium2") is None:
-        raise MissingExtra("reading PDF", "pdf")
+    require_package("pypdfium2", "reading PDF", "pdf")
     data = streams.read_document(path)
     if isinstance(data, Rejected):
         yield data

@@ -2,7 +2,6 @@
 
 import codecs
 import html
-import importlib.util
 import itertools
 import logging
 from collections.abc import Iterator, Sequence
@@ -23,7 +22,7 @@ from realm.documents.pages.figures import Figure, markdown_figures
 from realm.documents.pages.hypertext import blocks_of, headings_of, page_of, text_of, without_frame
 from realm.documents.pages.pictures import page_pictures
 from realm.documents.records import BAD_HTML, BINARY, Record, Rejected, document_or_rejected
-from realm.errors import MissingExtra
+from realm.errors import require_package
 
 
 def read_text(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
@@ -166,8 +165,7 @@ def html_page(
     page = _decoded(data, charset)
     if page is None or not streams.is_text(page):
         return Rejected(path, line, BINARY), title, []
-    if importlib.util.find_spec("trafilatura") is None:
-        raise MissingExtra("reading HTML", "html")
+    require_package("trafilatura", "reading HTML", "html")
     found = read_limited("html", page.encode("utf-8", "replace"), seconds, BAD_HTML)
     if isinstance(found, Beyond):
         return Rejected(path, line, found.reason), title, []

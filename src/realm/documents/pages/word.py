@@ -4,7 +4,6 @@ import base64
 import html
 import io
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from realm.documents.pages.hypertext import MOST_SPANNED, blocks_of, headings_of
 from realm.documents.pages.pictures import Told, looked_at
 from realm.documents.pictures import MOST_BYTES, inside, picture_type
 from realm.documents.records import COMMENT, DELETED_TEXT, Record, Rejected, document_or_rejected
-from realm.errors import MissingExtra
+from realm.errors import require_package
 
 _DELETED = frozenset(["del", "moveFrom"])
 _NO_TEXT = frozenset(["instrText", "delText", "delInstrText", "rPr", "pPr", "tcPr", "trPr", "sectPr", "sdtPr", "Fallback"])
@@ -32,8 +31,7 @@ _FORMS = {"lowerLetter": "a", "upperLetter": "A", "lowerRoman": "i", "upperRoman
 def read_docx(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
     """The text of a Word file (.docx) in its order, rows of tables with their cells on one line, as one document; titled as a PDF is. Its
     pictures are documents of their own, NAME#picture=N. Raises MissingExtra: python-docx is not installed."""
-    if find_spec("docx") is None:
-        raise MissingExtra("reading Word files", "docx")
+    require_package("docx", "reading Word files", "docx")
     found = read_file("docx", path, options.document_seconds)
     if isinstance(found, Rejected):
         yield found
