@@ -79,13 +79,14 @@ function wording(found) {
 /** Prose of the language model ``writes`` with what it cites; where there is none yet, a button that calls ``write()``. */
 export function prose(found, writes, write) {
   if (!writes) return null;
-  if (!found.prose.length) return el("p", {}, button(`Let ${writes} write it out`, write));
+  if (!found.prose.length) return el("div", { class: "prose" }, button(`Let ${writes} write it out`, write));
   const claim = ({ text, cites, supported }) => [
     supported ? text : el("mark", { class: "other", title: "Not in the evidence it cites" }, text),
     ` ${cites.map((number) => `[${number}]`).join("")} `,
   ];
-  const heading = el("h2", {}, `Written by ${writes}; marked: not in the evidence`);
-  return el("section", { class: "plain-section" }, heading, el("p", { dir: "auto" }, found.prose.map(claim)));
+  const about = found.prose.every((one) => one.supported) ? null : el("p", { class: "note" }, "Underlined: not in the evidence cited.");
+  const heading = el("h2", {}, `Written by ${writes}`);
+  return el("section", { class: "plain-section" }, heading, el("p", { dir: "auto" }, found.prose.map(claim)), about);
 }
 
 /** Embedding, search and reading, in milliseconds. */
