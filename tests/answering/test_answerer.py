@@ -15,13 +15,11 @@ from realm.answering.pointing import read_candidates, score_spans
 from realm.answering.questions.answer_kinds import asked_for
 from realm.answering.reading import within_lines
 from realm.documents.ingest.builder import build_corpus
-from realm.documents.store.blocks import BlockStore
 from realm.models.bodies.body import has_bf16
-from realm.models.featurize import Featurizer
 from realm.models.model import RealmModel
 from realm.models.reader import Reader, ReadingNetwork
 from realm.models.spec import bert_spec, one_body
-from realm.search.blocks import BlockInputs, open_inputs
+from realm.search.blocks import open_inputs
 from realm.search.candidates import DenseCandidates
 from realm.search.publishing.refresher import refresh_index
 from realm.storage.paths import RunPaths
@@ -48,9 +46,7 @@ def paths(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def inputs(paths):
-    store = BlockStore.open(paths.corpus)
-    special = store.tokenizer.special
-    return BlockInputs(store, Featurizer(cls=special.cls, sep=special.sep, mask=special.mask, pad=special.pad))
+    return open_inputs(paths.corpus, 64)
 
 
 @pytest.fixture(scope="module")

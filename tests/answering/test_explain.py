@@ -9,12 +9,11 @@ import torch
 
 from realm.answering.explain import best_spans, explain
 from realm.documents.ingest.builder import build_corpus
-from realm.documents.store.blocks import NULL_BLOCK, BlockStore
+from realm.documents.store.blocks import NULL_BLOCK
 from realm.errors import ConfigError, DataError, RunError
-from realm.models.featurize import Featurizer
 from realm.models.model import RealmModel
 from realm.models.spec import bert_spec, one_body
-from realm.search.blocks import NULL_ROW, BlockInputs
+from realm.search.blocks import NULL_ROW, BlockInputs, open_inputs
 from realm.search.publishing.generation import Generation
 from realm.search.publishing.refresher import refresh_index
 from realm.storage.paths import RunPaths
@@ -51,12 +50,10 @@ def world(tmp_path_factory):
     source = root / "documents.jsonl"
     source.write_text("".join(json.dumps({"id": i, "title": t, "text": x}) + "\n" for i, t, x in DOCUMENTS), "utf-8")
     build_corpus([source], root / "corpus", vocab_size=300)
-    store = BlockStore.open(root / "corpus")
-    special = store.tokenizer.special
-    inputs = BlockInputs(store, Featurizer(cls=special.cls, sep=special.sep, mask=special.mask, pad=special.pad, query_length=48))
+    inputs = open_inputs(root / "corpus", 48)
     torch.manual_seed(0)
     size = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32, "max_length": 512, "dropout": 0.1, "attention_dropout": 0.0}
-    model = RealmModel(one_body(bert_spec(vocab_size=store.tokenizer.vocab_size, **size), projection=16))
+    model = RealmModel(one_body(bert_spec(vocab_size=inputs.store.tokenizer.vocab_size, **size), projection=16))
     generation = refresh_index(model, inputs, RunPaths(root), step=0)
     with torch.no_grad():
         model.embedder.dense.weight.add_(0.2 * torch.randn_like(model.embedder.dense.weight))

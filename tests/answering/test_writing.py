@@ -1,5 +1,6 @@
 """Prose of a language model: citations are checked, what is not there stays so, and an endpoint that misbehaves costs one line."""
 
+import asyncio
 import json
 import threading
 import time
@@ -8,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from realm.answering.records import Answer, Evidence
-from realm.answering.writing import Endpoint, EndpointError, checked, written
+from realm.answering.writing import Endpoint, EndpointError, checked, written, written_in_time
 from realm.errors import ConfigError
 
 PASSAGES = ["The boiler was replaced by Hartmann Heating on 14 March 2024.", "It cost 4,200 euros, taxes included."]
@@ -123,3 +124,19 @@ def test_an_endpoint_that_hangs_or_is_down_is_one_line(serving):
         endpoint.complete("", "", seconds=0.2)
     with pytest.raises(EndpointError, match="cannot be reached"):
         Endpoint.parse("http://127.0.0.1:9/v1#small").complete("", "")
+
+
+@pytest.mark.parametrize(("hangs", "limit", "ready"), [(0.0, 5, True), (0.3, 1.8, True), (5, 0.3, False)])
+def test_one_time_limit_for_several_answers(serving, hangs, limit, ready):
+    """Eight of them at 0.3 s would take 2.4 s one after the other."""
+    _, endpoint = serving(said("It cost 4,200 euros [2]."), seconds=hangs)
+    started = time.monotonic()
+    found = asyncio.run(written_in_time([answer()] * 7 + [answer("nothing")], endpoint, limit))
+    assert time.monotonic() - started < limit + 1 and all(one.answer == "Hartmann Heating" for one in found)
+    assert [bool(one.prose) for one in found] == [ready] * 7 + [False]
+    assert [bool(one.note) for one in found] == [not ready] * 7 + [False]
+
+
+def test_a_refusal_of_one_is_one_of_all(serving):
+    with pytest.raises(EndpointError, match="refuses: 503"):
+        asyncio.run(written_in_time([answer()] * 5, serving(b"busy", 503)[1], 5))

@@ -85,7 +85,7 @@ def test_many_questions_are_answered_as_one_by_one(demo, capsys):
     assert [answer.question for answer in answers] == asked and "questions  18/18" in capsys.readouterr().err
     one = realm.ask(asked[0], k=3)
     assert one.answer == answers[0].answer and one.p == pytest.approx(answers[0].p, abs=1e-5)
-    assert realm.ask([]) == [] and realm.search([]) == []
+    assert realm.ask([]) == [] and realm.search([]) == [] and next(realm.stream(iter(asked), k=3)).answer == one.answer
     together, alone = realm.search(asked[:2], k=2), [realm.search(text, k=2) for text in asked[:2]]
     assert [[hit.doc_id for hit in hits] for hits in together] == [[hit.doc_id for hit in hits] for hits in alone]
     assert all(answer.abstained for answer in realm.ask(asked[:2], abstain_below=1.0)) and capsys.readouterr().err == ""

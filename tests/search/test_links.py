@@ -14,11 +14,10 @@ from realm.documents.ingest.builder import build_corpus
 from realm.documents.neighbours import Neighbours
 from realm.documents.store.blocks import BlockStore
 from realm.errors import ConfigError
-from realm.models.featurize import Featurizer
 from realm.models.model import RealmModel
 from realm.models.spec import bert_spec, one_body
 from realm.recipe import build_recipe
-from realm.search.blocks import BlockInputs
+from realm.search.blocks import open_inputs
 from realm.search.candidates import DenseCandidates, HybridCandidates, Searching, make_source
 from realm.search.links import LINK_SOURCES, Reached, merged
 from realm.search.publishing.refresher import refresh_index
@@ -57,9 +56,7 @@ def paths(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def inputs(paths):
-    store = BlockStore.open(paths.corpus)
-    special = store.tokenizer.special
-    return BlockInputs(store, Featurizer(cls=special.cls, sep=special.sep, mask=special.mask, pad=special.pad))
+    return open_inputs(paths.corpus, 64)
 
 
 @pytest.fixture(scope="module")

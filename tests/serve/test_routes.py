@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import shutil
+import time
 from typing import get_type_hints
 
 import pytest
@@ -57,7 +58,7 @@ def test_answers_that_are_not_sure_enough_are_marked(client):
 def test_prose_is_written_where_a_request_says_so(client, tiny_run, tmp_path, monkeypatch):
     body = {"questions": QUESTIONS[:1], "k": 2}
     assert client.get("/v1/run").json()["writes"] == "" and client.post("/v1/answer", json={**body, "write": True}).status_code == 422
-    monkeypatch.setattr(Endpoint, "complete", lambda self, system, text: "It is 7 [1].")
+    monkeypatch.setattr(Endpoint, "complete", lambda *_: "It is 7 [1].")
     copy = shutil.copytree(tiny_run, tmp_path / "run")
     with served(copy, endpoint=Endpoint("http://a/v1", "small")) as writer:
         assert writer.get("/v1/run").json()["writes"] == "small"
@@ -67,6 +68,10 @@ def test_prose_is_written_where_a_request_says_so(client, tiny_run, tmp_path, mo
         monkeypatch.setattr(Endpoint, "complete", lambda self, *_: (_ for _ in ()).throw(self._failed("is down")))
         refused = writer.post("/v1/answer", json={**body, "write": True, "abstain_below": 0})
         assert (refused.status_code, refused.json()["error"]["code"]) == (502, "endpoint")
+        monkeypatch.setattr(Endpoint, "complete", lambda *_: time.sleep(2) or "It is 7 [1].")
+        body |= {"questions": QUESTIONS, "write": True, "abstain_below": 0, "timeout_ms": 1500}
+        rows = writer.post("/v1/answer", json=body).json()["answers"]
+        assert all(row["answer"] and not row["prose"] and row["note"].startswith("small wrote nothing") for row in rows)
 
 
 def test_documents_that_are_left_out(client, tiny_run, tmp_path):

@@ -104,7 +104,7 @@ class Answer(Record):
     and "read", each the question's share of its batch. ``kind`` is the form that is asked for ("span", "sentence", "list", "yes_no"),
     ``shown`` the sentence or list that holds the answer, ``said`` "yes" or "no" if it says so. ``level`` is how much is claimed ("answer",
     "probably", "closest", "nothing"); in the last two it ``abstained``, and ``answer`` is the best guess. ``prose`` is a language model's,
-    if one was named.
+    if one was named; ``note`` says why there is none.
 
     >>> answer = Answer("Who built it?", "Eiffel", 0.4, (), {"params": 1, "index": 1, "corpus": 1}, {})
     >>> answer.sureness
@@ -124,6 +124,7 @@ class Answer(Record):
     said: str = ""
     level: str = "answer"
     prose: tuple[Claim, ...] = ()
+    note: str = ""
 
     @property
     def sureness(self) -> float:

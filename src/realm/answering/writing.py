@@ -4,8 +4,11 @@ The model is any endpoint of OpenAI's protocol (Ollama, llama.cpp, vLLM). It get
 if it cites a block that holds most of its words and all of its numbers; the extractive answer does not change.
 """
 
+import asyncio
 import json
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from http.client import HTTPException
 from typing import Any, Self
@@ -24,6 +27,9 @@ from realm.text.words import words
 
 SECONDS = 120.0
 """Time that the endpoint has for one answer."""
+TOGETHER = 4
+"""Answers that a server lets be written at once."""
+_WRITERS = ThreadPoolExecutor(TOGETHER, "realm-prose")
 MOST_TOKENS = 500
 MOST_BYTES = 2**20
 """Bytes of a response that are read."""
@@ -38,6 +44,10 @@ _CITED = regex.compile(r"\[(\d+(?:\s*,\s*\d+)*)\]")
 
 class EndpointError(RealmError):
     """An endpoint that is down, refuses, hangs, or does not speak the protocol."""
+
+
+class LateError(EndpointError):
+    """An endpoint that says nothing for as long as it had."""
 
 
 @dataclass(frozen=True)
@@ -74,16 +84,17 @@ class Endpoint:
             return str(found["choices"][0]["message"]["content"] or "")
         except HTTPError as error:
             raise self._failed(f"refuses: {error.code} {error.reason}") from error
-        except TimeoutError as error:
-            raise self._failed(f"says nothing for {seconds:.0f} s") from error
         except (OSError, HTTPException) as error:
-            raise self._failed(f"cannot be reached: {getattr(error, 'reason', None) or error}") from error
+            reason = getattr(error, "reason", None) or error
+            late = isinstance(reason, TimeoutError)
+            why = f"says nothing for {seconds:.0f} s" if late else f"cannot be reached: {reason}"
+            raise self._failed(why, LateError if late else EndpointError) from error
         except (ValueError, KeyError, IndexError, TypeError) as error:
             raise self._failed("does not answer by OpenAI's protocol") from error
 
-    def _failed(self, why: str) -> EndpointError:
+    def _failed(self, why: str, kind: type[EndpointError] = EndpointError) -> EndpointError:
         cure = f"Start it, or check its address and the name of the model: {self.url}#{self.model}."
-        return EndpointError(f"the language model at {self.url} {why}", cure=cure)
+        return kind(f"the language model at {self.url} {why}", cure=cure)
 
 
 def _read(response: Any, until: float) -> bytes:
@@ -98,13 +109,40 @@ def _read(response: Any, until: float) -> bytes:
     return found
 
 
-def written(answer: Answer, endpoint: Endpoint) -> Answer:
+async def written_in_time(answers: Sequence[Answer], endpoint: Endpoint, seconds: float) -> list[Answer]:
+    """Return answers with ``prose``, several written at once; those that are not ready after ``seconds`` say so in ``note`` instead. Raises
+    EndpointError: one is refused."""
+    until = time.monotonic() + seconds
+
+    def write(answer: Answer) -> Answer:
+        return written(answer, endpoint, max(0.001, until - time.monotonic()))
+
+    tasks = {at: asyncio.wrap_future(_WRITERS.submit(write, answer)) for at, answer in enumerate(answers) if _says_something(answer)}
+    if not tasks:
+        return list(answers)
+    done, late = await asyncio.wait(tasks.values(), timeout=seconds)
+    for task in late:
+        task.cancel()
+    failed = {task: error for task in done if (error := task.exception()) is not None}
+    for error in failed.values():
+        if not isinstance(error, LateError):
+            raise error
+    noted = {at: replace(answers[at], note=f"{endpoint.model} wrote nothing in the time that it had") for at in tasks}
+    ready = {at: task.result() for at, task in tasks.items() if task in done and task not in failed}
+    return [ready.get(at) or noted.get(at) or answer for at, answer in enumerate(answers)]
+
+
+def _says_something(answer: Answer) -> bool:
+    return answer.level != NOTHING and bool(answer.evidence)
+
+
+def written(answer: Answer, endpoint: Endpoint, seconds: float = SECONDS) -> Answer:
     """Return the answer with ``prose`` from its evidence; none where nothing is about the question. Raises EndpointError."""
-    if answer.level == NOTHING or not answer.evidence:
+    if not _says_something(answer):
         return answer
     passages = [f"{evidence.title} {evidence.heading}\n{evidence.text}".strip() for evidence in answer.evidence]
     told = "\n\n".join(f"[{number}] {passage}" for number, passage in enumerate(passages, 1))
-    response = endpoint.complete(INSTRUCTIONS, f"{told}\n\nQuestion: {answer.question}")
+    response = endpoint.complete(INSTRUCTIONS, f"{told}\n\nQuestion: {answer.question}", seconds)
     return replace(answer, prose=() if UNKNOWN in response.upper() else checked(response, passages))
 
 

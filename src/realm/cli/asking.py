@@ -98,7 +98,9 @@ def ask(
         show.note(f"note: {opened.unsearchable} blocks of the corpus are not searchable yet; run: realm index build {opened.paths.root}")
     k = opened.require_k(k)
     if opened.without_questions:
-        show.note(f"note: this run's reader was trained on the documents alone, not on questions{_own(opened.own_em)}")
+        own = opened.own_em
+        made = "" if own is None else f", and answers {own:.0%} of the questions made of its own sentences (people's are harder)"
+        show.note(f"note: this run's reader was trained on the documents alone, not on questions{made}")
 
     def answer(text: str) -> dict[str, Any]:
         answer = opened.answers([text], k, abstain_below)[0]
@@ -123,11 +125,6 @@ def _address(opened: "OpenRun", evidence: dict[str, Any]) -> str:
     source = Path(store.block(int(store.rows_of(np.array([evidence["block_id"]]))[0])).source).resolve()
     page = re.search(r"#page=\d+", evidence["doc_id"])
     return f"{source.as_uri()}{page.group() if page else ''}" if source.is_file() else ""
-
-
-def _own(share: float | None) -> str:
-    """Exact match on questions made of the run's own sentences, as the end of a note."""
-    return "" if share is None else f", and answers {share:.0%} of the questions made of its own sentences (people's are harder)"
 
 
 def _each(question: str | None, answer: Answering, shown: Callable[[Any], None], json: bool) -> None:

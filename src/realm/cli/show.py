@@ -292,12 +292,9 @@ def profiled(value: dict[str, Any]) -> None:
     results(value)
     found = {name: stage["profile"] for name, stage in value["stages"].items()}
     kinds = [kind for kind in KINDS if any(profile.get(kind) for profile in found.values())]
-    rows = [[name, *(_share(profile.get(kind, 0.0), sum(profile.values())) for kind in kinds)] for name, profile in found.items()]
+    whole = {name: sum(profile.values()) for name, profile in found.items()}
+    rows = [[name, *(f"{100 * p.get(kind, 0.0) / whole[name]:.1f}" if whole[name] else "" for kind in kinds)] for name, p in found.items()]
     _print(_table("Where the time went, % of each stage", ["stage", *kinds], rows))
-
-
-def _share(part: float, whole: float) -> str:
-    return f"{100 * part / whole:.1f}" if whole else ""
 
 
 def imported(value: dict[str, Any]) -> None:

@@ -69,7 +69,8 @@ def run(
         if plan:
             result = forecast(loaded, directory, progress=progress)
         else:
-            result = run_recipe(loaded, directory, stages=_stages(stages), progress=progress, settle=profile)
+            named = tuple(name.strip() for name in stages.split(",") if name.strip()) or None
+            result = run_recipe(loaded, directory, stages=named, progress=progress, settle=profile)
     if place().first:
         show.result(result, json, show.plan if plan else show.profiled if profile else show.results)
 
@@ -162,7 +163,3 @@ LISTED = (
     *(doctor, completion),
 )
 VERBS: dict[str, Callable[..., None]] = {verb.__name__.rstrip("_"): helpful(verb) for verb in LISTED}
-
-
-def _stages(text: str) -> tuple[str, ...] | None:
-    return tuple(name.strip() for name in text.split(",") if name.strip()) or None

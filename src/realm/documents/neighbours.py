@@ -58,13 +58,10 @@ def _names(text: str, words: list[regex.Match[str]], at: int) -> list[Mention]:
             break
         explained = explained and (last == at or not _has_capital(words[last][0]))
         if not explained:
-            names += [Mention(" ".join(text[start:end].split()), start, end) for end in _ends(text, words[last].end())]
+            end = words[last].end()
+            ends = (end, end + 1) if text[end : end + 1] in (")", ".", "!", "?") else (end,)  # a bracket or stop may belong to the name
+            names += [Mention(" ".join(text[start:end].split()), start, end) for end in ends]
     return names
-
-
-def _ends(text: str, end: int) -> list[int]:
-    """The ends that a name may have whose last word ends: there, or behind the bracket or stop that follows."""
-    return [end, end + 1] if text[end : end + 1] in (")", ".", "!", "?") else [end]
 
 
 def _unspaced_names(text: str, words: list[regex.Match[str]], at: int) -> list[Mention]:

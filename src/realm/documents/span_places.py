@@ -33,7 +33,9 @@ class SpanPlaces:
         tokenizer = store.tokenizer
         self._begins = word_table(tokenizer).starts
         special = set(vars(tokenizer.special).values())
-        self._texts = ["" if number in special else _normal(bare_entry(tokenizer, number)) for number in range(tokenizer.vocab_size)]
+        entries = ("" if number in special else bare_entry(tokenizer, number) for number in range(tokenizer.vocab_size))
+        # As ``normalize_answer`` would write them.
+        self._texts = [unicodedata.normalize("NFD", entry.lstrip("".join(BEGINS))).lower().translate(_NO_PUNCTUATION) for entry in entries]
         self._spelled = lru_cache(KEPT)(self._spell_row)
 
     def key(self, wordpieces: SequenceOf[int]) -> str:
@@ -89,8 +91,3 @@ class SpanPlaces:
         texts = [self._texts[body[place]] for place in places]
         borders = [bool(self._begins[body[place]]) or not place for place in places]
         return "".join(texts), [0, *accumulate(map(len, texts))], places, [*borders, True]
-
-
-def _normal(entry: str) -> str:
-    """A vocabulary entry as ``normalize_answer`` would write it."""
-    return unicodedata.normalize("NFD", entry.lstrip("".join(BEGINS))).lower().translate(_NO_PUNCTUATION)

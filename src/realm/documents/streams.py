@@ -190,18 +190,13 @@ def decoded(data: bytes, path: str) -> str | Rejected:
         text = data.decode("utf-8-sig", "surrogateescape")
         if "\0" in text[:_BINARY_SAMPLE] and not is_utf8(text):
             return Rejected(path, 0, BINARY)
-        text = _ESCAPED.sub(_as_windows, text)
+        text = _ESCAPED.sub(lambda byte: byte.group().encode("ascii", "surrogateescape").decode("cp1252", "replace"), text)
     else:
         text = data.decode(encoding, "replace")
     sample = text[:_BINARY_SAMPLE]
     odd, lost = len(sample) - len(sample.translate(_CONTROL)), sample.count("\ufffd")
     binary = odd + (0 if marked else lost) > _BINARY_SHARE * len(sample) or 2 * lost > len(sample)
     return Rejected(path, 0, BINARY) if binary else text
-
-
-def _as_windows(escaped: regex.Match[str]) -> str:
-    """The letter that a byte which is no UTF-8 most likely is."""
-    return escaped.group().encode("ascii", "surrogateescape").decode("cp1252", "replace")
 
 
 def guessed_encoding(head: bytes) -> str:

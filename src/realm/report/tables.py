@@ -173,7 +173,8 @@ def write_ablation(root: Path, summary: Mapping[str, Any]) -> None:
 
 def ablation_text(summary: Mapping[str, Any]) -> str:
     """The table in columns, what its headings mean, and what is still waiting."""
-    first, *others = aligned([_head(summary), *_cells(summary)])
+    head = ["row", "seeds", *(MEASURES[measure] for measure in _shown_measures(summary))]
+    first, *others = aligned([head, *_cells(summary)])
     waiting = ", ".join(f"{one['row']} (seed {one['seed']})" for one in summary["waiting"])
     unfinished = [f"\nNot finished: {waiting}"] if waiting else []
     return "\n".join([first, "-" * len(first), *others, "", WORDS["about"]["ablation"], *unfinished]) + "\n"
@@ -181,10 +182,6 @@ def ablation_text(summary: Mapping[str, Any]) -> str:
 
 def _shown_measures(summary: Mapping[str, Any]) -> list[str]:
     return [measure for measure in MEASURES if any(row["measures"][measure] for row in summary["rows"])]
-
-
-def _head(summary: Mapping[str, Any]) -> list[str]:
-    return ["row", "seeds", *(MEASURES[measure] for measure in _shown_measures(summary))]
 
 
 def _cells(summary: Mapping[str, Any]) -> list[list[str]]:

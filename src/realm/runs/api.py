@@ -4,8 +4,9 @@ import asyncio
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Any, Self, overload
 
@@ -18,11 +19,9 @@ from realm.progress import Progress
 from realm.runs.cached import Given, files_of_given
 
 BATCH = 16
-"""Questions between two reports of progress."""
+"""Questions that are read together."""
 NOT_SAVED = ("checkpoints", "scratch", "LOCK*")
 """Parts of a run that only the process at work on it needs."""
-
-
 READ_BY = ("sources", "format", "id_column", "title_column", "text_column", "templates", "gazetteer", "document_seconds")
 """Keys of [corpus] that a new run over the same documents takes over."""
 
@@ -86,7 +85,8 @@ class Realm:
     def from_pretrained(cls, source: str | Path, *, revision: str | None = None, token: str | bool | None = None) -> Self:
         """Open a saved run from a directory or the hub, with its documents. Raises RealmError: as for ``open``, or no such repository.
 
-        >>> Realm.from_pretrained("me/my-run").ask("Who built the bridge?")  # doctest: +SKIP
+        >>> Realm.from_pretrained("runs/demo").ask("What is the currency of Arvad?").question[-6:]
+        'Arvad?'
         """
         from realm.models.hub import RUN_FILES, download
 
@@ -116,15 +116,25 @@ class Realm:
         language model that writes ``prose`` from the blocks read. Raises RunError: no reader; ConfigError: k is below 1; EndpointError: no
         prose comes.
         """
-        endpoint = Endpoint.parse(write) if write else None
-        run, asked = self._current(), [questions] if isinstance(questions, str) else list(questions)
+        asked = [questions] if isinstance(questions, str) else list(questions)
         answers: list[Answer] = []
         with Progress(quiet=not progress) as bars:
-            for at in range(0, len(asked), BATCH):
-                found = run.answers(asked[at : at + BATCH], k, abstain_below)
-                answers += [written(answer, endpoint) for answer in found] if endpoint else found
+            for answer in self.stream(asked, k, abstain_below=abstain_below, write=write):
+                answers.append(answer)
                 bars.count("questions", len(answers), len(asked))
         return answers[0] if isinstance(questions, str) else answers
+
+    def stream(self, questions: Iterable[str], k: int = 5, *, abstain_below: float | None = None, write: str = "") -> Iterator[Answer]:
+        """Answer questions as they come, each as soon as its batch is read: ``ask`` where there is no end of them.
+
+        >>> answers = realm.stream(f"What is the currency of {land}?" for land in ("Arvad", "Belmor"))
+        >>> next(answers).question
+        'What is the currency of Arvad?'
+        """
+        endpoint, waiting = Endpoint.parse(write) if write else None, iter(questions)
+        while batch := list(islice(waiting, BATCH)):
+            for answer in self._current().answers(batch, k, abstain_below):
+                yield written(answer, endpoint) if endpoint else answer
 
     @overload
     def search(self, texts: str, k: int = 5) -> tuple[Hit, ...]: ...  # type: ignore[overload-overlap]

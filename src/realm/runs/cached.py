@@ -60,7 +60,9 @@ def open_cached(sources: Sequence[Path], body: str, progress: Progress, note: Ca
     places = _outermost(source.resolve() for source in sources)
     own = Path(body).resolve() if known_body(body) is None and Path(body).is_dir() else None
     body = body if own is None else str(own)
-    named = json.dumps([FORMAT, body, _published(body) if own is None else _weights(own), *map(str, places)])
+    files = () if own is None else sorted(own.glob("*.safetensors"))
+    weights = [[file.name, (stat := file.stat()).st_size, stat.st_mtime_ns] for file in files]
+    named = json.dumps([FORMAT, body, _published(body) if own is None else weights, *map(str, places)])
     key = hashlib.sha256(named.encode("utf-8", "surrogateescape")).hexdigest()[:16]
     paths = RunPaths(cache_directory() / f"{_UNUSUAL.sub('-', places[0].name)[:NAME]}-{key}")
     make_directory(paths.root)
@@ -165,11 +167,6 @@ def _published(body: str) -> list[str]:
     """The digest of a known body: a later version of this package may bring another of that name."""
     known = known_body(body)
     return [] if known is None else [known.sha256]
-
-
-def _weights(body: Path) -> list[list[Any]]:
-    """Name, size and time of the weights in a directory."""
-    return [[file.name, (stat := file.stat()).st_size, stat.st_mtime_ns] for file in sorted(body.glob("*.safetensors"))]
 
 
 def _recipe(places: list[Path], body: str) -> Recipe:

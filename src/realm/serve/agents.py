@@ -76,7 +76,7 @@ class Agents:
     def __init__(self, place: Place, *, explains: bool):
         self._place = place
         self._offered = {name: tool for name, tool in TOOLS.items() if explains or name != "explain"}
-        self._batcher = Batcher(self._compute, waiting=LIMITS.waiting, most=1)
+        self._batcher = Batcher(lambda _, works: [work(place.current()) for work in works], waiting=LIMITS.waiting, most=1)
         self.server: Server[None] = Server(
             "realm",
             version=__version__,
@@ -88,9 +88,6 @@ class Agents:
             on_list_resource_templates=self._templates,
             on_read_resource=self._document,
         )
-
-    def _compute(self, _: Any, works: list[Callable[[OpenRun], Any]]) -> list[Any]:
-        return [work(self._place.current()) for work in works]
 
     @asynccontextmanager
     async def _opening(self, _: Server[None]) -> AsyncIterator[None]:

@@ -1,7 +1,7 @@
 """The endpoints, and the files of the page. Questions go through the batcher; documents change in threads, which wait for the disk."""
 
 import hashlib
-from asyncio import to_thread
+import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.resources import files
@@ -13,7 +13,7 @@ from fastapi.responses import PlainTextResponse
 from realm import __version__
 from realm.answering import records
 from realm.answering.levels import leveled
-from realm.answering.writing import Endpoint, written
+from realm.answering.writing import Endpoint, written_in_time
 from realm.documents.pictures import SHOWN
 from realm.report.pictures import run_summary
 from realm.serve import shapes
@@ -53,13 +53,14 @@ def question_routes(serving: Serving, endpoint: Endpoint | None) -> APIRouter:
         """Answer questions with their evidence."""
         if request.write and endpoint is None:
             raise Refusal(422, "invalid", "this server has no language model; start it with realm serve --write URL#MODEL")
+        until = time.monotonic() + request.timeout_ms / 1000
         results = await serving.ask(Answers(request.k, tuple(request.exclude_documents)), request.questions, request.timeout_ms)
         for found, _ in results:
             serving.meter.answered(found.timings_ms)
         below = serving.current.abstain_below if request.abstain_below is None else request.abstain_below
         answers = [leveled(found, below) for found, _ in results]
         if request.write and endpoint is not None:
-            answers = [await to_thread(written, found, endpoint) for found in answers]
+            answers = await written_in_time(answers, endpoint, until - time.monotonic())
         return Json(records.AnswerResponse(answers, _versions(results)))
 
     @router.post("/search", responses=_described(records.SearchResponse))

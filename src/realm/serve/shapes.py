@@ -135,7 +135,8 @@ class Request(BaseModel):
 class AnswerRequest(Request):
     """Questions, each answered from its k most relevant blocks; answers with a confidence below ``abstain_below`` are marked ``abstained``.
 
-    Null: the run's own threshold. Blocks of ``exclude_documents`` are not read. ``write``: the server's language model adds ``prose``."""
+    Null: the run's own threshold. Blocks of ``exclude_documents`` are not read. ``write``: the server's language model adds ``prose``
+    in what is left of the time, or a ``note`` that it did not."""
 
     questions: Texts
     k: K = 5

@@ -5,6 +5,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 import torch
+from hostile_vectors import hostile
 from hypothesis import given, settings, strategies as st
 
 from realm.errors import MissingExtra, SnapshotError
@@ -65,34 +66,7 @@ def check(index, hits, scores, ids, live=None, exclude=None, values=None):
             assert not hits.values[i, count:].any()
 
 
-def hostile(name, n, d, rng):
-    gaussian = rng.standard_normal((n, d)).astype(np.float32)
-    if name == "gaussian":
-        return gaussian
-    if name == "clusters":
-        return gaussian[rng.integers(0, 9, n)] + gaussian * np.float32(0.05)
-    if name == "all equal":
-        return np.repeat(gaussian[:1], n, 0)
-    if name == "near ties":
-        return np.float32(1) + gaussian * np.float32(2e-7)
-    if name == "duplicates":
-        return gaussian[rng.integers(0, 7, n)]
-    if name == "one huge row":
-        gaussian[n // 2] *= 1e30
-        return gaussian
-    if name == "norms of all sizes":
-        return gaussian * (10 ** rng.uniform(-25, 15, (n, 1))).astype(np.float32)
-    if name == "float32 overflow":
-        return (gaussian * np.float32(5e37)).clip(-3e38, 3e38)
-    if name == "denormals":
-        return gaussian * np.float32(1e-41)
-    if name == "few denormals":
-        return np.where(rng.random((n, d)) < 0.5, gaussian, np.float32(1e-44))
-    assert name == "zeros"
-    return np.zeros((n, d), np.float32)
-
-
-NAMES = ["gaussian", "clusters", "all equal", "near ties", "duplicates", "one huge row", "norms of all sizes", "float32 overflow"]
+NAMES = ["gaussian", "clusters", "all equal", "near ties", "duplicates", "one huge row", "norms of all sizes", "overflow"]
 NAMES += ["denormals", "few denormals", "zeros"]
 
 

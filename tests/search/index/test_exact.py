@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from hostile_vectors import hostile
 from hypothesis import given, settings, strategies as st
 
 from realm.errors import SnapshotError
@@ -66,29 +67,6 @@ def test_read_only_vectors_are_kept_without_a_copy():
 SCANS = ["scalar", "avx2", "avx512-vnni"]
 METRICS = ["ip", "l2"]
 NAMES = ["gaussian", "sorted", "all equal", "near ties", "duplicates", "one huge row", "overflow", "denormals", "zeros", "huge component"]
-
-
-def hostile(name, n, d, rng):
-    gaussian = rng.standard_normal((n, d)).astype(np.float32)
-    if name == "sorted":
-        return gaussian[np.argsort(gaussian[:, 0])]
-    if name == "all equal":
-        return np.repeat(gaussian[:1], n, 0)
-    if name == "near ties":
-        return np.float32(1) + gaussian * np.float32(2e-7)
-    if name == "duplicates":
-        return gaussian[rng.integers(0, 7, n)]
-    if name == "one huge row":
-        gaussian[n // 2] *= 1e30
-    if name == "overflow":
-        return (gaussian * np.float32(5e37)).clip(-3e38, 3e38)
-    if name == "denormals":
-        return gaussian * np.float32(1e-41)
-    if name == "zeros":
-        return np.zeros((n, d), np.float32)
-    if name == "huge component":
-        gaussian[:, d // 2] *= 1e4
-    return gaussian
 
 
 def queries_of(b, d, rng):

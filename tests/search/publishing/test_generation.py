@@ -10,12 +10,10 @@ import torch
 
 from realm.documents.change.updates import add_documents
 from realm.documents.ingest.builder import build_corpus
-from realm.documents.store.blocks import BlockStore
 from realm.errors import RealmError, SnapshotError
-from realm.models.featurize import Featurizer
 from realm.models.model import RealmModel, state_sha256
 from realm.models.spec import BodySpec, bert_spec, one_body
-from realm.search.blocks import BlockInputs
+from realm.search.blocks import open_inputs
 from realm.search.publishing.embedding import embed_corpus
 from realm.search.publishing.generation import open_generation
 from realm.search.publishing.parameters import KEEP_GENERATIONS, publish_parameters
@@ -36,12 +34,6 @@ def write(path, names):
     return path
 
 
-def open_inputs(corpus):
-    store = BlockStore.open(corpus)
-    special = store.tokenizer.special
-    return BlockInputs(store, Featurizer(cls=special.cls, sep=special.sep, mask=special.mask, pad=special.pad))
-
-
 @pytest.fixture
 def paths(tmp_path):
     run = RunPaths(tmp_path / "run")
@@ -51,7 +43,7 @@ def paths(tmp_path):
 
 @pytest.fixture
 def inputs(paths):
-    return open_inputs(paths.corpus)
+    return open_inputs(paths.corpus, 64)
 
 
 def make_model(inputs, seed=0, *, hidden=32):
@@ -81,7 +73,7 @@ def test_a_generation_is_what_its_embedder_says(paths, inputs):
     np.testing.assert_allclose(generation.snapshot.vectors, alone, atol=1e-5)
     assert generation.snapshot.block_ids.tolist() == inputs.store.block_ids.tolist()
     # Opened by another process: the same.
-    opened = open_generation(paths, open_inputs(paths.corpus))
+    opened = open_generation(paths, open_inputs(paths.corpus, 64))
     assert opened.number == 1 and np.array_equal(opened.snapshot.vectors, generation.snapshot.vectors)
     # Before the fork there is one embedder, and the same parameters give the same bits.
     assert RealmModel.from_pretrained(paths.params / "000001").spec.parts == ("embedder",) and generation.queries is generation.embedder
@@ -105,7 +97,7 @@ def test_an_added_document_gets_the_vector_of_a_full_rebuild(paths, inputs, tmp_
     learn(model, inputs)
     assert missing_rows(first, inputs).tolist() == []
     add_documents(paths.corpus, [write(tmp_path / "more.jsonl", ["Utopia", "Zembla", "Ruritania"])])
-    wider = open_inputs(paths.corpus)
+    wider = open_inputs(paths.corpus, 64)
     assert open_generation(paths, wider).snapshot.block_ids.tolist() == inputs.store.block_ids.tolist()
     assert missing_rows(first, wider).tolist() == [12, 13, 14]
     extended, added = add_difference(open_generation(paths, wider), paths, wider)
@@ -134,7 +126,7 @@ def test_a_shard_that_changed_after_it_was_opened_is_found_when_documents_are_ad
     shard.write_bytes(data)
     add_documents(paths.corpus, [write(tmp_path / "more.jsonl", ["Utopia"])])
     with pytest.raises(SnapshotError):
-        add_difference(opened, paths, open_inputs(paths.corpus))
+        add_difference(opened, paths, open_inputs(paths.corpus, 64))
 
 
 def test_removed_blocks_are_not_found(paths, inputs):
@@ -175,7 +167,7 @@ def test_an_index_of_another_embedder_or_corpus_is_refused(paths, inputs, tmp_pa
     other = RunPaths(tmp_path / "other")
     build_corpus([write(tmp_path / "few.jsonl", NAMES[:5])], other.corpus, vocab_size=300)
     with pytest.raises(SnapshotError, match="another corpus"):
-        open_generation(paths, open_inputs(other.corpus))
+        open_generation(paths, open_inputs(other.corpus, 64))
     with pytest.raises(SnapshotError, match="generation 9 does not exist"):
         open_generation(paths, inputs, 9)
 

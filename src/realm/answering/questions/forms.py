@@ -80,7 +80,8 @@ def shown(question: str, text: str, start: int, end: int) -> Shown:
     if form == SPAN or start >= end:
         return Shown(SPAN, start, end)
     first, last = _list_around(text, start, end) if form in (LIST, SENTENCE) else (start, end)
-    if (first, last) != (start, end) and (form == LIST or _is_step(question)):
+    of_steps = regex.match(r"how (?:do|to|can|should)\b|wie\b|comment\b|cómo\b", _LEADING.sub("", question), regex.IGNORECASE) is not None
+    if (first, last) != (start, end) and (form == LIST or of_steps):
         return Shown(LIST, *_cut(text, first, last, start, end))
     touched = [(first, last) for first, last in split_sentences(text) if first < end and last > start]
     first, last = (touched[0][0], touched[-1][1]) if touched else (start, end)
@@ -109,11 +110,6 @@ def _list_around(text: str, start: int, end: int) -> tuple[int, int]:
 
 def _is_item(text: str, place: tuple[int, int]) -> bool:
     return _ITEM.match(text, place[0], place[1]) is not None
-
-
-def _is_step(question: str) -> bool:
-    """Return whether a question asks for a way to do something, which a list of steps answers."""
-    return regex.match(r"how (?:do|to|can|should)\b|wie\b|comment\b|cómo\b", _LEADING.sub("", question), regex.IGNORECASE) is not None
 
 
 def _cut(text: str, first: int, last: int, start: int, end: int) -> tuple[int, int]:

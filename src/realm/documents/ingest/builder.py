@@ -227,18 +227,9 @@ def corpus_from_records(
 ) -> CorpusManifest:
     """Make a corpus directory of published blocks. Block i is record i; its document has that number as id and no title.
 
-    Published embeddings belong to records by position, so nothing is packed again or dropped as empty.
-
-    Args:
-        records: UTF-8 texts; iterated twice.
-        out: the corpus directory; must not exist.
-        block_length: wordpieces that a model input holds; longer records are kept whole and cut in the input, as the published models do.
-        origin: of the records, for messages.
-        progress: called with ("blocks", count, None) now and then.
-
-    Raises:
-        CorpusError: there is no record.
-        DataError: a record that is not UTF-8, or what reading the records raises."""
+    Published embeddings belong to records by position, so nothing is packed again or dropped as empty; records of more than
+    ``block_length`` wordpieces are cut in the input, as the published models do. Raises CorpusError: there is no record; DataError: one
+    that is not UTF-8, or what reading them, twice, raises."""
     with files.publish_directory(out) as staging:
         (staging / manifests.SEGMENTS_DIRECTORY).mkdir()
         tagger = TaggerPlan().learned_from(_first_sentences(records, origin))

@@ -159,7 +159,8 @@ def _widest_run(bands: list[Band], at: int) -> tuple[int, tuple[float, float] | 
         end, (left, right) = at + 1, gap
         for band in bands[at + 1 :]:
             narrowed = _narrowed(band, left, right)
-            if narrowed is None or _far_below(bands[end - 1], band):
+            below = min(word.top for word in band) - max(word.bottom for word in bands[end - 1])
+            if narrowed is None or below > 6 * median(word.height for word in band):
                 break
             end, (left, right) = end + 1, narrowed
         while end > at + 1 and _set_apart(bands, at, end, (left, right)):
@@ -178,10 +179,6 @@ def _narrowed(band: Band, left: float, right: float) -> tuple[float, float] | No
             else:
                 right = min(right, word.left)
     return (left, right) if right - left >= APART * median(word.height for word in band) else None
-
-
-def _far_below(before: Band, band: Band) -> bool:
-    return min(word.top for word in band) - max(word.bottom for word in before) > 6 * median(word.height for word in band)
 
 
 def _set_apart(bands: list[Band], at: int, end: int, gap: tuple[float, float]) -> bool:

@@ -94,9 +94,7 @@ def iter_documents(
         cursor: the beginning in a plain JSONL file, moved along as it is read. Left alone by every other source.
         name: of the source in ids; empty: a file by its name, of a folder nothing before the paths in it.
 
-    Raises:
-        DataError: the source is missing, of no known kind, lacks a column, or is a folder without documents.
-        MissingExtra: the kind needs a package that is not installed."""
+    Raises DataError: the source is missing, of no known kind, lacks a column, or is a folder without documents; MissingExtra."""
     source = Path(source)
     if is_hub_name(source):
         return _all_bounded(read_dataset(source, options), options)

@@ -197,7 +197,8 @@ def read_parquet(path: Path, name: str, options: SourceOptions) -> Iterator[Reco
         with open(path, "rb") as raw, pq.ParquetFile(raw) as file:
             columns = find_columns(options, file.schema_arrow.names, path)
             wanted = columns.wanted or [only_one(name, file.schema_arrow.names, path) for name in file.schema_arrow.names]
-            strings = [name for name in wanted if _is_text(file.schema_arrow.field(name).type)]
+            texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary)
+            strings = [name for name in wanted if any(is_text(file.schema_arrow.field(name).type) for is_text in texts)]
         # Strings stay coded by a dictionary: a few bytes a row may each name one of many megabytes.
         with open(path, "rb") as raw, pq.ParquetFile(raw, read_dictionary=strings) as file:
             for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=wanted):
@@ -212,10 +213,6 @@ def read_parquet(path: Path, name: str, options: SourceOptions) -> Iterator[Reco
         streams.refuse_passing(error, path)
         # What was read before the damage stays.
         yield Rejected(str(path), number + 1, DAMAGED_FILE)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind))
 
 
 def _values(column: pa.Array) -> list[Any]:

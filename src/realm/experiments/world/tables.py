@@ -9,7 +9,6 @@ import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -157,13 +156,12 @@ def parse_domain(name: str, table: str, wording: str) -> Domain:
         filler=tuple(spec.get("filler", ())),
         groups=(groups,) if isinstance(groups, str) else tuple(groups),
         related=spec.get("related"),
-        facts={kind: _parse_kind(kind, body) for kind, body in spec["facts"].items()},
+        facts={
+            kind: FactKind(kind, tuple(body["statements"]), tuple(body.get("questions", ())), body.get("ask", True))
+            for kind, body in spec["facts"].items()
+        },
         entities=tuple(_parse_table(name, table)),
     )
-
-
-def _parse_kind(kind: str, body: dict[str, Any]) -> FactKind:
-    return FactKind(kind, tuple(body["statements"]), tuple(body.get("questions", ())), body.get("ask", True))
 
 
 def _parse_table(name: str, table: str) -> list[Entity]:

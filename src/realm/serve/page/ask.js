@@ -18,6 +18,7 @@ const UNTAUGHT =
 const place = new Place(byId("ask-result"));
 let last = null; // {question, k, without, found, before}: the newest answer, and the one it is compared with
 let without = []; // ids of the documents that are left out
+const WRITING_MS = 60_000; // a language model is slow
 let writes = ""; // the language model that writes prose
 let newest = 0; // the corpus that the last response named
 
@@ -77,7 +78,7 @@ async function ask(question, k, before, write = false) {
   const wish = { k, abstain_below: threshold(), exclude_documents: without };
   await place.fill(
     write ? `${writes} is writing …` : `Reading ${k === 1 ? "the nearest block" : `the nearest ${k} blocks`} …`,
-    (how) => api.answer(question, write ? { ...wish, write } : wish, how),
+    (how) => api.answer(question, write ? { ...wish, write, timeout_ms: WRITING_MS } : wish, how),
     (response) => {
       const found = response.answers[0];
       for (const item of found.evidence) called(item.doc_id, item.title);

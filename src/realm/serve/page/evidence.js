@@ -79,7 +79,8 @@ function wording(found) {
 /** Prose of the language model ``writes`` with what it cites; where there is none yet, a button that calls ``write()``. */
 export function prose(found, writes, write) {
   if (!writes) return null;
-  if (!found.prose.length) return el("div", { class: "prose" }, button(`Let ${writes} write it out`, write));
+  const note = found.note ? el("p", { class: "note" }, found.note) : null;
+  if (!found.prose.length) return el("div", { class: "prose" }, button(`Let ${writes} write it out`, write), note);
   const claim = ({ text, cites, supported }) => [
     supported ? text : el("mark", { class: "other", title: "Not in the evidence it cites" }, text),
     ` ${cites.map((number) => `[${number}]`).join("")} `,

@@ -207,7 +207,9 @@ def recurring_grams(words: CorpusWords, knowledge: int, most: int) -> Grams:
         grams += int(numbers[-1])
         going_on = np.sort(order[alive[run]])
         places, hashes = places[going_on], hashes[going_on]
-    gram, first, lengths = (np.concatenate([np.empty(0, np.int64), *parts]) for parts in zip(*found, strict=True)) if found else _nothing()
+    gram, first, lengths = (
+        (np.concatenate([np.empty(0, np.int64), *parts]) for parts in zip(*found, strict=True)) if found else [np.empty(0, np.int64)] * 3
+    )
     order = np.lexsort((lengths, first))
     return Grams(gram[order].astype(np.int32), first[order], (first + lengths)[order], reach, edges, grams)
 
@@ -233,7 +235,3 @@ def _count(run: np.ndarray, of: np.ndarray, where: np.ndarray) -> np.ndarray:
 
 def _distinct(values: np.ndarray) -> int:
     return len(np.unique(values))
-
-
-def _nothing() -> tuple[np.ndarray, ...]:
-    return tuple(np.empty(0, np.int64) for _ in range(3))
