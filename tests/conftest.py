@@ -191,19 +191,19 @@ def refused(capsys):
 
 @pytest.fixture(scope="session")
 def small_atlas():
-    """Writes what ``write_atlas`` does, of 150 countries alone, and 40 questions of each kind on them."""
-    from realm.experiments.world.atlas import build_atlas
+    """Writes what ``write_atlas`` does, of 150 articles on countries alone, and 40 questions of each split on them."""
+    from realm.experiments.atlas import read_atlas
 
-    def write(directory, **parts):
-        atlas = build_atlas(**parts)
-        kept = [row for row in atlas.documents if row["id"].startswith("countries/")][:150]
-        ids = {row["id"] for row in kept}
-        invented = {"invented": [atlas.invented["document"]], "invented_qa": atlas.invented["questions"]}
-        questions = {f"qa_{split}": [q for q in asked if ids & set(q["positive_ids"])][:40] for split, asked in atlas.questions.items()}
+    def write(directory):
+        files = read_atlas()
+        kept = [line for line in files["documents.jsonl"].splitlines(keepends=True) if line.startswith('{"id": "countries/')][:150]
+        ids = {json.loads(line)["id"] for line in kept}
+        for name in ("qa_train.jsonl", "qa_dev.jsonl", "qa_test.jsonl"):
+            asked = [line for line in files[name].splitlines(keepends=True) if ids & set(json.loads(line)["positive_ids"])]
+            files[name] = "".join(asked[:40])
         directory.mkdir(parents=True, exist_ok=True)
-        for name, values in ({"documents": kept} | invented | questions).items():
-            (directory / f"{name}.jsonl").write_text("".join(json.dumps(value) + "\n" for value in values), "utf-8")
-        (directory / "gazetteer.txt").write_text("".join(f"{phrase}\n" for phrase in atlas.phrases), "utf-8")
+        for name, text in (files | {"documents.jsonl": "".join(kept)}).items():
+            (directory / name).write_text(text, "utf-8")
 
     return write
 

@@ -22,7 +22,7 @@ import torch
 from benchmarks.common import Extra, take_documents
 from benchmarks.training.bench_step import BLOCK, QUERY, K, gradient_gap, new_model
 from benchmarks.training.step_work import Workload, full_workload, gemm_peak, our_loss, step_flops, wait
-from realm.experiments.world.atlas import write_atlas
+from realm.experiments.atlas import write_atlas
 from realm.models.model import RealmModel
 from realm.search.index.choice import make_index
 from realm.storage.metrics import MetricsLog

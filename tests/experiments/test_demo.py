@@ -11,20 +11,20 @@ import pytest
 from realm.cli import main
 from realm.errors import RunError
 from realm.experiments import demo
-from realm.experiments.world.atlas import DEMO_DOMAINS, build_atlas
+from realm.experiments.atlas import read_atlas
 from realm.progress import Progress
 from realm.recipe import build_recipe
 from realm.runs.run import run_recipe
 
 QUIET = Progress(quiet=True)
-CLAIMS = ["before", "documents", "questions", "own_words", "bm25", "without_documents", "explained", "changed"]
+CLAIMS = ["before", "questions", "own_words", "bm25", "without_documents", "explained", "changed"]
 
 
 @pytest.fixture(scope="module")
 def pointing(tmp_path_factory, small_atlas):
     """A tiny model that has learnt, hardly, to point in the countries."""
     root = tmp_path_factory.mktemp("pointing")
-    small_atlas(root / "atlas", domains=("countries",))
+    small_atlas(root / "atlas")
     values = {
         "run": {"threads": 1, "device": "cpu"}, "corpus": {"sources": ["atlas/documents.jsonl"], "vocab_size": 900},
         "model": {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32, "projection": 16, "span_hidden": 16},
@@ -40,11 +40,10 @@ def pointing(tmp_path_factory, small_atlas):
 def small(pointing, small_atlas, monkeypatch):
     bundled = demo.demo_recipe
 
-    def recipe_of(directory, **choices):
-        recipe = bundled(directory, **choices)
-        pretrain = replace(recipe.pretrain, steps=4, reader_first=2, batch=4, held_out=4)
+    def recipe_of(directory, changes=None):
+        recipe = bundled(directory, changes)
         finetune, run = replace(recipe.finetune, steps=2), replace(recipe.run, threads=1)
-        return replace(recipe, model=replace(recipe.model, body=str(pointing)), pretrain=pretrain, finetune=finetune, run=run)
+        return replace(recipe, model=replace(recipe.model, body=str(pointing)), finetune=finetune, run=run)
 
     monkeypatch.setattr(demo, "demo_recipe", recipe_of)
     monkeypatch.setattr(demo, "write_atlas", small_atlas)
@@ -56,7 +55,7 @@ def test_every_claim_is_measured_and_told(tmp_path, capsys):
     summary = demo.run_demo(tmp_path / "demo", progress=QUIET, show=told.append)
     assert [claim.name for claim in told] == CLAIMS == list(summary["claims"])
     assert all(claim.says.endswith((".", ":")) for claim in told)
-    for name in ("before", "documents", "questions", "own_words", "bm25"):
+    for name in ("before", "questions", "own_words", "bm25"):
         facts = summary["claims"][name]
         assert 0 <= facts["em"] <= 1 and {"1", "5"} <= set(facts["recall"]) and facts["n"] > 0
     assert len(summary["claims"]["changed"]["added"]) == 3 and len(summary["claims"]["changed"]["changed"]) == 1
@@ -75,15 +74,10 @@ def test_every_claim_is_measured_and_told(tmp_path, capsys):
         demo.run_demo(tmp_path / "demo", progress=QUIET, show=lambda claim: None, changes={"run": {"seed": 1}})
 
 
-def test_the_long_demo_and_its_changes_are_recipes(tmp_path):
-    short, long = demo.demo_recipe(tmp_path), demo.demo_recipe(tmp_path, long=True, changes={"run": {"seed": 3}})
-    assert long.pretrain.steps > short.pretrain.steps and long.finetune.steps > short.finetune.steps and long.run.seed == 3
-
-
 def test_sixty_questions_in_other_words_have_answers_in_the_atlas():
-    written = tomllib.loads((files("realm.experiments.world") / "own_words.toml").read_text("utf-8"))
+    written = tomllib.loads((files("realm.experiments") / "own_words.toml").read_text("utf-8"))
     asked = {f"{domain}/{name}": text for domain, own in written.items() for name, text in own.items()}
-    tests = {q["id"].rpartition("/")[0]: q for q in build_atlas(domains=DEMO_DOMAINS).questions["test"]}
+    tests = {q["id"].rpartition("/")[0]: q for q in map(json.loads, read_atlas()["qa_test.jsonl"].splitlines())}
     assert len(asked) == 60 and set(asked) <= set(tests)
     templates = {q["question"] for q in tests.values()}
     assert not templates & set(asked.values())

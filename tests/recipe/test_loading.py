@@ -2,7 +2,6 @@
 
 import dataclasses
 import tomllib
-from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -195,13 +194,11 @@ def test_what_presets_learn_later_changes_no_run(tmp_path):
 
 
 RECIPES = sorted((Path(__file__).resolve().parents[2] / "recipes").glob("*.toml"))
-BUNDLED = sorted(path.name for path in (files("realm.experiments") / "world").iterdir() if path.name.startswith("recipe"))
 
 
 def test_there_are_recipes():
     known = {"own-documents.toml", "from-nothing.toml", "squad-small.toml", "squad-compare.toml", "simplewiki-compare.toml"}
     assert known <= {path.name for path in RECIPES}
-    assert BUNDLED == ["recipe-long.toml", "recipe.toml"]
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.name)
@@ -224,7 +221,6 @@ def test_the_commented_keys_exist(path):
     assert all(hasattr(getattr(recipe, section), key) for section, keys in values.items() for key in keys)
 
 
-@pytest.mark.parametrize("name", BUNDLED)
-def test_every_bundled_recipe_parses(name, tmp_path):
-    recipe = demo.demo_recipe(tmp_path, long="long" in name)
+def test_the_recipe_of_the_demo_parses(tmp_path):
+    recipe = demo.demo_recipe(tmp_path)
     assert all(Path(source).is_relative_to(tmp_path.resolve()) for source in recipe.corpus.sources)

@@ -20,18 +20,17 @@ Models = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="DIR")]
 Asked = Annotated[tuple[str, ...], tyro.conf.arg(metavar="[get NAME]")]
 
 
-def demo(*, dir: Path = Path("runs/demo"), long: bool = False, json: Json = False) -> None:
+def demo(*, dir: Path = Path("runs/demo"), json: Json = False) -> None:
     """Show training and answers, claim by claim, on a bundled atlas. If interrupted, run it again to continue.
 
     Args:
-        dir: the run directory.
-        long: the whole atlas and more steps."""
+        dir: the run directory."""
     show.note(f"the demo works in {dir} on the CPU; you can interrupt it and run it again to continue")
     with Progress(says=False) as progress:
         from realm.experiments.demo import run_demo
 
         told = (lambda claim: None) if json else show.claim
-        summary = run_demo(dir, progress=progress, show=told, long=long)
+        summary = run_demo(dir, progress=progress, show=told)
     show.result(summary, json, show.shown)
 
 

@@ -1,7 +1,7 @@
 """``realm demo``: claims about REALM, each measured here and now on documents that the released model has never seen.
 
-Answers before any training, after pre-training on documents, after few questions; words that no template has; search by words alone;
-documents taken away, added and changed; a prediction explained. An interrupted demo continues.
+Answers before any training and after few questions; words that no template has; search by words alone; documents taken away, added and
+changed; a prediction explained. An interrupted demo continues.
 """
 
 import json
@@ -22,7 +22,7 @@ from realm.errors import DataError
 from realm.evaluation.evaluate import answer_all, evaluate_answers, evaluate_retrieval
 from realm.evaluation.measures import Relevance, is_correct
 from realm.evaluation.questions.loading import load_questions, write_questions
-from realm.experiments.world.atlas import DEMO_DOMAINS, write_atlas
+from realm.experiments.atlas import write_atlas
 from realm.models.types import Question
 from realm.progress import Progress
 from realm.recipe import Recipe, build_recipe
@@ -41,8 +41,8 @@ QUESTIONS = 3
 """That are shown for a claim."""
 FEW_QUESTIONS = 512
 """Questions that are learnt from."""
-START = "start"
-"""Of the demo's directory: the run of the released model as it is."""
+BEFORE = "before.json"
+"""The first claim, which cannot be measured again once the run is fine-tuned."""
 MIN_PROBABILITY = 1e-12
 CHANGED = ("silver florin", "copper crown")
 """A currency that does not exist, and what it is replaced by."""
@@ -59,11 +59,10 @@ class Claim:
     explanation: dict[str, Any] | None = None
 
 
-def demo_recipe(directory: Path, *, long: bool = False, changes: dict[str, dict[str, Any]] | None = None) -> Recipe:
+def demo_recipe(directory: Path, changes: dict[str, dict[str, Any]] | None = None) -> Recipe:
     """The recipe of the released model, its paths counted from the demo's directory."""
-    name = "recipe-long.toml" if long else "recipe.toml"
-    values = tomllib.loads((files("realm.experiments.world") / name).read_text("utf-8"))
-    return build_recipe(values, path=Path(directory) / name, overrides=changes)
+    values = tomllib.loads((files("realm.experiments") / "demo.toml").read_text("utf-8"))
+    return build_recipe(values, path=Path(directory) / "demo.toml", overrides=changes)
 
 
 def run_demo(
@@ -71,20 +70,18 @@ def run_demo(
     *,
     progress: Progress,
     show: Callable[[Claim], None],
-    long: bool = False,
     changes: dict[str, dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """Show every claim, as soon as it is measured, in the order in which a person would ask for them.
 
-    ``long``: the whole atlas and more steps; ``changes``: values of the recipe, {"run": {"seed": 1}}. Returns the ``demo --json`` object:
-    {"run", "seconds", "claims": {name: facts}}. Raises ConfigError: the released model's base is not installed; RealmError: the user can
-    cure it.
+    ``changes``: values of the recipe, {"run": {"seed": 1}}. Returns the ``demo --json`` object: {"run", "seconds", "claims": {name:
+    facts}}. Raises ConfigError: the released model's base is not installed; RealmError: the user can cure it.
     """
     started, directory = time.perf_counter(), Path(directory)
-    recipe, paths = demo_recipe(directory, long=long, changes=changes), RunPaths(directory)
+    recipe, paths = demo_recipe(directory, changes), RunPaths(directory)
     claim_run(paths, recipe)  # before the atlas is written: another run's directory is left as it is
-    write_atlas(directory / "atlas", domains=() if long else DEMO_DOMAINS)
     atlas = directory / "atlas"
+    write_atlas(atlas)
     questions = load_questions(atlas / "qa_train.jsonl")
     write_questions(atlas / "qa_few.jsonl", random.Random(recipe.run.seed).sample(questions, min(FEW_QUESTIONS, len(questions))))
     shown: list[Claim] = []
@@ -94,17 +91,15 @@ def run_demo(
         progress.close()
         show(found)
 
-    claim(_before(recipe, directory, progress, started))
-    run_recipe(recipe, directory, stages=("corpus", "pretrain"), progress=progress)
-    claim(_after_documents(paths, shown[0]))
-    run_recipe(recipe, directory, stages=None, progress=progress)
+    claim(_before(recipe, paths, progress, started))
+    run_recipe(recipe, directory, stages=("finetune", "eval"), progress=progress)
     run = open_run(directory)
     claim(_after_questions(run, shown[0]))
-    own = _own_words(directory / "atlas")
+    own = _own_words(atlas)
     for measure in (_in_own_words, _by_words_alone, _without_documents):
         claim(measure(run, own))
     claim(_filled(run))
-    claim(_changed(run, directory / "atlas", progress))
+    claim(_changed(run, atlas, progress))
     summary = {"run": str(directory), "seconds": time.perf_counter() - started, "claims": {found.name: found.facts for found in shown}}
     write_json(directory / "demo.json", summary)
     answers = [answer for found in shown[1:] for answer in found.answers]  # the trained model's
@@ -119,43 +114,37 @@ def run_demo(
 def _own_words(atlas: Path) -> list[Question]:
     """Test questions in words that no template has, written by hand, with the answers that the atlas has for them."""
     known = {question.id.rpartition("/")[0]: question for question in load_questions(atlas / "qa_test.jsonl")}
-    written = tomllib.loads((files("realm.experiments.world") / "own_words.toml").read_text("utf-8"))
+    written = tomllib.loads((files("realm.experiments") / "own_words.toml").read_text("utf-8"))
     rows = [(f"{domain}/{name}", text) for domain, asked in written.items() for name, text in asked.items()]
     return [replace(known[name], text=text) for name, text in rows if name in known]
 
 
-def _before(recipe: Recipe, directory: Path, progress: Progress, started: float) -> Claim:
+def _before(recipe: Recipe, paths: RunPaths, progress: Progress, started: float) -> Claim:
     """Answers of the released model as it is."""
-    untrained, unasked = replace(recipe.pretrain, steps=0), replace(recipe.finetune, train="")
-    plain = replace(recipe, pretrain=untrained, finetune=unasked, eval=replace(recipe.eval, qa=""))
-    run_recipe(plain, directory / START, stages=("corpus", "pretrain"), progress=progress)
-    run = open_run(directory / START)
-    questions = load_questions(directory / "atlas" / "qa_test.jsonl")
+    if (known := read_note(paths.root / BEFORE)) is not None:
+        return Claim(**known)
+    plain = replace(recipe, finetune=replace(recipe.finetune, train=""), eval=replace(recipe.eval, qa=""))
+    run_recipe(plain, paths.root, stages=("corpus", "pretrain"), progress=progress)
+    run = open_run(paths.root)
+    questions = load_questions(paths.root / "atlas" / "qa_test.jsonl")
     first: dict[str, Question] = {}
     for question in questions:
         first.setdefault(question.id.partition("/")[0], question)
     answers = _asked(run, run.answerer, list(first.values())[:QUESTIONS])
     seconds = time.perf_counter() - started
-    facts = _measured(run, questions) | {"first_answers_after": round(seconds, 1)}
+    facts = _scored(run, run.source, run.answerer, questions) | {"first_answers_after": round(seconds, 1)}
     says = (
         f"Before any training, on {len(run.documents):,} articles that the model never saw: {facts['em']:.0%} of {facts['n']} questions "
         f"answered exactly, the article found at once for {facts['recall']['1']:.0%}. First answers after {seconds:.0f} s."
     )
-    return Claim("before", says, facts, answers)
-
-
-def _after_documents(paths: RunPaths, before: Claim) -> Claim:
-    facts = _row(paths, "pretrain")
-    says = (
-        f"After REALM pre-training on the documents alone, without a question: {facts['em']:.0%} answered, "
-        f"found at once {facts['recall']['1']:.0%} (before: {before.facts['em']:.0%} and {before.facts['recall']['1']:.0%})."
-    )
-    return Claim("documents", says, facts)
+    claim = Claim("before", says, facts, answers)
+    write_note(paths.root / BEFORE, vars(claim))
+    return claim
 
 
 def _after_questions(run: OpenRun, before: Claim) -> Claim:
     """A few questions; the first ones are asked once more."""
-    facts = _row(run.paths, "finetune")
+    facts = _told(dict(read_note(run.paths.results / "finetune.json")))
     first = {answer["question"] for answer in before.answers}
     again = [question for question in load_questions(run.paths.root / "atlas" / "qa_test.jsonl") if question.text in first]
     taught = stage_facts(run.paths, "finetune")["questions"]
@@ -164,7 +153,7 @@ def _after_questions(run: OpenRun, before: Claim) -> Claim:
 
 
 def _in_own_words(run: OpenRun, own: Sequence[Question]) -> Claim:
-    facts = _measured(run, own)
+    facts = _scored(run, run.source, run.answerer, own)
     says = f"{facts['n']} questions written by hand, in words that no training question has: {facts['em']:.0%} answered."
     return Claim("own_words", says, facts, _asked(run, run.answerer, own[:: len(own) // QUESTIONS][:QUESTIONS]))
 
@@ -240,20 +229,10 @@ def _explained(run: OpenRun) -> dict[str, Any] | None:
     return found.to_dict()
 
 
-def _measured(run: OpenRun, questions: Sequence[Question]) -> dict[str, Any]:
-    """Exact match and gold recall of a run as it is."""
-    return _scored(run, run.source, run.answerer, questions)
-
-
 def _scored(run: OpenRun, source: Source, answerer: Answerer, questions: Sequence[Question]) -> dict[str, Any]:
     relevance = Relevance(run.inputs.store)
     found = evaluate_retrieval(source, relevance, questions, run.recipe.eval.k)
     return _told(found | evaluate_answers(answerer, relevance, questions, run.recipe.read))
-
-
-def _row(paths: RunPaths, stage: str) -> dict[str, Any]:
-    found: dict[str, Any] = read_note(paths.results / f"{stage}.json")
-    return _told(found)
 
 
 def _told(row: dict[str, Any]) -> dict[str, Any]:

@@ -1,11 +1,11 @@
-"""On the demo's part of the atlas pre-training finds more gold documents than ICT alone, without a question; minutes a seed."""
+"""On the atlas pre-training finds more gold documents than ICT alone, without a question; minutes a seed."""
 
 import json
 
 import numpy as np
 import pytest
 
-from realm.experiments.world.atlas import DEMO_DOMAINS, write_atlas
+from realm.experiments.atlas import write_atlas
 from realm.progress import Progress
 from realm.runs.run import run_recipe
 from realm.storage.metrics import MetricsLog
@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
 def train(directory, seed, from_nothing):
     """The recipe with another seed and a longer pre-training. Returns zero-shot gold recall, and what documents came to be worth."""
     recipe = from_nothing(directory, {"run": {"seed": seed}, "pretrain": {"steps": PRETRAIN_STEPS}})
-    write_atlas(directory / "runs" / "atlas", domains=DEMO_DOMAINS)
+    write_atlas(directory / "runs" / "atlas")
     run_recipe(recipe, directory, stages=STAGES, progress=Progress(quiet=True))
     results = {stage: json.loads((directory / "results" / f"{stage}.json").read_text()) for stage in ("ict", "pretrain")}
     row = {f"{stage} recall@{k}": results[stage]["recall_gold"][k] for k in ("1", "5") for stage in results}

@@ -1,1 +1,0 @@
-"""The atlas: the world of the demo, as tables of true facts, the articles that state them, and questions."""
