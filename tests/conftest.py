@@ -99,7 +99,6 @@ batch = 4
 candidates = 4
 refresh = "inline"
 refresh_every = 2
-probe_queries = 8
 force = true
 [finetune]
 train = "qa_train.jsonl"

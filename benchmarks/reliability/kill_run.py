@@ -87,7 +87,6 @@ batch = 4
 candidates = 4
 refresh = "inline"
 refresh_every = 5
-probe_queries = 8
 force = true
 [finetune]
 train = "train.jsonl"

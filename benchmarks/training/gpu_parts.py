@@ -166,7 +166,7 @@ def write_recipe(path: Path, size: Size, documents: Path, steps: int, **pretrain
         "model": {"preset": size.trained, "query_length": QUERY},
         "warm": early,
         "ict": early,
-        "pretrain": {"steps": steps, "batch": 2 if toy else 64, "probe_queries": 8 if toy else 500, "force": True, **pretrain},
+        "pretrain": {"steps": steps, "batch": 2 if toy else 64, "force": True, **pretrain},
     }
     lines = [f"[{name}]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in body.items()) for name, body in sections.items()]
     path.write_text("\n".join(lines), "utf-8")
@@ -224,7 +224,7 @@ def refresh(rows: Rows, size: Size, out: Path) -> None:
         (first, began), (last, ended) = times[0], times[-1]
         # The first index is waited for before the first row, the last one after the last.
         waits = sum(row.get("wait_seconds", 0.0) for row in logged if first < row["step"] < last)
-        swaps = sum("probe_recall" in row for row in logged)
+        swaps = sum("wait_seconds" in row for row in logged)
         return {"seconds_per_step": (ended - began - waits) / (last - first), "refreshes": swaps}
 
     for mode in ("frozen", "process"):
@@ -236,9 +236,9 @@ def pretrain(rows: Rows, size: Size, out: Path) -> None:
     steps, metrics = size.steps[1], out / "pretrain" / "metrics.jsonl"
     done = pretrained(size, out, "pretrain", steps, lambda: rows.left, refresh_every=max(1, steps // 60))
     logged = list(MetricsLog(metrics).rows()) if metrics.exists() else []
-    probes = [[row["step"], row["probe_recall"]] for row in logged if "probe_recall" in row]
+    recall = [[row["step"], row["held_out_recall"]] for row in logged if "held_out_recall" in row]
     last = {stage: row for row in logged if "loss" in row and (stage := row["stage"])}
-    rows.put("run", {"finished": done, "last": last, "probe_recall": probes})
+    rows.put("run", {"finished": done, "last": last, "held_out_recall": recall})
     if not done:
         raise OutOfTime
 

@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from realm.answering.explain import best_spans, explain
+from realm.answering.cloze import hidden_runs, masked_text
+from realm.answering.explain import best_spans, document_effects, explain
 from realm.documents.ingest.builder import build_corpus
-from realm.documents.store.blocks import NULL_BLOCK
+from realm.documents.store.blocks import NULL_BLOCK, BlockStore
 from realm.errors import ConfigError, DataError, RunError
 from realm.models.model import RealmModel
 from realm.models.spec import bert_spec, one_body
+from realm.models.types import MaskedQuery
 from realm.search.blocks import NULL_ROW, BlockInputs, open_inputs
 from realm.search.publishing.generation import Generation
 from realm.search.publishing.refresher import refresh_index
@@ -194,3 +196,26 @@ def test_bad_input_is_one_line_with_a_cure(world, text, options, kind, words):
 def test_a_model_without_an_encoder_is_refused(world):
     with pytest.raises(RunError, match="pretrain"):
         explain(world.model.with_parts(encoder=None), world.generation, world.inputs, SENTENCE)
+
+
+def test_text_of_several_spans_and_of_a_sentence_that_changed(tiny_run):
+    store = BlockStore.open(tiny_run / "corpus")
+    start, end = store.sentences(0).tokens[0]
+    ids = store.token_ids(0)[start:end].tolist()
+    query = MaskedQuery(ids, [0, 1, 3], [ids[0], ids[1], ids[3]], int(store.block_ids[0]), 0)
+    assert hidden_runs(query.positions) == [(0, 2), (3, 4)]
+    text, targets = masked_text(store, query)
+    written = store.block(0).text
+    assert text.count("[MASK]") == 2 and len(targets) == 2
+    assert written.startswith(text.replace("[MASK]", targets[0], 1).replace("[MASK]", targets[1], 1))
+    for other in (MaskedQuery(ids[::-1], [0], [ids[-1]], int(store.block_ids[0]), 0), MaskedQuery(ids, [1], [ids[1]], 10**9, 0)):
+        text, targets = masked_text(store, other)
+        assert text.count("[MASK]") == 1 and targets[0]
+    assert masked_text(store, MaskedQuery(ids, [1], [ids[1]], int(store.block_ids[0]), 99))[0].count("[MASK]") == 1
+
+
+def test_without_a_null_document_there_is_no_utility(tiny_run):
+    store, log_p_z = BlockStore.open(tiny_run / "corpus"), torch.tensor([0.25, 0.75]).log()
+    found = document_effects(store, np.asarray(store.block_ids)[:2], log_p_z, torch.tensor([[-1.0, -1.0], [-2.0, -0.5]]))
+    assert [c.utility for c in found] == [None, None] and not any(c.null for c in found)
+    assert [c.p_y_given_z for c in found] == pytest.approx(np.exp([-2.0, -2.5]).tolist())

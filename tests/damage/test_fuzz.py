@@ -114,7 +114,6 @@ def test_every_kind_of_file_is_drawn(world):
 UNCHECKED = {
     "run//report.html": "written again from the rest",
     "run//seconds.json": "shown in the report alone",
-    "run//profile.json": "shown in the report alone",
     "run//sources.json": "compared with the sources themselves",
     "cache/realm/sources.json": "compared with the sources themselves",
     "run//config.toml": "a warning says that it is not what realm run wrote",

@@ -185,14 +185,6 @@ def test_a_corpus_of_sentences(trained, tmp_path):
         PretrainTask(chosen(trained, sentences=[str(tmp_path / "none")]), load_stage(context, "pretrain"))
 
 
-def test_the_probe_is_the_same_whatever_is_masked(trained, generation):
-    """One salient span a sentence, so that curves of runs with other masks can be compared."""
-    usual = task_of(trained, generation).probe.queries
-    for pretrain in ({"masking": "tokens"}, {"masking": "spans"}):
-        other = task_of(trained, generation, **pretrain).probe.queries
-        assert [q.ids for q in other] == [q.ids for q in usual] and [q.targets for q in other] == [q.targets for q in usual]
-
-
 def test_starting_without_a_stage(tmp_path, write_tiny, trained):
     """The stage is skipped and said to be, a fresh network takes its place, and the rest of the run goes on."""
     fresh = load_recipe(write_tiny(tmp_path), {"pretrain": {"from_ict": False, "from_warm": False, "null": False}})

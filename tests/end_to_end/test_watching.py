@@ -9,7 +9,7 @@ import torch
 from realm.answering.opening import read_run_recipe
 from realm.documents.store.blocks import NULL_BLOCK
 from realm.search.retriever import Retrieved
-from realm.storage.metrics import SHARES, SPEED, MetricsLog
+from realm.storage.metrics import SPEED, MetricsLog
 from realm.storage.paths import RunPaths
 from realm.training.context import load_stage, open_context
 from realm.training.pretrain import monitor
@@ -82,6 +82,5 @@ def test_rows_of_a_run_say_everything(tiny_run):
     window = next(row for row in rows if "loss" in row)
     names = ("marginal_utility", "p_null", "entropy", "staleness_steps", "excluded_share")
     assert set(names) | {f"utility_rank_{rank}" for rank in (1, 2, 3)} | set(SPEED) <= set(window)
-    assert sum(window[name] for name in SHARES) == pytest.approx(1, abs=1e-4) and min(window[name] for name in SHARES) >= 0
     assert window["tokens_per_second"] > 0 and window["seconds_left"] == 0
-    assert any("probe_recall" in row for row in rows)
+    assert any("held_out_recall" in row for row in rows)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.own_process
 QUESTION = "What is the currency of Arvad?"
 ENOUGH = 60
 TIMED = (
-    "seconds.json", "profile.json", "metrics.jsonl", "manifest.json", "report.html", "stage.json", "checksums.json", "README.md",
+    "seconds.json", "metrics.jsonl", "manifest.json", "report.html", "stage.json", "checksums.json", "README.md",
     "sources.json", "progress.json",
 )  # fmt: skip
 

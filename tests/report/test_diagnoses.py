@@ -27,11 +27,10 @@ def test_the_documents_have_the_table_whose_names_and_signs_differ():
     assert len({d.name for d in known}) == len({d.sign for d in known}) == len(known)
 
 
-@pytest.mark.parametrize(("recall", "collapsed", "seen"), [((0.5, 0.49, 0.48), 0.0, 0), ((0.5, 0.2, 0.2), 1.0, 1)])
-def test_the_report_calls_collapse_what_the_alarm_calls_so(tmp_path, recall, collapsed, seen):
-    """A recall below its first value by less than chance is no collapse."""
-    rows = [{"stage": "pretrain", "step": i, "probe_recall": value, "collapsed": 0.0, "time": i} for i, value in enumerate(recall)]
-    rows[-1]["collapsed"] = collapsed
+@pytest.mark.parametrize(("recall", "seen"), [((0.5, 0.49, 0.41), 0), ((0.5, 0.2, 0.5), 0), ((0.5, 0.2, 0.2), 1)])
+def test_only_a_clear_fall_that_lasts_is_a_collapse(tmp_path, recall, seen):
+    """A recall below its highest value by less than chance is no collapse."""
+    rows = [{"stage": "pretrain", "step": i, "held_out_recall": value, "time": i} for i, value in enumerate(recall)]
     (tmp_path / "metrics.jsonl").write_text("".join(map(_line, rows)))
     assert write_report(RunPaths(tmp_path)).read_text("utf-8").count("seen in this run") == seen
 

@@ -84,10 +84,9 @@ def metrics():
         rows[-1] |= {"distinct": 0.8 + wave, "staleness_steps": float(step % 50), "skipped": 0.0}
         rows[-1] |= {**{f"utility_rank_{r}": 2 / r - 1 for r in range(1, 8)}}
         rows[-1] |= {"excluded_share": 0.14, "distinct_per_1000": 800.0 - step, "seconds_per_step": 4.5 if step == 100 else 0.5}
-        rows[-1] |= {"share_data": 0.05, "share_search": 0.05, "share_forward": 0.3, "share_backward": 0.44, "share_watching": 0.01}
-        rows[-1] |= {"share_waiting": 0.15, "seconds_left": 300.0 - step, "tokens_per_second": 1e4}
+        rows[-1] |= {"seconds_left": 300.0 - step, "tokens_per_second": 1e4}
         if step % 100 == 0:
-            add("pretrain", step, probe_recall=0.4 + step / 2000, collapsed=0.0)
+            add("pretrain", step, held_out_recall=0.4 + step / 2000)
     for step in range(20, 401, 20):
         add("finetune", step, retriever_loss=2 - step / 300, reader_loss=3 - step / 160, found=0.9, readable=0.5 + step / 1000)
         if step % 100 == 0:
@@ -132,27 +131,12 @@ def examples(root):
     write(root / "results/explanation.json", explanation)
 
 
-def followed(root, steps):
-    rows = []
-    for step in steps:
-        for sentence, target in enumerate(["pound", "Llantrisant"]):
-            null = {"block_id": -1, "title": "", "text": "", "null": True, "p_z": 0.25, "p_y_given_z": 0.1, "r": 0.0, "utility": 0.0}
-            best = {"block_id": 3, "title": f"Best at {step}", "text": "It is the pound.", "null": False, "p_z": 0.5, "p_y_given_z": 0.9}
-            other = {**best, "title": "Other", "p_z": 0.25, "utility": -1.5, "r": -0.1}
-            row = {"stage": "pretrain", "step": step, "generation": 1 + step, "sentence": sentence, "text": "The [MASK] is there."}
-            rows.append(
-                row | {"targets": [target], "p_y": 0.375, "candidates": [null, other, best | {"utility": 2.25, "r": 0.3}], "time": 1}
-            )
-    write(root / "examples.jsonl", lines(rows))
-
-
 def make_run(root):
     write(root / "metrics.jsonl", lines(metrics()))
     results(root)
     examples(root)
-    followed(root, range(0, 301, 30))
     write(root / "stages/warm/stage.json", {"format": 1, "stage": "warm", "fingerprint": "f00d", "steps": 600, "reads": True})
-    write(root / "stages/pretrain/stage.json", {"format": 1, "stage": "pretrain", "steps": 300, "generation": 7, "probe": [0.4, 0.5]})
+    write(root / "stages/pretrain/stage.json", {"format": 1, "stage": "pretrain", "steps": 300, "generation": 7})
     write(root / "config.toml", '[run]\nseed = 3\n[model]\npreset = "tiny"\nbody = ""\nlayers = 2\nhidden = 128\n[pretrain]\nlr = 0.0003\n')
     return RunPaths(root)
 
@@ -177,32 +161,11 @@ def test_everything_there_is_shown(tmp_path):
     assert page.tags.count("h1") == page.tags.count("main") == 1
 
 
-def test_sentences_are_followed_from_first_to_last(tmp_path):
-    page = report(make_run(tmp_path))
-    section = page.text[page.text.index("Sentences followed") : page.text.index("What to try")]
-    assert section.count("Best at 0 +2.25") == section.count("Best at 300 +2.25") == 2 and "Llantrisant" in section
-    assert section.count("Step p(y|x) p(null)") == 2 and section.count("0.375") == 2 * 6  # of eleven refreshes six are shown
-    assert section.index("Best at 0") < section.index("Other")  # the heaviest first
-    assert section.count("It is the pound.") == 2 * 2  # the last refresh in full
-
-
 def test_ranks_stand_together(tmp_path):
     page = report(make_run(tmp_path))
     for words in ("rank 1 1", "rank 4 −0.5", "rank 7 −0.714"):
         assert words in page.text, words
     assert page.text.count("Utility of a document by its rank") == 2  # one picture: its caption and its title
-
-
-def test_the_time_of_the_run_is_shown_by_stage_and_kind(tmp_path):
-    paths = make_run(tmp_path)
-    assert "The time of the run" not in report(paths).text
-    write(
-        paths.profile, {"corpus": {"tokenising": 1.0, "other": 3.0}, "ict": {"forward": 2.0, "search": 0.0, HOSTILE: 7.0}, "warm": HOSTILE}
-    )
-    text = report(paths).text
-    section = text[text.index("The time of the run") :]
-    assert "corpus 4 25.0 % 0.0 % 75.0 %" in section and "ict 2 0.0 % 100.0 % 0.0 %" in section
-    assert "tokenising: text to wordpieces; forward: networks, and the loss; other:" in section
 
 
 def test_alarms_come_first_with_what_to_try(tmp_path):
@@ -239,15 +202,6 @@ def test_hostile_text_is_text(tmp_path):
     write(root / "results/answers.json", [{"question": HOSTILE, "answer": HOSTILE, "p": None, "evidence": [block, 3]}, "x"])
     found = {"text": HOSTILE + "[MASK][MASK]", "targets": [HOSTILE], "predictions": [{"text": HOSTILE}], "candidates": [block]}
     write(root / "results/explanation.json", found)
-    row = {
-        "stage": HOSTILE, "step": 1, "sentence": 0, "text": HOSTILE + "[MASK]", "targets": [HOSTILE], "p_y": HOSTILE,
-        "candidates": [3, block],
-    }  # fmt: skip
-    odd = [
-        {"step": 1, "sentence": [3]}, {"step": None, "sentence": 1},
-        {"step": 1, "sentence": 2, "candidates": HOSTILE, "targets": 3}, [1],
-    ]  # fmt: skip
-    write(root / "examples.jsonl", lines((row, *odd)))
     write(root / "config.toml", f"[{json.dumps('<script>')}]\n{json.dumps('<i>')} = {json.dumps('<script>')}\n")
     page = report(RunPaths(root))
     assert not {"script", "b onload", "i onload"} & set(page.tags)
@@ -268,7 +222,7 @@ def test_odd_files_only_make_it_shorter(tmp_path, damage):
     root = make_run(tmp_path).root
     for file in (
         "results/finetune.json", "results/answers.json", "results/claims.json", "results/explanation.json",
-        "stages/warm/stage.json", "config.toml", "metrics.jsonl", "examples.jsonl",
+        "stages/warm/stage.json", "config.toml", "metrics.jsonl",
     ):  # fmt: skip
         write(root / file, damage)
         assert "ICT alone" in report(RunPaths(root)).text

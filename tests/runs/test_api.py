@@ -145,7 +145,7 @@ TINY = {"batch": 4, "steps": 2}
 def test_a_run_learns(demo):
     """From documents alone, then from questions, twice: a run that has learnt from questions is left as it is."""
     body = str(demo / "stages" / "pretrain")
-    keys = {"candidates": 4, "refresh": "inline", "probe_queries": 4, "held_out": 0, "from_warm": False, "from_ict": False, "force": True}
+    keys = {"candidates": 4, "refresh": "inline", "held_out": 0, "from_warm": False, "from_ict": False, "force": True}
     realm = Realm.from_documents("docs.jsonl", body=body)
     assert realm.pretrain(progress=False, **TINY, **keys) is realm
     assert rows_of("runs/docs/metrics.jsonl")[-1]["stage"] == "pretrain"

@@ -43,10 +43,18 @@ def test_each_speaks_once_and_again_after_it_had_gone(tmp_path):
     run.feed(*rows(range(500, 500 + 20 * 5, 20), marginal_utility=-0.1, distinct=0.01))
     assert run.rung == [(540, "utility"), (540, "distinct")]
     assert "step 540: marginal utility -0.100" in run.said[0] and "single_block_span_share" in run.said[0] and "distinct" in run.said[1]
-    run.feed(("pretrain", 700, {"probe_recall": 0.1, "collapsed": 1.0}), ("pretrain", 750, {"probe_recall": 0.1, "collapsed": 1.0}))
-    run.feed(("pretrain", 800, {"probe_recall": 0.5, "collapsed": 0.0}), ("pretrain", 850, {"probe_recall": 0.1, "collapsed": 1.0}))
+    run.feed(
+        ("pretrain", 700, {"held_out_recall": 0.5}),
+        ("pretrain", 750, {"held_out_recall": 0.1}),
+        ("pretrain", 760, {"held_out_recall": 0.1}),
+    )
+    run.feed(
+        ("pretrain", 800, {"held_out_recall": 0.5}),
+        ("pretrain", 850, {"held_out_recall": 0.1}),
+        ("pretrain", 855, {"held_out_recall": 0.1}),
+    )
     run.feed(*rows(range(860, 1000, 20), staleness_highest=100.0))
-    assert run.rung[2:] == [(700, "collapse"), (850, "collapse"), (860, "staleness")] and "100 are the limit" in run.said[-1]
+    assert run.rung[2:] == [(760, "collapse"), (855, "collapse"), (860, "staleness")] and "100 are the limit" in run.said[-1]
     row = next(row for row in run.log.rows() if "alarm" in row)
     assert set(row) == {"stage", "step", "alarm", "problem", "cure", "time"} and row["cure"] in run.said[0]
 

@@ -21,7 +21,6 @@ from realm.search.blocks import BlockInputs
 from realm.search.candidates import Candidates, Source
 from realm.text.folding import folded, unbroken
 from realm.text.matching.answers import Scoring, is_whole, scoring_of
-from realm.timing import charged
 
 BATCH_SIZE = 16  # questions answered together
 SPANS_KEPT = 64
@@ -243,8 +242,7 @@ class Answerer:
 
     def _read(self, questions: list[str], tokens: list[TokenIds], found: Candidates, p_z: np.ndarray) -> list[Answer]:
         """Answers from candidates with p_z [b, k]; their timings are filled in later."""
-        with charged("forward"):
-            log_p = self._log_p(tokens, found)
+        log_p = self._log_p(tokens, found)
         return [self._assemble(q, found.rows[i], p_z[i], log_p[i]) for i, q in enumerate(questions)]
 
     def _assemble(self, question: str, rows: np.ndarray, p_z: np.ndarray, log_p: np.ndarray) -> Answer:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from realm.progress import QUIET
-from realm.timing import KINDS
 
 EXCERPT_CHARS = 300
 MAX_NAMED_DOCUMENTS = 10
@@ -285,16 +284,6 @@ def results(value: dict[str, Any]) -> None:
         for name, stage in value["stages"].items()
     ]
     _print(_table(value["run"], ["stage", "seconds", *(f"recall@{d}" for d in depths), "EM"], rows))
-
-
-def profiled(value: dict[str, Any]) -> None:
-    """The same, and what share of each stage's seconds went into which kind of work; what took none is left out."""
-    results(value)
-    found = {name: stage["profile"] for name, stage in value["stages"].items()}
-    kinds = [kind for kind in KINDS if any(profile.get(kind) for profile in found.values())]
-    whole = {name: sum(profile.values()) for name, profile in found.items()}
-    rows = [[name, *(f"{100 * p.get(kind, 0.0) / whole[name]:.1f}" if whole[name] else "" for kind in kinds)] for name, p in found.items()]
-    _print(_table("Where the time went, % of each stage", ["stage", *kinds], rows))
 
 
 def imported(value: dict[str, Any]) -> None:

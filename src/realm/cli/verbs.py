@@ -41,7 +41,6 @@ def run(
     out: Place = None,
     stages: str = "",
     plan: bool = False,
-    profile: bool = False,
     set: Settings = (),
     json: Json = False,
 ) -> None:
@@ -51,8 +50,7 @@ def run(
         recipe: a recipe file (TOML), or a run directory, which has its recipe.
         out: the run directory; of a recipe's file runs/NAME by default, after it.
         stages: only these stages, separated by commas.
-        plan: only print the time, memory and disk that the run will take, after a short probe.
-        profile: also print where the time went; a GPU is waited for after each kind of work, so that its time is known, too."""
+        plan: only print the time, memory and disk that the run will take, after a short probe."""
     from realm.recipe import load_recipe
     from realm.storage.paths import RunPaths
     from realm.storage.stages import require_run
@@ -69,9 +67,9 @@ def run(
             result = forecast(loaded, directory, progress=progress)
         else:
             named = tuple(name.strip() for name in stages.split(",") if name.strip()) or None
-            result = run_recipe(loaded, directory, stages=named, progress=progress, settle=profile)
+            result = run_recipe(loaded, directory, stages=named, progress=progress)
     if place().first:
-        show.result(result, json, show.plan if plan else show.profiled if profile else show.results)
+        show.result(result, json, show.plan if plan else show.results)
 
 
 def explain(run: Run, text: Text, /, *, target: Names = (), k: int = 8, exclude: Names = (), json: Json = False) -> None:

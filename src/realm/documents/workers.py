@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 
 from realm.errors import ConfigError, Interrupted
 from realm.storage.processes import safely
-from realm.timing import charged
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -125,8 +124,7 @@ class Workers:
 
 
 def _waited(item: Item, future: Future[Any]) -> tuple[Item, Any]:
-    with charged("waiting"):
-        return item, future.result()
+    return item, future.result()
 
 
 def _start(stop: Any) -> None:

@@ -114,8 +114,6 @@ class PretrainConfig:
     """Weights that the stage publishes: last; best: those with the highest marginal utility on held-out sentences; or better: the last,
     except that each network that got worse there is reset to its start (the retriever by recall at 5, then the encoder or reader by
     utility)."""
-    probe_queries: int = 200
-    """Fixed masked sentences whose retrieval is measured at every refresh."""
     force: bool = False
     """Start although the encoder has not passed the reading test of the warm stage."""
 

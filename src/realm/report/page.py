@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from realm.report.diagnoses import Diagnosis, attainable_share, diagnoses
-from realm.report.evidence import answers_section, claims_section, explanation_section, followed_section
+from realm.report.evidence import answers_section, claims_section, explanation_section
 from realm.report.markup import WORDS, Html, Series, document, join, line_chart, short, table, tag
 from realm.report.pictures import row_name
 from realm.report.read import RunRecord, number, read_run
-from realm.report.stages import profile_section, stages_section
+from realm.report.stages import stages_section
 from realm.storage.files import write_atomic
 from realm.storage.paths import RunPaths
 
@@ -34,8 +34,6 @@ def render(run: RunRecord) -> str:
         _results(run),
         confidence_section(run),
         stages_section(run),
-        profile_section(run),
-        followed_section(run.followed),
         advice(run),
         _recipe(run),
     ]

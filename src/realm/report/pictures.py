@@ -10,7 +10,6 @@ from typing import Any
 from realm.answering.records import RunExample, RunStage
 from realm.report.markup import thinned
 from realm.report.read import StageRecord, read_run
-from realm.storage.metrics import SHARES
 from realm.storage.paths import RunPaths
 
 Table = dict[str, dict[str, Any]]
@@ -23,7 +22,7 @@ def _table(name: str) -> Table:
 COLUMNS = _table("columns.toml")
 STAGE_TEXTS = _table("stages.toml")
 RANKED = "utility_rank_"
-NOT_DRAWN = (*SHARES, "seconds_left", "dev_recall_gain")
+NOT_DRAWN = ("seconds_left", "dev_recall_gain")
 MOST_LINES = 3
 """Colours and dashes there are; of the ranks no more are drawn."""
 

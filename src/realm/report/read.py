@@ -18,7 +18,6 @@ from realm.storage.manifests import check_sealed, read_note
 from realm.storage.metrics import MetricsLog
 from realm.storage.paths import RunPaths
 from realm.storage.stages import DAMAGED
-from realm.timing import KINDS
 
 logger = logging.getLogger(__name__)
 _ORDER = ("ict", "warm", "pretrain", "finetune")
@@ -50,8 +49,6 @@ class RunRecord:
     claims: list[str]
     explanation: dict[str, Any] | None
     alarms: list[dict[str, Any]]
-    followed: list[dict[str, Any]]
-    profile: dict[str, dict[str, float]]
     finished: float | None
 
     def stage(self, name: str) -> StageRecord:
@@ -81,17 +78,8 @@ def read_run(paths: RunPaths) -> RunRecord:
         claims=[c for c in claims if isinstance(c, str)] if isinstance(claims, list) else [],
         explanation=explanation if isinstance(explanation, dict) else None,
         alarms=rows.alarms,
-        followed=list(MetricsLog(paths.examples).rows()),
-        profile=_profile(read_json(paths.profile)),
         finished=max((t for times in rows.times.values() for t in times), default=None),
     )
-
-
-def _profile(value: Any) -> dict[str, dict[str, float]]:
-    """Seconds of each stage by kind of work, as far as they are numbers."""
-    stages = value.items() if isinstance(value, dict) else ()
-    known = {name: {kind: number(seconds.get(kind)) or 0.0 for kind in KINDS} for name, seconds in stages if isinstance(seconds, dict)}
-    return {name: seconds for name, seconds in known.items() if sum(seconds.values()) > 0}
 
 
 def _facts(path: Path) -> Any:

@@ -1,9 +1,8 @@
 """One section a stage: its curves, grouped by what they tell, and the numbers behind them as a table."""
 
-from realm.report.markup import WORDS, Html, Series, join, line_chart, short, table, tag, thinned
+from realm.report.markup import Html, Series, join, line_chart, short, table, tag, thinned
 from realm.report.pictures import STAGE_TEXTS, Picture, ordered_columns, pictures
 from realm.report.read import RunRecord, StageRecord, number
-from realm.timing import KINDS
 
 MOST_ROWS = 60
 
@@ -88,20 +87,3 @@ def _numbers(stage: StageRecord) -> Html:
     rows = [[short(step), *(short(values[step].get(name)) for name in names)] for step in thinned(steps, MOST_ROWS)]
     caption = "Numbers behind the curves" + (f" (every {every}th row)" if every > 1 else "")
     return tag("details", tag("summary", caption), table(["step", *names], rows, f"{stage.name}: {caption}"))
-
-
-def profile_section(run: RunRecord) -> Html | None:
-    """The time of the whole run: a row a stage, a column a kind of work that took any."""
-    if not run.profile:
-        return None
-    kinds = [kind for kind in KINDS if any(seconds[kind] for seconds in run.profile.values())]
-    totals = {name: sum(seconds.values()) for name, seconds in run.profile.items()}
-    rows = [
-        [name, short(totals[name]), *(f"{100 * seconds[kind] / totals[name]:.1f} %" for kind in kinds)]
-        for name, seconds in run.profile.items()
-    ]
-    words = "; ".join(f"{kind}: {WORDS['kinds'][kind]}" for kind in kinds)
-    heading = tag("h2", "The time of the run")
-    return tag(
-        "section", heading, table(["stage", "seconds", *kinds], rows, "Share of each stage's seconds"), tag("p", words, class_="note")
-    )

@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,6 @@ from realm.storage.paths import HUB_PREFIX, RunPaths
 from realm.storage.processes import place
 from realm.storage.stages import CONFIG_SUM, STAGE_SECTIONS, check_run_format, write_run_format
 from realm.text.tokenizer import TextTokenizer, read_tokenizer
-from realm.timing import KINDS, Stopwatch, running
 
 FREE_RUN_KEYS = ("device", "threads", "accumulate", "checkpoint_every", "gradient_checkpointing", "tensorboard")
 """Keys of [run] that may change at any time: where and how fast it runs and who sees it, not what is learnt (but for last bits)."""
@@ -205,24 +204,14 @@ def read_seconds(paths: RunPaths) -> dict[str, float]:
     return read_json(paths.root / "seconds.json") or {}
 
 
-def read_profile(paths: RunPaths) -> dict[str, dict[str, float]]:
-    """The same seconds of each stage by kind of work, of :data:`realm.timing.KINDS`."""
-    return read_json(paths.profile) or {}
-
-
 @contextmanager
-def timed(paths: RunPaths, stage: str, settle: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Add the block's time on the first rank to a stage's seconds and profile; ``settle`` as for :class:`realm.timing.Stopwatch`."""
+def timed(paths: RunPaths, stage: str) -> Iterator[None]:
+    """Add the block's time on the first rank to a stage's seconds."""
     started = time.perf_counter()
-    with running(Stopwatch("other", settle=settle)) as watch:
-        try:
-            yield
-        finally:
-            seconds, profile = read_seconds(paths), read_profile(paths)
-            seconds[stage] = round(seconds.get(stage, 0.0) + time.perf_counter() - started, 2)
-            before, now = profile.get(stage, {}), watch.seconds()
-            kinds = [kind for kind in KINDS if kind in before or kind in now]
-            profile[stage] = {kind: round(before.get(kind, 0.0) + now.get(kind, 0.0), 6) for kind in kinds}
-            if place().first:
-                write_json(paths.root / "seconds.json", seconds)
-                write_json(paths.profile, profile)
+    try:
+        yield
+    finally:
+        seconds = read_seconds(paths)
+        seconds[stage] = round(seconds.get(stage, 0.0) + time.perf_counter() - started, 2)
+        if place().first:
+            write_json(paths.root / "seconds.json", seconds)

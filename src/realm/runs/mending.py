@@ -191,15 +191,14 @@ def _run_damage(paths: RunPaths, progress: Progress) -> Iterator[Damage]:
     for directory in sorted((paths.root / "checkpoints").glob("*/best-*/")):
         yield from findings(partial(read_score, directory), directory)
     for path in sorted({*paths.root.glob("*.json"), *paths.results.glob("*.json")} - {paths.root / "run.json"}):
-        derived = path.parent != paths.root or path.name in ("seconds.json", paths.profile.name)
+        derived = path.parent != paths.root or path.name == "seconds.json"
         yield from findings(partial(_check_json, path), path, again if derived else "Restore it; realm run rewrites it if needed")
     for path in sorted(paths.answers.glob("*.npy")):
         if kept_array(path) is None:
             problem = "damaged (it is not what the note beside it says)"
             yield Damage(path, problem, "remove it: the answers are located again", path.unlink)
-    for path in (paths.examples, paths.metrics):
-        if rows := MetricsLog(path).damaged():
-            yield Damage(path, f"{rows} damaged rows", "Training does not use it; the report leaves out damaged parts")
+    if rows := MetricsLog(paths.metrics).damaged():
+        yield Damage(paths.metrics, f"{rows} damaged rows", "Training does not use it; the report leaves out damaged parts")
 
 
 def _stage(paths: RunPaths, stage: Path) -> Iterator[Damage]:

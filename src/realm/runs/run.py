@@ -6,8 +6,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from realm.documents.store.info import corpus_info
 from realm.errors import ConfigError
 from realm.progress import Progress
@@ -15,7 +13,7 @@ from realm.recipe import Recipe, load_recipe
 from realm.report import write_report
 from realm.report.diagnoses import Diagnosis, attainable_share, diagnoses
 from realm.runs.checks import check_corpus, check_memory, check_questions, shared_questions
-from realm.runs.directory import alone, build_run_corpus, claim_run, read_profile, read_seconds, timed
+from realm.runs.directory import alone, build_run_corpus, claim_run, read_seconds, timed
 from realm.runs.evaluation import evaluate_stage
 from realm.runs.needed_index import whole_index
 from realm.storage.metrics import MetricsLog, rounded
@@ -97,7 +95,6 @@ def run_recipe(
     *,
     stages: tuple[str, ...] | None = None,
     progress: Progress | None = None,
-    settle: bool = False,
 ) -> dict[str, Any]:
     """Run the stages of a recipe in a directory; finished stages are not repeated.
 
@@ -108,10 +105,8 @@ def run_recipe(
     Args:
         recipe: a recipe or its file.
         stages: which of ``STAGES``; None for all.
-        settle: wait for a GPU after each kind of work, so that the profile is exact.
 
-    Returns {"run", "seconds", "corpus": corpus_info, "stages": {name: {"seconds", "profile": {kind: seconds}, and its results}}, "skipped":
-    [reason]}.
+    Returns {"run", "seconds", "corpus": corpus_info, "stages": {name: {"seconds", and its results}}, "skipped": [reason]}.
 
     Raises RunError: another process trains here; RealmError: the user can cure it, and the same call continues from the checkpoint.
     """
@@ -129,8 +124,7 @@ def run_recipe(
             on_first(lambda: warn_of(shared_questions(loaded), progress))
         with alone(paths.root, "Wait until it has ended; realm report shows how far it is."):
             on_first(lambda: claim_run(paths, loaded))
-            settled: Callable[[], None] = torch.cuda.synchronize if settle and on_cuda(loaded) else lambda: None
-            return _run(loaded, paths, wanted, progress, partial(timed, paths, settle=settled))
+            return _run(loaded, paths, wanted, progress, partial(timed, paths))
 
 
 def warn_of(problem: str, progress: Progress) -> None:
@@ -155,9 +149,9 @@ def _run(loaded: Recipe, paths: RunPaths, wanted: tuple[str, ...], progress: Pro
     progress.close()
     for reason in skipped:
         progress.say(reason)
-    seconds, profile = read_seconds(paths), read_profile(paths)
+    seconds = read_seconds(paths)
     ran = [name for name in STAGES if name in seconds]
-    shown = {name: {"seconds": seconds[name], "profile": profile.get(name, {}), **results.get(name, {})} for name in ran}
+    shown = {name: {"seconds": seconds[name], **results.get(name, {})} for name in ran}
     done = {"run": str(paths.root), "seconds": sum(seconds.values()), "corpus": corpus_info(paths.corpus)}
     return {**done, "stages": shown, "skipped": skipped}
 

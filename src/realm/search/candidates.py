@@ -24,7 +24,6 @@ from realm.search.publishing.snapshot import Snapshot
 from realm.search.retriever import Retriever
 from realm.search.sparse import open_sparse
 from realm.text.words import words
-from realm.timing import charged
 
 SEQUENCE = 5  # wordpieces that follow one another
 SHARED = 0.6  # of the shorter block's sequences: a larger share is one text
@@ -157,8 +156,7 @@ class DenseCandidates:
     def find(self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], k: int) -> Candidates:
         """The k best blocks of different texts for each question and, with ``hops``, those that links lead to (``links.py``)."""
         started = time.perf_counter()
-        with charged("forward"):
-            query_emb = self.embedded(questions)
+        query_emb = self.embedded(questions)
         seconds = time.perf_counter() - started
         if not self.hops:
             return replace(self.different(texts, query_emb, k), embed_seconds=seconds)
@@ -216,8 +214,7 @@ class DenseCandidates:
         """The k best live blocks for b questions with these embeddings [b, d], copies of a text included."""
         k = min(k, len(self.index))  # a beam wider than the corpus would score nothing but padding
         left_out = None if self.exclude is None else [self.exclude] * len(query_emb)
-        with charged("search"):
-            block_ids, proposals = self._found(query_emb, texts, k, left_out)
+        block_ids, proposals = self._found(query_emb, texts, k, left_out)
         valid = block_ids != NULL_BLOCK
         rows = np.full(block_ids.shape, NO_ROW, np.int64)
         rows[valid] = self.inputs.store.rows_of(block_ids[valid])

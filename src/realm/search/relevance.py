@@ -12,7 +12,6 @@ from realm.models.model import RealmModel
 from realm.models.types import Sequence
 from realm.search.blocks import NULL_ROW, BlockInputs
 from realm.search.publishing.snapshot import Snapshot
-from realm.timing import charged
 
 
 @dataclass(frozen=True)
@@ -75,8 +74,7 @@ def _as_found(
 
 def _embedded(model: RealmModel, inputs: BlockInputs, rows: np.ndarray) -> tuple[Tensor, int]:
     """Embeddings [u, d] of rows of the corpus by the live document side, and the wordpieces read for them."""
-    with charged("data"):
-        blocks = inputs.blocks(rows.tolist())
+    blocks = inputs.blocks(rows.tolist())
     return model.documents(blocks), sum(map(len, blocks))
 
 

@@ -13,12 +13,9 @@ from typing import Any, Protocol
 
 from realm.storage.decoding import json_value
 from realm.storage.files import fsync_directory, fsync_file, make_directory, reached, write_atomic
-from realm.timing import KINDS
 
 Row = dict[str, Any]
-SHARES = tuple(f"share_{kind}" for kind in KINDS)
-"""Shares of pre-training's time in each row."""
-SPEED = ("seconds_per_step", "seconds_left", "tokens_per_second", *SHARES)
+SPEED = ("seconds_per_step", "seconds_left", "tokens_per_second")
 SMALL_VALUE = 1e-3
 TIMES = ("time", "refresh_seconds", "blocks_per_second", "wait_seconds", *SPEED)
 CHECKSUM = "crc32"

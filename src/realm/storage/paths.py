@@ -28,10 +28,8 @@ class RunPaths:
     sentences = _Part("sentences")
     """The corpus of sentences to mask, where they are not the knowledge corpus's own."""
     metrics = _Part("metrics.jsonl")
-    examples = _Part("examples.jsonl")
     """A few sentences with what pre-training retrieved for them at each refresh."""
     report = _Part("report.html")
-    profile = _Part("profile.json")
     """Seconds of each stage by kind of work."""
     index = _Part("index")
     """Generations of the index, with ``CURRENT``."""

@@ -27,7 +27,6 @@ from realm.text.alphabet import (
 )
 from realm.text.folding import fold, folded
 from realm.text.wordcache import Tokenized, WordCache, cuts_characters, splits_at_spaces
-from realm.timing import charged
 
 RELEASED = Path(__file__).parents[1] / "released" / "realm-minilm-en"
 """The model that ships in the package, with its tokenizer."""
@@ -92,7 +91,6 @@ class TextTokenizer:
         """Return whether characters of Hangul, kana, Thai and their like are words of their own, as Han characters are."""
         return cuts_characters(json_value(self._json)["pre_tokenizer"])
 
-    @charged("tokenising")
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of each text in its one spelling (folding.py): no special tokens, no truncation."""
         return [encoding.ids for encoding in self._encodings([folded(text) for text in texts])]
@@ -103,7 +101,6 @@ class TextTokenizer:
         encoding = self._backend.encode(written.text, add_special_tokens=False)
         return encoding.ids, written.places(encoding.offsets)
 
-    @charged("tokenising")
     def tokenize(self, sentences: Sequence[str]) -> Tokenized:
         """Ids and offsets of running text: what ``encode_offsets`` gives, at many times its rate for BERT's tokenizers."""
         if self._words is None and splits_at_spaces(self._backend):

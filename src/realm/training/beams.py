@@ -11,7 +11,6 @@ from realm.models import losses
 from realm.models.embedder import Embedder
 from realm.search.blocks import NO_ROW
 from realm.search.candidates import Candidates, DenseCandidates
-from realm.timing import charged
 
 
 @dataclass(frozen=True)
@@ -58,8 +57,7 @@ class LiveSource(LearningSource):
         over.embedder = embedder
 
     def forward(self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], k: int) -> Beam:
-        with charged("forward"):
-            query_emb = self.embedder.embed_queries([self.over.inputs.featurizer.query(ids) for ids in questions])
+        query_emb = self.embedder.embed_queries([self.over.inputs.featurizer.query(ids) for ids in questions])
         # The vector that searches is the vector that scores, dropout included, as in the released code.
         found = self.over.different(texts, query_emb.detach().float().cpu().numpy(), k, learning=self.training)
         scores = self.over.bm25_relevance(found.proposals)

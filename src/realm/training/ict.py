@@ -17,7 +17,6 @@ from realm.models import losses
 from realm.models.model import RealmModel
 from realm.models.types import IctExample
 from realm.recipe.seeds import generator
-from realm.timing import charged
 from realm.training.context import StageContext, fingerprint, is_published, publish_stage, train
 from realm.training.loop.distributed import gather, rank, world
 from realm.training.loop.stepping import own_shares, seed_share
@@ -90,8 +89,7 @@ class IctTask(Task):
         self._ahead: dict[Share, _Ahead] = {}
 
     def step(self, step: int, share: Share = WHOLE) -> StepResult:
-        with charged("data"):
-            examples = self._examples(step, share)
+        examples = self._examples(step, share)
         if share.count == world():
             scored = self._scored(*self._embed(examples), examples)
             return _result(scored, scored.loss.sum())

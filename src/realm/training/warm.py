@@ -19,7 +19,6 @@ from realm.models.types import MaskedQuery
 from realm.recipe.seeds import generator
 from realm.search.blocks import NULL_ROW
 from realm.storage.stages import stage_facts
-from realm.timing import charged
 from realm.training.context import StageContext, fingerprint, is_published, publish_stage, train
 from realm.training.loop.distributed import on_first
 from realm.training.loop.task import Metrics, StepResult, Task
@@ -127,13 +126,12 @@ class WarmTask(Task):
         return sum(len(joint(query.ids, body)) for query, body in drawn) / SAMPLED_PAIRS * self.section.batch
 
     def step(self, step: int, share: Share = WHOLE) -> StepResult:
-        with charged("data"):
-            drawn = self.order.batch(step, self.section.batch, share)
-            examples = [self.pairs.example(self.pairs.training[item], at) for at, item in drawn]
-            queries = [query for query, _ in examples]
-            where, what, known = mask_slots([q.positions for q in queries], [q.targets for q in queries])
-            features = self.context.inputs.featurizer
-            sequences = [features.joint(query.ids, body) for query, body in examples]
+        drawn = self.order.batch(step, self.section.batch, share)
+        examples = [self.pairs.example(self.pairs.training[item], at) for at, item in drawn]
+        queries = [query for query, _ in examples]
+        where, what, known = mask_slots([q.positions for q in queries], [q.targets for q in queries])
+        features = self.context.inputs.featurizer
+        sequences = [features.joint(query.ids, body) for query, body in examples]
         where, what, slots = (values.to(self.context.device) for values in (where, what, known))
         loss, valid = one_document_nll(self.model.encoder(sequences, where, what, known), slots)
         return StepResult(loss.sum(), valid.sum(), {"span_log_prob": -loss.detach().mean()}, float(known.sum()))
@@ -145,8 +143,7 @@ class WarmTask(Task):
     def between(self, step: int) -> Metrics | None:
         if step == 0 or (step % self.section.check_every and step != self.section.steps):
             return None
-        with charged("evaluation", whole=True):
-            self.reading = FilledShares(*on_first(lambda: astuple(self.pairs.test(self.model.encoder))))
+        self.reading = FilledShares(*on_first(lambda: astuple(self.pairs.test(self.model.encoder))))
         return {"filled_with_block": self.reading.with_block, "filled_without": self.reading.without}
 
     def finished(self, step: int) -> bool:

@@ -20,7 +20,7 @@ def found(tmp_path_factory, request, from_nothing):
     write_atlas(directory / "runs" / "atlas", ASKED)
     changes = {
         "run": {"threads": 1},  # as the table in benchmarks/results was made: the same digits
-        "pretrain": {"steps": PRETRAIN_STEPS, "probe_queries": 50},
+        "pretrain": {"steps": PRETRAIN_STEPS},
         "finetune": {"steps": FINETUNE_STEPS, "eval_every": FINETUNE_STEPS},
     }
     table = ablate(from_nothing(directory, changes), directory / "ablation", TABLE2, 1, Progress(quiet=True))

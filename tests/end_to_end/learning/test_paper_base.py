@@ -45,7 +45,7 @@ def test_two_steps_with_real_shapes(tmp_path):
         "corpus": {"sources": [str(tmp_path / "docs.jsonl")], "tokenizer": str(tmp_path / "bert" / "tokenizer.json")},
         "model": {"body": ""},  # the weights are not here; the shapes are
         "ict": {"steps": 2, "batch": 2},
-        "pretrain": {"steps": 2, "batch": 2, "probe_queries": 1},
+        "pretrain": {"steps": 2, "batch": 2},
         "finetune": {"train": str(tmp_path / "qa.jsonl"), "dev": "", "steps": 2},
         "eval": {"qa": ""},
     }

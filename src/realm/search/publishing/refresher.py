@@ -38,7 +38,6 @@ from realm.storage.decoding import json_value
 from realm.storage.files import write_json
 from realm.storage.generations import next_generation
 from realm.storage.paths import RunPaths
-from realm.timing import charged
 
 if TYPE_CHECKING:
     from realm.models.model import RealmModel
@@ -94,7 +93,6 @@ def build_generation(
     publish_snapshot(paths.index, parts, block_ids, facts, generation=number, visible=answering(paths, number))
 
 
-@charged("embedding", whole=True)
 def refresh_index(
     model: "RealmModel",
     inputs: BlockInputs,

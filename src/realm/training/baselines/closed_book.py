@@ -18,7 +18,6 @@ from realm.models.types import Question, Sequence, TokenIds
 from realm.recipe.seeds import generator
 from realm.storage.stages import stage_facts
 from realm.text.tokenizer import TextTokenizer
-from realm.timing import charged
 from realm.training.context import StageContext, fingerprint, is_published, publish_stage, train
 from realm.training.finetune.task import files_of, training_questions
 from realm.training.loop.checkpoint import CheckpointDirectory
@@ -56,10 +55,9 @@ class ClosedBookTask(Task):
         raise NotImplementedError
 
     def step(self, step: int, share: Share = WHOLE) -> StepResult:
-        with charged("data"):
-            drawn = [self.example(position, item) for position, item in self.order.batch(step, self.batch, share)]
-            where, what, known = mask_slots([p for _, p, _ in drawn], [t for _, _, t in drawn])
-            sequences = [empty_joint(self.context, ids) for ids, _, _ in drawn]
+        drawn = [self.example(position, item) for position, item in self.order.batch(step, self.batch, share)]
+        where, what, known = mask_slots([p for _, p, _ in drawn], [t for _, _, t in drawn])
+        sequences = [empty_joint(self.context, ids) for ids, _, _ in drawn]
         where, what, slots = (values.to(self.context.device) for values in (where, what, known))
         loss, valid = one_document_nll(self.model.encoder(sequences, where, what, known), slots)
         return StepResult(loss.sum(), valid.sum(), weight=float(known.sum()))

@@ -28,7 +28,6 @@ from realm.recipe.seeds import generator
 from realm.text.matching.answers import exact_match, f1, normalised_ranges, normalize_answer, raw_ranges
 from realm.text.tokenizer import TextTokenizer
 from realm.text.wordpieces import MAX_TITLE_LENGTH
-from realm.timing import charged
 from realm.training.context import StageContext, train
 from realm.training.finetune.task import DEV_QUESTIONS, SPAN_LOSSES, files_of, in_turn
 from realm.training.finetune.training import EXACT_MATCH, take_best
@@ -177,9 +176,8 @@ class GivenTask(Task):
         self.context, self.reader = context, reader
         self.section = context.recipe.finetune
         self.model = nn.ModuleDict({"reader": reader})
-        with charged("data"):
-            self.given = self._paragraphs(questions)
-            self.windows = self.given.windows
+        self.given = self._paragraphs(questions)
+        self.windows = self.given.windows
         self.learnt_from = len({window.question for window in self.windows})
         if not self.windows:
             cure = "Give each question its paragraph under 'context', and answers that stand in it; docs/data-formats.md shows the form."
@@ -196,8 +194,7 @@ class GivenTask(Task):
         """-log of the mass on each window's answers, or on "not here" where it has none, averaged over windows."""
         drawn = self.order.batch(step, self.section.batch, share)
         windows = [self.windows[item] for _, item in drawn]
-        with charged("data"):
-            sequences, starts = joint_inputs(self.given, windows, self._asked(drawn), titles=self._titles(drawn))
+        sequences, starts = joint_inputs(self.given, windows, self._asked(drawn), titles=self._titles(drawn))
         scores = self.reader(sequences, starts)
         gold = gold_spans(windows, scores)
         loss, valid = posterior_nll(scores, gold, self.section.objective)
@@ -222,8 +219,7 @@ class GivenTask(Task):
     def between(self, step: int) -> Metrics | None:
         if not self.dev or step == 0 or (step % self.section.eval_every and step != self.section.steps):
             return None
-        with charged("evaluation", whole=True):
-            em = self.dev_em()
+        em = self.dev_em()
         return {"dev_em": em}
 
     def dev_em(self) -> float:

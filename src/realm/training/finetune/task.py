@@ -28,7 +28,6 @@ from realm.models.reader import Reader, ReadingNetwork, SpanScores
 from realm.models.types import Question, TokenIds
 from realm.recipe.seeds import generator
 from realm.search.candidates import HybridCandidates
-from realm.timing import charged
 from realm.training.beams import Beam, LearningSource, LiveSource
 from realm.training.context import StageContext
 from realm.training.finetune.located import Subjects, blocks_read, locate_answers, presence_scores
@@ -88,8 +87,7 @@ class ReadingTask(Task):
         self.section = context.recipe.finetune
         self.model = nn.ModuleDict({"source": source, "reader": reader})
         self.source, self.reader = source, reader
-        with charged("data"):
-            located = locate_answers(context, questions)
+        located = locate_answers(context, questions)
         self.questions, self.skipped = located.questions, located.skipped
         self.answers, self.elsewhere, self.named = located.spans, located.elsewhere, located.named
         if not self.questions:
@@ -139,8 +137,7 @@ class ReadingTask(Task):
         Questions without an answer in them are not read, unless presence is learnt (one is, if none has any: each network gets a gradient).
         """
         assert isinstance(self.reader, Reader)
-        with charged("data"):
-            holding = _held(self.answers, items, read.rows)
+        holding = _held(self.answers, items, read.rows)
         presence = self.section.presence if self.reader.spec.pointer else 0.0
         some = np.arange(len(items)) if presence else np.flatnonzero(holding.any(1).numpy())
         some = some if len(some) else np.array([0])
@@ -148,9 +145,8 @@ class ReadingTask(Task):
         renamings = [self._renaming(positions[i]) for i in some]
         inputs, queries = self.context.inputs, [tokens[i] for i in some]
         spans = read_candidates(self.reader, inputs, queries, rows, read.scores[some], renamings=renamings)
-        with charged("data"):
-            gold = self._at(self.answers, chosen, rows, spans)
-            valid = spans.valid & ~self._at(self.elsewhere, chosen, rows, spans)
+        gold = self._at(self.answers, chosen, rows, spans)
+        valid = spans.valid & ~self._at(self.elsewhere, chosen, rows, spans)
         loss, found = SPAN_LOSSES[self.section.objective](spans.logits.flatten(1), gold.flatten(1), valid.flatten(1))
         if presence:
             held = holding[some]
@@ -199,8 +195,7 @@ class ReadingTask(Task):
     def between(self, step: int) -> Metrics | None:
         if not self.dev or (step % self.section.eval_every and step != self.section.steps):
             return None
-        with charged("evaluation", whole=True):
-            return self._evaluated(step)
+        return self._evaluated(step)
 
     def _evaluated(self, step: int) -> Metrics:
         """Recall and exact match on the dev questions after so many steps."""
@@ -246,7 +241,6 @@ class ReadingTask(Task):
         asked = {id(question) for question in shared(dev, pooled(load_datasets(self.context.recipe.eval_files)))}
         return [question for question in dev if id(question) not in asked]
 
-    @charged("evaluation", whole=True)
     def calibration(self) -> dict[str, Any]:
         """The weight of BM25, unless stated, and the calibration of p, fitted on dev questions that evaluation does not ask."""
         return on_first(self._calibrated) if self.fitting else {}

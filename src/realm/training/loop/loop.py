@@ -17,7 +17,6 @@ from torch import nn
 from realm.errors import MissingExtra, TrainingError
 from realm.models.model import state_sha256
 from realm.storage.metrics import MetricsLog, Row, Sink
-from realm.timing import charged
 from realm.training.loop.checkpoint import BestWeights, CheckpointDirectory
 from realm.training.loop.distributed import exchange, is_first, on_first, world
 from realm.training.loop.optim import OPTIMIZERS
@@ -54,10 +53,8 @@ class _Stage:
             return
         self.tell(step, values)
         if self.task.best_by in values:
-            with charged("checkpoints"):
-                self.best.offer(step, values[self.task.best_by], self.task.model)
+            self.best.offer(step, values[self.task.best_by], self.task.model)
 
-    @charged("checkpoints")
     def checkpoint(self, done: int) -> None:
         """Publish all that exact resume needs after ``done`` steps."""
         self.assert_ranks_equal(done)

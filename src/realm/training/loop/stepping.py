@@ -17,7 +17,6 @@ from realm.errors import TrainingError
 from realm.models.bodies.body import multiplying
 from realm.recipe.seeds import generator
 from realm.storage.files import write_json
-from realm.timing import charged
 from realm.training.loop.distributed import exchange, is_first, rank, sum_gradients, total, world
 from realm.training.loop.optim import learning_rate_factor
 from realm.training.loop.task import LoopOptions, Metrics, Task
@@ -60,8 +59,7 @@ def one_step(task: Task, step: int, optimizer: torch.optim.Optimizer, options: L
     norm = float(_clipped(learnt, weight, options.clip))
     outcome = _judged(outcome, norm)
     if not outcome.skipped:
-        with charged("optimiser"):
-            optimizer.step()
+        optimizer.step()
     return outcome
 
 
@@ -100,18 +98,15 @@ def as_numbers(values: Any) -> Any:
 
 
 def _of_all_ranks(parts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    with charged("waiting"):
-        return [part for parts_of_rank in exchange(parts) for part in parts_of_rank]
+    return [part for parts_of_rank in exchange(parts) for part in parts_of_rank]
 
 
 def _clipped(learnt: list[nn.Parameter], weight: float | Tensor, clip: float) -> Tensor:
     """Sum the gradients over ranks, divide them by the step's weight and clip them. Returns the norm before that."""
-    with charged("waiting"):
-        sum_gradients(learnt)
-    with charged("optimiser"):
-        if gradients := [p.grad for p in learnt if p.grad is not None]:
-            torch._foreach_div_(gradients, weight)
-        return nn.utils.clip_grad_norm_(learnt, clip)
+    sum_gradients(learnt)
+    if gradients := [p.grad for p in learnt if p.grad is not None]:
+        torch._foreach_div_(gradients, weight)
+    return nn.utils.clip_grad_norm_(learnt, clip)
 
 
 def _update_unread(parts: list[dict[str, Any]], learnt: list[nn.Parameter], optimizer: torch.optim.Optimizer, clip: float) -> Tensor:
@@ -125,8 +120,7 @@ def _update_unread(parts: list[dict[str, Any]], learnt: list[nn.Parameter], opti
     usable = torch.isfinite(norm) & torch.isfinite(loss) & (valid > 0)
     unscaling: Any = optimizer  # what torch.amp.GradScaler tells an optimiser by, too
     unscaling.found_inf = (~usable).to(torch.float32)
-    with charged("optimiser"):
-        optimizer.step()
+    optimizer.step()
     return norm
 
 
@@ -152,12 +146,11 @@ def seed_share(seed: int, name: str, step: int, share: Share) -> None:
 def _part(task: Task, step: int, share: Share, options: LoopOptions) -> dict[str, Any]:
     """Forward and backward of one share; its numbers, read or not. Deferred, a loss without valid examples has a gradient of 0."""
     seed_share(options.seed, task.name, step, share)
-    with charged("forward"), multiplying(options.device, bf16=options.bf16):
+    with multiplying(options.device, bf16=options.bf16):
         result = task.step(step, share)
     learns = result.loss.requires_grad if options.deferred else bool(result.valid)
     if learns:
-        with charged("backward"):
-            result.loss.backward()
+        result.loss.backward()
     return {"loss": result.loss.detach(), "valid": result.valid, "weight": result.weight, "metrics": dict(result.metrics)}
 
 

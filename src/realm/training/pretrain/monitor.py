@@ -1,60 +1,40 @@
 """Numbers of pre-training while it runs: utility of documents, retrieval, age of the index, time.
 
-Cheap ones come from every step. Those that need more work of networks or index are measured at every 20th step on a few queries, the
-probe set and the followed sentences whenever another index is searched.
+Cheap ones come from every step. Those that need more work of the index are measured at every 20th step on a few queries.
 """
 
-import math
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence as SequenceOf
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from realm import timing
-from realm.answering.cloze import masked_text, words_left
-from realm.answering.explain import document_effects, likelihood
-from realm.answering.records import DocumentEffect
-from realm.documents.store.blocks import NULL_BLOCK, BlockStore
+from realm.answering.cloze import words_left
 from realm.models import losses
-from realm.models.model import RealmModel
 from realm.models.types import MaskedQuery
-from realm.recipe.seeds import generator
-from realm.search.blocks import NULL_ROW
 from realm.search.publishing.generation import Generation
 from realm.search.retriever import NULL_INDEX, Retrieved, Retriever
-from realm.storage.metrics import MetricsLog
-from realm.timing import KINDS, charged
-from realm.training.context import StageContext
-from realm.training.loop.distributed import is_first, rank, total, world
+from realm.training.loop.distributed import rank, total, world
 from realm.training.loop.task import Measured, Metrics
-from realm.training.masking.sentences import MaskedSentences
 from realm.training.pretrain.retrieve import PretrainView, asked_inputs, holding
-from realm.training.pretrain.score import ScoredCandidates, ScoredStep, score_candidates
+from realm.training.pretrain.score import ScoredCandidates, ScoredStep
 
 MEASURE_EVERY = 20
 RECENT_QUERIES = 1000
 """Queries over which distinct documents are counted."""
 RECALL_DEPTH = 5
 """Blocks in which the retriever alone is to find a hidden span."""
-COLLAPSE_REFRESHES = 2
-COLLAPSE_STANDARD_ERRORS = 2.0
-"""Standard errors of a recall measured on so few sentences: a fall of less is chance, and an alarm that rings for it is not heeded."""
-STAGE = "pretrain"
-FOLLOWED_SENTENCES = 5
-EXCERPT_CHARS = 240
-"""Characters of a document that are kept: the whole corpus must not be written again at every refresh."""
 
 
 class Watcher:
     """Numbers of pre-training, which they do not change; ``encoded``: wordpieces that the encoder has read in this rank's shares."""
 
     def __init__(self) -> None:
-        self._before: dict[str, float] = {}
+        self._began = time.perf_counter()
         self._recent: deque[list[int]] = deque(maxlen=RECENT_QUERIES)
         self._steps: set[int] = set()
         self._tokens = 0
@@ -67,27 +47,24 @@ class Watcher:
         metrics = pretraining_metrics(scored, retrieved)
         # Where documents stay as they are, what is searched with is never old.
         metrics["staleness_steps"] = 0.0 if view.section.queries_alone else float(step - view.generation.step)
-        with charged("watching"):
-            self._steps.add(step)
-            self._tokens += scored.tokens
-            self.encoded += scored.encoded
-            self._oldest = max(self._oldest, step - view.generation.step)
-            self._recent.extend(ids[real].tolist() for ids, real in zip(retrieved.block_ids, retrieved.real, strict=True))
-            metrics |= utility_by_rank(scored, retrieved)
-            if step % MEASURE_EVERY == 0:
-                metrics |= excluded_share(view, read.queries)
+        self._steps.add(step)
+        self._tokens += scored.tokens
+        self.encoded += scored.encoded
+        self._oldest = max(self._oldest, step - view.generation.step)
+        self._recent.extend(ids[real].tolist() for ids, real in zip(retrieved.block_ids, retrieved.real, strict=True))
+        metrics |= utility_by_rank(scored, retrieved)
+        if step % MEASURE_EVERY == 0:
+            metrics |= excluded_share(view, read.queries)
         return metrics
 
     def row(self, step: int, steps: int) -> Metrics:
-        """Further numbers of a log row: speed, time left, shares of the time, distinct documents, the oldest index."""
-        seconds, metrics = timing.since(self._before), {"staleness_highest": float(self._oldest)}
+        """Further numbers of a log row: speed, time left, distinct documents, the oldest index."""
+        spent, metrics = time.perf_counter() - self._began, {"staleness_highest": float(self._oldest)}
         if len(self._recent) >= RECENT_QUERIES:
             metrics["distinct_per_1000"] = float(len({block_id for row in self._recent for block_id in row}))
-        spent = sum(seconds.values())
         if self._steps and spent > 0:
             each = spent / len(self._steps)
             metrics |= {"seconds_per_step": each, "seconds_left": each * (steps - step), "tokens_per_second": self._tokens / spent}
-            metrics |= {f"share_{kind}": seconds.get(kind, 0.0) / spent for kind in KINDS}
         self.begin()
         self._steps = set()
         self._tokens = self._oldest = 0
@@ -95,7 +72,7 @@ class Watcher:
 
     def begin(self) -> None:
         """Time counts from here: at the first step, what came before was preparation."""
-        self._before = timing.seconds()
+        self._began = time.perf_counter()
 
     def state(self) -> dict[str, Any]:
         """JSON that a checkpoint carries."""
@@ -175,116 +152,7 @@ def utility_gain(rows: Iterable[Mapping[str, Any]]) -> tuple[float, float] | Non
     return (found[-1], found[-1] - found[0]) if found else None
 
 
-class ProbeSet:
-    """Masked sentences, ``size`` at most, drawn once; recall is the share for which a retrieved document holds the hidden span."""
-
-    def __init__(self, context: StageContext, sentences: MaskedSentences, size: int):
-        rng = generator("probe", context.seed)
-        items = rng.permutation(len(sentences))[:size].tolist()
-        self.context = context
-        self.queries = [sentences.query(item, rng) for item in items]
-        self.history: list[float] = []
-        self.retrieved: Retrieved | None = None
-
-    def retrieve(self, view: PretrainView) -> Retrieved:
-        """Search the generation in use for the queries; kept in ``retrieved``."""
-        self.retrieved = view.retrieve(self.queries)
-        return self.retrieved
-
-    def recall(self, retrieved: Retrieved) -> float:
-        """The recall of what :meth:`retrieve` found; appended to the history."""
-        rows = self.context.inputs.rows(retrieved.block_ids)
-        hits = [
-            any(_holds(self.context.store.token_ids(int(row)).tolist(), query.targets) for row in candidates if row != NULL_ROW)
-            for query, candidates in zip(self.queries, rows, strict=True)
-        ]
-        value = sum(hits) / len(hits)
-        self.history.append(value)
-        return value
-
-    def collapse(self) -> bool:
-        """Tell whether the retriever does worse than ICT's, with which the stage began."""
-        return has_collapsed(self.history, len(self.queries))
-
-
-def has_collapsed(history: list[float], size: int) -> bool:
-    """Tell whether recall on ``size`` sentences stood clearly below its first value at the last refreshes in a row."""
-    first, recent = history[0], history[-COLLAPSE_REFRESHES:]
-    margin = COLLAPSE_STANDARD_ERRORS * math.sqrt(first * (1 - first) / size)
-    return len(history) > COLLAPSE_REFRESHES and all(first - recall > margin for recall in recent)
-
-
-def _holds(body: list[int], span: list[int]) -> bool:
-    return any(body[i : i + len(span)] == span for i in range(len(body) - len(span) + 1))
-
-
-def overlap(before: Retrieved, after: Retrieved) -> float:
-    """Share of the documents retrieved under one generation that the next one retrieves for the same queries, 0..1; null not counted."""
-    shared = total = 0
-    for old, new in zip(before.documents, after.documents, strict=True):
-        real = old[old != NULL_BLOCK]
-        shared += int(np.isin(real, new).sum())
-        total += len(real)
-    return shared / max(1, total)
-
-
 def speed(found: Generation) -> dict[str, float]:
     """Speed of the refresh behind a generation, as the process that embedded it measured."""
     manifest = found.snapshot.manifest
     return {"refresh_seconds": manifest.seconds, "blocks_per_second": manifest.count / max(1e-3, manifest.seconds)}
-
-
-@dataclass(frozen=True)
-class ReadSentence:
-    """One masked sentence with the documents read; ``text`` has a [MASK] for each of ``targets``, p_y is the sum of p_z * p_y_given_z."""
-
-    text: str
-    targets: tuple[str, ...]
-    p_y: float
-    candidates: tuple[DocumentEffect, ...]
-
-
-@torch.no_grad()
-def read_sentences(
-    context: StageContext, model: RealmModel, sentences: BlockStore, queries: list[MaskedQuery], retrieved: Retrieved
-) -> list[ReadSentence]:
-    """Read b masked sentences with their candidates as a training step does, but without dropout."""
-    scored = score_candidates(model.eval(), context, queries, retrieved)
-    found = []
-    for i, query in enumerate(queries):
-        valid = np.flatnonzero(retrieved.valid[i])
-        kept = torch.from_numpy(valid).to(scored.log_p_z.device)
-        log_probs = scored.target_log_probs[i, kept][:, scored.slots[i]]
-        candidates = document_effects(context.store, retrieved.block_ids[i, valid], scored.log_p_z[i, kept], log_probs)
-        text, targets = masked_text(sentences, query)
-        found.append(ReadSentence(text, targets, likelihood(candidates), candidates))
-    return found
-
-
-class Examples:
-    """``examples.jsonl``: the first few probe sentences with their documents, a row for each at each refresh."""
-
-    def __init__(self, path: Path, sentences: BlockStore):
-        self.sentences = sentences
-        self.rows = 0
-        self._log = MetricsLog(path)
-
-    def add(self, view: PretrainView, step: int, queries: list[MaskedQuery], retrieved: Retrieved) -> None:
-        """Note what the generation in use found for the probe queries, and what the networks make of it."""
-        if not self.rows:
-            self._log.rewind(STAGE, 0)  # the record of a run that was started again from nothing
-        queries = queries[:FOLLOWED_SENTENCES]
-        first = Retrieved(*(values[: len(queries)] for values in (retrieved.block_ids, retrieved.valid, retrieved.scores)))
-        found = read_sentences(view.context, view.model, self.sentences, queries, first)
-        for number, read in enumerate(found):
-            shown = asdict(read)
-            shown["candidates"] = [c | {"text": c["text"][:EXCERPT_CHARS]} for c in shown["candidates"]]
-            self._log.write(STAGE, step, generation=view.generation.number, sentence=number, **shown)
-            self.rows += 1
-        self._log.sync()  # a checkpoint counts them
-
-    def restore(self, rows: int) -> None:
-        """Keep only the first ``rows`` rows; of several ranks the first writes."""
-        self.rows = rows
-        if is_first():
-            self._log.rewind(STAGE, rows)

@@ -16,7 +16,6 @@ from realm.evaluation.measures import exact_match_share
 from realm.models.reader import ReadingNetwork
 from realm.models.types import MaskedQuery, Question
 from realm.recipe.seeds import generator
-from realm.timing import charged
 from realm.training.context import StageContext, source_over
 from realm.training.loop.distributed import on_first
 from realm.training.masking.sentences import Exclusion
@@ -65,10 +64,8 @@ class Queries:
 
     def asked(self, view: PretrainView, step: int, share: Share, *, reader_only: bool) -> list[MaskedQuery]:
         """Queries of a share of a step; with ``reader_only`` some are asked of their own blocks."""
-        with charged("data"):
-            drawn = self.drawn(step, share)
-        with charged("search"):
-            return self.varied(view, list(drawn.values()), list(drawn), reader_only=reader_only)
+        drawn = self.drawn(step, share)
+        return self.varied(view, list(drawn.values()), list(drawn), reader_only=reader_only)
 
     def varied(self, view: PretrainView, queries: list[MaskedQuery], positions: list[int], *, reader_only: bool) -> list[MaskedQuery]:
         """The masked sentences at these positions, some of them asked of their own blocks, or as questions."""

@@ -21,7 +21,6 @@ from realm.search.blocks import NO_ROW, NULL_ROW, BlockInputs
 from realm.search.publishing.snapshot import Snapshot
 from realm.search.relevance import Weighed, weigh
 from realm.search.retriever import Retrieved
-from realm.timing import charged
 from realm.training.context import StageContext
 from realm.training.loop.distributed import rank, total, world
 from realm.training.loop.task import Metrics
@@ -65,10 +64,9 @@ def score_step(view: PretrainView, queries: Queries, step: int, share: Share) ->
     section = view.section
     reader_only = not section.retriever_learns(step)
     asked = queries.asked(view, step, share, reader_only=reader_only)
-    with charged("search"):
-        retrieved = view.retrieve(asked)
-        if reader_only and isinstance(queries.sentences.kind, RecurringSpans):
-            retrieved = with_evidence(view, asked, retrieved, queries.sentences.kind.evidence)
+    retrieved = view.retrieve(asked)
+    if reader_only and isinstance(queries.sentences.kind, RecurringSpans):
+        retrieved = with_evidence(view, asked, retrieved, queries.sentences.kind.evidence)
     alone = {"reader_only": reader_only, "retriever_only": section.reader_stays(step)}
     scored = score_candidates(view.model, view.context, asked, retrieved, known=view.known, **alone)
     loss, valid = pointing_loss(scored.pointed) if reader_only and scored.pointed else pretraining_loss(scored, section)
@@ -90,8 +88,7 @@ def weigh_candidates(
     as_found: bool = False,
 ) -> Weighed:
     """log p(z|x) of the candidates of b masked sentences; ``known``: stored embeddings; ``as_found``: by the scores of the search."""
-    with charged("data"):
-        rows, asked = context.inputs.rows(retrieved.block_ids), asked_inputs(context, queries)
+    rows, asked = context.inputs.rows(retrieved.block_ids), asked_inputs(context, queries)
     found = retrieved.scores if as_found else None
     return weigh(model, context.inputs, asked, rows, retrieved.valid, known=known, found=found)
 
@@ -125,8 +122,7 @@ Filled = tuple[Tensor, Tensor, int, Pointed | None]
 
 def _fill_masks(model: RealmModel, context: StageContext, queries: list[MaskedQuery], rows: np.ndarray, valid: np.ndarray) -> Filled:
     """The paper's encoder: each hidden wordpiece from the whole vocabulary."""
-    with charged("data"):
-        example, candidate, sequences = joint_inputs(context.inputs, queries, rows, valid, context.device)
+    example, candidate, sequences = joint_inputs(context.inputs, queries, rows, valid, context.device)
     where, what, known = mask_slots([q.positions for q in queries], [q.targets for q in queries])
     asked, slots = known[torch.from_numpy(np.nonzero(valid)[0])], known.to(context.device)
     where, what = where.to(context.device), what.to(context.device)

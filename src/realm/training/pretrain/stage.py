@@ -75,7 +75,7 @@ def run_pretrain(context: StageContext) -> None:
         task.finalize(int(choice["published_step"]))
         if context.recipe.pretrain.publish == "better" and task.queries.held_out:
             choice |= {"published": "better", "gate": keep_better(task, lambda: starting_model(context))}
-    facts = {"steps": steps, **choice, "generation": task.generation.number, "probe": task.probe.history}
+    facts = {"steps": steps, **choice, "generation": task.generation.number}
     facts["own_em"] = task.own_em
     facts["encoded"] = task.watcher.encoded * world()  # the ranks' shares are as large as each other, but for some wordpieces
     masked = task.queries.sentences

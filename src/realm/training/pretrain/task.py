@@ -8,11 +8,11 @@ import torch
 
 from realm.models import losses
 from realm.models.model import RealmModel
+from realm.recipe.seeds import generator
 from realm.search.candidates import HybridCandidates
 from realm.search.hybrid import HybridSearch
 from realm.search.publishing.generation import Generation
 from realm.search.publishing.snapshot import Snapshot
-from realm.timing import charged
 from realm.training.context import StageContext, source_over
 from realm.training.ict import IctTask
 from realm.training.loop.distributed import is_first, on_first
@@ -26,7 +26,7 @@ from realm.training.pretrain.score import evaluate_held_out, score_step, weigh_c
 from realm.training.pretrain.sentences import require_same_corpus
 
 NULL_QUERIES = 64
-"""Probe sentences on which the null document's first offset is measured."""
+"""Sentences on which the null document's first offset is measured."""
 RETRIEVER = ("embedder", "document_embedder")
 
 
@@ -48,11 +48,10 @@ class PretrainTask(Task):
         self.section = context.recipe.pretrain
         self.rates = dict.fromkeys(RETRIEVER, self.section.retriever_rate)
         self.queries = Queries(context)
-        self.probe = monitor.ProbeSet(context, self.queries.salient, self.section.probe_queries)
         self._generation: Generation | None = None
         self.cloze = IctTask(_with_batch(context, self.section.ict_batch), model) if self.section.ict_batch else None
         self.source = index_source(context, self.kept_generations)
-        self.watcher, self.followed = monitor.Watcher(), monitor.Examples(context.paths.examples, self.queries.sentences.store)
+        self.watcher = monitor.Watcher()
         self._restored: dict[str, Any] | None = None
         self._searched: tuple[Snapshot, HybridSearch | None] | None = None
         self.first_recall = 0.0
@@ -101,24 +100,21 @@ class PretrainTask(Task):
         return frozenset(int(state["generation"]) for state in self.kept_states())
 
     def between(self, step: int) -> Metrics | None:
-        """Continue with the generation that a checkpoint was searching, swap to a newer one when there is one, and probe the retriever."""
+        """Continue with the generation that a checkpoint was searching, and swap to a newer one when there is one."""
         if self._generation is None:
             self.watcher.begin()
         if self._restored is not None:
             state, self._restored = self._restored, None
             self.generation = self.source.resume(int(state["generation"]))
-            self.probe.retrieve(self.view)
         started = time.perf_counter()
         # It is what the index was made with.
         still = step > 0 and (self.section.queries_alone or not self.section.retriever_learns(step - 1))
-        with charged("waiting"):
-            found = None if still else self.source.between(step, self.model)
+        found = None if still else self.source.between(step, self.model)
         metrics = {} if found is None else self._go_over(step, found, time.perf_counter() - started)
         if step and step == self.section.reader_first:  # not before: an index says by whose weights it was made, and the offset is one
             self._start_null()
         if self.queries.held_out and (step % self.section.eval_every == 0 or step == self.section.steps):
-            with charged("evaluation", whole=True):
-                metrics |= self._evaluated(step)
+            metrics |= self._evaluated(step)
         return metrics or None
 
     def _evaluated(self, step: int) -> Metrics:
@@ -127,39 +123,30 @@ class PretrainTask(Task):
         metrics = evaluate_held_out(view, queries, self.section.batch)
         if self.section.masking == "recurring":
             metrics |= monitor.evidence_share(view, queries, self.section.batch)
-        if self.section.masking == "recurring" or self.section.publish == "better":
-            metrics["held_out_recall"] = held_out_recall(view, queries, self.section.batch)
+        metrics["held_out_recall"] = held_out_recall(view, queries, self.section.batch)
         if step and self.queries.own_questions:
             metrics["own_em"] = self.own_em = own_em(view, self.queries.own_questions, self.context.recipe.finetune.read)
         if step == 0:
-            self.first_recall = metrics.get("held_out_recall", 0.0)
+            self.first_recall = metrics["held_out_recall"]
         return metrics
 
-    @charged("watching", whole=True)
     def _go_over(self, step: int, found: Generation, seconds: float) -> Metrics:
-        """Search ``found`` from this step on. What it changes is measured on the probe set by the first rank, which logs it."""
+        """Search ``found`` from this step on."""
         require_same_corpus(self.context.store)
-        previous, self.generation = self.probe.retrieved, found
+        self.generation = found
         if step == 0 == self.section.reader_first:
             self._start_null()
         if not is_first():
             return {}
-        view, queries = self.view, self.probe.queries
-        retrieved = self.probe.retrieve(view)
-        metrics = {"probe_recall": self.probe.recall(retrieved)}
-        metrics["collapsed"] = float(self.probe.collapse())
-        self.followed.add(view, step, queries, retrieved)
-        if previous is not None:
-            metrics["topk_overlap"] = monitor.overlap(previous, retrieved)
-        metrics["refresher_restarts"] = float(self.source.restarts)
-        return metrics | {"wait_seconds": seconds} | monitor.speed(found)
+        return {"refresher_restarts": float(self.source.restarts), "wait_seconds": seconds} | monitor.speed(found)
 
     def _start_null(self) -> None:
         """Start the null document where it is as likely as any other candidate, unless the model has learnt how likely it is."""
         offset = self.model.embedder.null_offset
         if offset is None or float(offset.detach()) or not (self.section.null and self.section.retriever_rate):
             return
-        queries = self.probe.queries[:NULL_QUERIES]
+        rng, sentences = generator("probe", self.context.seed), self.queries.salient
+        queries = [sentences.query(item, rng) for item in rng.permutation(len(sentences))[:NULL_QUERIES].tolist()]
 
         def measure() -> float:
             with torch.no_grad():
@@ -177,15 +164,12 @@ class PretrainTask(Task):
         return (0, first) if step < first else (first, steps)
 
     def state(self) -> dict[str, Any]:
-        state = {"generation": self.generation.number, "probe": self.probe.history}
-        state |= {"first_recall": self.first_recall, "own_em": self.own_em, "even_offset": self._even_offset}
-        return state | {"watcher": self.watcher.state(), "followed": self.followed.rows}
+        state = {"generation": self.generation.number, "watcher": self.watcher.state()}
+        return state | {"first_recall": self.first_recall, "own_em": self.own_em, "even_offset": self._even_offset}
 
     def restore(self, state: dict[str, Any]) -> None:
         self._restored = state
-        self.probe.history = list(state["probe"])
         self.watcher.restore(state["watcher"])
-        self.followed.restore(state["followed"])
         self.first_recall, self.own_em, self._even_offset = state["first_recall"], state["own_em"], state["even_offset"]
 
     @property
