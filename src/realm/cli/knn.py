@@ -106,9 +106,8 @@ def knn_build(
     """Store (state, next token) pairs of a text. If killed, run it again to continue.
 
     Args:
-        model: a directory or hub name of a causal or encoder-decoder model, or a run.
-        sources: documents for a language model (files, folders, hf:owner/name), JSONL files of pairs for a translation model; none for
-            a run: its encoder reads the masked sentences of its own corpus.
+        model: a directory or hub name of a causal or encoder-decoder model.
+        sources: documents for a language model (files, folders, hf:owner/name), JSONL files of pairs for a translation model.
         out: the datastore's directory.
         layer: module whose input is the key; if not given, the last feed-forward block.
         dtype: of the keys on disk: float16, float32, bfloat16, int8."""

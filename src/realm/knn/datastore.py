@@ -44,7 +44,7 @@ Progress = Callable[[int, int], None]
 class DatastoreFacts:
     """Identity of a datastore.
 
-    ``kind``: causal, translation or masked; ``model``: directory, hub name or run; ``windows_sha256`` of the text as read; ``text``:
+    ``kind``: causal or translation; ``model``: directory or hub name; ``windows_sha256`` of the text as read; ``text``:
     sources and options, or state of a run's corpus; ``seconds`` of computing the keys.
     """
 

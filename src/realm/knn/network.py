@@ -97,7 +97,7 @@ class KeyTap:
         self.state = next((value.detach() for value in (*args, *named.values()) if isinstance(value, torch.Tensor)), None)
 
 
-Kind = Literal["causal", "translation", "masked"]
+Kind = Literal["causal", "translation"]
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,12 @@ import torch
 from realm.documents.sources import SourceOptions
 from realm.errors import ConfigError, DataError, MissingExtra
 from realm.knn.datastore import BuildOptions, Datastore, DatastoreFacts, Progress, build_from_texts
-from realm.knn.masked import MaskedNetwork, build_from_run, evaluate_clozes
 from realm.knn.network import HubNetwork, load_network
 from realm.knn.scoring import KnnLogitsProcessor, ScoredTokens, score_windows
 from realm.knn.settings import Mixing, gate_features, neighbour_weights, train_gate, wanted_probs
 from realm.knn.windows import TextOptions, read_pairs, windows_of_texts
 from realm.search.index.base import RowIndex
 from realm.search.publishing.embedding import length_batches
-from realm.storage.paths import RunPaths
 
 Count = Callable[[str, int, int], None]
 """Called with (name of the work, done, in all)."""
@@ -36,11 +34,7 @@ TEMPERATURES = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 def build(
     model: str, sources: Sequence[Path], out: Path, options: TextOptions, layer: str = "", device: str = "cpu", **how: Unpack[BuildOptions]
 ) -> Datastore:
-    """A datastore of texts and a model of transformers, or without sources of a run and its corpus."""
-    if RunPaths(Path(model)).config.is_file():
-        if sources:
-            raise ConfigError(f"'{model}' is a run, which reads its own corpus", cure="Leave the sources out.")
-        return build_from_run(out, MaskedNetwork.open(Path(model), layer=layer, device=device), **how)
+    """A datastore of texts and a model of transformers."""
     if not sources:
         raise ConfigError("no text to read", cure="Name documents, or JSONL files of pairs for a translation model.")
     return build_from_texts(out, load_network(model, layer=layer, device=device), sources, options, **how)
@@ -58,8 +52,6 @@ class Session:
     def open(cls, path: Path, *, model: str = "", device: str = "cpu") -> "Session":
         """Open a datastore with the model named in it, or ``model``. Raises SnapshotError: see ``Datastore``. ConfigError: no model."""
         facts = DatastoreFacts.read(path)
-        if facts.kind == "masked":
-            raise ConfigError("this datastore belongs to the encoder of a run, which only fills masks", cure="Use: realm knn eval")
         network = load_network(model or facts.model, layer=facts.layer, device=device)
         datastore = Datastore.open(path, network)
         return cls(network, datastore, datastore.index())
@@ -81,11 +73,8 @@ def evaluate(
     path: Path, sources: list[Path], mixing: Mixing, progress: Count, model: str = "", beams: int = 4, device: str = "cpu"
 ) -> dict[str, Any]:
     """Perplexity, and for pairs BLEU and chrF, with and without neighbours; seconds a token."""
-    facts = DatastoreFacts.read(path)
-    found: dict[str, Any] = {"datastore": str(path), "keys": facts.keys}
-    if facts.kind == "masked":
-        return found | evaluate_clozes(path, sources, mixing, model=model, device=device) | {"settings": mixing.facts()}
     session = Session.open(path, model=model, device=device)
+    found: dict[str, Any] = {"datastore": str(path), "keys": session.datastore.facts.keys}
     scored, words = session.score(sources, mixing.k, progress)
     per_token = {"model": scored.model_seconds / len(scored), "search": scored.search_seconds / len(scored)}
     found |= perplexities(scored, mixing, words) | {"settings": mixing.facts(), "seconds_per_token": per_token}
