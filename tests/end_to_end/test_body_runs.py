@@ -21,7 +21,7 @@ from realm.progress import Progress
 from realm.recipe import build_recipe, dump_recipe, load_recipe
 from realm.runs.checks import meta_model
 from realm.runs.exporting import export_run
-from realm.runs.plan import plan, rates_by_part
+from realm.runs.plan import rates_by_part
 from realm.runs.run import run_recipe
 from realm.storage.paths import RunPaths
 from realm.text.tokenizer import TextTokenizer, train_wordpiece
@@ -267,16 +267,6 @@ def test_the_plan_says_the_rate_of_every_part(body, documents, tmp_path, capsys)
     (tmp_path / "mine.toml").write_text(f'[model]\nbody = "{body}"\n[corpus]\nsources = ["{documents}"]\n[run]\nthreads = 1\n')
     assert main(["run", str(tmp_path / "mine.toml"), "--out", str(tmp_path / "run"), "--plan"]) == 0
     assert "retriever 2e-05, reader 5e-05, words stay" in capsys.readouterr().out
-
-
-def test_the_plan_of_a_run_that_starts_from_another_runs_stage(body, documents, tmp_path):
-    """Such a model has a reader that points and no encoder: the reader is what reads, in time and on the disk."""
-    stage = RunPaths(taught(body, documents, tmp_path / "first")).stage("finetune")
-    pretrain = {"fill": "pointer", "steps": 4, "reader_first": 1, "batch": 2, "proposals": 4, "held_out": 0}
-    found = plan(recipe_of(stage, documents, pretrain=pretrain), tmp_path / "second", progress=Progress(quiet=True))
-    sizes = found["parameters"]
-    assert "encoder" not in sizes and found["stages"]["pretrain"]["seconds"] > 0
-    assert found["disk_bytes"] > 4 * 3 * (sizes["embedder"] + sizes["reader"])
 
 
 def test_bad_words_of_index_build_are_one_line(documents, body, capsys):

@@ -13,7 +13,6 @@ from realm.errors import ConfigError
 from realm.models.fusion import FusionReader
 from realm.recipe import load_recipe
 from realm.runs.evaluation import evaluate_stage
-from realm.runs.plan import TIMED_STEPS, plan
 from realm.storage.paths import RunPaths
 from realm.storage.stages import stage_facts
 from realm.training.context import open_context
@@ -105,14 +104,6 @@ def test_a_run_that_writes_its_answers(seq2seq, tiny_run, tmp_path):
     for evidence in answer.evidence:
         assert evidence.text[evidence.start : evidence.end] == evidence.answer
     json.dumps(answer.to_dict())
-
-
-def test_a_plan_times_the_reader_that_writes(seq2seq, tiny_run, monkeypatch):
-    calls, loss_of = [], FusionReader.loss
-    monkeypatch.setattr(FusionReader, "loss", lambda self, *of: calls.append(len(of[0])) or loss_of(self, *of))
-    recipe = load_recipe(tiny_run / "config.toml", {"finetune": {"seq2seq": str(seq2seq)}})
-    assert plan(recipe, tiny_run)["stages"]["finetune"]["seconds_per_step"] > 0
-    assert calls == [recipe.finetune.batch] * TIMED_STEPS
 
 
 def test_what_is_refused(tmp_path):

@@ -1,10 +1,8 @@
 """Whole runs: to the end, skipped when done, resumed to the same weights, never mixed with another recipe."""
 
-import itertools
 import json
 import os
 import shutil
-import sys
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -193,40 +191,11 @@ def test_without_questions_the_run_ends_after_pretraining(tmp_path, write_tiny):
     assert done["skipped"] == [] and done["stages"]["finetune"]["n"] == 6 and kept.items() <= weights(tmp_path / "run").items()
 
 
-def test_plan_counts_what_a_run_does_and_changes_nothing(tiny_run, tmp_path):
+def test_plan_changes_nothing(tiny_run, tmp_path):
     recipe, before = load_recipe(tiny_run.parent / "recipe.toml"), tree(tiny_run)
-    unevaluated = load_recipe(tiny_run.parent / "recipe.toml", {"pretrain": {"held_out": 0}})
-    found, other = plan(recipe, tiny_run), plan(unevaluated, tmp_path / "new")["stages"]["pretrain"]
-    stages = found["stages"]
-    assert found["teaches"] and found["advice"] is None and found["corpus"]["blocks"] == 12
-    assert set(stages) == {"corpus", "warm", "ict", "pretrain", "finetune", "eval"}
-    assert stages["pretrain"]["steps"] == 5 and stages["pretrain"]["seconds_per_step"] > 0 and stages["finetune"]["seconds_located"] > 0
-    assert found["memory_bytes"] > 1e7 and found["disk_bytes"] > 1e5
-    assert found["seconds"] == pytest.approx(sum(s["seconds"] for s in stages.values()))
-    rows = [json.loads(line) for line in (tiny_run / "metrics.jsonl").read_text().splitlines()]
-    assert stages["pretrain"]["evaluations"] == sum("held_out_loss" in row for row in rows) > 0
-    assert stages["pretrain"]["seconds"] > stages["pretrain"]["evaluations"] * stages["pretrain"]["seconds_per_evaluation"] > 0
-    assert "evaluations" not in other and tree(tiny_run) == before and not (tmp_path / "new").exists()
-
-
-def test_plan_keeps_the_places_of_answers_for_the_run(tiny_run, tmp_path, monkeypatch):
-    run = shutil.copytree(tiny_run, tmp_path / "run")
-    located = tree(run / "answers")
-    shutil.rmtree(run / "answers")
-    plan(tiny_run.parent / "recipe.toml", run)
-    assert {name: sha for name, sha in located.items() if name in tree(run / "answers")} == tree(run / "answers") != {}
-    monkeypatch.setattr("realm.evaluation.places.locate_answers", Mock(side_effect=AssertionError("located again")))
-    assert plan(tiny_run.parent / "recipe.toml", run)["stages"]["finetune"]["seconds"] > 0
-
-
-def test_plan_goes_by_the_clock_of_work(tiny_run, monkeypatch):
-    """Whatever the probe waits for: with a clock that moves by a second at each look, a step takes one."""
-    ticks = itertools.count()
-    monkeypatch.setattr(sys.modules["realm.runs.plan"], "working_clock", lambda device: lambda: float(next(ticks)))
-    stages = plan(tiny_run.parent / "recipe.toml", tiny_run)["stages"]
-    assert all(stages[name]["seconds_per_step"] == 1 for name in ("warm", "ict", "pretrain", "finetune"))
-    assert stages["finetune"]["seconds_located"] == 1 and stages["pretrain"]["seconds_per_evaluation"] == 1
-    assert stages["corpus"]["seconds"] < 60
+    found, other = plan(recipe, tiny_run), plan(recipe, tmp_path / "new")
+    assert found["teaches"] and found["advice"] is None and found["corpus"]["blocks"] == other["corpus"]["blocks"] == 12
+    assert tree(tiny_run) == before and not (tmp_path / "new").exists()
 
 
 @pytest.mark.slow

@@ -10,7 +10,6 @@ from realm.cli import main
 from realm.models.model import part_sizes
 from realm.recipe import build_recipe, load_recipe
 from realm.runs.checks import ACTIVATION_NUMBERS, STATE_BYTES, meta_model, step_bytes
-from realm.runs.plan import pretraining_refreshes
 
 RECIPE = Path(__file__).resolve().parents[2] / "recipes" / "paper-base.toml"
 
@@ -56,15 +55,6 @@ def test_the_largest_step_decides():
     assert step_bytes(half, model) < held and step_bytes(nothing, model) == 0
 
 
-def test_documents_that_stay_are_embedded_once():
-    section = {"fill": "pointer", "masking": "recurring", "exclude": "document", "documents": "frozen", "steps": 1000, "refresh_every": 50}
-    counts = [
-        pretraining_refreshes(build_recipe({"pretrain": {**section, "reader_first": 700, **changed}}))
-        for changed in ({}, {"documents": "trained"})
-    ]
-    assert counts == [1, 1 + 300 // 50]
-
-
 def test_plan_of_what_cannot_run_here(tmp_path, capsys):
     """None of the recipe's files is there, and no machine holds its step: what the configuration says is printed."""
     assert main(["run", str(RECIPE), "--out", str(tmp_path / "run"), "--plan", "--json"]) == 0
@@ -75,4 +65,4 @@ def test_plan_of_what_cannot_run_here(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert main(["run", str(RECIPE), "--out", str(tmp_path / "run"), "--plan", "--set", f"model.body={tmp_path / 'none'}"]) == 2
     assert f"error: no model at '{tmp_path / 'none'}'" in capsys.readouterr().err
-    assert "437,962,301 parameters" in shown and "Learning rates" in shown and "Not measured here" in shown
+    assert "437,962,301 parameters" in shown and "Learning rates" in shown and "Not read here" in shown

@@ -315,31 +315,18 @@ def _rates(rates: dict[str, dict[str, float]]) -> str:
 
 
 def plan(value: dict[str, Any]) -> None:
-    """Print the time, memory and disk that a run will take."""
+    """Print a recipe's networks, memory and rates, and whether its corpus can teach."""
+    parts = ", ".join(f"{name} {count:,}" for name, count in value["parameters"].items())
+    _print(f"{sum(value['parameters'].values()):,} parameters: {parts}", _rates(value["rates"]), f"retrieval: {value['retrieval']}")
     if value["not_measured"]:
-        parts = ", ".join(f"{name} {count:,}" for name, count in value["parameters"].items())
-        _print(f"{sum(value['parameters'].values()):,} parameters: {parts}", _rates(value["rates"]))
-        _print(f"Not measured here: {value['not_measured']}.")
+        _print(f"Not read here: {value['not_measured']}.")
         return
     corpus, share = value["corpus"], value["corpus"]["single_block_span_share"]
-    rows = [
-        [name, str(stage.get("steps", "")), rate(stage.get("seconds_per_step")), clock(stage["seconds"])]
-        for name, stage in value["stages"].items()
-    ]
     _print(
+        f"memory of the largest step: {value['step_bytes'] / 2**30:.1f} GiB",
         f"{corpus['blocks']:,} blocks, {corpus['spans']:,} salient spans, {share:.0%} of them in one block only",
-        _table("At most", ["stage", "steps", "s/step", "time"], [*rows, ["total", "", "", clock(value["seconds"])]]),
-        f"memory {value['memory_bytes'] / 2**30:.1f} GiB (peak of the probe), disk {value['disk_bytes'] / 2**30:.2f} GiB",
-        _rates(value["rates"]),
-        f"retrieval: {value['retrieval']}",
         "This corpus can teach a retriever." if value["teaches"] else f"This corpus cannot teach a retriever. {value['advice']}.",
     )
-
-
-def clock(seconds: float) -> str:
-    """h:mm:ss."""
-    whole = round(seconds)
-    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
 
 
 def damage(found: Sequence[Any], aside: Sequence[str]) -> None:
