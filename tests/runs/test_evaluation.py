@@ -123,31 +123,6 @@ def test_predictions(tiny_run, patterns, tmp_path):
             assert row["correct"] == exact_match(row["prediction"], row["answers"])
 
 
-def test_trec_files_measure_the_same_elsewhere(tiny_run, tmp_path):
-    ir_measures = pytest.importorskip("ir_measures")
-    rows = [json.loads(line) for line in (tiny_run.parent / "qa.jsonl").read_text("utf-8").splitlines()]
-    rows += [{"id": "no one 100%", "question": "Who?", "answers": ["Atlantis"], "positive_ids": ["gone"]}]
-    qa = tmp_path / "mine.jsonl"
-    qa.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    found = evaluate_run(tiny_run, Wanted((qa,), depths=(1, 5), trec=tmp_path / "trec"))
-    assert {path.name for path in (tmp_path / "trec").iterdir()} == {
-        f"mine{end}" for end in (".run", ".answer.qrels", ".gold.qrels", ".documents.run", ".documents.qrels")
-    }
-    for kind, rates in (("answer", found["recall"]), ("gold", found["recall_gold"])):
-        qrels = list(ir_measures.read_trec_qrels(str(tmp_path / "trec" / f"mine.{kind}.qrels")))
-        run = list(ir_measures.read_trec_run(str(tmp_path / "trec" / "mine.run")))
-        measures = [ir_measures.Success @ 1, ir_measures.Success @ 5]
-        measured = ir_measures.calc_aggregate(measures, qrels, run)
-        assert [measured[m] for m in measures] == pytest.approx([rates["1"], rates["5"]])
-        assert {q.query_id for q in qrels} == {*COUNTRIES, "no%20one%20100%25"}
-    documents = list(ir_measures.read_trec_run(str(tmp_path / "trec" / "mine.documents.run")))
-    assert len({(r.query_id, r.doc_id) for r in documents}) == len(documents) and {r.doc_id for r in documents} <= {
-        f"{n}/{part}" for n in COUNTRIES for part in (0, 1)
-    }
-    wanted = list(ir_measures.read_trec_qrels(str(tmp_path / "trec" / "mine.documents.qrels")))
-    assert len(wanted) == 13 and all(row.relevance == 1 for row in wanted)
-
-
 def test_scores_fall_strictly_and_hardly_change():
     scores = falling([2.0, 2.0, 2.0, 1.0, 1.5, -3.0])
     assert all(a > b for a, b in pairwise(scores)) and np.allclose(scores[:4], [2, 2, 2, 1])

@@ -78,7 +78,6 @@ def eval(
     read: int = 0,
     abstain_below: float = 0.0,
     predictions: Place = None,
-    trec: Place = None,
     reading: Reading = QuestionFlags(),
     json: Json = False,
 ) -> None:
@@ -89,11 +88,10 @@ def eval(
         k: depths of recall; if not given, as in the recipe.
         read: blocks that are read for an answer; 0: as in the recipe.
         abstain_below: count answers whose confidence (p, where none was calibrated) is below this as not given; between 0 and 1.
-        predictions: a file for every answer, as JSON lines.
-        trec: a directory for rankings and judgements in TREC's formats."""
+        predictions: a file for every answer, as JSON lines."""
     from realm.runs.evaluation import Wanted, evaluate_run
 
-    wanted = Wanted(qa, reading.options(), k, read, abstain_below, predictions, trec)
+    wanted = Wanted(qa, reading.options(), k, read, abstain_below, predictions)
     with Progress() as progress:
         result = evaluate_run(run, wanted, progress)
     show.result(result, json, show.evaluation)

@@ -9,9 +9,9 @@ import tyro
 from realm.cli import show
 from realm.cli.arguments import Json, Names, Paths, Place, Recipe, Run, Settings, Text, helpful, overrides
 from realm.cli.asking import ask, mcp, serve
-from realm.cli.groups import GROUPS, refresh
+from realm.cli.groups import refresh
 from realm.cli.questions import ablate, compare, eval
-from realm.cli.upkeep import Shell, doctor, install, repair, verify
+from realm.cli.upkeep import doctor, repair, verify
 from realm.errors import ConfigError
 from realm.progress import Progress
 from realm.storage.processes import place
@@ -50,7 +50,7 @@ def run(
         recipe: a recipe file (TOML), or a run directory, which has its recipe.
         out: the run directory; of a recipe's file runs/NAME by default, after it.
         stages: only these stages, separated by commas.
-        plan: only print the time, memory and disk that the run will take, after a short probe."""
+        plan: only print parameters, memory and learning rates, and whether the corpus can teach a retriever."""
     from realm.recipe import load_recipe
     from realm.storage.paths import RunPaths
     from realm.storage.stages import require_run
@@ -144,19 +144,8 @@ def models(asked: Asked = (), /, *, json: bool = False) -> None:
     show.last_line({"models": found}, json)
 
 
-def completion(shell: Shell, /) -> None:
-    """Install the completion of verbs and options for a shell, among your own completions.
-
-    Args:
-        shell: your shell."""
-    path = install(shell, VERBS, GROUPS)
-    print(f"{path}: written; a new {shell} completes realm")
-    if shell == "zsh":
-        print(f"if it does not, add to ~/.zshrc: fpath=({path.parent} $fpath); autoload -Uz compinit; compinit")
-
-
 LISTED = (
     *(demo, run, refresh, eval, ask, explain, ablate, compare, serve, mcp, report, import_, export, verify, repair, models),
-    *(doctor, completion),
+    *(doctor,),
 )
 VERBS: dict[str, Callable[..., None]] = {verb.__name__.rstrip("_"): helpful(verb) for verb in LISTED}

@@ -2,16 +2,12 @@
 
 import hashlib
 import json
-import re
 import shutil
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence, Sequence as SequenceOf
+from collections.abc import Iterable, Iterator, Sequence as SequenceOf
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
-
-import numpy as np
 
 from realm.answering.generative import load_reader
 from realm.answering.levels import leveled
@@ -27,8 +23,8 @@ from realm.evaluation.evaluate import (
     reading_summary,
     selective_facts,
 )
-from realm.evaluation.judged import best_of_documents, evaluate_judged, falling, load_judged
-from realm.evaluation.measures import Relevance, gold_rows
+from realm.evaluation.judged import evaluate_judged, load_judged
+from realm.evaluation.measures import Relevance
 from realm.evaluation.places import require_readable
 from realm.evaluation.questions.loading import QuestionFile, dataset_names, load_datasets, pooled, read_questions
 from realm.evaluation.questions.rows import QuestionOptions
@@ -126,7 +122,7 @@ class Wanted:
     """Files and folders to evaluate on, and what to write.
 
     ``depths`` of recall and ``read`` blocks default to the recipe's; answers below ``abstain_below`` count as abstained; ``predictions``: a
-    file of all answers; ``trec``: a directory for rankings and judgements.
+    file of all answers.
     """
 
     files: tuple[Path, ...]
@@ -135,7 +131,6 @@ class Wanted:
     read: int = 0
     abstain_below: float = 0.0
     predictions: Path | None = None
-    trec: Path | None = None
 
 
 @dataclass
@@ -169,9 +164,6 @@ def evaluate_run(root: Path, wanted: Wanted, progress: Progress | None = None) -
         # "question" and "prediction" are read by the official evaluation
         rows = ({"dataset": dataset, **_prediction(reading)} for dataset, answered in readings.items() for reading in answered)
         _write(wanted.predictions, (json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows))
-    if wanted.trec is not None:
-        for name, one in found.items():
-            write_trec(wanted.trec, name, one.rankings, relevance)
     judged = {name: evaluate_judged(run.source, run.inputs.store, one, depths, counting=counting) for name, one in collections.items()}
     languages = _by_language(relevance, found.values())
     every = _Found([r for one in found.values() for r in one.rankings], [r for one in found.values() for r in one.readings])
@@ -244,10 +236,6 @@ def _remarks(run: OpenRun, files: list[QuestionFile], relevance: Relevance) -> d
     }
 
 
-NO_DOCUMENT = "none"
-"""Stands for a document in the judgements of a question that has none: tools average over the questions that they find there."""
-
-
 def _prediction(reading: JudgedAnswer) -> dict[str, Any]:
     answer, question = reading.answer, reading.question
     return {
@@ -274,46 +262,6 @@ def _prediction(reading: JudgedAnswer) -> dict[str, Any]:
             for e in answer.evidence
         ],
     }
-
-
-def write_trec(directory: Path, name: str, rankings: Sequence[Ranking], relevance: Relevance) -> None:
-    """Rankings and judgements of one dataset in TREC's formats.
-
-    NAME.run: blocks by id. NAME.answer.qrels: those with an answer. NAME.gold.qrels: every block of a gold document. NAME.documents.run and
-    .qrels:
-    the same by document, at its best block. Gold files are written if questions name documents. White space and % are percent-encoded.
-    """
-    store = relevance.store
-    block_ids = store.block_ids
-    lists = [(r.question.id, [str(i) for i in block_ids[r.rows[r.rows >= 0]].tolist()], r.scores[r.rows >= 0].tolist()) for r in rankings]
-    _write(directory / f"{name}.run", (line for entry in lists for line in _run_lines(*entry)))
-    found = ((r.question.id, block_ids[r.rows[r.by_answer & (r.rows >= 0)]].tolist()) for r in rankings)
-    _write(directory / f"{name}.answer.qrels", (line for question, ids in found for line in _qrels_lines(question, ids)))
-    golden = [r for r in rankings if r.by_gold is not None]
-    if not golden:
-        return
-    blocks = ((r.question.id, block_ids[np.unique(gold_rows(relevance.store, r.question))].tolist()) for r in golden)
-    _write(directory / f"{name}.gold.qrels", (line for question, ids in blocks for line in _qrels_lines(question, ids)))
-    documents = ((r.question.id, *best_of_documents(store, r.rows, r.scores)) for r in rankings)
-    _write(directory / f"{name}.documents.run", (line for entry in documents for line in _run_lines(*entry)))
-    lines = (line for r in golden for line in _qrels_lines(r.question.id, list(dict.fromkeys(r.question.positive_ids))))
-    _write(directory / f"{name}.documents.qrels", lines)
-
-
-def _run_lines(question: str, ids: Sequence[str], scores: Sequence[float]) -> Iterator[str]:
-    for place, (name, score) in enumerate(zip(ids, falling(scores), strict=True), 1):
-        yield f"{_token(question)} Q0 {_token(name)} {place} {score!r} realm"
-
-
-def _qrels_lines(question: str, ids: Sequence[Any]) -> Iterator[str]:
-    """A relevant document a line; a question without any has one that is not relevant."""
-    yield from (f"{_token(question)} 0 {_token(str(name))} 1" for name in ids)
-    if not len(ids):
-        yield f"{_token(question)} 0 {NO_DOCUMENT} 0"
-
-
-def _token(name: str) -> str:
-    return re.sub(r"[\s%]", lambda found: quote(found.group(), safe=""), name) or "%00"
 
 
 def _write(path: Path, lines: Iterator[str]) -> None:
