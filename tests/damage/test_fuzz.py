@@ -12,13 +12,14 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from knn_models import OPTIONS, write_models
 
 import realm
 from realm.answering.opening import open_run
 from realm.documents.change.updates import add_documents, remove_documents
 from realm.documents.ingest.builder import build_corpus
-from realm.knn.datastore import is_datastore, verify_datastore
-from realm.knn.masked import MaskedNetwork, build_from_run
+from realm.knn.datastore import build_from_texts, is_datastore, verify_datastore
+from realm.knn.network import load_network
 from realm.runs import mending
 from realm.runs.cached import open_cached
 from realm.runs.needed_index import whole_index
@@ -52,7 +53,8 @@ def world(tiny_run, tmp_path_factory):
     whole_index(rebuilt, QUIET, lambda _: None)
     shutil.copytree(tiny_run / "stages" / "pretrain", root / "body")
     _corpus(root)
-    build_from_run(root / "datastore", MaskedNetwork.open(tiny_run))
+    write_models(root / "models")
+    build_from_texts(root / "datastore", load_network(root / "models" / "causal"), [root / "first.jsonl"], OPTIONS)
     write_checkpoints(root / "checkpoints")
     (root / "notes").mkdir()
     for name, money in (("arvad", "Tirel"), ("belmor", "crown")):
