@@ -1,8 +1,7 @@
 """REALM for people with documents: retrieval-augmented language model pre-training on your own corpus.
 
 ``Realm`` opens a trained run or a folder of documents, answers questions with evidence and learns; ``run_recipe`` trains a run by its
-recipe, and ``Client`` asks a server; answers are records (``Answer``, ``Hit``, ``Explanation``). Imports are lazy so that the command line
-starts fast."""
+recipe; answers are records (``Answer``, ``Hit``, ``Explanation``). Imports are lazy so that the command line starts fast."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -10,14 +9,12 @@ __version__ = "0.2.0"
 __all__ = [
     "DEFAULT_BODY",
     "Answer",
-    "Client",
     "Evidence",
     "Explanation",
     "Hit",
     "Realm",
     "RealmError",
     "RealmModel",
-    "ServiceError",
     "__version__",
     "run_recipe",
 ]
@@ -31,11 +28,9 @@ if TYPE_CHECKING:
     from realm.models.model import RealmModel
     from realm.runs.api import Realm
     from realm.runs.run import run_recipe
-    from realm.serve.client import Client, ServiceError
 
 _HOMES = {
     "realm.runs.api": ("Realm",),
-    "realm.serve.client": ("Client", "ServiceError"),
     "realm.errors": ("RealmError",),
     "realm.models.model": ("RealmModel",),
     "realm.runs.run": ("run_recipe",),

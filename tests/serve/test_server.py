@@ -1,4 +1,4 @@
-"""The command itself, on a real socket: draining, slow senders, floods, a second server, and the client."""
+"""The command itself, on a real socket: draining, slow senders, floods, a second server, and each endpoint."""
 
 import asyncio
 import contextlib
@@ -14,6 +14,7 @@ import signal
 import socket
 import threading
 import time
+import urllib.error
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 
 import numpy as np
@@ -24,14 +25,14 @@ from hypothesis import HealthCheck, given, settings
 from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import response_schema_conformance, status_code_conformance
 
-from realm.answering.records import StoredDocument
 from realm.cli import main
 from realm.serve import serving
-from realm.serve.client import Client, ServiceError
 from realm.serve.guard import Guard, Rules
 from realm.serve.server import BoundedProtocol, _listen, make_app, serve
 from realm.serve.serving import Meter, Serving
 from realm.serve.shapes import LIMITS
+
+from .tools import call
 
 HEAD = b"POST /v1/answer HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
 CHUNK = b"10000\r\n" + b"a" * 65536 + b"\r\n"
@@ -54,8 +55,7 @@ def raw(port, data, seconds=20.0):
 def test_a_server_from_start_to_end(start, run_copy, capsys):
     """One process for many looks: starting it takes longer than all of them."""
     server = start(run_copy)
-    with server.client() as client:
-        _the_client(client)
+    _each_endpoint(server.url)
     assert server.rise(lambda: _floods(server.port)) < MOST
     assert main(["serve", str(run_copy), "--port", str(server.port)]) == 2
     assert "cannot listen" in capsys.readouterr().err
@@ -94,20 +94,25 @@ def _answered(lines):
     return sum(float(line.split()[1]) for line in counted)
 
 
-def _the_client(client):
-    assert client.ready() and client.run().corpus["documents"] == 12
-    assert client.answer(["What is the currency of Arvad?"], k=3)[0].evidence[0].title
-    assert len(client.search(["Arvad", "Belmor"], k=2)) == 2
-    assert client.explain("The currency of Arvad is the [MASK].", ["Tirel"], k=3).candidates[0].null
-    assert len(client.embed(["Arvad"], "document", titles=["Arvad"])[0]) == len(client.embed(["Arvad"], "question")[0])
-    assert client.add([{"id": "a/b?c", "title": "", "text": "Novaria pays with crowns."}]) == [StoredDocument("a/b?c", 1)]
-    assert client.document("a/b?c").blocks[0].text == "Novaria pays with crowns."
-    assert [row.id for row in client.documents(page=5)][-1] == "a/b?c"
-    assert client.replace([{"id": "a/b?c", "title": "", "text": "Novaria pays with nothing."}])[0].blocks == 1
-    assert client.remove(["a/b?c"]) == ["a/b?c"]
-    with pytest.raises(ServiceError, match="no document") as refused:
-        client.document("a/b?c")
-    assert (refused.value.status, refused.value.code) == (404, "unknown")
+def _each_endpoint(url):
+    def texts(side, **more):
+        return call(f"{url}/v1/embeddings", {"side": side, "texts": ["Arvad"], **more})["embeddings"][0]
+
+    asked = {"text": "The currency of Arvad is the [MASK].", "targets": ["Tirel"], "k": 3}
+    assert call(f"{url}/readyz")["status"] == "ready" and call(f"{url}/v1/run")["corpus"]["documents"] == 12
+    assert call(f"{url}/v1/answer", {"questions": ["What is the currency of Arvad?"], "k": 3})["answers"][0]["evidence"][0]["title"]
+    assert len(call(f"{url}/v1/search", {"texts": ["Arvad", "Belmor"], "k": 2})["results"]) == 2
+    assert call(f"{url}/v1/explain", asked)["candidates"][0]["null"] and len(texts("document", titles=["Arvad"])) == len(texts("question"))
+    new = {"id": "a/b?c", "title": "", "text": "Novaria pays with crowns."}
+    assert call(f"{url}/v1/documents", {"documents": [new]})["documents"] == [{"id": "a/b?c", "blocks": 1}]
+    assert call(f"{url}/v1/documents?id=a%2Fb%3Fc")["blocks"][0]["text"] == "Novaria pays with crowns."
+    assert call(f"{url}/v1/documents?start=10&limit=5")["documents"][-1]["id"] == "a/b?c"
+    changed = {"documents": [{**new, "text": "Novaria pays with nothing."}]}
+    assert call(f"{url}/v1/documents", changed, "PUT")["documents"][0]["blocks"] == 1
+    assert call(f"{url}/v1/documents/remove", {"ids": ["a/b?c"]})["removed"] == ["a/b?c"]
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        call(f"{url}/v1/documents?id=a%2Fb%3Fc")
+    assert refused.value.status == 404 and json.load(refused.value)["error"]["code"] == "unknown"
 
 
 def _sent(port, body, *headers):
@@ -178,7 +183,7 @@ def test_slow_senders_are_let_go(start, run_copy):
                     connection.sendall(b"x" if data.endswith(b"\n\r\n") else b"X-a: b\r\n")
                     time.sleep(1)
             assert time.monotonic() - began < seconds
-    assert server.client().ready()
+    assert call(f"{server.url}/readyz")["status"] == "ready"
 
 
 PRELOADED = ["realm.serve.server", "transformers.models.bert.modeling_bert"]
@@ -216,22 +221,21 @@ def test_kill_9_under_writes(begin, run_copy, seed, kills):
     number = 0
     for _ in range(kills):
         process, url = begin(run_copy)
-        with Client(url) as client:
-            listed = {row.id for row in client.documents()}
-            assert set(here) <= listed and not gone & listed
-            for name in chance.sample(sorted(here), min(3, len(here))):
-                assert client.document(name).blocks[0].text == here[name]
-                hits = client.search([here[name]], k=min(100, len(listed)))[0]
-                assert name in {hit.doc_id for hit in hits} or len(listed) > 100
-                assert not gone & {hit.doc_id for hit in hits}
-            number += 1
-            began, (added, text) = time.monotonic(), _document(number)
-            client.add([{"id": added, "title": "", "text": text}])
-            here[added] = text
-            # A moment within the next few changes, however fast or slow the machine is.
-            killer = threading.Timer(chance.uniform(0.0, 4 * (time.monotonic() - began)), process.kill)
-            killer.start()
-            number = _change_until_the_end(client, chance, here, gone, number)
+        listed = {row["id"] for row in call(f"{url}/v1/documents?start=0&limit=1000")["documents"]}
+        assert set(here) <= listed and not gone & listed
+        for name in chance.sample(sorted(here), min(3, len(here))):
+            assert call(f"{url}/v1/documents?id={name}")["blocks"][0]["text"] == here[name]
+            hits = call(f"{url}/v1/search", {"texts": [here[name]], "k": min(100, len(listed))})["results"][0]
+            assert name in {hit["doc_id"] for hit in hits} or len(listed) > 100
+            assert not gone & {hit["doc_id"] for hit in hits}
+        number += 1
+        began, (added, text) = time.monotonic(), _document(number)
+        call(f"{url}/v1/documents", {"documents": [{"id": added, "title": "", "text": text}]})
+        here[added] = text
+        # A moment within the next few changes, however fast or slow the machine is.
+        killer = threading.Timer(chance.uniform(0.0, 4 * (time.monotonic() - began)), process.kill)
+        killer.start()
+        number = _change_until_the_end(url, chance, here, gone, number)
         killer.join()
         process.join()
 
@@ -240,27 +244,31 @@ def _document(number):
     return f"new/{number}", f"Crown number {number} is the money of country {number}."
 
 
-def _change_until_the_end(client, chance, here, gone, number):
+def _change_until_the_end(url, chance, here, gone, number):
     """Add and remove until the server is dead; keeps what was acknowledged. Returns the last number given to a document."""
     while True:
         number += 1
         added, text = _document(number)
-        try:
-            client.add([{"id": added, "title": "", "text": text}])
-        except ServiceError as error:
-            assert not error.status, error
+        if not _done(f"{url}/v1/documents", {"documents": [{"id": added, "title": "", "text": text}]}):
             return number
         here[added] = text
         if len(here) <= 5:
             continue
         removed = chance.choice(sorted(here))
         del here[removed]  # from now on it may be there or not
-        try:
-            client.remove([removed])
-        except ServiceError as error:
-            assert not error.status, error
+        if not _done(f"{url}/v1/documents/remove", {"ids": [removed]}):
             return number
         gone.add(removed)
+
+
+def _done(url, body):
+    """Whether a change was acknowledged; a server that lives must not refuse it."""
+    try:
+        return call(url, body)
+    except urllib.error.HTTPError:
+        raise
+    except (OSError, http.client.HTTPException):
+        return None
 
 
 def test_free_memory_goes_back(monkeypatch):

@@ -1,13 +1,14 @@
 """What the tests of the server share: a server in this process, a server as a command, a document."""
 
+import json
 import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 from starlette.testclient import TestClient
 
-from realm.serve.client import Client
 from realm.serve.guard import Rules
 from realm.serve.server import make_app
 from realm.serve.serving import Serving
@@ -22,6 +23,13 @@ def served(run, rules=None, endpoint=None, **options):
     with TestClient(make_app(serving, rules or Rules(), endpoint), base_url=HERE, raise_server_exceptions=False) as client:
         client.serving = serving
         yield client
+
+
+def call(url, body=None, method=None):
+    """The JSON that a server answers. Raises HTTPError: another status than 200; OSError, HTTPException: no answer."""
+    data = None if body is None else json.dumps(body).encode()
+    with urlopen(Request(url, data, {"content-type": "application/json"}, method=method), timeout=60) as response:
+        return json.load(response)
 
 
 class Process:
@@ -54,9 +62,6 @@ class Process:
     def _kib(self, name):
         lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
-
-    def client(self, **options):
-        return Client(self.url, **options)
 
     def end(self, number):
         """Send a signal; the exit code and what was said on standard error since the start."""

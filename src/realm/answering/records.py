@@ -1,26 +1,19 @@
-"""Records of answers, searches and documents, shared by the Python API, the server, ``--json`` and the client.
+"""Records of answers, searches and documents, shared by the Python API, the server and ``--json``.
 
 As JSON a record has the names of its fields, lists for tuples, and null for numbers that are not finite. Standard library only.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cache
-from typing import Any, Literal, Self, get_args, get_origin, get_type_hints
+from typing import Any, Literal
 
 
 class Record:
-    """Base of all records: a frozen dataclass that becomes JSON and is read from it."""
+    """Base of all records: a frozen dataclass that becomes JSON."""
 
     def to_dict(self) -> dict[str, Any]:
         """Convert the record to JSON's own types."""
         return {name: plain(value) for name, value in vars(self).items()}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Read a record; unknown fields are left out."""
-        kinds = _kinds(cls)  # type: ignore[arg-type]  # a class is hashable
-        return cls(**{name: _read(kinds[name], value) for name, value in values.items() if name in kinds})
 
 
 def plain(value: Any) -> Any:
@@ -30,20 +23,6 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     return {name: plain(item) for name, item in value.items()} if isinstance(value, dict) else value
-
-
-@cache
-def _kinds(record: type[Record]) -> dict[str, Any]:
-    return get_type_hints(record)
-
-
-def _read(kind: Any, value: Any) -> Any:
-    """Convert ``value`` to an annotated type: a record, a tuple or list of them, or JSON's own."""
-    if isinstance(kind, type) and issubclass(kind, Record):
-        return kind.from_dict(value)
-    if (origin := get_origin(kind)) in (list, tuple):
-        return origin(_read(get_args(kind)[0], item) for item in value)
-    return value
 
 
 @dataclass(frozen=True)
@@ -143,7 +122,7 @@ class Hit(Record):
 
     ``media`` is the block's picture, empty for text; ``heading`` has the folders and headings that it stands under.
 
-    >>> Hit.from_dict({"doc_id": "d", "block_id": 7, "title": "Tower", "text": "Built in 1889.", "score": 1.5, "rank": 1}).score
+    >>> Hit("d", 7, "Tower", "Built in 1889.", 1.5).to_dict()["score"]
     1.5
     """
 
