@@ -72,7 +72,6 @@ TINY_RECIPE = """
 threads = 1
 device = "cpu"
 checkpoint_every = 2
-tensorboard = false
 [corpus]
 sources = ["docs.jsonl"]
 vocab_size = 300

@@ -60,7 +60,6 @@ RECIPE = """
 threads = 1
 device = "cpu"
 checkpoint_every = 3
-tensorboard = false
 [corpus]
 sources = ["docs.jsonl"]
 vocab_size = 300

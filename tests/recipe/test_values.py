@@ -29,8 +29,6 @@ def test_choices_are_those_that_the_code_knows(section, key, known):
 
 
 @pytest.mark.parametrize(("text", "message"), [
-    ("[run]\ntensorboard = 1", "'run.tensorboard' cannot be 1. It is one of: auto, true, false."),
-    ('[run]\ntensorboard = "x"', "'run.tensorboard' cannot be 'x'. It is one of: auto, true, false."),
     ("[run]\nseed = true", "'run.seed' cannot be True. It is a whole number."),
     ("[eval]\nk = [5, 0]", "'eval.k' is [5, 0]. It is one number or more, and each is at least 1."),
     ("[pretrain]\nbatch = 0", "'pretrain.batch' is 0. It is at least 1."),

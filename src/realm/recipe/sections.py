@@ -32,8 +32,6 @@ class RunConfig:
     embeddings are computed twice."""
     checkpoint_every: Count = 50
     """Steps between checkpoints: an interrupted stage loses at most so many. 0 writes none."""
-    tensorboard: bool | Literal["auto"] = "auto"
-    """Mirror the metrics for TensorBoard: true, false, or auto: where it is installed."""
 
 
 @dataclass(frozen=True)

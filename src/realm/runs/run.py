@@ -21,8 +21,8 @@ from realm.storage.paths import RunPaths
 from realm.training.context import StageContext, on_cuda, open_context
 from realm.training.finetune.stage import run_finetune
 from realm.training.ict import run_ict
-from realm.training.loop.distributed import is_first, joined, on_first
-from realm.training.loop.loop import Report, open_sinks
+from realm.training.loop.distributed import joined, on_first
+from realm.training.loop.loop import Report
 from realm.training.loop.task import Metrics
 from realm.training.pretrain.stage import run_pretrain
 from realm.training.refresh.index_source import STALE_REFRESHES
@@ -169,10 +169,9 @@ def tell_corpus(facts: dict[str, Any], progress: Progress) -> None:
 
 
 def open_run_context(paths: RunPaths, recipe: Recipe, progress: Progress) -> StageContext:
-    """The context of a run directory's stages, with alarms, log and mirrors."""
+    """The context of a run directory's stages, with alarms and log."""
     blocks = corpus_info(paths.corpus)["blocks"]
-    sinks = open_sinks(paths.root, tensorboard=recipe.run.tensorboard) if is_first() else ()
-    log = MetricsLog(paths.metrics, sinks)
+    log = MetricsLog(paths.metrics)
     return open_context(
         paths, recipe, Alarms(progress.report, progress.say, log, alarms_of(recipe, blocks)), progress.say, progress.count_long, log
     )

@@ -9,7 +9,7 @@ import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from realm.storage.decoding import json_value
 from realm.storage.files import fsync_directory, fsync_file, make_directory, reached, write_atomic
@@ -23,22 +23,11 @@ CHECKSUM = "crc32"
 logger = logging.getLogger(__name__)
 
 
-class Sink(Protocol):
-    """Something that is told every row."""
-
-    def write(self, row: Row) -> None:
-        """Show a row, after it was written."""
-
-    def rewind(self, stage: str, step: int) -> None:
-        """Forget the rows of a stage after ``step``: they are about to be written again."""
-
-
 class MetricsLog:
-    """Appends rows to a metrics file and tells ``sinks``; a resumed stage first takes back what came after its checkpoint."""
+    """Appends rows to a metrics file; a resumed stage first takes back what came after its checkpoint."""
 
-    def __init__(self, path: Path, sinks: tuple[Sink, ...] = ()):
+    def __init__(self, path: Path):
         self.path = path
-        self.sinks = sinks
 
     def write(self, stage: str, step: int, **values: Any) -> None:
         """Append one row. Numbers are plain JSON, at any depth; NaN and infinity are written as null."""
@@ -50,8 +39,6 @@ class MetricsLog:
                 file.write(b"\n")
             file.write(_line(row).encode())
         reached("metrics: appended", self.path)
-        for sink in self.sinks:
-            sink.write(row)
 
     def sync(self) -> None:
         """Make all rows durable: what is published next says how many there are, or that there will be no more."""
@@ -77,17 +64,14 @@ class MetricsLog:
     def rewind(self, stage: str, count: int) -> None:
         """Keep only the first ``count`` rows of a stage: what came after its checkpoint is written again by the resumed run."""
         kept: list[Row] = []
-        seen = step = 0
+        seen = 0
         for row in self.rows():
             seen += row["stage"] == stage
-            step = row["step"] if row["stage"] == stage and seen <= count else step
             if row["stage"] != stage or seen <= count:
                 kept.append(row)
         text = "".join(map(_line, kept))
         if text != self._text():
             write_atomic(self.path, text)
-        for sink in self.sinks:
-            sink.rewind(stage, step if count else -1)
 
     def _text(self) -> str:
         """The whole file; a character that a killed process cut in two does not stop the reading of the rest."""

@@ -4,19 +4,16 @@ The random state is set from (seed, stage, step, share) before each part of a st
 All ranks run this loop; the first one writes.
 """
 
-import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
 
-from realm.errors import MissingExtra, TrainingError
+from realm.errors import TrainingError
 from realm.models.model import state_sha256
-from realm.storage.metrics import MetricsLog, Row, Sink
+from realm.storage.metrics import MetricsLog
 from realm.training.loop.checkpoint import BestWeights, CheckpointDirectory
 from realm.training.loop.distributed import exchange, is_first, on_first, world
 from realm.training.loop.optim import OPTIMIZERS
@@ -121,44 +118,3 @@ def recompute_layers(module: nn.Module) -> None:
         name = next((name for name in names if hasattr(part, name)), None)
         if name is not None:
             getattr(part, name)({"use_reentrant": False})
-
-
-def open_sinks(root: Path, *, tensorboard: bool | str) -> tuple[Sink, ...]:
-    """Return the mirrors that are wanted ("auto": where TensorBoard is installed). Raises MissingExtra: it is wanted and not installed."""
-    installed = importlib.util.find_spec("tensorboard") is not None
-    if tensorboard is True and not installed:
-        raise MissingExtra("run.tensorboard = true", "tensorboard")
-    return (TensorBoard(root / "tensorboard"),) if installed and tensorboard else ()
-
-
-class TensorBoard:
-    """Event files, one directory a stage: ``tensorboard --logdir RUN/tensorboard``."""
-
-    def __init__(self, directory: Path):
-        self._directory = directory
-        self._writers: dict[str, Any] = {}
-        self._purge: dict[str, int] = {}
-
-    def write(self, row: Row) -> None:
-        stage = row["stage"]
-        if stage not in self._writers:
-            from torch.utils.tensorboard import SummaryWriter
-
-            self._writers[stage] = SummaryWriter(str(self._directory / stage), purge_step=self._purge.pop(stage, None))
-        writer = self._writers[stage]
-        for name, value in _numbers(row).items():
-            writer.add_scalar(name, value, row["step"], walltime=row["time"])
-        if "alarm" in row:
-            writer.add_text(f"alarm/{row['alarm']}", f"{row['problem']}. {row['cure']}", row["step"], walltime=row["time"])
-        writer.flush()  # rows are seconds apart, and a killed run should show its last one
-
-    def rewind(self, stage: str, step: int) -> None:
-        if stage in self._writers:
-            self._writers.pop(stage).close()
-        # Read by TensorBoard itself: it hides whatever earlier files of the directory say of later steps.
-        self._purge[stage] = step + 1
-
-
-def _numbers(row: Row) -> dict[str, float]:
-    others = {name: value for name, value in row.items() if name not in ("stage", "step", "time")}
-    return {name: value for name, value in others.items() if isinstance(value, int | float) and not isinstance(value, bool)}
