@@ -174,18 +174,16 @@ def knn_tune(
 
     Args:
         sources: held-out documents, or JSONL files of pairs.
-        out: the settings, a JSON file for --settings; a page with plots is written beside it, under the same name with .html.
+        out: the settings, a JSON file for --settings.
         k: numbers of neighbours to try.
         a: shares to try.
         temperature: temperatures to try; without any, multiples of the mean distance.
         gate: also train a small network that predicts a for each token."""
     from realm.knn.session import tune_on
-    from realm.report.page import write_grid
 
     grid = {"neighbours": k, "shares": a, "temperatures": temperature}
     with Progress() as progress:
         found = tune_on(opened.session(datastore), sources, grid, out, gate=gate, progress=progress.count)
-    write_grid(out.with_suffix(".html"), found)
     show.result(found, json, lambda facts: show.facts({name: value for name, value in facts.items() if name != "grid"}))
 
 
