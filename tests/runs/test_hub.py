@@ -3,18 +3,12 @@
 from pathlib import Path
 from unittest.mock import Mock
 
-import numpy as np
 import pytest
-import torch
 
 from realm import RealmModel
-from realm.errors import MissingExtra, RunError
-from realm.models.bodies.body import TokenInputs
+from realm.errors import RunError
 from realm.models.model import state_sha256
 from realm.models.published.models import load_published
-from realm.runs.importing import import_published
-
-from .conftest import VOCABULARY
 
 
 def test_the_hub(publish, tmp_path, monkeypatch):
@@ -66,40 +60,3 @@ def test_the_hub(publish, tmp_path, monkeypatch):
     monkeypatch.setattr(FakeApi, "create_repo", Mock(side_effect=OSError("no such owner\nand more")))
     with pytest.raises(RunError, match=r"'x/y' could not be written: no such owner\. Log in"):
         model.push_to_hub("x/y")
-
-
-def test_onnx_agrees_with_torch(publish, tmp_path):
-    onnxruntime = pytest.importorskip("onnxruntime", reason="the extra 'onnx' is not installed")
-    pytest.importorskip("onnxscript", reason="the extra 'onnx' is not installed")
-    from realm.cli import main
-    from realm.runs.exporting import INPUT_NAMES
-
-    import_published([publish("openqa")], tmp_path / "run")
-    assert main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "out"), "--onnx"]) == 0
-    model = RealmModel.from_published(load_published(tmp_path / "out" / "openqa"))
-    sessions = {p: onnxruntime.InferenceSession(tmp_path / "out" / "onnx" / f"{p}.onnx") for p in ("embedder", "reader")}
-    generator = torch.Generator().manual_seed(0)
-    for rows, length in ((1, 3), (3, 20), (2, 64)):
-        ids = torch.randint(0, len(VOCABULARY), (rows, length), generator=generator)
-        mask = torch.ones(rows, length, dtype=torch.bool)
-        mask[0, length // 2 + 1 :] = False
-        inputs = TokenInputs(ids, mask, (torch.arange(length) > 2).long().expand(rows, length))
-        feed = dict(zip(INPUT_NAMES, (t.long().numpy() for t in (inputs.ids, inputs.mask, inputs.segments)), strict=True))
-        with torch.inference_mode():
-            wanted = {
-                "embedder": model.embedder.head(model.embedder.body.pooled(inputs)),
-                "reader": model.reader.span_logits(model.reader.body(inputs)),
-            }
-        for part, session in sessions.items():
-            (found,) = session.run(None, feed)
-            assert found.shape == tuple(wanted[part].shape) and np.abs(found - wanted[part].numpy()).max() < 1e-4
-
-
-def test_onnx_without_its_extra(publish, tmp_path, monkeypatch):
-    from realm.runs.exporting import export_onnx
-
-    monkeypatch.setitem(__import__("sys").modules, "onnxscript", None)
-    embedder = RealmModel.from_published(load_published(publish("embedder"))).embedder
-    assert embedder is not None
-    with pytest.raises(MissingExtra, match=r"realm-qa\[onnx\]"):
-        export_onnx(embedder, tmp_path / "e.onnx")

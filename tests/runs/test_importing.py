@@ -1,7 +1,6 @@
 """Every published form becomes a run: all tensors accounted for, the same numbers, answers in the document's own spelling."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,15 +9,14 @@ from safetensors.torch import load_file
 
 from realm import Realm, RealmModel
 from realm.answering.opening import open_run
-from realm.documents.store.blocks import BlockStore
-from realm.errors import RunError
+from realm.errors import DataError, RunError
+from realm.models.featurize import Featurizer
 from realm.models.model import state_sha256
 from realm.models.published.models import load_published
-from realm.runs.exporting import export_run
 from realm.runs.importing import import_published
-from realm.text.tokenizer import train_wordpiece
+from realm.text.tokenizer import read_vocabulary, train_wordpiece
 
-from .conftest import KINDS, RECORDS, tensors_of
+from .conftest import CONFIG, KINDS, RECORDS, VOCABULARY, tensors_of
 
 EXPECTED = {
     "embedder": {"embedder"}, "scorer": {"embedder", "document_embedder"}, "encoder": {"encoder"}, "reader": {"reader"},
@@ -123,39 +121,6 @@ def test_other_documents(publish, tmp_path):
     assert Realm.open(run).ask("Who is Alan Turing?", k=2).evidence
 
 
-@pytest.mark.parametrize("kinds", [("openqa", "embedder", "encoder"), ("embedder", "encoder"), ("scorer",), ("reader",)])
-def test_import_of_an_export_is_the_same(publish, tmp_path, kinds):
-    first, second = tmp_path / "first", tmp_path / "second"
-    import_published([publish(kind, seed=seed) for seed, kind in enumerate(kinds)], first)
-    assert set(export_run(first, tmp_path / "out")["forms"]) == set(kinds)
-    import_published([tmp_path / "out" / kind for kind in kinds], second)
-    for weights in sorted(first.glob("stages/*/model.safetensors")):
-        assert weights.read_bytes() == (second / weights.relative_to(first)).read_bytes()
-        config = "stages/" + weights.parent.name + "/config.json"
-        assert json.loads((first / config).read_text()) == json.loads((second / config).read_text())
-    if "openqa" in kinds:
-        stores = [BlockStore.open(run / "corpus") for run in (first, second)]
-        first_blocks, second_blocks = ([replace(store.block(r), source="") for r in range(6)] for store in stores)
-        assert first_blocks == second_blocks
-        assert np.array_equal(*(_snapshot(run).vectors for run in (first, second)))
-        answers = [Realm.open(run).ask("Who is Alan Turing?", k=4) for run in (first, second)]
-        assert answers[0].evidence == answers[1].evidence and answers[0].p == answers[1].p
-
-
-def _snapshot(run):
-    return open_run(run).generation.snapshot
-
-
-def test_a_trained_run_is_exported(tiny_run, tmp_path):
-    """What was trained here loads as a published model and gives the same answers, titles apart."""
-    export_run(tiny_run, tmp_path / "out")
-    import_published([tmp_path / "out" / "openqa", tmp_path / "out" / "embedder"], tmp_path / "run")
-    for k in (1, 3):
-        one, other = (Realm.open(run).ask("What is the currency of Arvad?", k=k) for run in (tiny_run, tmp_path / "run"))
-        assert one.answer == other.answer and one.p == pytest.approx(other.p, rel=1e-4)
-        assert [(e.block_id, e.text, e.answer) for e in one.evidence] == [(e.block_id, e.text, e.answer) for e in other.evidence]
-
-
 def test_training_goes_on_from_an_import(publish, tmp_path, write_tiny):
     """Pre-training on other documents starts from the imported embedder and encoder, heads included."""
     from realm.cli import main
@@ -199,5 +164,80 @@ def test_what_the_commands_print(publish, tmp_path, capsys):
     captured = capsys.readouterr()
     assert "unused, nothing here predicts the next sentence: cls.seq_relationship" in captured.out
     assert "start at random: embedder.dense.weight" in captured.out and "nothing to search in it yet" in captured.err
-    assert main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "out")]) == 0
-    assert "/encoder: 26 tensors, 0 blocks" in capsys.readouterr().out
+
+
+BODY = {key: value for key, value in CONFIG.items() if not key.startswith(("retriever", "span", "max_span", "model_type"))}
+
+
+@pytest.fixture
+def sentence_model(tmp_path):
+    """Writes a sentence-transformers directory of any family in small."""
+
+    def write(family, pooling="pooling_mode_mean_tokens", *more):
+        from transformers import AutoConfig, AutoModel
+
+        directory = tmp_path / family
+        config = AutoConfig.for_model(family, **{**BODY, "vocab_size": len(VOCABULARY) + 3})
+        torch.manual_seed(0)
+        AutoModel.from_config(config).save_pretrained(directory)
+        (directory / "1_Pooling").mkdir()
+        (directory / "1_Pooling" / "config.json").write_text(json.dumps({"word_embedding_dimension": 32, pooling: True}))
+        kinds = [("Transformer", ""), ("Pooling", "1_Pooling"), *((kind, f"2_{kind}") for kind in more)]
+        modules = [{"idx": n, "path": path, "type": f"sentence_transformers.models.{kind}"} for n, (kind, path) in enumerate(kinds)]
+        (directory / "modules.json").write_text(json.dumps(modules))
+        (directory / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
+        return directory
+
+    return write
+
+
+@pytest.mark.parametrize("family", ["bert", "mpnet"])
+@pytest.mark.parametrize("pooling", ["mean_tokens", "cls_token"])
+def test_a_sentence_embedder(sentence_model, family, pooling):
+    """The same vectors as transformers' own model with the pooling written out."""
+    from transformers import AutoModel
+
+    directory = sentence_model(family, f"pooling_mode_{pooling}", "Normalize")
+    found = load_published(directory)
+    embedder = RealmModel.from_published(found).embedder
+    reference = AutoModel.from_pretrained(directory).eval()
+    ids, special = found.tokenizer.encode(["the pound", "who is alan turing ?"]), found.tokenizer.special
+    sequences = [Featurizer(special.cls, special.sep, special.mask, special.pad).query(one) for one in ids]
+    with torch.inference_mode():
+        ours = embedder(sequences)
+        for row, sequence in enumerate(sequences):
+            states = reference(input_ids=torch.tensor([sequence.ids])).last_hidden_state[0]
+            vector = states.mean(0) if pooling == "mean_tokens" else states[0]
+            assert torch.allclose(ours[row], vector / vector.norm(), atol=1e-5)
+    # What the body does not read is named.
+    assert set(found.unused) == {"pooler.dense.weight", "pooler.dense.bias"}
+
+
+def test_a_sentence_embedder_searches(sentence_model, tmp_path):
+    documents = tmp_path / "docs.jsonl"
+    documents.write_text("".join(json.dumps({"id": str(n), "text": text}) + "\n" for n, text in enumerate(RECORDS[:3])))
+    import_published([sentence_model("bert")], tmp_path / "run", documents=[documents])
+    assert len(Realm.open(tmp_path / "run").search("pound", k=2)) == 2
+
+
+def test_other_sentence_models_are_refused(sentence_model):
+    directory = sentence_model("bert", "pooling_mode_max_tokens")
+    with pytest.raises(DataError, match="the pooling pooling_mode_max_tokens is neither mean nor"):
+        load_published(directory)
+    modules = directory / "modules.json"
+    for text, problem in [("{}", "not a list"), ("[]", "the modules none"), ('[{"type": "a.Transformer"}, {"type": "b.Dense"}]', "Dense")]:
+        modules.write_text(text)
+        with pytest.raises(DataError, match=problem):
+            load_published(directory)
+
+
+def test_a_tokenizer_of_vocab_txt(tmp_path):
+    """The same ids and offsets as transformers' BERT tokenizer of the same file."""
+    from transformers import BertTokenizerFast
+
+    (tmp_path / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
+    ours = read_vocabulary(tmp_path / "vocab.txt")
+    theirs = BertTokenizerFast(str(tmp_path / "vocab.txt")).backend_tokenizer
+    for text in [*RECORDS, "The Pound's ŌSAKA — 1912? 東京", "[MASK] is a city"]:
+        reference = theirs.encode(text, add_special_tokens=False)
+        assert ours.encode_offsets(text) == (reference.ids, reference.offsets)

@@ -300,12 +300,6 @@ def imported(value: dict[str, Any]) -> None:
         note(remark)
 
 
-def exported(value: dict[str, Any]) -> None:
-    """Print the forms of an export."""
-    for form, counts in value["forms"].items():
-        _print(f"{value['out']}/{form}: {counts['tensors']} tensors, {counts['blocks']} blocks")
-
-
 def _rates(rates: dict[str, dict[str, float]]) -> str:
     """Learning rates at their highest, a stage a row."""
     rows = [

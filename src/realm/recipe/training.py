@@ -140,7 +140,7 @@ class RefresherConfig:
     devices: tuple[str, ...] = ()
     """One process on each of these devices, such as cuda:1, or cpu twice for two processes; empty: one where the trainer computes."""
     int8: bool = False
-    """Embed what is indexed without training in 8-bit integers, by ONNX Runtime (extra onnx): 2.4 times float32's speed on a processor with
+    """Embed what is indexed without training in 8-bit integers, by ONNX Runtime: 2.4 times float32's speed on a processor with
     VNNI, 1.2 times bfloat16's, and recall at 20 within .002."""
 
 

@@ -1,18 +1,17 @@
-"""``block_records.npy`` of the published models: a pickled array of bytes, read without unpickling, written without pickling.
+"""``block_records.npy`` of the published models: a pickled array of bytes, read without unpickling.
 
 The file is an ``.npy`` header and a pickle stream. Its opcodes are only looked at (``pickletools.genops``), never run: numpy's fixed
 opening for an object array, then byte strings, then its fixed end. Anything else is refused by name. One record is in memory at a time."""
 
 import pickletools
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, NoReturn, cast
 
 import numpy as np
 
 from realm.errors import DataError
-from realm.storage.files import publish_file
 
 LARGEST_RECORD = 1 << 24
 """Bytes. The published blocks have about 1,500; a length above this is damage or an attack."""
@@ -178,19 +177,3 @@ class RecordFile:
                 matches = type(value) is type(wanted) and value == wanted
             if not matches:
                 self._refuse(f"{value!r} where numpy's opening of an object array was expected")
-
-
-def write_record_file(path: Path, count: int, records: Iterable[bytes]) -> None:
-    """Write records as numpy's pickle of an object array would be, one at a time. Raises ValueError: another number of records."""
-    written = 0
-    with publish_file(path) as file:
-        np.lib.format.write_array_header_1_0(file, {"descr": "|O", "fortran_order": False, "shape": (count,)})
-        file.write(b"\x80\x03cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85C\x01b\x87R(K\x01")
-        file.write(b"J" + struct.pack("<i", count) + b"\x85cnumpy\ndtype\nX\x02\x00\x00\x00O8\x89\x88\x87R(K\x03X\x01\x00\x00\x00|NNN")
-        file.write(b"J\xff\xff\xff\xffJ\xff\xff\xff\xffK?tb\x89](")
-        for record in records:
-            file.write(b"B" + struct.pack("<I", len(record)) + record)
-            written += 1
-        if written != count:
-            raise ValueError(f"{written} records, not {count}")
-        file.write(b"etb.")

@@ -69,9 +69,7 @@ def load_published(directory: Path) -> Published:
     if not directory.is_dir():
         raise DataError("no such directory", path=directory, cure=MODEL_CURE)
     if (directory / "config.toml").is_file():
-        raise DataError(
-            "a run of this program, not a published model", path=directory, cure="Use it directly, or export it: realm export RUN"
-        )
+        raise DataError("a run of this program, not a published model", path=directory, cure="Use it directly: it is a run already")
     if (directory / MODULES_FILE).is_file():
         return _sentence_embedder(directory)
     return _realm_or_bert(directory)
