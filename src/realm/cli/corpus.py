@@ -94,7 +94,7 @@ def corpus_build(
         vocab_size: entries of a vocabulary trained here.
         block_length: wordpieces of a block, title and special tokens counted.
         tagger: what finds the salient spans: default, none, or parts joined by + of truecase, dates, collocations, gazetteer:FILE,
-            spacy:MODEL, hf:MODEL (docs/salient-spans.md)."""
+            hf:MODEL (docs/salient-spans.md)."""
     from realm.documents.ingest.builder import BuildOptions, build_corpus
 
     options = BuildOptions(

@@ -59,7 +59,7 @@ class CorpusConfig:
     block_length: Annotated[int, Interval(ge=16, le=MAX_PIECES)] = 288
     """Wordpieces of a block, title and special tokens counted."""
     tagger: str = "default"
-    """Tagger of the salient spans: default, or parts joined by + (truecase, dates, spacy:MODEL ...; see docs/salient-spans.md)."""
+    """Tagger of the salient spans: default, or parts joined by + (truecase, dates, hf:MODEL ...; see docs/salient-spans.md)."""
     gazetteer: File = ""
     """A file of phrases, one a line, that are salient in addition to what the tagger finds."""
     document_seconds: Annotated[float, Interval(gt=0, le=86_400)] = 20.0

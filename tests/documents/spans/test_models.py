@@ -1,12 +1,10 @@
-"""Taggers of models that lie outside the corpus: a Hugging Face token classifier and a spaCy pipeline, both made here."""
-
-import sys
+"""Taggers of models that lie outside the corpus: a Hugging Face token classifier, made here."""
 
 import pytest
 
 from realm.documents.spans.spans import TaggedSpan, kind_of, spans_of
 from realm.documents.spans.specs import TaggerPlan, load_tagger, save_tagger
-from realm.errors import ConfigError, DataError, MissingExtra
+from realm.errors import ConfigError, DataError
 
 LABELS = ["O", "B-PER", "I-PER", "B-DATE", "U-ORG"]
 WORDS = {"ada": 1, "lovelace": 2, "1815": 3, "acme": 4, "##corp": 0}
@@ -82,29 +80,6 @@ def test_models_that_cannot_be_used_are_refused(classifier, tmp_path):
     AutoTokenizer.from_pretrained(classifier).save_pretrained(tmp_path / "unnamed")
     with pytest.raises(DataError, match="have no label for words outside a span"):
         TaggerPlan(f"hf:{tmp_path / 'unnamed'}")
-
-
-def test_a_spacy_pipeline_tags_its_entities(tmp_path):
-    pipeline = pytest.importorskip("spacy").blank("en")
-    ruler = pipeline.add_pipe("entity_ruler")
-    ruler.add_patterns([{"label": "ORG", "pattern": "Acme Works"}, {"label": "MONEY", "pattern": "five crowns"}])
-    pipeline.to_disk(tmp_path / "pipeline")
-    tagger = TaggerPlan(f"spacy:{tmp_path / 'pipeline'}+dates").learned_from([])
-    text = "The Acme Works paid five crowns in 1969."
-    assert [(text[span.start : span.end], span.kind) for span in tagger.tag(text)] == [
-        ("Acme Works", "name"), ("five crowns", "number"), ("1969", "date"),
-    ]  # fmt: skip
-    assert tagger.tag_many([text, "", text]) == [tagger.tag(text), [], tagger.tag(text)]
-    save_tagger(tagger, tmp_path / "tagger.json")
-    assert load_tagger(tmp_path / "tagger.json").tag(text) == tagger.tag(text)
-    with pytest.raises(DataError, match=r"no spaCy pipeline 'en_nothing'.*spacy download"):
-        TaggerPlan("spacy:en_nothing")
-
-
-def test_spacy_is_an_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "spacy", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'realm-qa\[spacy\]'"):
-        TaggerPlan("spacy:en_core_web_sm")
 
 
 @pytest.mark.parametrize("spec", ["", "nothing", "default:x", "hf:", "hf", "dates+", "truecase:now"])

@@ -1,4 +1,4 @@
-"""Salient-span taggers from models outside the corpus: any Hugging Face token classifier, and spaCy pipelines (extra ``spacy``)."""
+"""Salient-span taggers from models outside the corpus: any Hugging Face token classifier."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from realm.documents.spans.spans import OUTSIDE, TaggedSpan, kind_of, spans_of
-from realm.errors import DataError, MissingExtra, said
+from realm.errors import DataError, said
 
 BATCH = 32
 LONGEST = 512
@@ -106,37 +106,3 @@ class ClassifierTagger:
         for row, (text, offsets, special, labels) in enumerate(zip(texts, *columns, best, strict=True)):
             tokens = zip(offsets, encoded.word_ids(row), labels, special, strict=True)
             yield _spans_of(text, ((*place, word, self._labels[label]) for place, word, label, is_special in tokens if not is_special))
-
-
-SPACY_BATCH = 128
-
-
-class SpacyTagger:
-    """Tags the entities (``doc.ents``) of a pipeline that is installed, such as en_core_web_sm, or that ``nlp.to_disk`` wrote into a
-    directory. Raises DataError: no such pipeline; MissingExtra: spaCy is not installed."""
-
-    def __init__(self, model: str):
-        try:
-            import spacy
-        except ImportError:
-            raise MissingExtra("a spaCy tagger", "spacy") from None
-        self.model = str(Path(model).resolve()) if Path(model).is_dir() else model
-        try:
-            self._pipeline = spacy.load(self.model)
-        except (OSError, ValueError) as error:
-            cure = f"Install it (python -m spacy download {model}), or give the directory of a pipeline"
-            raise DataError(f"no spaCy pipeline '{model}': {said(error)}", cure=cure) from error
-
-    def tag(self, text: str) -> list[TaggedSpan]:
-        """Spans in order, without overlaps: dates and numbers if the labels name them, else names."""
-        return _spans(self._pipeline(text).ents)
-
-    def tag_many(self, texts: Sequence[str]) -> list[list[TaggedSpan]]:
-        return [_spans(document.ents) for document in self._pipeline.pipe(texts, batch_size=SPACY_BATCH)]
-
-    def state(self) -> dict[str, Any]:
-        return {"type": "spacy", "model": self.model}
-
-
-def _spans(entities: Iterable[Any]) -> list[TaggedSpan]:
-    return [TaggedSpan(entity.start_char, entity.end_char, kind_of(entity.label_)) for entity in entities]

@@ -1,4 +1,4 @@
-"""Taggers of a corpus, from the words a user writes: "default", "spacy:en_core_web_sm+dates", "hf:./models/ner" ...
+"""Taggers of a corpus, from the words a user writes: "default", "dates+hf:./models/ner" ...
 
     none            no spans at all
     default         dates + collocations + truecase
@@ -6,7 +6,6 @@
     dates           dates, numbers and quantities by patterns
     collocations    the corpus's own terms, in scripts without letter case
     gazetteer:FILE  listed phrases
-    spacy:MODEL     entities of a spaCy pipeline (extra spacy)
     hf:MODEL        a Hugging Face token classifier, hub name, or a directory as /..., ./... or ~/...
 
 Several are joined by "+"; of overlapping spans the longest wins, then the one named first."""
@@ -28,11 +27,10 @@ from realm.storage.decoding import json_value
 from realm.storage.manifests import Errors, sealed, unsealed
 
 DEFAULT = "default"
-MODEL_TAGGERS = ("spacy", "hf")
 _PLAIN = ("truecase", "dates", "collocations")
 _SETS = {DEFAULT: ("dates", "collocations", "truecase"), "none": ()}
-_WITH_VALUE = ("gazetteer", *MODEL_TAGGERS)
-_CURE = f"Join with + what is wanted of: {DEFAULT}, none, {', '.join(_PLAIN)}, gazetteer:FILE, spacy:MODEL, hf:MODEL"
+_WITH_VALUE = ("gazetteer", "hf")
+_CURE = f"Join with + what is wanted of: {DEFAULT}, none, {', '.join(_PLAIN)}, gazetteer:FILE, hf:MODEL"
 
 
 class TaggerPlan:
@@ -93,7 +91,7 @@ def _made(part: str) -> SpanTagger | str:
         return name
     if name not in _WITH_VALUE or not value:
         raise ConfigError(f"no tagger '{part}'", cure=_CURE)
-    return GazetteerTagger.from_file(Path(value)) if name == "gazetteer" else model_tagger(name, value)
+    return GazetteerTagger.from_file(Path(value)) if name == "gazetteer" else model_tagger(value)
 
 
 _DAMAGED = Errors.of(CorpusError, "Build the corpus again; the corpus can still be searched", "damaged tagger: ")
@@ -104,7 +102,7 @@ _AGAIN = "Build the corpus again"
 
 def tagger_from_state(state: dict[str, Any]) -> SpanTagger:
     """Rebuild a tagger from what its ``state()`` gave. Raises ValueError: a type that this version does not know; DataError: the model of a
-    tagger has gone; MissingExtra: its extra is not installed."""
+    tagger has gone."""
     kind = state.get("type")
     if kind == "combined":
         return CombinedTagger([tagger_from_state(part) for part in state["taggers"]])
@@ -114,22 +112,18 @@ def tagger_from_state(state: dict[str, Any]) -> SpanTagger:
         return GazetteerTagger(state["phrases"])
     if kind == "collocations":
         return CollocationTagger(state["terms"])
-    if kind in MODEL_TAGGERS:
-        return model_tagger(kind, state["model"])
+    if kind == "hf":
+        return model_tagger(state["model"])
     if kind == "truecase":
         return TruecaseTagger({word: (small, capital) for word, (small, capital) in state["table"].items()}, state["linkers"])
     raise ValueError(f"unknown tagger type {kind!r}")
 
 
-def model_tagger(kind: str, model: str) -> SpanTagger:
-    """A tagger of a model that lies outside the corpus; ``kind`` is one of ``MODEL_TAGGERS``. Its libraries are imported only here."""
-    if kind == "hf":
-        from realm.documents.spans.models import ClassifierTagger
+def model_tagger(model: str) -> SpanTagger:
+    """A token classifier's tagger. Its libraries are imported only here."""
+    from realm.documents.spans.models import ClassifierTagger
 
-        return ClassifierTagger(model)
-    from realm.documents.spans.models import SpacyTagger
-
-    return SpacyTagger(model)
+    return ClassifierTagger(model)
 
 
 def save_tagger(tagger: SpanTagger, path: Path) -> None:
