@@ -157,10 +157,6 @@ def test_the_run(browser, shared):
     browser.open(f"{shared.url}/#run")
     run = shared.call("GET", "/v1/run")
     assert "12" in browser.text(".tiles") and f"REALM {run['realm']}" in browser.text(".tiles")
-    assert [found.text.split("\n")[0] for found in browser.all(".stage h3")] != []
-    charts = sum(len(stage["charts"]) for stage in run["stages"])
-    names = browser.run("return [...document.querySelectorAll('figure svg')].map(e => e.getAttribute('aria-label'))")
-    assert len(names) == charts > 5 and all(" ends at " in name for name in names)
     assert len(browser.all("table tbody tr")) == len(run["results"])
     browser.shot("run")
 

@@ -153,8 +153,6 @@ def test_state(client):
     run = TypeAdapter(RunResponse).validate_python(client.get("/v1/run").json())
     assert run.reader and not run.without_questions and run.corpus == {"documents": 12, "blocks": 12, "unsearchable": 0}
     assert len(run.examples) == 6 and all(example.question and example.correct is not None for example in run.examples)
-    curves = {stage.name: stage.curves for stage in run.stages}
-    assert len(curves["pretrain"]["loss"]) >= 1 and all(len(points) <= 300 for points in curves["pretrain"].values())
     client.post("/v1/answer", json={"questions": QUESTIONS[:1], "k": 2})
     text = client.get("/metrics").text
     assert 'realm_requests_total{method="POST",route="/v1/answer",status="200"}' in text

@@ -283,19 +283,6 @@ class ListResponse(Record):
 
 
 @dataclass(frozen=True)
-class RunStage(Record):
-    """A stage of training: its facts, [step, value] points of every column, and charts as in ``realm.report.pictures.Picture``."""
-
-    name: str
-    title: str
-    about: str
-    seconds: float | None
-    facts: dict[str, Any]
-    curves: dict[str, list[tuple[float, float]]]
-    charts: list[dict[str, Any]]
-
-
-@dataclass(frozen=True)
 class RunExample(Record):
     """A question from the run's evaluation; ``answer`` is "" if it abstained, ``correct`` is null if it was not judged."""
 
@@ -319,7 +306,6 @@ class RunResponse(Record):
     limits: dict[str, float]
     writes: str  # the language model that writes prose; "": none
     examples: list[RunExample]
-    stages: list[RunStage]
     results: list[dict[str, Any]]
 
 

@@ -3,12 +3,11 @@
 ``columns.toml`` has the captions and lines of every column, ``stages.toml`` the names of the stages."""
 
 import tomllib
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-from realm.answering.records import RunExample, RunStage
-from realm.report.markup import thinned
+from realm.answering.records import RunExample
 from realm.report.read import StageRecord, read_run
 from realm.storage.paths import RunPaths
 
@@ -84,18 +83,12 @@ def ordered_columns(stage: StageRecord) -> list[str]:
     return sorted(shown, key=lambda name: (known.index(name) if name in known else len(known), name))
 
 
-POINTS = 300
-"""Of one curve: more than a screen has room for is left out."""
-PRIVATE = ("format", "fingerprint")
-
-
 def run_summary(paths: RunPaths) -> dict[str, Any]:
-    """Return "run", "examples", "stages" and "results" of ``records.RunResponse``."""
+    """Return "run", "examples" and "results" of ``records.RunResponse``."""
     record = read_run(paths)
     return {
         "run": record.name,
         "examples": [_example(answer) for answer in record.answers if isinstance(answer.get("question"), str)],
-        "stages": [_stage(stage) for stage in record.stages],
         "results": [{**result, "title": row_name(result["name"])} for result in record.results],
     }
 
@@ -104,16 +97,3 @@ def _example(answer: dict[str, Any]) -> RunExample:
     said = "" if answer.get("abstained") else str(answer.get("answer", ""))
     correct = answer.get("correct")
     return RunExample(answer["question"], said, correct if said and isinstance(correct, bool) else None)
-
-
-def _stage(stage: StageRecord) -> RunStage:
-    known = STAGE_TEXTS.get(stage.name, {"title": stage.name, "about": ""})
-    return RunStage(
-        stage.name,
-        known["title"],
-        known["about"],
-        stage.seconds,
-        facts={name: value for name, value in stage.facts.items() if name not in PRIVATE},
-        curves={name: thinned(points, POINTS - 1) for name, points in stage.columns.items()},
-        charts=[asdict(picture) for picture in pictures(stage)],
-    )

@@ -1,12 +1,10 @@
-// The view "This run": what is served, what it reached, how its training went.
+// The view "This run": what is served, and what it reached.
 
-import { lineChart } from "./charts.js";
 import { byId, el, notice } from "./dom.js";
-import { count, duration, percent, short } from "./format.js";
+import { count, percent } from "./format.js";
 import { Place } from "./requests.js";
 import { runFacts } from "./run-facts.js";
 
-const HIDDEN = ["stage", "probe"];
 const place = new Place(byId("run-main"));
 
 /** Show the view, from numbers as they are now. */
@@ -27,10 +25,7 @@ function drawn(facts) {
         ),
     tiles(facts),
     results(facts.results),
-    el("h2", {}, "Training"),
-    facts.stages.length
-      ? facts.stages.map(stage)
-      : el("p", { class: "about" }, "The run holds no record of its training."),
+    el("p", { class: "note" }, "How its training went is in report.html of the run (realm report)."),
   ];
 }
 
@@ -90,48 +85,4 @@ function results(rows) {
       el("table", {}, el("thead", {}, head), el("tbody", {}, body)),
     ),
   ];
-}
-
-function stage(found) {
-  const drawn = found.charts.map((chart) => [
-    chart,
-    chart.lines.map(([label, column]) => [label, found.curves[column]]).filter(([, points]) => points?.length),
-  ]);
-  const figures = (machinery) =>
-    drawn
-      .filter(([chart, lines]) => chart.machinery === machinery && lines.length)
-      .map(([chart, lines]) => lineChart(chart.caption, lines, chart));
-  const [telling, machinery] = [figures(false), figures(true)];
-  return el(
-    "article",
-    { class: "stage" },
-    el("h3", {}, found.title, found.seconds === null ? null : el("span", { class: "time" }, duration(found.seconds))),
-    found.about ? el("p", { class: "about" }, found.about) : null,
-    outcome(found.facts),
-    telling.length ? el("div", { class: "charts" }, telling) : null,
-    machinery.length
-      ? el(
-          "details",
-          {},
-          el("summary", {}, "Learning rate, gradients and other internals"),
-          el("div", { class: "charts" }, machinery),
-        )
-      : null,
-  );
-}
-
-/** What the stage wrote about itself, as far as it is a word or a number. */
-function outcome(facts) {
-  const word = (value) =>
-    typeof value === "boolean" ? (value ? "yes" : "no") : typeof value === "number" ? short(value) : value;
-  const said = Object.entries(facts).filter(
-    ([name, value]) => !HIDDEN.includes(name) && ["boolean", "number", "string"].includes(typeof value),
-  );
-  return said.length
-    ? el(
-        "p",
-        { class: "outcome" },
-        said.map(([name, value]) => el("span", {}, `${name.replaceAll("_", " ")} ${word(value)}`)),
-      )
-    : null;
 }
