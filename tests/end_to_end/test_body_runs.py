@@ -75,28 +75,6 @@ def test_documents_are_searched_at_once_by_the_body_as_it_is(body, documents, tm
     assert main(["index", "search", str(run), "old bridges", "--k", "2", "--json"]) == 0
 
 
-def test_an_export_is_the_published_embedder_again(body, documents, tmp_path):
-    """A sentence-transformers directory in, the same out: modules, pooling, tokenizer and every bit of the body's weights."""
-    run, out = tmp_path / "run", tmp_path / "out"
-    assert main(["index", "build", str(documents), "--body", str(body), "--out", str(run)]) == 0
-    assert main(["export", str(run), "--out", str(out)]) == 0
-    assert {path.name for path in out.iterdir()} == {"embedder", "encoder"}
-    exported = out / "embedder"
-    kinds = [[(module["path"], module["type"]) for module in json.loads((at / "modules.json").read_text())] for at in (body, exported)]
-    assert kinds[0] == kinds[1]
-    pooling = json.loads((exported / "1_Pooling" / "config.json").read_text())
-    assert pooling == {"word_embedding_dimension": 32, "pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}
-    before, after = (load_file(at / "model.safetensors") for at in (body, exported))
-    assert {name for name in before if not name.startswith("pooler.")} == set(after)
-    assert all(torch.equal(tensor, before[name]) for name, tensor in after.items())
-    assert str(body) not in (exported / "config.json").read_text()  # nothing of this machine is published
-    assert TextTokenizer.load(exported).same_wordpieces(TextTokenizer.load(body))
-    inputs = open_run(run).inputs
-    with torch.inference_mode():
-        vectors = [RealmModel.from_pretrained(at).embedder(inputs.blocks([0, 1])) for at in (body, exported)]
-    assert torch.equal(*vectors)
-
-
 def test_a_run_without_pre_training_learns_questions(body, documents, tmp_path):
     """No step of pre-training: fine-tuning starts from the body, its scale and null offset included, and answers."""
     questions = [{"id": p, "question": f"What is the river of {p} called?", "answers": [f"Branta {n}"]} for n, p in enumerate(PLACES)]

@@ -34,17 +34,6 @@ def test_benchmarks_stay_few_and_pages_name_those_that_are_there_or_gone():
     assert len(named) > 50 and named <= there | gone and not there & gone, named - there - gone
 
 
-def test_exponents_of_known_costs(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT))
-    from benchmarks.documents.bench_scale import fits
-
-    points = [{"size": n, "linear": 3 + 2.0 * n, "root": 5 + n**0.5, "constant": 7.0} for n in (0, 10, 100, 1000, 10_000)]
-    rows = {row["figure"]: row for row in fits(points)}
-    assert rows.keys() == {"linear", "root"}, "what does not grow has no exponent"
-    assert rows["linear"]["exponent"] == 1 and rows["root"]["exponent"] == 0.5
-    assert rows["linear"]["forecast"] == rows["linear"]["measured"] == 20_003 and rows["root"]["off"] == 0
-
-
 def test_a_small_run(tmp_path):
     arguments = ["--n", "3000", "--dim", "32", "--rounds", "1", "--threads", "1", "--dir", str(tmp_path)]
     command = [sys.executable, "-m", "benchmarks.search.bench_mips", *arguments, "--methods", "realm-exact,torch-exact,realm-serving"]
@@ -98,27 +87,3 @@ def test_every_way_gives_the_same_loss_and_gradients(work):
         torch.testing.assert_close(loss, losses[PLAIN], rtol=1e-11, atol=0, msg=name)
         assert gradients[name].keys() == gradients[PLAIN].keys()
         assert max(float((gradients[name][n] - g).abs().max()) for n, g in gradients[PLAIN].items()) < 1e-10 * largest, name
-
-
-def test_what_a_step_needs_is_counted_by_hand(monkeypatch):
-    """One layer of width 4 with 8 inside: its products written out."""
-    monkeypatch.syspath_prepend(str(ROOT))
-    from benchmarks.training.step_work import body_flops
-    from realm.models.spec import BodySpec
-
-    spec, length, read = BodySpec({"hidden_size": 4, "num_hidden_layers": 1, "intermediate_size": 8}), 5, 2
-    keys_and_values, queries_and_output = 2 * (2 * length * 4 * 4), 2 * (2 * read * 4 * 4)
-    attention, feed_forward = 2 * (2 * read * length * 4), 2 * (2 * read * 4 * 8)
-    assert body_flops(spec, length, read) == keys_and_values + queries_and_output + attention + feed_forward
-    two = BodySpec({**spec.config, "num_hidden_layers": 2})
-    assert body_flops(two, length, read) - body_flops(spec, length, read) == body_flops(spec, length, length)
-
-
-def test_a_batch_of_full_lengths_is_full(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT))
-    from benchmarks.training.step_work import full_workload, histogram
-
-    found = full_workload(2, 3, query_length=64, block_length=288)
-    assert {len(s) for s in found.query_inputs()} == {64} and {len(s) for s in found.blocks()} == {288}
-    assert {len(s) for s in found.joint()} == {64 + 288 - 1} and len(found.joint()) == len(found.different_blocks()[0]) == 6
-    assert histogram([0, 31, 32, 70]) == {"0-31": 2, "32-63": 1, "64-95": 1}
