@@ -48,7 +48,7 @@ from realm.answering.body_models import spec_of
 from realm.documents.ingest.builder import build_corpus
 from realm.models.bodies.body import has_bf16
 from realm.models.model import RealmModel
-from realm.models.published.names import export_tensors, published_config
+from realm.models.published.names import NAME_TABLES, PUBLISHED_PARTS, published_names
 from realm.recipe import build_recipe
 from realm.recipe.seeds import generator
 from realm.search.blocks import open_inputs
@@ -96,10 +96,15 @@ class Peer:
         self.scratch = scratch
         scratch.mkdir(parents=True)
         b, k = work.retrieved.block_ids.shape
-        config = published_config("scorer", model.spec) | {"num_candidates": k}
+        body, sizes = model.spec.embedder.body.config, NAME_TABLES["sizes"] | NAME_TABLES["rates"]
+        config = {name: body.get(name, default) for name, default in sizes.items()} | {"model_type": "realm", "pad_token_id": 0}
+        config |= {"hidden_act": "gelu_new", "retriever_proj_size": model.spec.embedder.projection, "num_candidates": k}
         (scratch / "config.json").write_text(json.dumps(config))
         for kind in ("embedder", "encoder"):
-            tensors = {name: t.detach().clone() for name, t in export_tensors(kind, model.state_dict()).items()}
+            own = {name.removeprefix(f"{kind}."): t for name, t in model.state_dict().items() if name.startswith(f"{kind}.")}
+            own.pop("null_offset", None)
+            prefix = PUBLISHED_PARTS[kind][kind]
+            tensors = {published_names(kind, name, prefix, "realm.")[0]: t.detach().clone() for name, t in own.items()}
             save_file(tensors, scratch / f"{kind}.safetensors")
         save_file(peer_inputs(work, b, k), scratch / "inputs.safetensors")
         command = [python, "-m", "benchmarks.training.step_peer", scratch, str(threads)]

@@ -48,7 +48,7 @@ def test_a_small_change_of_one_weight_is_noticed_and_fails_the_command(changed, 
     apart = [d for d in results("embedder", "float64", changed) if d.value > 1e-6]
     assert "projected" in {d.name for d in apart} and len(apart) > 30
     shutil.copy(GOLDEN / "scorer.safetensors", changed)
-    assert compare.main([sys.executable, "--cases", str(changed), "--no-exports"]) == 1
+    assert compare.main([sys.executable, "--cases", str(changed)]) == 1
     lines = capsys.readouterr().out.splitlines()
     result = json.loads(lines[-1])
     assert result["cases"] == 2 and not result["passed"] and result["tensors"] == 2 * (44 + 89)
@@ -58,7 +58,7 @@ def test_a_small_change_of_one_weight_is_noticed_and_fails_the_command(changed, 
     assert [row[:3] for row in rows][:2] == [["embedder", "float64", "outputs"], ["embedder", "float64", "gradients"]]
     assert any("key.bias" in line for line in lines), "what is zero in both is listed"
     (changed / "embedder.safetensors").unlink()
-    assert compare.main([sys.executable, "--cases", str(changed), "--no-exports"]) == 0
+    assert compare.main([sys.executable, "--cases", str(changed)]) == 0
 
 
 @pytest.mark.parametrize(("ours", "theirs", "value", "zero"), [

@@ -16,7 +16,7 @@ from realm.documents.ingest.builder import build_corpus
 from realm.models import losses
 from realm.models.featurize import Featurizer
 from realm.models.model import RealmModel
-from realm.models.published.names import ARCHITECTURES, import_tensors, plan_import, published_config, published_kind, read_published_config
+from realm.models.published.names import import_tensors, plan_import, published_kind, read_published_config
 from realm.models.types import Sequence
 from realm.runs.importing import import_published
 from realm.search.blocks import open_inputs
@@ -94,7 +94,7 @@ def test_the_open_qa_model(checkpoint, tmp_path):
     assert Realm.open(tmp_path / "run").ask("Who is the pioneer in modern computer science?").answer.lower() == "alan mathison turing"
 
 
-@pytest.mark.parametrize("kind", ARCHITECTURES)
+@pytest.mark.parametrize("kind", ["embedder", "encoder", "scorer", "reader", "openqa"])
 @pytest.mark.parametrize("file", ["model.safetensors", "pytorch_model.bin"])
 def test_a_published_directory_is_read(kind, file, tmp_path):
     """The tests above do not run where the checkpoints are not: their way of reading does."""
@@ -104,7 +104,6 @@ def test_a_published_directory_is_read(kind, file, tmp_path):
     save = torch.save if file.endswith("bin") else save_file  # noqa: TID251 (what the published files are)
     save(weights, tmp_path / file)
     model = read_published(tmp_path)
-    assert model.spec == read_published_config(published_config(kind, model.spec), kind)
     name = next(name for name in weights if name.endswith("encoder.layer.1.output.dense.bias") and "query" not in name)
     part = getattr(model, {"scorer": "document_embedder", "openqa": "embedder"}.get(kind, kind))
     assert torch.equal(part.body.model.encoder.layer[1].output.dense.bias.detach(), weights[name])

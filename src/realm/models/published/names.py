@@ -1,4 +1,4 @@
-"""Names and configurations of published checkpoints and ours, both ways: pure functions of names, shapes and tensors.
+"""Names and configurations of published checkpoints, and ours for them: pure functions of names, shapes and tensors.
 
 For Hugging Face's ``google/realm-*`` classes (transformers up to 4.57 had them) and plain BERTs. An import is planned from names and
 shapes before a tensor is read: every tensor is taken or listed as unused, and a missing one is an error before anything is allocated.
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from realm.errors import ConfigError, DataError
 from realm.models.networks import parameter_shapes
-from realm.models.spec import BodySpec, EmbedderSpec, ModelSpec, NetworkSpec, ReaderSpec, one_body
+from realm.models.spec import BodySpec, ModelSpec, one_body
 from realm.models.tensor_files import Shape
 
 MODEL_CURE = "Name a directory of google/realm-*, of a BERT, or of a sentence-transformers model."
@@ -54,7 +54,7 @@ def plan_import(kind: str, spec: ModelSpec, shapes: Mapping[str, Shape], *, path
     fresh: list[str] = []
     for ours, shape in parameter_shapes(spec).items():
         part, _, rest = ours.partition(".")
-        theirs = _theirs(part, rest, PUBLISHED_PARTS[kind][part], root)
+        theirs = published_names(part, rest, PUBLISHED_PARTS[kind][part], root)
         found = next((present[name] for name in theirs if name in present), None)
         if found is None:
             if not _may_be_fresh(kind, ours, present):
@@ -103,25 +103,7 @@ def import_tensors(plan: ImportPlan, read: Callable[[str], Tensor], *, path: Pat
     return state
 
 
-def export_tensors(kind: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Our state dictionary under the published names: the exact inverse of :func:`import_tensors`.
-
-    Left out are unread heads and poolers, the null document's offset, and repeats of tied tensors. The kind "bert" cannot be exported; a
-    scorer without a document embedder gets the one embedder twice. Raises DataError: the model lacks a part of this kind.
-    """
-    exported: dict[str, Tensor] = {}
-    for part, prefix in PUBLISHED_PARTS[kind].items():
-        source = "embedder" if part == "document_embedder" and not any(n.startswith("document_embedder.") for n in state) else part
-        own = {name.removeprefix(f"{source}."): tensor for name, tensor in state.items() if name.startswith(f"{source}.")}
-        if not own:
-            raise DataError(f"the model has no {part}, and a published {kind} has one", cure="Export a stage that has it.")
-        own.pop("null_offset", None)
-        for rest, tensor in own.items():
-            exported[_theirs(part, rest, prefix, "realm.")[0]] = tensor
-    return exported
-
-
-def _theirs(part: str, rest: str, prefix: str, root: str) -> list[str]:
+def published_names(part: str, rest: str, prefix: str, root: str) -> list[str]:
     """Published names of one of our parameters, the usual one first; ``root`` is the body's."""
     for ours, theirs in NAME_TABLES["own"][part].items():
         if rest.startswith(ours):
@@ -167,13 +149,11 @@ def _leftovers(
     return repeats, unused
 
 
-ARCHITECTURES: dict[str, str] = NAME_TABLES["architectures"]
 ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh")
 _SIZES: dict[str, int] = NAME_TABLES["sizes"]
 _RATES: dict[str, float] = NAME_TABLES["rates"]
 _HEAD_SIZES = {"projection": ("retriever_proj_size", 128), "span_hidden": ("span_hidden_size", 256), "max_span": ("max_span_width", 10)}
 READER_EPS = 1e-3
-OWN_FORM = "Keep the model in our own form."
 MAX_SIZE = 2**24  # far above every published model: beyond it is damage or an attack
 
 
@@ -203,48 +183,6 @@ def read_published_config(values: Mapping[str, Any], kind: str, *, path: Path | 
         parts=tuple(PUBLISHED_PARTS[kind]),
         **own,
     )
-
-
-def published_config(kind: str, spec: ModelSpec, *, blocks: int = 0) -> dict[str, Any]:
-    """The ``config.json`` of an export, of a kind of :data:`ARCHITECTURES`, with ``blocks`` rows of block embeddings.
-
-    Raises ConfigError: the published classes cannot hold these networks: another family, pooling or head, no segments, another eps, or
-    bodies that differ.
-    """
-    values: dict[str, Any] = {"model_type": "realm", "architectures": [ARCHITECTURES[kind]]}
-    for part in PUBLISHED_PARTS[kind]:
-        if part in spec.networks:
-            own = _network_values(spec.networks[part])
-            # Dropout is of training alone, and the first network's will do.
-            if differing := [name for name in own if values.get(name, own[name]) != own[name] and not name.endswith("_prob")]:
-                problem = f"the published classes have one {differing[0]} for all networks, and the {part.replace('_', ' ')} has another"
-                raise ConfigError(problem, cure=OWN_FORM)
-            values = own | values
-    absent: dict[str, Any] = {**dict(_HEAD_SIZES.values()), "reader_layer_norm_eps": READER_EPS}
-    return absent | values | {"pad_token_id": 0, "tie_word_embeddings": True} | ({"num_block_records": blocks} if blocks else {})
-
-
-def _network_values(spec: NetworkSpec) -> dict[str, Any]:
-    """Values of one network in the published ``config.json``. Raises ConfigError: the published classes cannot hold it."""
-    body = spec.body
-    if body.config.get("model_type") != "bert" or body.pooling != "pooler" or not body.segments:
-        raise ConfigError("the published classes hold BERT bodies with a pooler and segments only", cure=OWN_FORM)
-    activation = body.config.get("hidden_act", "gelu_pytorch_tanh")
-    values: dict[str, Any] = {name: body.config.get(name, default) for name, default in {**_SIZES, **_RATES}.items()}
-    # The same function; the published classes' version of transformers knows it by this name.
-    values["hidden_act"] = "gelu_new" if activation == "gelu_pytorch_tanh" else activation
-    if isinstance(spec, EmbedderSpec):
-        if spec.head != "projection":
-            raise ConfigError(f"the published classes hold embedders with a projection only, not the head '{spec.head}'", cure=OWN_FORM)
-        if float(values["layer_norm_eps"]) != spec.layer_norm_eps:
-            problem = "the published classes have one layer_norm_eps for body and projection"
-            raise ConfigError(problem, cure="Set model.layer_norm_eps to that of the body.")
-        values["retriever_proj_size"] = spec.projection
-    if isinstance(spec, ReaderSpec):
-        if not spec.span_hidden:
-            raise ConfigError("the published classes hold ORQA's span head only, not one of start and end scores", cure=OWN_FORM)
-        values |= {"span_hidden_size": spec.span_hidden, "max_span_width": spec.max_span, "reader_layer_norm_eps": spec.layer_norm_eps}
-    return values
 
 
 def _size(values: Mapping[str, Any], name: str, default: int, path: Path | None) -> int:
