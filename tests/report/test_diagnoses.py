@@ -16,7 +16,7 @@ def table(page, head):
     """The rows of a table of a document, as text without code marks."""
     lines = (ROOT / "docs" / page).read_text("utf-8").splitlines()
     start = lines.index(head) + 2
-    end = next(i for i in range(start, len(lines)) if not lines[i].startswith("|"))
+    end = next((i for i in range(start, len(lines)) if not lines[i].startswith("|")), len(lines))
     return [[cell.strip() for cell in line.replace("`", "").strip("|").split(" | ")] for line in lines[start:end]]
 
 
