@@ -98,10 +98,13 @@ def _each_endpoint(url):
     def texts(side, **more):
         return call(f"{url}/v1/embeddings", {"side": side, "texts": ["Arvad"], **more})["embeddings"][0]
 
-    asked = {"text": "The currency of Arvad is the [MASK].", "targets": ["Tirel"], "k": 3}
+    patient = {"timeout_ms": 60_000}  # of a busy machine
+    asked = {"text": "The currency of Arvad is the [MASK].", "targets": ["Tirel"], "k": 3, **patient}
     assert call(f"{url}/readyz")["status"] == "ready" and call(f"{url}/v1/run")["corpus"]["documents"] == 12
-    assert call(f"{url}/v1/answer", {"questions": ["What is the currency of Arvad?"], "k": 3})["answers"][0]["evidence"][0]["title"]
-    assert len(call(f"{url}/v1/search", {"texts": ["Arvad", "Belmor"], "k": 2})["results"]) == 2
+    assert call(f"{url}/v1/answer", {"questions": ["What is the currency of Arvad?"], "k": 3, **patient})["answers"][0]["evidence"][0][
+        "title"
+    ]
+    assert len(call(f"{url}/v1/search", {"texts": ["Arvad", "Belmor"], "k": 2, **patient})["results"]) == 2
     assert call(f"{url}/v1/explain", asked)["candidates"][0]["null"] and len(texts("document", titles=["Arvad"])) == len(texts("question"))
     new = {"id": "a/b?c", "title": "", "text": "Novaria pays with crowns."}
     assert call(f"{url}/v1/documents", {"documents": [new]})["documents"] == [{"id": "a/b?c", "blocks": 1}]
