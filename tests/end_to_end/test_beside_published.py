@@ -147,7 +147,7 @@ def test_where_documents_learn_each_row_has_an_index_of_its_own(tmp_path, towns,
 def test_rows_that_a_recipe_has_nothing_for(compared):
     recipe, _, _ = compared
     untrained = replace(recipe, pretrain=replace(recipe.pretrain, steps=0))
-    assert [row.name for row in chosen_rows((), untrained)] == ["bm25", "finetune", "closed_book"]
+    assert [row.name for row in chosen_rows((), untrained)] == ["tfidf", "bm25", "finetune", "closed_book"]
     with pytest.raises(ConfigError, match=r"the row orqa has nothing to start from in this recipe.*over published weights.*--rows"):
         chosen_rows(["orqa"], untrained)
     assert dump_recipe(recipe)

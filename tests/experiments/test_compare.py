@@ -72,7 +72,7 @@ def test_every_row_has_every_column(compared):
         assert (row["zero_shot"] is not None) == (row["name"] in ("finetune", "orqa"))
     by_name = {row["name"]: row for row in found["rows"]}
     assert by_name["bm25"]["recall_gold"] == {"1": 1.0, "5": 1.0}, "one block holds all words of a question"
-    assert by_name["bm25"]["encoded"] == by_name["finetune"]["encoded"], "the same encoder"
+    assert by_name["tfidf"]["encoded"] == by_name["bm25"]["encoded"] == by_name["finetune"]["encoded"], "the same encoder"
     assert by_name["orqa"]["encoded"] == pytest.approx(by_name["finetune"]["encoded"], rel=0.5), "as many wordpieces, whole steps"
     assert {(gap["of"], gap["minus"]) for gap in found["differences"]} == {("finetune", "orqa"), ("finetune", "closed_book")}
 
@@ -136,7 +136,7 @@ def test_nothing_is_done_twice(compared, write_tiny, monkeypatch):
     monkeypatch.undo()
     monkeypatch.setattr("realm.training.baselines.closed_book.BATCH", 8)
     monkeypatch.setattr("realm.training.context.fit", never)
-    row = root / "seed-1" / "compare" / "bm25.json"
+    row = root / "seed-1" / "compare" / "tfidf.json"
     before = read_note(row)
     row.write_text("{half")
     compare(recipe, root, seeds=2, progress=QUIET)
@@ -174,7 +174,7 @@ def test_the_table(compared):
 def test_what_is_refused(tmp_path, write_tiny, capsys):
     recipe = write_tiny(tmp_path)
     known = load_recipe(recipe)
-    with pytest.raises(ConfigError, match=r"no row 'gpt' in a comparison.*bm25, published, orqa, realm"):
+    with pytest.raises(ConfigError, match=r"no row 'gpt' in a comparison.*tfidf, bm25, published, orqa, realm"):
         chosen_rows(["realm", "gpt"], known)
     with pytest.raises(ConfigError, match=r"the row published has nothing to start from.*model\.body"):
         chosen_rows(["published"], known)

@@ -1,5 +1,9 @@
-"""A retriever that does not learn, BM25, and readers trained on it with REALM's initial weights, steps and seed."""
+"""Retrievers that do not learn, BM25 and TF-IDF, and readers trained on them with REALM's initial weights, steps and seed."""
 
+import itertools
+import math
+import zlib
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,6 +21,8 @@ from realm.training.context import StageContext, is_published, load_stage, publi
 from realm.training.finetune.task import ReadingTask, training_questions
 from realm.training.finetune.training import train_reader
 from realm.training.starting import with_new_reader
+
+BUCKETS = (1 << 24) - 1
 
 
 class ScaledSource(LearningSource):
@@ -42,8 +48,8 @@ class ScaledSource(LearningSource):
         return Beam(rows, torch.from_numpy(np.where(rows == NO_ROW, 0.0, scores)).to(self.scale) * self.scale)
 
 
-class Bm25Candidates(ScaledSource):
-    """BM25 by bm25s over the words of titles and bodies; blocks with a score above 0. Raises MissingExtra: it is not installed."""
+class WordCandidates(ScaledSource):
+    """A retriever by the words of titles and bodies, as bm25s cuts them. Raises MissingExtra: it is not installed."""
 
     def __init__(self, inputs: BlockInputs, rows: np.ndarray):
         super().__init__(inputs)
@@ -53,12 +59,22 @@ class Bm25Candidates(ScaledSource):
             raise MissingExtra("a baseline that searches by words", "bm25") from None
         self.rows = rows
         self._bm25s = bm25s
-        self._index = bm25s.BM25(k1=0.9, b=0.4)
-        blocks = (inputs.store.block(int(row)) for row in rows)
-        self._index.index(self._words([f"{block.full_title} {block.text}" for block in blocks]), show_progress=False)
 
     def _words(self, texts: Sequence[str]) -> list[list[str]]:
         return self._bm25s.tokenize(list(texts), stopwords="en", return_ids=False, show_progress=False)
+
+    def _words_of_blocks(self) -> list[list[str]]:
+        blocks = (self.inputs.store.block(int(row)) for row in self.rows)
+        return self._words([f"{block.full_title} {block.text}" for block in blocks])
+
+
+class Bm25Candidates(WordCandidates):
+    """BM25 by bm25s; blocks with a score above 0."""
+
+    def __init__(self, inputs: BlockInputs, rows: np.ndarray):
+        super().__init__(inputs, rows)
+        self._index = self._bm25s.BM25(k1=0.9, b=0.4)
+        self._index.index(self._words_of_blocks(), show_progress=False)
 
     def ranked(self, texts: Sequence[str], questions: Sequence[Sequence[int]], k: int) -> tuple[np.ndarray, np.ndarray]:
         found, scores = self._index.retrieve(self._words(texts), k=min(k, len(self.rows)), show_progress=False)
@@ -66,6 +82,53 @@ class Bm25Candidates(ScaledSource):
 
     def index_bytes(self) -> int:
         return sum(part.nbytes for part in self._index.scores.values() if isinstance(part, np.ndarray))
+
+
+class TfIdfCandidates(WordCandidates):
+    """TF-IDF over words and pairs of words, as DrQA has it (Chen et al. 2017, section 3.1).
+
+    log(1 + tf) of question and block times the squared idf log((n - df + .5) / (df + .5)), at least 0; terms are hashed into 2^24 buckets.
+    """
+
+    def __init__(self, inputs: BlockInputs, rows: np.ndarray):
+        super().__init__(inputs, rows)
+        counts = [Counter(_terms(words)) for words in self._words_of_blocks()]
+        place = np.repeat(np.arange(len(counts), dtype=np.int32), [len(c) for c in counts])
+        term = np.fromiter((t for c in counts for t in c), np.int32, len(place))
+        often = np.fromiter((n for c in counts for n in c.values()), np.float32, len(place))
+        order = np.argsort(term, kind="stable")
+        self._places, self._weights = place[order], np.log1p(often[order])
+        self._known, begins = np.unique(term[order], return_index=True)
+        self._begins = np.append(begins, len(order))
+
+    def scores(self, text: str) -> np.ndarray:
+        """The score of every searched row. float32 [n]"""
+        scores = np.zeros(len(self.rows), np.float32)
+        for term, often in sorted(Counter(_terms(self._words([text])[0])).items()):
+            at = int(np.searchsorted(self._known, term))
+            if at == len(self._known) or self._known[at] != term:
+                continue
+            begin, end = int(self._begins[at]), int(self._begins[at + 1])
+            idf = max(0.0, math.log((len(self.rows) - (end - begin) + 0.5) / (end - begin + 0.5)))
+            scores[self._places[begin:end]] += self._weights[begin:end] * (math.log1p(often) * idf * idf)
+        return scores
+
+    def ranked(self, texts: Sequence[str], questions: Sequence[Sequence[int]], k: int) -> tuple[np.ndarray, np.ndarray]:
+        k = min(k, len(self.rows))
+        rows, best = np.full((len(texts), k), NO_ROW, np.int64), np.zeros((len(texts), k), np.float32)
+        for i, text in enumerate(texts):
+            scores = self.scores(text)
+            order = np.argsort(-scores, kind="stable")[:k]
+            rows[i], best[i] = np.where(scores[order] > 0, self.rows[order], NO_ROW), scores[order]
+        return rows, best
+
+    def index_bytes(self) -> int:
+        return sum(part.nbytes for part in (self._places, self._weights, self._known, self._begins))
+
+
+def _terms(words: list[str]) -> list[int]:
+    """Buckets of the words and of their pairs."""
+    return [zlib.crc32(term.encode()) & BUCKETS for term in (*words, *(f"{a} {b}" for a, b in itertools.pairwise(words)))]
 
 
 SCALES = 2.0 ** (np.arange(-16, 17) / 2)

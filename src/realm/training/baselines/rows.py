@@ -28,7 +28,7 @@ from realm.storage.paths import RunPaths
 from realm.storage.stages import stage_facts
 from realm.training.baselines.closed_book import remembered, run_closed_book, share_correct
 from realm.training.baselines.orqa import CLOZE, CONTINUED, reading_wordpieces, row_paths, run_continued, run_published, run_twin
-from realm.training.baselines.retrievers import ScaledSource, bm25_candidates, scaled_answerer, train_scaled
+from realm.training.baselines.retrievers import ScaledSource, TfIdfCandidates, bm25_candidates, scaled_answerer, train_scaled
 from realm.training.beams import LiveSource
 from realm.training.context import (
     StageContext,
@@ -221,6 +221,7 @@ def _measure_closed_book(context: StageContext, datasets: Datasets) -> Row:
 
 
 CONTENDERS = (
+    _scaled("tfidf", "TF-IDF + reader", lambda context: TfIdfCandidates(context.inputs, np.flatnonzero(context.store.live))),
     _scaled("bm25", "BM25 + reader", bm25_candidates),
     Contender(
         "published",
