@@ -20,6 +20,7 @@ from realm.models.model import RealmModel, part_sizes
 from realm.progress import Progress
 from realm.recipe import build_recipe, dump_recipe, load_recipe
 from realm.runs.checks import meta_model
+from realm.runs.exporting import export_run
 from realm.runs.plan import rates_by_part
 from realm.runs.run import run_recipe
 from realm.storage.paths import RunPaths
@@ -75,6 +76,28 @@ def test_documents_are_searched_at_once_by_the_body_as_it_is(body, documents, tm
     assert main(["index", "search", str(run), "old bridges", "--k", "2", "--json"]) == 0
 
 
+def test_an_export_is_the_published_embedder_again(body, documents, tmp_path):
+    """A sentence-transformers directory in, the same out: modules, pooling, tokenizer and every bit of the body's weights."""
+    run, out = tmp_path / "run", tmp_path / "out"
+    assert main(["index", "build", str(documents), "--body", str(body), "--out", str(run)]) == 0
+    assert main(["export", str(run), "--out", str(out)]) == 0
+    assert {path.name for path in out.iterdir()} == {"embedder"}
+    exported = out / "embedder"
+    kinds = [[(module["path"], module["type"]) for module in json.loads((at / "modules.json").read_text())] for at in (body, exported)]
+    assert kinds[0] == kinds[1]
+    pooling = json.loads((exported / "1_Pooling" / "config.json").read_text())
+    assert pooling == {"word_embedding_dimension": 32, "pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}
+    before, after = (load_file(at / "model.safetensors") for at in (body, exported))
+    assert {name for name in before if not name.startswith("pooler.")} == set(after)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in after.items())
+    assert str(body) not in (exported / "config.json").read_text()  # nothing of this machine is published
+    assert TextTokenizer.load(exported).same_wordpieces(TextTokenizer.load(body))
+    inputs = open_run(run).inputs
+    with torch.inference_mode():
+        vectors = [RealmModel.from_pretrained(at).embedder(inputs.blocks([0, 1])) for at in (body, exported)]
+    assert torch.equal(*vectors)
+
+
 def test_a_run_without_pre_training_learns_questions(body, documents, tmp_path):
     """No step of pre-training: fine-tuning starts from the body, its scale and null offset included, and answers."""
     questions = [{"id": p, "question": f"What is the river of {p} called?", "answers": [f"Branta {n}"]} for n, p in enumerate(PLACES)]
@@ -91,6 +114,9 @@ def test_a_run_without_pre_training_learns_questions(body, documents, tmp_path):
     assert all(torch.equal(table, before) for table in words)  # the recipe leaves them as they are
     assert not torch.equal(tuned.embedder.log_scale, torch.tensor(math.log(20.0)))
     assert opened.answerer.answer(["What is the river of Oslo called?"])[0].evidence
+    assert set(export_run(tmp_path / "run", tmp_path / "out")["forms"]) == {"embedder", "questions"}
+    exported, tensors = tuned.embedder.body.model.state_dict(), load_file(tmp_path / "out" / "questions" / "model.safetensors")
+    assert set(exported) == set(tensors) and all(torch.equal(tensors[name], tensor) for name, tensor in exported.items())
 
 
 def taught(body, documents, out, **model):

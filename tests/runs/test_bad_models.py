@@ -174,8 +174,10 @@ def test_models_that_do_not_belong_together(publish, refused, tmp_path):
     assert "nowhere.jsonl" in refused(embedder, more=("--documents", str(tmp_path / "nowhere.jsonl")))
 
 
-def test_targets_that_exist(publish, tmp_path, capsys):
+def test_targets_that_exist(publish, tmp_path, capsys, tiny_run):
     taken = tmp_path / "taken"
     taken.mkdir()
     assert main(["import", str(publish("encoder")), "--out", str(taken)]) == 2
-    assert capsys.readouterr().err.count("error: ") == 1 and not list(taken.iterdir())
+    assert main(["export", str(tiny_run), "--out", str(taken)]) == 2
+    assert main(["export", str(tiny_run), "--out", str(tmp_path / "new")]) == 2  # its embedder has a projection
+    assert capsys.readouterr().err.count("error: ") == 3 and not list(taken.iterdir())

@@ -13,6 +13,7 @@ from realm.models.published.names import ImportPlan
 from realm.models.spec import BodySpec, EmbedderSpec, ModelSpec
 from realm.models.tensor_files import TensorFile
 from realm.storage.decoding import json_value
+from realm.storage.files import write_json
 
 MODULES_FILE = "modules.json"
 _CURE = "Name a sentence-transformers model of a transformer body with mean or [CLS] pooling."
@@ -50,6 +51,31 @@ def plan_sentence_embedder(directory: Path, values: Mapping[str, Any], file: Ten
     used = set(taken.values())
     unused = {name: "the body reads no such tensor" for name in file.shapes if name not in used}
     return spec, ImportPlan(taken, {}, unused)
+
+
+def is_sentence_embedder(spec: EmbedderSpec) -> bool:
+    """True if sentence-transformers can hold this embedder: no projection, a known pooling, no second segment."""
+    return spec.head != "projection" and spec.body.pooling in POOLINGS.values() and not spec.body.segments
+
+
+def write_layout(directory: Path, spec: EmbedderSpec, *, max_length: int) -> None:
+    """Write a sentence-transformers directory without tokenizer and weights, which keep the body's own tensor names.
+
+    ``spec`` satisfies :func:`is_sentence_embedder`; inputs are cut at ``max_length`` wordpieces, special tokens counted.
+    """
+    kinds = ["Transformer", "Pooling", *(["Normalize"] if spec.head == "unit" else [])]
+    places = ["", *(f"{n}_{kind}" for n, kind in enumerate(kinds[1:], 1))]
+    for place in places[1:]:
+        (directory / place).mkdir()
+    pooling = {key: name == spec.body.pooling for key, name in POOLINGS.items()}
+    modules = [
+        {"idx": n, "name": str(n), "path": place, "type": f"sentence_transformers.models.{kind}"}
+        for n, (kind, place) in enumerate(zip(kinds, places, strict=True))
+    ]
+    write_json(directory / MODULES_FILE, modules)
+    write_json(directory / places[1] / "config.json", {"word_embedding_dimension": spec.body.hidden, **pooling})
+    write_json(directory / "sentence_bert_config.json", {"max_seq_length": max_length, "do_lower_case": False})
+    write_json(directory / "config.json", {key: value for key, value in spec.body.config.items() if key not in CODE_KEYS})
 
 
 def _layout(directory: Path) -> tuple[str, str]:
