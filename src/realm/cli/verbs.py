@@ -9,7 +9,7 @@ import tyro
 from realm.cli import show
 from realm.cli.arguments import Json, Names, Paths, Place, Recipe, Run, Settings, Text, helpful, overrides
 from realm.cli.asking import ask, mcp, serve
-from realm.cli.groups import refresh
+from realm.cli.groups import GROUPS, refresh
 from realm.cli.questions import ablate, compare, eval
 from realm.cli.upkeep import Shell, doctor, install, repair, verify
 from realm.errors import ConfigError
