@@ -22,9 +22,9 @@ class Bound(NamedTuple):
 
 
 BOUNDS = {
-    "lines of source": Bound(38_500, 46_125),
+    "lines of source": Bound(38_500, 46_071),
     "modules": Bound(290, 290),
-    "lines of tests": Bound(32_000, 37_373),
+    "lines of tests": Bound(32_000, 37_369),
     "options": Bound(148, 150),
     "keys": Bound(110, 111),
     "files in a folder": Bound(15, 15),

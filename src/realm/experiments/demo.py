@@ -1,8 +1,7 @@
 """``realm demo``: claims about REALM, each measured here and now on documents that the released model has never seen.
 
 Answers before any training, after pre-training on documents, after few questions; words that no template has; search by words alone;
-documents taken away, added and changed; a prediction explained. An interrupted demo continues.
-"""
+documents taken away, added and changed; a prediction explained. An interrupted demo continues."""
 
 import json
 import random
@@ -78,8 +77,7 @@ def run_demo(
 
     ``long``: the whole atlas and more steps; ``changes``: values of the recipe, {"run": {"seed": 1}}. Returns the ``demo --json`` object:
     {"run", "seconds", "claims": {name: facts}}. Raises ConfigError: the released model's base is not installed; RealmError: the user can
-    cure it.
-    """
+    cure it."""
     started, directory = time.perf_counter(), Path(directory)
     recipe, paths = demo_recipe(directory, long=long, changes=changes), RunPaths(directory)
     claim_run(paths, recipe)  # before the atlas is written: another run's directory is left as it is

@@ -1,7 +1,6 @@
 """kNN beside REALM's own encoder, as BERT-kNN does: keys are states at masks, values the wordpieces hidden there.
 
-The encoder reads a sentence with one salient span hidden and the null document.
-"""
+The encoder reads a sentence with one salient span hidden and the null document."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -105,8 +104,7 @@ def _blocks_sum(store: BlockStore, below: int) -> str:
 def evaluate_clozes(path: Path, files: Sequence[Path], mixing: Mixing, *, model: str = "", device: str = "cpu") -> dict[str, Any]:
     """Filling of hidden spans with and without neighbours: {"n", "accuracy", "knn_accuracy", "log_p", "knn_log_p"}.
 
-    A span is right if all its wordpieces are; log_p is a span's mean log-probability, None where one has none.
-    """
+    A span is right if all its wordpieces are; log_p is a span's mean log-probability, None where one has none."""
     facts = DatastoreFacts.read(path)
     network = MaskedNetwork.open(Path(model or facts.model), layer=facts.layer, device=device)
     datastore = Datastore.open(path, network)

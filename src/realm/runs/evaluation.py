@@ -126,8 +126,7 @@ class Wanted:
     """Files and folders to evaluate on, and what to write.
 
     ``depths`` of recall and ``read`` blocks default to the recipe's; answers below ``abstain_below`` count as abstained; ``predictions``: a
-    file of all answers; ``trec``: a directory for rankings and judgements.
-    """
+    file of all answers; ``trec``: a directory for rankings and judgements."""
 
     files: tuple[Path, ...]
     options: QuestionOptions = field(default_factory=QuestionOptions)
@@ -149,8 +148,7 @@ class _Found:
 def evaluate_run(root: Path, wanted: Wanted, progress: Progress | None = None) -> dict[str, Any]:
     """The ``eval --json`` object: rates over all questions, by dataset, by language if there are several, by judged collection.
 
-    Without a reader the rates of answers are None. Raises RealmError: a run or file cannot be read, or an option is out of range.
-    """
+    Without a reader the rates of answers are None. Raises RealmError: a run or file cannot be read, or an option is out of range."""
     _check(wanted)
     named = dict(zip(dataset_names(wanted.files), wanted.files, strict=True))
     files = {name: read_questions(path, wanted.options) for name, path in named.items() if not path.is_dir()}
@@ -281,8 +279,7 @@ def write_trec(directory: Path, name: str, rankings: Sequence[Ranking], relevanc
 
     NAME.run: blocks by id. NAME.answer.qrels: those with an answer. NAME.gold.qrels: every block of a gold document. NAME.documents.run and
     .qrels:
-    the same by document, at its best block. Gold files are written if questions name documents. White space and % are percent-encoded.
-    """
+    the same by document, at its best block. Gold files are written if questions name documents. White space and % are percent-encoded."""
     store = relevance.store
     block_ids = store.block_ids
     lists = [(r.question.id, [str(i) for i in block_ids[r.rows[r.rows >= 0]].tolist()], r.scores[r.rows >= 0].tolist()) for r in rankings]

@@ -9,8 +9,7 @@
 
 An embedder that is pooled and perhaps scaled to length 1, as published sentence embedders are, is written for sentence-transformers; the
 questions' one then stands beside the reader instead of in one form with it. What was imported comes out with the same bits. The published
-layout has no place for titles and document ids.
-"""
+layout has no place for titles and document ids."""
 
 import logging
 import warnings
@@ -120,8 +119,7 @@ def export_run(run: Path, out: Path, *, onnx: bool = False) -> dict[str, Any]:
     Returns {"out", "forms": {form: {"tensors": number, "blocks": rows of the index in it}}, "onnx": [file names]}.
 
     Raises MissingExtra: no extra onnx; RunError: nothing published, or ``out`` exists; ConfigError: networks that no published class can
-    hold.
-    """
+    hold."""
     paths, out = RunPaths(Path(run)), Path(out)
     recipe = read_run_recipe(paths)
     if out.exists():

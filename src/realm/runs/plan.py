@@ -66,8 +66,7 @@ def plan(recipe: Recipe | Path, out: Path, *, progress: Progress | None = None) 
 
     Returns {"not_measured": None or why, "retrieval", "rates": :func:`rates_by_part`, "parameters", "step_bytes"} and, if measured,
     {"corpus", "teaches", "advice", "stages": {name: {"steps", "seconds_per_step", "seconds", refreshes, evaluations, seconds_located}},
-    "seconds", "memory_bytes": this process's peak, "disk_bytes"}; warm may end before its last step.
-    """
+    "seconds", "memory_bytes": this process's peak, "disk_bytes"}; warm may end before its last step."""
     loaded = recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
     quiet = progress or Progress(quiet=True)
     model, memory = meta_model(loaded), machine_memory()

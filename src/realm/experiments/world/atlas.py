@@ -1,7 +1,6 @@
 """The atlas: a small encyclopaedia of true facts, with questions on it, split by entity and by answer.
 
-``python -m realm.experiments.world.atlas DIRECTORY`` writes the part of it that recipes/from-nothing.toml learns from.
-"""
+``python -m realm.experiments.world.atlas DIRECTORY`` writes the part of it that recipes/from-nothing.toml learns from."""
 
 import argparse
 import json
@@ -71,8 +70,7 @@ def _ask_entity(domain: Domain, entity: Entity, split: str, ledger: Ledger) -> l
 def separate_answers(splits: dict[str, list[Question]]) -> dict[str, list[Question]]:
     """Drop questions until no train question has an answer of a dev or test one.
 
-    Answers of one or two facts of train are given to dev and test; questions with commoner answers stay in train only.
-    """
+    Answers of one or two facts of train are given to dev and test; questions with commoner answers stay in train only."""
     facts = {q["id"].rpartition("/")[0]: _normal(q) for q in splits["train"]}
     common = Counter(answer for answers in facts.values() for answer in answers)
     held = {split: [q for q in splits[split] if all(common[a] <= _RARE for a in _normal(q))] for split in ("dev", "test")}

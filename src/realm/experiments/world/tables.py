@@ -107,8 +107,7 @@ def render(template: str, entity: Entity, kind: str | None = None) -> str | None
     """Fill in a template as a sentence; None if a cell it needs is empty.
 
     ``{value}`` is the first value of the column ``kind``. A sentence that would begin with a lower-case value is refused: capitalised, the
-    answer's spelling would change.
-    """
+    answer's spelling would change."""
     used = fields(template)
     cells = {f: entity.value(kind if f == "value" and kind else f) for f in used}
     if any(value is None for value in cells.values()):

@@ -1,8 +1,7 @@
 """Numbers of pre-training while it runs: utility of documents, retrieval, age of the index, time.
 
 Cheap ones come from every step. Those that need more work of networks or index are measured at every 20th step on a few queries, the
-probe set and the followed sentences whenever another index is searched.
-"""
+probe set and the followed sentences whenever another index is searched."""
 
 import math
 from collections import deque
@@ -169,8 +168,7 @@ def _shares_held(
 def utility_gain(rows: Iterable[Mapping[str, Any]]) -> tuple[float, float] | None:
     """Held-out marginal utility when pre-training ended, and its gain since before the first step; None where none was measured.
 
-    The gain is what pre-training does; the level depends on masks and start.
-    """
+    The gain is what pre-training does; the level depends on masks and start."""
     found = [row["held_out_utility"] for row in rows if row.get("held_out_utility") is not None]
     return (found[-1], found[-1] - found[0]) if found else None
 
