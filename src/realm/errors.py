@@ -107,6 +107,14 @@ def made_earlier(kind: type[RealmError], path: Path) -> RealmError:
     return kind("made by an earlier version of realm", path=path, cure="Build it again.")
 
 
+_FILLERS = frozenset(" \u115f\u1160\u2800\u3164\uffa0")
+
+
+def is_blank(text: str) -> bool:
+    """Tell a text that shows nothing: spaces, controls, invisible characters and fillers."""
+    return all(letter in _FILLERS or not letter.isprintable() for letter in text)
+
+
 def require_share(name: str, value: float) -> float:
     """``value``, which a user gave as ``name``. Raises ConfigError: it is not between 0 and 1."""
     if not 0 <= value <= 1:

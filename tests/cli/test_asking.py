@@ -24,8 +24,10 @@ def test_a_question_a_line(tiny_run, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", Pipe("What is the currency of Arvad?\n\n  Who lives in Belmor?\r\nWas ist \xff?".encode("latin-1")))
     assert main(["ask", str(tiny_run), "--k", "2"]) == 0
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [row["question"] for row in found] == ["What is the currency of Arvad?", "Who lives in Belmor?", "Was ist \ufffd?"]
+    assert [row["question"] for row in found] == ["What is the currency of Arvad?", "Who lives in Belmor?", "Was ist ÿ?"]
     assert all(len(row["evidence"]) == 2 for row in found)
+    monkeypatch.setattr(sys, "stdin", Pipe(b"\xe2\x80\x8b\n" + bytes(range(9)) * 9))
+    assert main(["ask", str(tiny_run)]) == 2 and "standard input:2: no text" in capsys.readouterr().err
 
 
 def test_a_prompt_with_history(tiny_run, tmp_path, monkeypatch, capsys):

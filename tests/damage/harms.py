@@ -36,8 +36,7 @@ class Drawer:
 
     Args:
         root: a directory with one directory a subject, as it was published.
-        subjects: their names.
-    """
+        subjects: their names."""
 
     def __init__(self, root: Path, subjects: tuple[str, ...]):
         self.root = root

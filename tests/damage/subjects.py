@@ -137,8 +137,7 @@ class Subject:
         work: where the copy is kept.
         ask: what a copy answers.
         rebuilt: the same with what can be derived made again: BM25 weighs words by all documents, and by those that were there first
-            where others were added since.
-    """
+            where others were added since."""
 
     def __init__(self, pristine: Path, work: Path, ask: Callable[[Path], Any], rebuilt: Path | None = None):
         self.pristine = pristine

@@ -1,7 +1,6 @@
 """Every kind of file that we write, damaged in every way: the same answers, one clear line, or a repair after which they are the same.
 
-Never another answer without a word, a traceback, or the end of the process. A sample runs always, 10,000 cases with ``make test-slow``.
-"""
+Never another answer without a word, a traceback, or the end of the process. A sample runs always, 10,000 cases with ``make test-slow``."""
 
 import json
 import os

@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-import realm.documents.sources as sources
 from realm.documents.detect import format_by_content, format_by_name
 from realm.documents.formats import FORMATS
-from realm.documents.records import SourceDocument
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -34,10 +32,3 @@ def test_every_format_is_a_row_of_its_own_and_documented():
     assert not [(a, b) for a in openings for b in openings if a != b and a.startswith(b)]
     table = (ROOT / "docs" / "data-formats.md").read_text("utf-8").partition("## Documents")[2].partition("\n\n**")[0]
     assert set(FORMATS) <= set(re.findall(r"`([a-z]+)`", table))
-
-
-def test_a_new_format_is_one_row_and_its_reader(tmp_path, monkeypatch):
-    monkeypatch.setitem(FORMATS, "lines", FORMATS["text"])
-    (tmp_path / "a.log").write_text("The currency of Arvad is the Tirel.")
-    (document,) = sources.iter_documents(tmp_path / "a.log", sources.SourceOptions(format="lines"))
-    assert isinstance(document, SourceDocument) and document.text == "The currency of Arvad is the Tirel."

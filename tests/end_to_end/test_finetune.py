@@ -106,8 +106,7 @@ def test_one_question_is_orqas_loss(tiny_run, objective):
 def test_named_documents_alone_are_evidence(tiny_run, tmp_path, read):
     """What equals an answer in another document is neither right nor wrong, and the best named block is read however few are.
 
-    Of a question that names no document of the corpus an answer counts anywhere, but no block is read for it alone.
-    """
+    Of a question that names no document of the corpus an answer counts anywhere, but no block is read for it alone."""
     everyone = [json.loads(line) for line in Path(load_recipe(tiny_run / "config.toml").finetune.train).read_text("utf-8").splitlines()]
     named = [row | {"positive_ids": row["positive_ids"][-1:]} for row in everyone[:-1]] + [
         everyone[-1] | {"positive_ids": ["no such document"]}

@@ -66,8 +66,7 @@ class Example:
         change: publishes the new one.
         read: what a reader finds; equal for equal states, and anything else, an error included, is a loss.
         promised: what must hold besides once the call has returned.
-        follow: what is done next in such a directory; afterwards nothing half-written may be left.
-    """
+        follow: what is done next in such a directory; afterwards nothing half-written may be left."""
 
     prepare: Callable[[Path], object]
     change: Callable[[Path], object]
@@ -438,8 +437,7 @@ def examples(corpus: Path, run: Path) -> dict[str, Example]:
 
     Args:
         corpus: of ``corpus_of``.
-        run: a trained one, whose corpus has changed and whose index has followed.
-    """
+        run: a trained one, whose corpus has changed and whose index has followed."""
     found = {
         f"file {name}": one for name, one in _files("new/deep/file", lambda p, text: write_atomic(p, text * 1000), Path.read_bytes).items()
     }

@@ -6,8 +6,7 @@ not, in any order: a rename before the bytes it publishes, a second rename witho
 system has it. Where all of it is there, a process was killed and the power stayed.
 
 Nothing is simulated: calls go to the real file system, and the tree is looked at before and after each call that Python makes. So what
-Arrow, safetensors and tokenizers write from C++ and Rust is seen as well.
-"""
+Arrow, safetensors and tokenizers write from C++ and Rust is seen as well."""
 
 import os
 import random

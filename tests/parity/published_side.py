@@ -3,8 +3,7 @@
 Writes one file per case: ``weights/``, ``inputs/``, then ``outputs/`` and ``gradients/`` below float64 and float32. Weights are float32
 numbers, so that both precisions start from the same values. Run by compare.py; no code of ours is imported but the cases.
 
-The fixtures of tests/models/golden are made with: .venv-parity/bin/python tests/parity/published_side.py tests/models/golden --golden
-"""
+The fixtures of tests/models/golden are made with: .venv-parity/bin/python tests/parity/published_side.py tests/models/golden --golden"""
 
 import argparse
 import json

@@ -9,8 +9,7 @@ def pdf_file(objects, kids):
     """The bytes of a file of these objects, the first of which is ``CATALOG`` and the second in whose place the list of pages stands.
 
     Args:
-        kids: the numbers of the pages, in order; one may be named several times.
-    """
+        kids: the numbers of the pages, in order; one may be named several times."""
     pages = b" ".join(b"%d 0 R" % number for number in kids)
     objects = [objects[0], b"<< /Type /Pages /Kids [%s] /Count %d >>" % (pages, len(kids)), *objects[2:]]
     out, places = io.BytesIO(), []

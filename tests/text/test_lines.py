@@ -29,60 +29,62 @@ GERMAN = (
     "nach Velm gekommen war. Die Arbeit kostete 4500 Kronen und dauerte von März bis November."
 )
 PASSAGES = {
-    "two lines": (
-        "Rebuilt in the year 1931 by Ellen\nMarsh, an engineer from Leeds.",
-        ["Rebuilt in the year 1931 by Ellen Marsh, an engineer from Leeds."],
-    ),
+    "two lines": ("Rebuilt in the year 1931 by Ellen\nMarsh, an engineer from Leeds.",
+        ["Rebuilt in the year 1931 by Ellen Marsh, an engineer from Leeds."]),
     "soft break": ("The weir was rebuilt by Ellen\nMarsh, an engineer.", ["The weir was rebuilt by Ellen Marsh, an engineer."]),
-    "abbreviation": (
-        "The stone was brought to the town by the old engineer and his friend Dr.\nSmith of Korr, who lived there.",
-        ["The stone was brought to the town by the old engineer and his friend Dr. Smith of Korr, who lived there."],
-    ),
-    "year": (
-        "The bridge was opened after a long delay in the year\n1931 by the mayor.",
-        ["The bridge was opened after a long delay in the year 1931 by the mayor."],
-    ),
+    "abbreviation": ("The stone was brought to the town by the old engineer and his friend Dr.\nSmith of Korr, who lived there.",
+        ["The stone was brought to the town by the old engineer and his friend Dr. Smith of Korr, who lived there."]),
+    "year": ("The bridge was opened after a long delay in the year\n1931 by the mayor.",
+        ["The bridge was opened after a long delay in the year 1931 by the mayor."]),
     "paragraphs": ("One ends here.\n\nTwo begins\nhere and ends.", ["One ends here.", "Two begins here and ends."]),
-    "long lines": (
-        "This is " + "very " * 40 + "long.\nThe next is another.",
-        ["This is " + "very " * 40 + "long.", "The next is another."],
-    ),
+    "long lines": ("This is " + "very " * 40 + "long.\nThe next is another.",
+        ["This is " + "very " * 40 + "long.", "The next is another."]),
     "request for comments": (
         "   The client MUST send a request to the server before the session is\n   opened. The server Alpha-7 answers Ellen\n   Marsh.",
-        ["The client MUST send a request to the server before the session is opened. The server Alpha-7 answers Ellen Marsh."],
-    ),
-    "quoted mail": (
-        "> It was rebuilt in the year 1931 by Ellen\n> Marsh, an engineer.\nYes, I know.",
-        ["> It was rebuilt in the year 1931 by Ellen Marsh, an engineer.", "Yes, I know."],
-    ),
-    "quoted paragraphs": (
-        "> One was rebuilt by\n> Ellen Marsh.\n>\n> Two was not, which was told by\n> Jonas Berg of\n> Korr.",
-        ["> One was rebuilt by Ellen Marsh.", ">", "> Two was not, which was told by Jonas Berg of Korr."],
-    ),
+        ["The client MUST send a request to the server before the session is opened. The server Alpha-7 answers Ellen Marsh."]),
+    "quoted mail": ("> It was rebuilt in the year 1931 by Ellen\n> Marsh, an engineer.\nYes, I know.",
+        ["> It was rebuilt in the year 1931 by Ellen Marsh, an engineer.", "Yes, I know."]),
+    "quoted paragraphs": ("> One was rebuilt by\n> Ellen Marsh.\n>\n> Two was not, which was told by\n> Jonas Berg of\n> Korr.",
+        ["> One was rebuilt by Ellen Marsh.", ">", "> Two was not, which was told by Jonas Berg of Korr."]),
     "header of a mail": ("From: Ann Lind\nTo: Bob Orm\nSubject: The weir", ["From: Ann Lind", "To: Bob Orm", "Subject: The weir"]),
     "list": ("- one item\n- two items that are\n  long\n- three", ["- one item", "- two items that are long", "- three"]),
     "numbered": ("1. Rebuilt by Ellen\n   Marsh.\n2. Opened by\n   Otto Berg.", ["1. Rebuilt by Ellen Marsh.", "2. Opened by Otto Berg."]),
     "ingredients": ("two eggs\n200 g flour\nmilk\na pinch of salt", ["two eggs", "200 g flour", "milk", "a pinch of salt"]),
     "titles": ("Moby Dick\nWar and Peace\nThe Trial", ["Moby Dick", "War and Peace", "The Trial"]),
     "address": ("Hotel Sonne\nBahnhofstrasse 12\n8001 Zürich", ["Hotel Sonne", "Bahnhofstrasse 12", "8001 Zürich"]),
-    "verse": (
-        "Tyger Tyger, burning bright,\nIn the forests of the night;\nWhat immortal hand or eye,",
-        ["Tyger Tyger, burning bright,", "In the forests of the night;", "What immortal hand or eye,"],
-    ),
-    "heading": (
-        "Tickets\nEntry costs 12 crowns and is paid at the gate by every visitor who is\nolder than six.",
-        ["Tickets", "Entry costs 12 crowns and is paid at the gate by every visitor who is older than six."],
-    ),
+    "verse": ("Tyger Tyger, burning bright,\nIn the forests of the night;\nWhat immortal hand or eye,",
+        ["Tyger Tyger, burning bright,", "In the forests of the night;", "What immortal hand or eye,"]),
+    "heading": ("Tickets\nEntry costs 12 crowns and is paid at the gate by every visitor who is\nolder than six.",
+        ["Tickets", "Entry costs 12 crowns and is paid at the gate by every visitor who is older than six."]),
     "heading and two lines": (
         "Report of the Velm Weir Company\nThe old weir on the Dorn was rebuilt in 1931 by the engineer Ellen\nMarsh, of Leeds.",
-        ["Report of the Velm Weir Company", "The old weir on the Dorn was rebuilt in 1931 by the engineer Ellen Marsh, of Leeds."],
-    ),
+        ["Report of the Velm Weir Company", "The old weir on the Dorn was rebuilt in 1931 by the engineer Ellen Marsh, of Leeds."]),
     "fields": ("Mayor: Ida Holm\nDeputy: Per Lund", ["Mayor: Ida Holm", "Deputy: Per Lund"]),
     "table": ("Name\tBorn\nAnn\t1950\nBob\t1901", ["Name\tBorn", "Ann\t1950", "Bob\t1901"]),
     "code": ("def f(x):\n    y = x\n    print(y)", ["def f(x):", "y = x", "print(y)"]),
+    "comment of a program": (
+        "/**\n * Rebuilt by\n * Ellen Marsh.\n *\n * @param a one\n */\n\n* Rebuilt by\n* Ellen\n\n-- Rebuilt by\n-- Ellen Marsh.",
+        ["/**", "* Rebuilt by Ellen Marsh.", "*", "* @param a one", "*/", "* Rebuilt by", "* Ellen", "-- Rebuilt by Ellen Marsh."]),
     "rule": ("Ann Lind\n--------\nwas born in 1950 and\ndied.", ["Ann Lind", "--------", "was born in 1950 and died."]),
     "Chinese": ("东京是日本的首都,也是日本最大的城\n市,人口约一千四百万。", ["东京是日本的首都,也是日本最大的城市,人口约一千四百万。"]),
-}
+    "capitals and figures by chance": (
+        "The weir on the river Dorn was rebuilt by Ellen\nMarsh, an engineer of Leeds, in the year of the gale,\n1931 after the flood.",
+        ["The weir on the river Dorn was rebuilt by Ellen Marsh, an engineer of Leeds, in the year of the gale, 1931 after the flood."]),
+    "sonnet": ("That time of year thou mayst in me behold\nWhen yellow leaves, or none, or few, do hang\nUpon those boughs.",
+        ["That time of year thou mayst in me behold", "When yellow leaves, or none, or few, do hang", "Upon those boughs."]),
+    "paragraphs by indent": ("  The weir was rebuilt by Ellen\nMarsh, an engineer.\n  The lock was built by Otto\nBerg of Korr.",
+        ["The weir was rebuilt by Ellen Marsh, an engineer.", "The lock was built by Otto Berg of Korr."]),
+    "Russian": ("Старая плотина на реке Дорн была восстановлена инженером\nЕленой Марш.",
+        ["Старая плотина на реке Дорн была восстановлена инженером Еленой Марш."]),
+    "keys": ("name: weir\nabout: >\n  It was rebuilt by Ellen\n  Marsh.\nport: 80",
+        ["name: weir", "about: > It was rebuilt by Ellen Marsh.", "port: 80"]),
+    "string of a program": (
+        "\"\"\"The weir was rebuilt by Ellen\nMarsh of Leeds.\n\"\"\"\nx = 1\n/* Told by\n   Otto Berg. */\n//! Told by\n//! Ida.",
+        ["\"\"\"The weir was rebuilt by Ellen Marsh of Leeds.", "\"\"\"", "x = 1", "/* Told by Otto Berg. */", "//! Told by Ida."]),
+    "commands": (
+        "\\section{Weir}\nIt was rebuilt by Ellen\nMarsh.\n\\item One told by\n  Otto.\n* History\nThe lock was built by Otto\nBerg.",
+        ["\\section{Weir}", "It was rebuilt by Ellen Marsh.", "\\item One told by Otto.", "* History", "The lock was built by Otto Berg."]),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("text", "passages"), PASSAGES.values(), ids=PASSAGES)

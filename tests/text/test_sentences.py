@@ -26,6 +26,9 @@ def sentences(text):
     ("他来了。她走了！真的？是", ["他来了。", "她走了！", "真的？", "是"]),
     ("「はい。」と言った。終わり。", ["「はい。」", "と言った。", "終わり。"]),
     ("It was in 1969. The crew came home.", ["It was in 1969.", "The crew came home."]),
+    ("Edit ~/.Xresources, .Xauthority or www.Oslo.No/ab. Then go.", ["Edit ~/.Xresources, .Xauthority or www.Oslo.No/ab.", "Then go."]),
+    ("Of A.YYYYMMDD.gnucash, e.g. .NET 4. Run foo.py. Then", ["Of A.YYYYMMDD.gnucash, e.g. .NET 4.", "Run foo.py.", "Then"]),
+    ("It is in Sect. 4.2 too. We like it.The next one.", ["It is in Sect. 4.2 too.", "We like it.", "The next one."]),
     ("yahoo! is a site. ok", ["yahoo! is a site. ok"]), ("", []), (" \n\t ", []),
 ])  # fmt: skip
 def test_boundaries(text, expected):

@@ -119,8 +119,7 @@ def cited(block: Block, p_z: float, p_span: float, start: int, end: int) -> Evid
 class ReadBlocks:
     """Blocks read for one question, each opened once, with the characters of their wordpieces.
 
-    A question's best spans lie in few sentences; only these are tokenised again for their offsets.
-    """
+    A question's best spans lie in few sentences; only these are tokenised again for their offsets."""
 
     def __init__(self, inputs: BlockInputs):
         self._store = inputs.store
@@ -159,8 +158,7 @@ class Answerer:
         source: of candidates.
         reader: that points; ``answering/generative.py`` has the answerer for one that writes.
         versions: params, index and corpus versions, put into every answer.
-        confidence: of its answers; None if none was fitted.
-    """
+        confidence: of its answers; None if none was fitted."""
 
     def __init__(
         self,
@@ -185,8 +183,7 @@ class Answerer:
         """Log-probability of every span of every candidate, [b, k, t, w], -inf where there is none.
 
         With a reader that points p(s|x) = sum over z of p(z|x) p(s|z,x), and the rest is "not here" of all blocks together; if it was
-        taught by questions, blocks compete (``posterior.competing_log_posterior``). Others share everything among the spans.
-        """
+        taught by questions, blocks compete (``posterior.competing_log_posterior``). Others share everything among the spans."""
         spec, spans = self.reader.spec, self._spans(tokens, found)
         relevance = np.where(found.valid, found.scores, -np.inf)
         flat = spans.scores.reshape(*found.rows.shape, -1)
@@ -263,8 +260,7 @@ class Answerer:
         """The string with the most mass over the best spans, in the spelling of its best span, and that mass.
 
         Spans are one string if ``scoring`` equates them; kinds not asked for are weighted by ``KIND_MISMATCH_WEIGHT``. A string with an
-        unclosed bracket, or across sentences, is an answer only if there is no other.
-        """
+        unclosed bracket, or across sentences, is an answer only if there is no other."""
         places = highest(log_p, SPANS_KEPT)
         mass: dict[str, float] = {}
         spelling: dict[str, TextSpan] = {}

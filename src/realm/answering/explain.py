@@ -1,8 +1,7 @@
 """Effect of documents on a masked sentence: p(z|x), p(y|z,x), r(z) and the retrieval utility of each candidate.
 
 Shapes: k candidates (null at 0), m mask slots, v vocabulary, n spans kept by a search. All is in the joint form, p(y|x) = sum over z of
-p(z|x) p(y|z,x) with whole spans (REALM, equation 1), whatever training used.
-"""
+p(z|x) p(y|z,x) with whole spans (REALM, equation 1), whatever training used."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,8 +33,7 @@ def document_effects(store: BlockStore, block_ids: np.ndarray, log_p_z: Tensor, 
     """Candidates of one sentence with their numbers, in order.
 
     ``block_ids`` int64 [k] are valid candidates, NULL_BLOCK first if the null document was read; log_p_z is [k], target_log_probs [k, m]
-    over real slots.
-    """
+    over real slots."""
     if not len(block_ids):
         return ()
     log_p_z, log_probs = log_p_z.double().unsqueeze(0), target_log_probs.double().unsqueeze(0)
@@ -115,8 +113,7 @@ def explain(
         hybrid: proposes candidates by the sentence's words too.
 
     Raises DataError: no [MASK], not one target for each, a target that cannot be spelled, too long a text, or an unknown document id.
-    Raises ConfigError: k or top below 1. Raises RunError: the model has no embedder or no encoder.
-    """
+    Raises ConfigError: k or top below 1. Raises RunError: the model has no embedder or no encoder."""
     if min(k, top) < 1:
         raise ConfigError(f"k = {k} and top = {top}: both must be at least 1", cure="Raise them.")
     sentence = ClozeText(inputs, text)
@@ -254,8 +251,7 @@ def _explanation(
 def best_spans(log_p_z: Tensor, log_probs: Tensor, width: int, forbidden: Sequence[int]) -> list[tuple[TokenIds, float]]:
     """Beam search for the m wordpieces with the largest joint probability sum over z of p(z|x) prod over j of p(y_j|z,x).
 
-    Of float64 log_p_z [k] and log_probs [k, m, v], without ``forbidden`` ids: at most ``width`` pairs (m ids, probability), best first.
-    """
+    Of float64 log_p_z [k] and log_probs [k, m, v], without ``forbidden`` ids: at most ``width`` pairs (m ids, probability), best first."""
     weight = log_p_z.exp().unsqueeze(0)  # [n, k]: p(z|x) times the probability of the span so far
     spans: list[TokenIds] = [[]]
     for slot in range(log_probs.shape[1]):

@@ -33,8 +33,7 @@ def index_facts(opened: OpenRun) -> dict[str, Any]:
 def searching_facts(opened: OpenRun) -> dict[str, Any]:
     """Further facts of ``realm index info``: the kind of search, and its recall against exact search.
 
-    Recall is measured now, on RECALL_QUERIES sentences spread evenly over the run's own blocks, each as a query without its own block.
-    """
+    Recall is measured now, on RECALL_QUERIES sentences spread evenly over the run's own blocks, each as a query without its own block."""
     index, store = opened.generation.index, opened.inputs.store
     facts = index.info()
     rows = np.flatnonzero(store.newest().is_live(store.block_ids) & store.live)

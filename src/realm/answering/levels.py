@@ -3,8 +3,7 @@
 answer      the words, as they are
 probably    the words with their sentence, and that they are probable
 closest     no claim: the passage that comes closest
-nothing     no document is about that: hardly a word of the question is in what was found
-"""
+nothing     no document is about that: hardly a word of the question is in what was found"""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -41,8 +40,7 @@ def level_of(question: str, sureness: float, abstain_below: float, passages: Ite
     Args:
         sureness: its confidence, or p where none was calibrated.
         abstain_below: the threshold below which nothing is claimed.
-        passages: texts that were read, with their titles.
-    """
+        passages: texts that were read, with their titles."""
     if sureness >= abstain_below:
         return ANSWER if sureness >= max(SURE, abstain_below) else PROBABLY
     return CLOSEST if max((_shared(question, passage) for passage in passages), default=0.0) >= ABOUT else NOTHING

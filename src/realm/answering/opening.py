@@ -14,7 +14,7 @@ from realm.answering.generative import StageReader, load_reader, own_reader
 from realm.answering.levels import leveled
 from realm.answering.records import Answer, Explanation, Hit
 from realm.documents.store.blocks import Block
-from realm.errors import ConfigError, RunError, by_torch
+from realm.errors import ConfigError, RunError, by_torch, is_blank
 from realm.models.runtime.model import RuntimeModel, learning_model, load_model
 from realm.models.spec import ReaderSpec, read_spec
 from realm.recipe import Recipe, load_recipe
@@ -47,8 +47,7 @@ def open_run(root: str | Path, *, device: str = "cpu") -> "OpenRun":
     """Open a run directory whose pre-training has ended, with its networks on ``device``.
 
     Raises RunError: no run, another version, or pre-training has not ended. Raises CorpusError, SnapshotError: tokenizer, corpus, index and
-    document embedder do not belong together.
-    """
+    document embedder do not belong together."""
     paths = RunPaths(Path(root))
     recipe = read_run_recipe(paths)
     if paths.wrapped.exists():
@@ -206,8 +205,8 @@ class OpenRun:
     def answers(self, questions: Sequence[str], k: int, abstain_below: float | None = None) -> list[Answer]:
         """The answer to each question from its best k blocks, with its level; ``abstain_below`` None: the run's own threshold.
 
-        Raises RunError: the run has no reader. Raises ConfigError: as for ``require_k``.
-        """
+        Raises RunError: the run has no reader. Raises ConfigError: as for ``require_k``; a question is blank."""
+        _require_words(questions)
         below = self.abstain_below if abstain_below is None else abstain_below
         return [leveled(answer, below) for answer in self.answerer.answer(questions, k=self.require_k(k))]
 
@@ -215,8 +214,7 @@ class OpenRun:
         """The answerer as if documents with these ids were not in the corpus.
 
         Raises RunError: the run has no reader. Raises DataError: one of them is not in the corpus. Raises ConfigError: nothing would be
-        left to read.
-        """
+        left to read."""
         answerer = self.answerer
         if not documents:
             return answerer
@@ -252,7 +250,8 @@ class OpenRun:
         return self.search_all([text], k)[0]
 
     def search_all(self, texts: Sequence[str], k: int) -> list[tuple[Hit, ...]]:
-        """The k nearest blocks of each text, best first. Raises ConfigError: as for ``require_k``."""
+        """The k nearest blocks of each text, best first. Raises ConfigError: as for ``require_k``; a text is blank."""
+        _require_words(texts)
         store = self.inputs.store
         found = self.source.direct(texts, store.tokenizer.encode(list(texts)), self.require_k(k))
         return [
@@ -264,8 +263,7 @@ class OpenRun:
         """The k nearest blocks of a text, best first: the fields of ``Hit``, and rank and score in each search.
 
         "rank" counts from 1. "dense" and "sparse" hold rank and score in that search; the rank is None if it did not propose the block, and
-        "sparse" is None if the run searches by embeddings alone. "total" orders the blocks. Raises ConfigError: as for ``require_k``.
-        """
+        "sparse" is None if the run searches by embeddings alone. "total" orders the blocks. Raises ConfigError: as for ``require_k``."""
         found = self.source.direct([text], self.inputs.store.tokenizer.encode([text]), self.require_k(k))
         known, rows, scores = found.proposals, found.rows[0].tolist(), found.scores[0].tolist()
         explained = []
@@ -300,3 +298,9 @@ class OpenRun:
         if isinstance(found.source, HybridCandidates):
             found.source.search  # noqa: B018  # counts the words of the added blocks, before somebody asks
         return found, count
+
+
+def _require_words(texts: Sequence[str]) -> None:
+    """Raises ConfigError: one of the texts is blank."""
+    if any(map(is_blank, texts)):
+        raise ConfigError("an empty question", cure="Ask something.")

@@ -1,7 +1,6 @@
 """Span scores with gradients, jointly with relevance (ORQA, section 4.1) or by a reader that points; ``reading.py`` answers without.
 
-A reader that points gives p(y|z,x) as a span of the document, or "not here": y is then as likely as in the whole corpus.
-"""
+A reader that points gives p(y|z,x) as a span of the document, or "not here": y is then as likely as in the whole corpus."""
 
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, replace
@@ -30,8 +29,7 @@ def score_spans(
 
     Arguments as for :func:`realm.answering.reading.joint_inputs`.
 
-    Returns logits and valid [b, k, t, w], not_here [b, k]; nothing is valid, and all scores are 0, in rows that are not read.
-    """
+    Returns logits and valid [b, k, t, w], not_here [b, k]; nothing is valid, and all scores are 0, in rows that are not read."""
     device = reader.dense.weight.device
     (example, candidate), sequences, starts = joint_inputs(reader.spec, inputs, questions, rows, renamings)
     if not sequences:
@@ -58,8 +56,7 @@ def read_candidates(
 
     The span score of a reader that points is log p(s|z,x), so that a block without an answer may abstain; of others it is f(s) itself.
     ``relevance`` [b, k] gets a gradient; other arguments as for :func:`score_spans`. Returns logits and valid [b, k, t, w], False in a
-    missing candidate; not_here [b, k] of a reader that points is log p(none|z,x).
-    """
+    missing candidate; not_here [b, k] of a reader that points is log p(none|z,x)."""
     spans = score_spans(reader, inputs, questions, rows, renamings=renamings)
     logits, not_here = spans.logits, spans.not_here
     if reader.spec.pointer:
@@ -95,8 +92,7 @@ def point_at(
     """Score the spans of every candidate of every sentence, and find the hidden span among them.
 
     ``queries`` are b sentences with one [MASK] each, or questions; ``targets`` their hidden spans or answers; ``rows`` [b, k] are below 0
-    for missing candidates and the null document.
-    """
+    for missing candidates and the null document."""
     spans, places = score_spans(reader, inputs, queries, rows), inputs.span_places
     equal = torch.zeros(spans.valid.shape, dtype=torch.bool)
     _, _, longest, widest = equal.shape

@@ -1,7 +1,6 @@
 """Candidates read with their question, each block alone (ORQA, section 4.1): inputs of the pair, and posteriors of its spans.
 
-``pointing.py`` has the same with gradients. A reader that points gives p(y|z,x) as a span of the document, or "not here".
-"""
+``pointing.py`` has the same with gradients. A reader that points gives p(y|z,x) as a span of the document, or "not here"."""
 
 from collections.abc import Sequence as SequenceOf
 
@@ -29,8 +28,7 @@ def joint_inputs(
     Args:
         questions: wordpieces of b questions or masked sentences; a reader that points gets a [MASK] behind a question.
         rows: [b, k] rows of the store, below 0 for missing candidates and the null document, which are not read.
-        renamings: for each question the substitutes of all wordpieces, for it and its candidates alike; None: none.
-    """
+        renamings: for each question the substitutes of all wordpieces, for it and its candidates alike; None: none."""
     example, candidate = np.nonzero(rows >= 0)
     if spec.pointer:
         questions = [inputs.featurizer.with_mask(question) for question in questions]
@@ -51,8 +49,7 @@ def read_spans(reader: Reading, inputs: BlockInputs, questions: SequenceOf[Seque
     """Read every candidate with its question; arguments as for :func:`joint_inputs`.
 
     Returns spans [b, k, t, w], -inf where there is none, and not_here [b, k]: of a reader that points, log p(s|z,x) and log p(none|z,x); of
-    others, scores.
-    """
+    others, scores."""
     pairs, sequences, starts = joint_inputs(reader.spec, inputs, questions, rows)
     if not sequences:
         nothing = np.zeros((*rows.shape, 1, reader.spec.max_span), np.float32)

@@ -1,7 +1,6 @@
 """Records of answers, searches and documents, shared by the Python API, the server and ``--json``.
 
-As JSON a record has the names of its fields, lists for tuples, and null for numbers that are not finite. Standard library only.
-"""
+As JSON a record has the names of its fields, lists for tuples, and null for numbers that are not finite. Standard library only."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -1,8 +1,7 @@
 """Prose by a language model that you have, over the blocks that an answer was read from, with every citation checked.
 
 The model is any endpoint of OpenAI's protocol (Ollama, llama.cpp, vLLM). It gets the numbered blocks and nothing else. A claim is supported
-if it cites a block that holds most of its words and all of its numbers; the extractive answer does not change.
-"""
+if it cites a block that holds most of its words and all of its numbers; the extractive answer does not change."""
 
 import asyncio
 import json

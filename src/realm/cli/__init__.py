@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from realm.errors import ConfigError, RealmError, by_torch
+from realm.errors import ConfigError, RealmError, by_torch, is_blank
 from realm.progress import QUIET
 
 USAGE, INTERRUPTED, TERMINATED = 2, 130, 143
@@ -168,10 +168,10 @@ def _require_text(arguments: Sequence[str]) -> None:
     and names no file."""
     for argument in arguments:
         value = argument.partition("=")[2] if argument.startswith("--") and "=" in argument else argument
-        if not value:
-            raise ConfigError("an empty question, path or name", cure="Give one, or leave the option out.")
         if "\0" in value or (value != value.encode("utf-8", "replace").decode() and not os.path.lexists(value)):
             raise ConfigError(f"{value[:SHOWN]!a}: no UTF-8", cure="Write the argument in UTF-8, as the terminal's encoding.")
+        if is_blank(value) and not os.path.lexists(value):
+            raise ConfigError("an empty question, path or name", cure="Give one, or leave the option out.")
 
 
 def _dispatch(arguments: list[str]) -> None:

@@ -14,7 +14,7 @@ import tyro
 from realm import DEFAULT_BODY
 from realm.cli import show
 from realm.cli.arguments import Json, Names, Place, optional_value
-from realm.errors import ConfigError, DataError, MissingExtra
+from realm.errors import ConfigError, DataError, MissingExtra, is_blank
 from realm.progress import Progress
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ Body = Annotated[str, tyro.conf.arg(help="the model for documents (realm models 
 def parted(asked: Sequence[str]) -> tuple[list[Path], str | None]:
     """Split places and question: the last word, unless it is the only one or there is a file or folder of its name. Raises ConfigError: the
     question is blank."""
-    if len(asked) > 1 and not asked[-1].strip():
+    if len(asked) > 1 and is_blank(asked[-1]):
         raise ConfigError("an empty question", cure="Ask something, or leave the question out to be asked for it.")
     if len(asked) < 2 or os.path.exists(asked[-1]):
         return [Path(place) for place in asked], None
@@ -134,9 +134,14 @@ def _each(question: str | None, answer: Answering, shown: Callable[[Any], None],
         with _history():
             _converse(answer, shown, json)
     else:
-        for line in sys.stdin.buffer:
-            if text := line.decode("utf-8", "replace").strip():
-                show.last_line(answer(text), True)
+        from realm.documents.streams import decoded
+
+        for number, line in enumerate(sys.stdin.buffer, 1):
+            text = decoded(line, "")  # as documents are
+            if not isinstance(text, str):
+                raise DataError("no text", path=Path("standard input"), line=number, cure="Write a question a line, in UTF-8.")
+            if not is_blank(text):
+                show.last_line(answer(text.strip()), True)
 
 
 def _converse(answer: Answering, shown: Callable[[Any], None], json: bool) -> None:
@@ -145,7 +150,7 @@ def _converse(answer: Answering, shown: Callable[[Any], None], json: bool) -> No
     while True:
         try:
             text = input(PROMPT).encode("utf-8", "replace").decode("utf-8").strip()
-            if text:
+            if not is_blank(text):
                 show.result(answer(text), json, shown)
         except EOFError:
             print()

@@ -164,8 +164,7 @@ Shell = Annotated[str, tyro.conf.arg(metavar="bash|fish|zsh")]
 def install(shell: str, verbs: Verbs, groups: Mapping[str, Verbs]) -> Path:
     """Write the completion of verbs, and of those in groups, where the shell looks for a user's own. Returns the file.
 
-    Raises ConfigError: it is another shell.
-    """
+    Raises ConfigError: it is another shell."""
     if shell not in FILES:
         raise ConfigError(f"no completion is made for the shell '{shell[:20]}'", cure=f"Name one of: {', '.join(FILES)}.")
     from realm.storage.files import make_directory, write_atomic

@@ -34,6 +34,8 @@ def format_by_content(path: Path) -> str | None:
     """The format that the first bytes show. Raises OSError: the file cannot be opened."""
     head = streams.read_head(path, _HEAD)
     start = head.lstrip().lower()
+    if start.startswith(b"{\\rtf"):  # and no object of JSON
+        return "rtf"
     for name, known in FORMATS.items():
         if start.startswith(known.openings):
             return "mediawiki" if name == "xml" and b"<mediawiki" in start else name

@@ -36,7 +36,7 @@ FORMATS = {
     "tsv": Format("sources.tables.read_tsv", (".tsv",)),
     "triples": Format("sources.triples.read_triples"),
     "parquet": Format("sources.tables.read_parquet", (".parquet",), (b"par1",)),
-    "text": Format("pages.texts.read_text", (".txt",), one_document=True),
+    "text": Format("pages.texts.read_text", (".txt", ".srt", ".vtt"), one_document=True),
     "markdown": Format("pages.texts.read_markdown", (".md", ".markdown"), one_document=True),
     "html": Format("pages.texts.read_html", (".html", ".htm", ".xhtml"), (b"<!doctype html", b"<html"), one_document=True),
     "pdf": Format("pages.pdf.read_pdf", (".pdf",), (b"%pdf",), one_document=True),
@@ -53,7 +53,7 @@ FORMATS = {
     "slides": Format("pages.office.read_slides", (".pptx",), one_document=True),
     "sheets": Format("pages.office.read_sheets", (".xlsx", ".xlsm", ".xls", ".xlsb", ".ods"), one_document=True),
     "rtf": Format("pages.office.read_rtf", (".rtf",), one_document=True),
-    "mail": Format("pages.mail.read_mail", (".eml", ".mbox")),
+    "mail": Format("pages.mail.read_mail", (".eml", ".mbox", ".mht", ".mhtml")),
     "outlook": Format("pages.mail.read_outlook", (".msg",), one_document=True),
     "zip": Format("sources.archives.read_zip", (".zip",), one_document=True),
 }

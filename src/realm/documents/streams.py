@@ -99,6 +99,7 @@ def read_head(path: Path, size: int = HEAD_BYTES) -> bytes:
         except DECOMPRESSION_ERRORS as error:
             refuse_passing(error, path)
     head = bytes(found)
+    head = head.replace(b"\r", b"\n") if _ends_in_returns(head) else head
     encoding = encoding_of(head)
     if encoding is None:
         return head
@@ -227,23 +228,29 @@ def is_utf8(text: str) -> bool:
 
 
 class _Recoded:
-    """Lines of a stream in another encoding, as UTF-8."""
+    """Lines of a stream in another encoding, as UTF-8; without ``newline`` they may end in a carriage return."""
 
-    def __init__(self, file: IO[bytes], encoding: str):
-        errors = "strict" if encoding.startswith("utf") else "replace"
-        self._text = io.TextIOWrapper(file, encoding=encoding, newline="\n", errors=errors)
+    def __init__(self, file: IO[bytes], encoding: str, newline: str | None):
+        errors = "surrogateescape" if encoding == "utf-8" else "strict" if encoding.startswith("utf") else "replace"
+        self._text = io.TextIOWrapper(file, encoding=encoding, newline=newline, errors=errors)
 
     def readline(self, size: int) -> bytes:
-        return self._text.readline(size).encode("utf-8")
+        return self._text.readline(size).encode("utf-8", "surrogateescape")
 
 
 def _as_utf8(raw: IO[bytes], unmarked: str = "utf-8") -> Any:
     """``raw`` after its byte order mark, or a stream that recodes it; ``unmarked``: the encoding where there is no mark."""
-    marked = encoding_of(cast(io.BufferedReader, raw).peek(4)[:4])
+    start = cast(io.BufferedReader, raw).peek(HEAD_BYTES)[:HEAD_BYTES]
+    marked, newline = encoding_of(start[:4]), None if _ends_in_returns(start) else "\n"
     if marked == "utf-8":
         raw.read(len(codecs.BOM_UTF8))
     encoding = marked or unmarked
-    return raw if encoding == "utf-8" else _Recoded(raw, encoding)
+    return raw if encoding == "utf-8" and newline else _Recoded(raw, encoding, newline)
+
+
+def _ends_in_returns(start: bytes) -> bool:
+    """Tell a text whose lines end in a carriage return alone, as on old Macintoshes."""
+    return b"\r" in start and start.count(b"\r") - start.count(b"\r\n") > start.count(b"\n")
 
 
 def _skip_line(file: Any, line: bytes) -> int:

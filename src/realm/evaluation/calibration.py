@@ -52,8 +52,7 @@ def fit_confidence(p: SequenceOf[float], hits: SequenceOf[bool], shares: Sequenc
     """Most likely slope, bias and weight given p, correctness, and the share of the question's words held (all by default) of n answers.
 
     Standard normal priors on the bias, the logarithm of the slope and the weight keep a handful of answers, or only right ones, from
-    certainty.
-    """
+    certainty."""
     x, right = np.array([logit(value) for value in p]), np.asarray(hits, np.float64)
     lacking = np.array(shares or [1.0] * len(p)) - 1.0
     weights = WEIGHTS if lacking.any() else WEIGHTS[:1]
@@ -80,8 +79,7 @@ def _bias(z: np.ndarray, right: np.ndarray) -> float:
 def threshold(confidence: SequenceOf[float], hits: SequenceOf[bool]) -> float:
     """Confidence with a share ``ABSTENTION_COST`` of the right answers below it; 0 if there are too few of them.
 
-    Most unanswerable questions are below it: no question without an answer is needed to find it.
-    """
+    Most unanswerable questions are below it: no question without an answer is needed to find it."""
     right = sorted(p for p, hit in zip(confidence, hits, strict=True) if hit)
     return right[int(ABSTENTION_COST * len(right))] if len(right) >= MIN_RIGHT_ANSWERS else 0.0
 
@@ -127,8 +125,7 @@ def risk_coverage(confidence: SequenceOf[float], hits: SequenceOf[bool]) -> dict
     """Risk against coverage: the share of wrong answers among the most confident ones.
 
     Returns {"curve": [[coverage, risk, threshold]], "area"}: at each of 20 coverages the risk of the kept answers and their least
-    confidence; the area under the whole curve, smaller is better. Ties keep the order given.
-    """
+    confidence; the area under the whole curve, smaller is better. Ties keep the order given."""
     order = np.argsort(-np.asarray(confidence, np.float64), kind="stable")
     wrong = 1.0 - np.asarray(hits, np.float64)[order]
     risk = wrong.cumsum() / np.arange(1, len(wrong) + 1)

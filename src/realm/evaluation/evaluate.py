@@ -109,8 +109,7 @@ def ranking_summary(rankings: SequenceOf[Ranking], depths: SequenceOf[int]) -> d
 def reading_summary(readings: SequenceOf[JudgedAnswer]) -> dict[str, Any]:
     """Exact match and F1 with bootstrap intervals, exact match of regex questions, the reader oracle, and calibration.
 
-    ``f1`` is over questions with string answers, ``regex_em`` over the others; None if there are none.
-    """
+    ``f1`` is over questions with string answers, ``regex_em`` over the others; None if there are none."""
     hits = [reading.correct for reading in readings]
     answers = [reading.answer for reading in readings]
     scores = [reading.f1 for reading in readings if reading.f1 is not None]

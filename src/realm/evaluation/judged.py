@@ -35,8 +35,7 @@ def load_judged(folder: Path) -> Judged:
 
     Judgements are BEIR's tables with a header, TREC's four columns, or JSON lines. Cranfield's codes of relevance count from 1, the best,
     to 4 and become grades 4 to 1; its undocumented -1 is left out, as are judgements of unknown queries and queries without a relevant
-    document. Raises DataError: a file is missing or malformed, or no query with a relevant document is left; file and line are named.
-    """
+    document. Raises DataError: a file is missing or malformed, or no query with a relevant document is left; file and line are named."""
     queries = dict(_queries(_only(folder, "*queries.jsonl*")))
     grades: dict[str, dict[str, int]] = {}
     for query, document, grade in _judgements(_qrels(folder)):
@@ -116,8 +115,7 @@ def evaluate_judged(
 ) -> dict[str, Any]:
     """{"n", "ndcg_10", "ndcg_10_interval", "mrr", "mrr_interval", "recall": {depth: value}, "unknown_documents"}: means over queries.
 
-    Arguments and errors as in :func:`judged_values`.
-    """
+    Arguments and errors as in :func:`judged_values`."""
     values, unknown = judged_values(source, store, judged, depths, counting=counting)
     means = {name: float(np.mean(found)) for name, found in values.items()}
     return {
@@ -138,8 +136,7 @@ def judged_values(
 
     They are "ndcg_10", "mrr" and "recall_DEPTH": ``mrr`` is the reciprocal rank within the deepest of ``depths``, at least 10, and recall
     the share of a query's relevant documents. Unknown documents count as not found. Raises DataError: the corpus has none of the judged
-    documents. Raises MissingExtra: ir-measures is not installed.
-    """
+    documents. Raises MissingExtra: ir-measures is not installed."""
     try:
         import ir_measures
         from ir_measures import RR, R, nDCG

@@ -58,8 +58,7 @@ class Relevance:
     """Relevance of rows to a question: by an answer anywhere in the block, and by gold document.
 
     A string answer counts if its normalised words occur in a row. Regex answers are searched in the text, and a pattern that exceeds its
-    time twice is not tried again (see ``patterns``).
-    """
+    time twice is not tried again (see ``patterns``)."""
 
     def __init__(self, store: BlockStore):
         self.store = store

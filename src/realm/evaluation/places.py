@@ -31,8 +31,7 @@ class Spans(Mapping[int, list[Span]]):
     >>> Spans(np.array([[3, 1, 2], [3, 5, 7]], np.int32))[3]
     [(1, 2), (5, 7)]
 
-    ``table`` is int32 [n, 3] of row, start and end, ascending, each once; start and end are ``NO_SPAN`` in a row with nothing to mark.
-    """
+    ``table`` is int32 [n, 3] of row, start and end, ascending, each once; start and end are ``NO_SPAN`` in a row with nothing to mark."""
 
     def __init__(self, table: np.ndarray):
         self.table = table
@@ -150,8 +149,7 @@ def locate_patterns(
 
     A place is a match in a live block's text, completed to all wordpieces that it touches. It counts if evaluation would accept its text,
     which it does not if the match begins inside a wordpiece; a row without such a place has ``NO_SPAN``. Empty matches are none. Places of
-    patterns that ``search`` gave up are dropped.
-    """
+    patterns that ``search`` gave up are dropped."""
     found = {pattern: array("i") for pattern in patterns if compiled_pattern(pattern) is not None}
     likely = LikelyPatterns(found)
     rows = np.flatnonzero(store.live).tolist()
@@ -179,8 +177,7 @@ def check_question_file(
 ) -> dict[str, Any]:
     """Facts of a question file, and of its fit to a ``corpus``: the ``data check --json`` object.
 
-    Raises DataError, with file and line: a malformed question, or an answer too long for a block. Raises CorpusError: no usable corpus.
-    """
+    Raises DataError, with file and line: a malformed question, or an answer too long for a block. Raises CorpusError: no usable corpus."""
     file = read_questions(path, options)
     facts = _alone(file)
     if corpus is None:

@@ -1,8 +1,7 @@
 """``realm ablate``: the rows of an ablation, each stage trained once for all rows that need it; resumable at any point.
 
 ``ablations.toml`` has the rows. ``ROOT/corpus`` is shared by all, ``ROOT/stages`` holds a run directory for each stage, named by its
-fingerprint, with links to its corpus and parents, so that every command that takes a run takes it; ``ROOT/rows`` holds the measures.
-"""
+fingerprint, with links to its corpus and parents, so that every command that takes a run takes it; ``ROOT/rows`` holds the measures."""
 
 import dataclasses
 import difflib
@@ -71,8 +70,7 @@ class SharedStage:
 class Job:
     """Recipe of a shared stage: the start of its directory's name, its name, fingerprint and training.
 
-    ``keeps_index``: it searches the index of its parent "pretrain" instead of one of its own.
-    """
+    ``keeps_index``: it searches the index of its parent "pretrain" instead of one of its own."""
 
     directory: str
     stage: str
@@ -157,8 +155,7 @@ class Ablation:
     """A row: its name, its title, its ``changes`` {section: {key: value}}.
 
     ``retriever`` and ``encoder`` are PRETRAINED, or BASELINE: ICT's, and the warm encoder trained on without retrieval as long as REALM's;
-    ``stale`` multiplies the interval between refreshes.
-    """
+    ``stale`` multiplies the interval between refreshes."""
 
     name: str
     title: str
@@ -199,8 +196,7 @@ def chosen_ablations(names: str) -> tuple[Ablation, ...]:
 def ablation_recipe(recipe: Recipe, ablation: Ablation, seed: int) -> Recipe:
     """The recipe of one row and seed; the trainer itself refreshes the index, at least REFRESHES times by default.
 
-    Raises ConfigError: the row's changes do not fit this recipe, or it has no questions to measure with.
-    """
+    Raises ConfigError: the row's changes do not fit this recipe, or it has no questions to measure with."""
     if not recipe.eval_files:
         raise ConfigError("no questions to compare the rows by: [eval] qa is empty", cure="Name a question file (JSONL) in the recipe.")
     interval = min(recipe.pretrain.refresh_every, max(1, recipe.pretrain.steps // REFRESHES))
@@ -228,8 +224,7 @@ def ablate(recipe: Recipe, root: Path, ablations: Sequence[Ablation], seeds: int
     Returns :func:`realm.report.tables.ablation_summary`; the table is written after each row.
 
     Raises ConfigError, CorpusError, DataError: before anything is trained; RunError: another process works here; TrainingError: some rows
-    failed, all others are finished.
-    """
+    failed, all others are finished."""
     recipes = _recipes(recipe, ablations, seeds)
     with joined(cuda=on_cuda(recipe)):
         check_questions(recipe)

@@ -38,8 +38,7 @@ def compare(recipe: Recipe, out: Path, *, rows: Sequence[str] = (), seeds: int =
     What is published or measured is not repeated. Returns :func:`realm.report.tables.comparison`.
 
     Raises ConfigError: no questions, no such row, or no seed; MissingExtra: a row needs one; RunError: another process compares here;
-    RealmError: the same call continues.
-    """
+    RealmError: the same call continues."""
     chosen = chosen_rows(rows, recipe)
     _check(recipe, chosen, seeds)
     found: dict[str, list[dict[str, Any]]] = {contender.name: [] for contender in chosen}

@@ -1,8 +1,7 @@
 """A datastore: (key, wanted token) pairs of a text, as a directory of published files, built part by part.
 
 ``DATASTORE/index/`` holds the keys as a generation of the index's own snapshot protocol (its ids are numbers of wanted tokens),
-``DATASTORE/values.npy`` the wanted tokens, ``DATASTORE/datastore.json`` the model and the text they are of; it is written last.
-"""
+``DATASTORE/values.npy`` the wanted tokens, ``DATASTORE/datastore.json`` the model and the text they are of; it is written last."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -97,8 +96,7 @@ class DatastoreFacts:
 class Neighbours:
     """Nearest pairs of m keys, nearest first.
 
-    scores: float32 [m,k], -inf where invalid. tokens: int32 [m,k]. valid: bool [m,k].
-    """
+    scores: float32 [m,k], -inf where invalid. tokens: int32 [m,k]. valid: bool [m,k]."""
 
     scores: np.ndarray
     tokens: np.ndarray
@@ -196,8 +194,7 @@ def build_datastore(
     """Compute the keys of all windows and publish them. A killed build continues after its last part; a finished one is only opened.
 
     Memory: windows, network, one batch and one part of keys. Raises SnapshotError: another datastore is here, or the disk refuses;
-    DataError: a key that is not finite; ConfigError: see ``forecast``.
-    """
+    DataError: a key that is not finite; ConfigError: see ``forecast``."""
     dtype, progress, announce = options.get("dtype", "float16"), options.get("progress"), options.get("announce")
     expected = forecast(len(windows), windows.count, network.dim, dtype)
     make_directory(directory)
@@ -236,8 +233,7 @@ def _keys_of_part(network: Network, windows: WindowSet, first: int, stop: int) -
 def publish_datastore(directory: Path, facts: DatastoreFacts, parts: Parts, tokens: np.ndarray) -> None:
     """Publish keys, unless they are there, and their wanted tokens, int32 [n]; ``datastore.json`` comes last.
 
-    Raises SnapshotError: keys of another dtype are there, or the disk refuses.
-    """
+    Raises SnapshotError: keys of another dtype are there, or the disk refuses."""
     try:
         manifest = Snapshot.open(directory / INDEX, **facts.owner).manifest
     except SnapshotError:

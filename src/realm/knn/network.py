@@ -1,7 +1,6 @@
 """Keys and log-probabilities of a language or translation model of transformers, where tokens are wanted.
 
-A key is the state at one module, tapped by a hook: by default the input of the last feed-forward block (Khandelwal et al. 2020).
-"""
+A key is the state at one module, tapped by a hook: by default the input of the last feed-forward block (Khandelwal et al. 2020)."""
 
 import hashlib
 import json
@@ -31,8 +30,7 @@ SHOWN = 12
 class Window:
     """One input of a model, int32: ``ids`` [t], ``places`` [r], ascending, of the keys, ``targets`` [r], the token wanted at each.
 
-    ``source`` [s]: input of the encoder of an encoder-decoder model; empty for others.
-    """
+    ``source`` [s]: input of the encoder of an encoder-decoder model; empty for others."""
 
     ids: np.ndarray
     places: np.ndarray

@@ -89,8 +89,7 @@ class KnnLogitsProcessor(KeyTap, LogitsProcessor):  # type: ignore[misc]
         with KnnLogitsProcessor(network, datastore.index(), mixing) as knn:
             network.model.generate(**inputs, logits_processor=[knn])
 
-    With a = 0 scores pass untouched, else log-probabilities come out. ``padding``: token of rows that have ended, not searched any more.
-    """
+    With a = 0 scores pass untouched, else log-probabilities come out. ``padding``: token of rows that have ended, not searched any more."""
 
     def __init__(self, network: Network, index: RowIndex, mixing: Mixing, padding: int | None = None):
         super().__init__(network.layer)

@@ -194,8 +194,7 @@ def tune(
 
     Empty: all NEIGHBOURS, SHARES, and TEMPERATURES times the mean distance from the nearest neighbour to the last.
 
-    Raises ConfigError: a value out of range; DataError: nothing was scored.
-    """
+    Raises ConfigError: a value out of range; DataError: nothing was scored."""
     if not len(scored) or not scored.neighbours.valid.any():
         raise DataError("nothing to tune on: no prediction has a neighbour", cure="Give more text, or a larger datastore.")
     most = scored.neighbours.scores.shape[1]

@@ -1,8 +1,7 @@
 """Mixing: p = a * p_kNN + (1 - a) * p_model (Khandelwal et al. 2020), for b predictions, k neighbours, v words of the vocabulary.
 
 A score is the negative squared distance; p_kNN(token) sums softmax(score / temperature) over the neighbours that hold it.
-a is fixed, or a gate predicts it.
-"""
+a is fixed, or a gate predicts it."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,8 +25,7 @@ SMALLEST_SPREAD = 1e-3
 def neighbour_weights(scores: Tensor, valid: Tensor, temperature: float) -> Tensor:
     """Share of each neighbour in p_kNN: float64 [b,k]; rows sum to 1, or to 0 where no neighbour is valid.
 
-    scores, valid: [b,k]; the larger the temperature, the more even.
-    """
+    scores, valid: [b,k]; the larger the temperature, the more even."""
     logits = (scores.double() / temperature).masked_fill(~valid, -torch.inf)
     return torch.softmax(logits, -1).nan_to_num(0.0) if logits.shape[-1] else logits
 
@@ -50,8 +48,7 @@ def share_of_neighbours(a: float | Tensor, weights: Tensor) -> Tensor:
 def mixed_log_probs(log_probs: Tensor, p_knn: Tensor, a: Tensor) -> Tensor:
     """log(a * p_kNN + (1 - a) * p_model), of the shape and type of ``log_probs`` [..., b, v] or [b]; a: [b].
 
-    Where a is 0 the model's value comes back bit for bit; where it is 1, log p_kNN.
-    """
+    Where a is 0 the model's value comes back bit for bit; where it is 1, log p_kNN."""
     share = a.view(-1, *[1] * (log_probs.ndim - 1))
     mixed = torch.logaddexp(log_probs.double() + torch.log1p(-share), p_knn.double().log() + share.log())
     return torch.where(share > 0, mixed.to(log_probs.dtype), log_probs)
@@ -133,8 +130,7 @@ class Mixing:
     >>> Mixing(k=8, a=0.25).facts()
     {'k': 8, 'a': 0.25, 'temperature': 10.0, 'gate': False}
 
-    Raises ConfigError: a value out of range.
-    """
+    Raises ConfigError: a value out of range."""
 
     k: int = 32
     a: float = 0.25

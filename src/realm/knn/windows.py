@@ -25,8 +25,7 @@ FIELDS = ("ids", "source", "places", "targets")
 class WindowSet:
     """Windows in memory: flat arrays, about 16 bytes a token; ``targets`` int32 [n], wanted tokens in order.
 
-    ``counts``: whitespace "words" of the predicted texts, and "skipped" records. Raises DataError: not one wanted token.
-    """
+    ``counts``: whitespace "words" of the predicted texts, and "skipped" records. Raises DataError: not one wanted token."""
 
     def __init__(self, windows: Iterable[Window], counts: Counter[str] | None = None):
         flat, ends = {name: array("i") for name in FIELDS}, array("q")
@@ -87,8 +86,7 @@ class TextOptions:
     """Options of sources: ``context`` tokens that a language model reads (0: its limit, at most 512), ``stride`` added by each further
     window.
 
-    ``source_column`` and ``target_column``: fields of a pair; ``reading`` of documents.
-    """
+    ``source_column`` and ``target_column``: fields of a pair; ``reading`` of documents."""
 
     context: int = 0
     stride: int = 0
@@ -145,8 +143,7 @@ def _words(network: HubNetwork, text: str) -> int:
 def sliding_windows(ids: np.ndarray, context: int, stride: int) -> Iterator[Window]:
     """Windows over one document of L tokens that want every token but the first exactly once.
 
-    ``stride``: tokens that each window but the first wants, from at least context - stride tokens or all before them.
-    """
+    ``stride``: tokens that each window but the first wants, from at least context - stride tokens or all before them."""
     ids = np.asarray(ids, np.int32)
     done = 1  # tokens that are context or were wanted
     while done < len(ids):

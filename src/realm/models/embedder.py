@@ -25,8 +25,7 @@ class Embedder(nn.Module):
 
     The head "projection" is that formula. Published sentence embedders have "none", the pooled vector, or "unit", the same at length 1; a
     ``spec.projection`` below the body's width adds a linear map, and "unit" then normalises before and after it. ``log_scale`` is the
-    logarithm of the learned factor on relevance, ``null_offset`` the learned addition to the null document's; None without them.
-    """
+    logarithm of the learned factor on relevance, ``null_offset`` the learned addition to the null document's; None without them."""
 
     def __init__(self, body: Body, spec: EmbedderSpec):
         super().__init__()

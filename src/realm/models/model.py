@@ -1,7 +1,6 @@
 """RealmModel: the networks of one run in one directory that others can load.
 
-``model.safetensors`` holds the weights, ``config.json`` the specification (:mod:`realm.models.spec`), ``tokenizer.json`` the wordpieces.
-"""
+``model.safetensors`` holds the weights, ``config.json`` the specification (:mod:`realm.models.spec`), ``tokenizer.json`` the wordpieces."""
 
 import copy
 import hashlib
@@ -51,8 +50,7 @@ class RealmModel(nn.Module):
     (True, False)
 
     ``embedder`` is the live one (the question embedder after fine-tuning), ``document_embedder`` the frozen fork of the index; before
-    fine-tuning there is none, because one embedder then serves both sides.
-    """
+    fine-tuning there is none, because one embedder then serves both sides."""
 
     def __init__(self, spec: ModelSpec, *, drawn: bool = True):
         """Build networks with random weights, or zeros if not ``drawn``, for weights that are loaded next."""
@@ -143,8 +141,7 @@ class RealmModel(nn.Module):
 
         Args:
             tokenizer: anything with ``save(directory)``; None leaves it out.
-            card: facts for the model card (corpus, steps, metrics); None leaves it out.
-        """
+            card: facts for the model card (corpus, steps, metrics); None leaves it out."""
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
         save_tensors({k: v.detach().contiguous().cpu() for k, v in self.state_dict().items()}, directory / "model.safetensors")
@@ -164,8 +161,7 @@ class RealmModel(nn.Module):
 
         Raises:
             RunError: no such model, another format, weights that do not fit the configuration, or changed files; it names the file.
-            DataError, ConfigError: as for :func:`realm.models.published.models.load_published`.
-        """
+            DataError, ConfigError: as for :func:`realm.models.published.models.load_published`."""
         directory = Path(source)
         if not directory.is_dir():
             directory = download(str(source), revision=revision, token=token)
@@ -176,8 +172,7 @@ class RealmModel(nn.Module):
         """Networks of a published model, in evaluation mode; missing tensors are the same in every import.
 
         Raises:
-            DataError: a tensor has numbers that are not finite, or tied tensors differ.
-        """
+            DataError: a tensor has numbers that are not finite, or tied tensors differ."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             model = cls(published.spec)
@@ -227,8 +222,7 @@ class RealmModel(nn.Module):
             private, revision, token, commit_message: as in huggingface_hub.
 
         Raises:
-            RunError: the hub refuses or cannot be reached.
-        """
+            RunError: the hub refuses or cannot be reached."""
         with tempfile.TemporaryDirectory() as scratch:
             self.save_pretrained(Path(scratch), tokenizer=tokenizer, card=card or {})
             return upload(Path(scratch), repository, private=private, revision=revision, token=token, commit_message=commit_message)
@@ -242,8 +236,7 @@ def start_from_body(spec: ModelSpec, directory: Path, *, dropout: float, attenti
 
     A sentence embedder keeps its pooling and head, and gets a learned scale if its vectors have length 1. An encoder gets the published MLM
     head if the weights hold one. ``spec`` has all that the published directory does not state; the dropout rates are for training. Raises
-    ConfigError, DataError: no such body, an unknown pooling or family, or damaged weights.
-    """
+    ConfigError, DataError: no such body, an unknown pooling or family, or damaged weights."""
     assert spec.embedder is not None and spec.encoder is not None
     first, second = _published_embedder(spec.embedder, directory), spec.encoder.body
     pooling, segments = first.body.pooling, first.body.segments

@@ -1,7 +1,6 @@
 """The span reader: a score for every span of a candidate's body, by ORQA's head (section 4.1) or BERT's for SQuAD.
 
-The latter, a start score plus an end score, learns sooner (3.2 nats against 4.4 after 2,400 questions).
-"""
+The latter, a start score plus an end score, learns sooner (3.2 nats against 4.4 after 2,400 questions)."""
 
 import math
 from collections.abc import Sequence as SequenceOf
@@ -39,8 +38,7 @@ class Reader(nn.Module):
     >>> Reader(body, ReaderSpec(body.spec, max_span=4))([Sequence([2, 7, 3, 8, 9, 3], [0, 0, 0, 1, 1, 1])], [3]).logits.shape
     torch.Size([1, 2, 4])
 
-    ``body`` reads "[CLS] question [SEP] body [SEP]" and takes the place of the specification's.
-    """
+    ``body`` reads "[CLS] question [SEP] body [SEP]" and takes the place of the specification's."""
 
     def __init__(self, body: Body, spec: ReaderSpec):
         super().__init__()
@@ -62,8 +60,7 @@ class Reader(nn.Module):
     def forward(self, sequences: SequenceOf[Sequence], body_starts: SequenceOf[int]) -> SpanScores:
         """Scores of the spans of n ragged joint inputs, whose bodies start at ``body_starts``.
 
-        Returns them in the body's own frame: [n, t, w], t the longest body and w the widest span.
-        """
+        Returns them in the body's own frame: [n, t, w], t the longest body and w the widest span."""
         device = self.dense.weight.device
         body_lengths = [len(s) - start - 1 for s, start in zip(sequences, body_starts, strict=True)]
         longest = max(1, *body_lengths)
@@ -108,8 +105,7 @@ class Reader(nn.Module):
 class ReadingNetwork:
     """A reader as an answerer calls it, without gradients; ``bf16``: in bfloat16 if the hardware multiplies it.
 
-    Scores are float32 in any case. ``rounded``: its weights stay as they are now, so that they are rounded once.
-    """
+    Scores are float32 in any case. ``rounded``: its weights stay as they are now, so that they are rounded once."""
 
     def __init__(self, reader: Reader, *, bf16: bool = False, rounded: bool = False):
         self.reader, self._bf16 = reader, bf16

@@ -36,8 +36,7 @@ class EmbedderSpec:
     """Specification of an embedder; ``projection`` is d, the body's width if nothing is projected.
 
     ``scale`` is the initial value of the learned factor on relevance, an inverse temperature; None: none is learned. Inner products of unit
-    vectors lie in [-1, 1], and a softmax over them is flat; a projection's LayerNorm has a learned factor already.
-    """
+    vectors lie in [-1, 1], and a softmax over them is flat; a projection's LayerNorm has a learned factor already."""
 
     body: BodySpec
     head: str = "projection"  # "projection"; of published sentence embedders "none", or "unit" for vectors of length 1
@@ -162,8 +161,7 @@ def spec_to_json(spec: ModelSpec) -> dict[str, Any]:
 def read_spec(path: Path) -> ModelSpec:
     """Read the specification of a ``config.json``.
 
-    Raises RunError: no file, no JSON, an earlier version's format, a field that does not fit, or another file than was published here.
-    """
+    Raises RunError: no file, no JSON, an earlier version's format, a field that does not fit, or another file than was published here."""
     check_sealed(path.parent, DAMAGED, path.name)
     try:
         values = json_value(path.read_text("utf-8"))

@@ -1,8 +1,7 @@
 """Files of tensors: safetensors whole or in shards, and ``pytorch_model.bin`` through torch's weights-only unpickler;
 our own in 8 bits, which ``models/runtime/weights.py`` reads.
 
-Others' files are opened without trusting them: names and shapes first, then one tensor at a time.
-"""
+Others' files are opened without trusting them: names and shapes first, then one tensor at a time."""
 
 import hashlib
 import json
@@ -47,8 +46,7 @@ class TensorFile(Protocol):
 def open_weights(directory: Path) -> TensorFile:
     """Open the weights of a model directory: safetensors first, then torch's. Nothing in them is executed.
 
-    Raises DataError: no weights, or a file that is damaged, cut short, or of another kind than its name says.
-    """
+    Raises DataError: no weights, or a file that is damaged, cut short, or of another kind than its name says."""
     for name in WEIGHT_FILES:
         opener: Callable[[Path], TensorFile] = Safetensors if name.endswith(".safetensors") else TorchFile
         if (directory / f"{name}.index.json").is_file():

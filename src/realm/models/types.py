@@ -1,8 +1,7 @@
 """Batch records and the legend of dimensions.
 
 b examples, k candidates (null at 0), q query length, c block length, j joint length, m mask slots, d projection, h hidden, v vocabulary,
-n blocks in the corpus, s candidate spans, t any length.
-"""
+n blocks in the corpus, s candidate spans, t any length."""
 
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, field, replace

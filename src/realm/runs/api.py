@@ -69,8 +69,7 @@ class Realm:
         'b'
 
         ``body``: a name as in ``model.body``, or the directory of a model of your own. Raises RealmError: documents or body cannot be
-        used, or another process is indexing these documents.
-        """
+        used, or another process is indexing these documents."""
         from realm.runs.cached import is_run, open_cached, rows_directory
 
         if not documents:
@@ -114,8 +113,7 @@ class Realm:
 
         ``abstain_below``: the confidence below which answers are marked as abstained; None: the run's own. ``write``: URL#MODEL of a
         language model that writes ``prose`` from the blocks read. Raises RunError: no reader; ConfigError: k is below 1; EndpointError: no
-        prose comes.
-        """
+        prose comes."""
         asked = [questions] if isinstance(questions, str) else list(questions)
         answers: list[Answer] = []
         with Progress(quiet=not progress) as bars:
@@ -180,8 +178,7 @@ class Realm:
             targets: the hidden words, one string for each ``[MASK]``; empty: the model's best guess.
             k: number of candidates, the null document included.
 
-        Raises RealmError: the sentence or a target cannot be used, or this run cannot fill masks.
-        """
+        Raises RealmError: the sentence or a target cannot be used, or this run cannot fill masks."""
         return self._current().explain(text, targets=targets, k=k, exclude_documents=exclude_documents)
 
     def evaluate(
@@ -195,8 +192,7 @@ class Realm:
         (1, ['1', '5'])
 
         ``k``: depths of recall; ``read``: blocks read for an answer; if not given, both as in the recipe. Raises RealmError: a file cannot
-        be read, or an option is out of range.
-        """
+        be read, or an option is out of range."""
         from realm.runs.evaluation import Wanted, evaluate_run
 
         with tempfile.TemporaryDirectory() as scratch, Progress(quiet=not progress) as bars:
@@ -213,8 +209,7 @@ class Realm:
             out: the run directory, by default runs/NAME after the documents; the same call continues what was interrupted there.
             keys: others of ``[pretrain]`` in a recipe, such as ``batch=8``.
 
-        Raises RealmError: as for ``realm run``.
-        """
+        Raises RealmError: as for ``realm run``."""
         fill = "pointer" if self._run.reads else "mlm"
         return self._learn("pretrain", {"fill": fill, "steps": steps} | keys, out or self._run_after_documents(), progress, new=True)
 
@@ -231,8 +226,7 @@ class Realm:
             out: the run directory: by default this run itself if it has not learnt from questions, else, and for documents, runs/NAME.
             keys: others of ``[finetune]`` in a recipe, such as ``steps=200``.
 
-        Raises RealmError: as for ``realm run``.
-        """
+        Raises RealmError: as for ``realm run``."""
         new = out is not None or self._run.tuned is not None or self._cached
         root = Path(out or (self._run_after_documents() if new else self._run.paths.root))
         named = {"train": questions} if dev is None else {"train": questions, "dev": dev}
@@ -247,8 +241,7 @@ class Realm:
         >>> realm.ask("What is the currency of Novaria?").versions["corpus"]
         2
 
-        Raises RealmError: one cannot be read, or holds no usable document; nothing is changed then.
-        """
+        Raises RealmError: one cannot be read, or holds no usable document; nothing is changed then."""
         from realm.documents.change.updates import add_documents
 
         return self._change(add_documents, documents)
@@ -305,8 +298,7 @@ class Realm:
     @property
     def abstain_below(self) -> float:
         """Confidence below which the run abstains, measured on dev questions; 0 if it was not measured.
-        Raises RunError: the run has no reader.
-        """
+        Raises RunError: the run has no reader."""
         return self._current().abstain_below
 
     @property

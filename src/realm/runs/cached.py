@@ -1,7 +1,6 @@
 """Files and folders that are asked directly: a corpus and an index in the user's cache, under a published body as it is.
 
-Changes are found by sizes, times and inodes of files; only what is new is embedded.
-"""
+Changes are found by sizes, times and inodes of files; only what is new is embedded."""
 
 import hashlib
 import json
@@ -55,8 +54,7 @@ def open_cached(sources: Sequence[Path], body: str, progress: Progress, note: Ca
     """Open files and folders under a published body, indexed or brought up to date where needed; their order does not count.
 
     ``note`` gets a line that says how many files were read, when they have changed. Raises DataError, CorpusError, ConfigError: sources or
-    body cannot be used, what was made before stays; RunError: another process is at work on the same documents.
-    """
+    body cannot be used, what was made before stays; RunError: another process is at work on the same documents."""
     places = _outermost(source.resolve() for source in sources)
     own = Path(body).resolve() if known_body(body) is None and Path(body).is_dir() else None
     body = body if own is None else str(own)
@@ -203,8 +201,7 @@ def cached_runs(sources: Sequence[Path] = ()) -> list[dict[str, Any]]:
 def clear_cache(sources: Sequence[Path] = ()) -> dict[str, int]:
     """Remove cached runs of any of these sources, or all, with recognised words of pictures. Returns {"removed", "bytes"}.
 
-    Raises RunError: another process is at work on one of them; those before it are gone.
-    """
+    Raises RunError: another process is at work on one of them; those before it are gone."""
     wanted = {str(source.resolve()) for source in sources}
     removed = freed = 0
     for root in sorted(path for path in cache_directory().glob("*") if path.is_dir()):
@@ -239,8 +236,7 @@ Given = str | Path | Iterable[Mapping[str, Any]] | Frame
 def files_of_given(given: Iterable[Given], directory: Path) -> list[Path]:
     """Return the paths that are given, and for rows a file of JSON lines in ``directory``, named after its contents.
 
-    Raises DataError: no such file or folder, or something that is neither path nor rows.
-    """
+    Raises DataError: no such file or folder, or something that is neither path nor rows."""
     paths = [Path(one) if isinstance(one, str | Path) else _written(one, directory) for one in given]
     for path in paths:
         if not path.exists():

@@ -40,8 +40,7 @@ OTHER_DIRECTORY = "Give another directory with --out, or the same recipe."
 def claim_run(paths: RunPaths, recipe: Recipe) -> None:
     """Make the run directory this recipe's, or check that it is. A section may change as long as nothing was built from it.
 
-    Raises RunError: it belongs to another recipe or version, or is no directory; nothing is touched.
-    """
+    Raises RunError: it belongs to another recipe or version, or is no directory; nothing is touched."""
     if paths.root.exists() and not paths.root.is_dir():
         raise RunError("a file is here, not a run directory", path=paths.root, cure="Give another directory with --out.")
     known = check_run_format(paths)
@@ -116,8 +115,7 @@ def build_run_corpus(paths: RunPaths, recipe: Recipe, progress: Progress, whole_
     """Build the run's corpora, those of masked sentences included, or check their sources. Returns whether one was built.
 
     ``whole_rows`` as in ``SourceOptions``. Raises ConfigError: no sources; CorpusError: they changed after the corpus was built, or nothing
-    in them is usable.
-    """
+    in them is usable."""
     sources = [Path(source) for source in recipe.corpus.sources]
     built = _build(paths.corpus, paths.root / "sources.json", sources, recipe, _tokenizer(recipe), progress, whole_rows)
     named = recipe.pretrain.sentences

@@ -144,8 +144,7 @@ class _Found:
 def evaluate_run(root: Path, wanted: Wanted, progress: Progress | None = None) -> dict[str, Any]:
     """The ``eval --json`` object: rates over all questions, by dataset, by language if there are several, by judged collection.
 
-    Without a reader the rates of answers are None. Raises RealmError: a run or file cannot be read, or an option is out of range.
-    """
+    Without a reader the rates of answers are None. Raises RealmError: a run or file cannot be read, or an option is out of range."""
     _check(wanted)
     named = dict(zip(dataset_names(wanted.files), wanted.files, strict=True))
     files = {name: read_questions(path, wanted.options) for name, path in named.items() if not path.is_dir()}

@@ -1,7 +1,6 @@
 """``realm import``: published models become a run that answers, searches, explains, and can be trained further.
 
-One directory or several that belong together. The run appears whole or not at all.
-"""
+One directory or several that belong together. The run appears whole or not at all."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -57,8 +56,7 @@ def import_published(
     Returns {"run", "parts": {name: parameters}, "blocks": number in the index, "models": [{"directory", "kind", "imported": number of
     tensors, "unused": {name: reason}, "fresh": [our names]}], "notes"}.
 
-    Raises RunError: ``out`` exists; RealmError: a directory, its blocks or the documents cannot be used; nothing is left behind.
-    """
+    Raises RunError: ``out`` exists; RealmError: a directory, its blocks or the documents cannot be used; nothing is left behind."""
     out, quiet = Path(out), progress or Progress(quiet=True)
     if out.exists():
         raise RunError("there is something here already, and it was not changed", path=out, cure="Choose another --out.")

@@ -1,7 +1,6 @@
 """``realm verify`` and ``realm repair``: read all of a run or a corpus, compare it with its checksums, rebuild what is derived.
 
-Derived are the index and its parameters, look-up files and ``CURRENT``. All else is named with its place and its cure.
-"""
+Derived are the index and its parameters, look-up files and ``CURRENT``. All else is named with its place and its cure."""
 
 import shutil
 from collections.abc import Callable, Iterator

@@ -1,7 +1,6 @@
 """The generation of the index that a run's last stage searches, rebuilt under its number if it is damaged.
 
-It is made of the corpus and its parameters, which are also in the stage that ended with them.
-"""
+It is made of the corpus and its parameters, which are also in the stage that ended with them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -103,8 +102,7 @@ class NeededIndex:
         """Publish damaged parameters from the stage; move a damaged generation aside and embed its blocks again, as they were: the first
         shard by the networks, those that came later by what embeds additions, so that vectors have the same bits.
 
-        Raises RealmError: neither parameters nor networks are whole; another process builds the index.
-        """
+        Raises RealmError: neither parameters nor networks are whole; another process builds the index."""
         number = self.number or 0
         directory, path = parameters_path(self.paths, number), generation_path(self.paths.index, number)
         with publishing(self.paths.index):
@@ -142,8 +140,7 @@ class NeededIndex:
 def whole_index(run: Path, progress: Progress, say: Callable[[str], None]) -> None:
     """Read every byte of the generation that the last stage searches; if it is damaged, say so and rebuild it.
 
-    Raises RealmError: its parts are damaged, too; or another process builds the index.
-    """
+    Raises RealmError: its parts are damaged, too; or another process builds the index."""
     needed = NeededIndex.of(RunPaths(run))
     if needed is None or needed.number is None:
         return

@@ -43,8 +43,7 @@ class Alarms:
     """A report callback that hands everything on and speaks up once for each trouble, again only after it had gone.
 
     An alarm is said and logged as a row {"alarm", "problem", "cure"}. Earlier rows are read back from the log, so that a resumed run raises
-    the alarms of an uninterrupted one.
-    """
+    the alarms of an uninterrupted one."""
 
     def __init__(self, report: Report, say: Callable[[str], None], log: MetricsLog, table: tuple[Diagnosis, ...]):
         self._report = report
@@ -108,8 +107,7 @@ def run_recipe(
 
     Returns {"run", "seconds", "corpus": corpus_info, "stages": {name: {"seconds", and its results}}, "skipped": [reason]}.
 
-    Raises RunError: another process trains here; RealmError: the user can cure it, and the same call continues from the checkpoint.
-    """
+    Raises RunError: another process trains here; RealmError: the user can cure it, and the same call continues from the checkpoint."""
     for name in stages or ():
         if name not in STAGES:
             raise ConfigError(f"no stage '{name}'", cure=f"Stages are: {', '.join(STAGES)}.")

@@ -1,7 +1,6 @@
 """Blocks for a reader: dense candidates, alone or with sparse search; copies of one text among them.
 
-With a gradient in their scores, and retrievers to compare with: ``training/beams.py`` and ``training/baselines/retrievers.py``.
-"""
+With a gradient in their scores, and retrievers to compare with: ``training/beams.py`` and ``training/baselines/retrievers.py``."""
 
 import os
 import time
@@ -140,8 +139,7 @@ class DenseCandidates:
         embedder: embeds questions.
         snapshot, index: published embeddings of the documents, and the search over them.
         inputs: corpus and featuriser.
-        exclude: int64 [m], ids of blocks never returned; None: every live block may be a candidate.
-    """
+        exclude: int64 [m], ids of blocks never returned; None: every live block may be a candidate."""
 
     hops = 0  # links followed from the found blocks, 0 or 1
 
@@ -173,8 +171,7 @@ class DenseCandidates:
     def different(self, texts: SequenceOf[str], query_emb: np.ndarray, k: int, *, learning: bool = False) -> Candidates:
         """``near`` with one block of each text alone; the search widens if copies crowd others out.
 
-        Texts are one if they are copies or versions; for who learns, if they are alike.
-        """
+        Texts are one if they are copies or versions; for who learns, if they are alike."""
         width = k if learning else 2 * k
         while True:
             found = self.near(texts, query_emb, width)
@@ -248,8 +245,7 @@ class DenseCandidates:
 class HybridCandidates(DenseCandidates):
     """Blocks proposed by sparse, or by dense and sparse search, ordered by their sum; scored by the embedder or by BM25 alone.
 
-    ``directory`` is the run's ``index/``, with the sparse index in the generation; missing parts are built at the first search.
-    """
+    ``directory`` is the run's ``index/``, with the sparse index in the generation; missing parts are built at the first search."""
 
     def __init__(
         self,

@@ -33,8 +33,7 @@ def standardised(scores: np.ndarray, best: np.ndarray) -> np.ndarray:
 class HybridSearch:
     """Dense and sparse search, or sparse search alone (``dense`` False), over the blocks of one generation.
 
-    ``weight`` is of the standardised BM25 score against the standardised dense score; ``index`` hides removed blocks.
-    """
+    ``weight`` is of the standardised BM25 score against the standardised dense score; ``index`` hides removed blocks."""
 
     def __init__(self, snapshot: Snapshot, index: MipsIndex, sparse: SparseIndex, *, weight: float = 1.0, dense: bool = True):
         self.snapshot, self.index, self.sparse = snapshot, index, sparse
@@ -46,8 +45,7 @@ class HybridSearch:
     def search(self, query_emb: np.ndarray, texts: Sequence[str], k: int, exclude: Sequence[np.ndarray] | None = None) -> Proposals:
         """The k best blocks of b queries among the PROPOSAL_DEPTH best of each search (of dense, k if that is more).
 
-        ``query_emb`` [b,d] is as for ``MipsIndex.search``; ``exclude`` has block ids (int64) that each query must not get.
-        """
+        ``query_emb`` [b,d] is as for ``MipsIndex.search``; ``exclude`` has block ids (int64) that each query must not get."""
         kinds = ("f4",) * 3 + (np.int64,) * 2
         found = Proposals(np.full((len(texts), k), -1, np.int64), *(np.zeros((len(texts), k), kind) for kind in kinds))
         for i, (one, _) in enumerate(self._proposed(query_emb, texts, k, exclude)):

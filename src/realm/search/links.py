@@ -42,8 +42,7 @@ class LinkedPages:
     ) -> list[Reached]:
         """Blocks reached from each of b questions, given as texts and as wordpieces; ``embed`` is called once.
 
-        ``rows`` int64 [b, f] are the blocks z1 of each, NO_ROW if missing, with ``scores`` float [b, f], s(x, z1).
-        """
+        ``rows`` int64 [b, f] are the blocks z1 of each, NO_ROW if missing, with ``scores`` float [b, f], s(x, z1)."""
         starts = [(i, int(row), float(score)) for i in range(len(texts)) for row, score in zip(rows[i], scores[i], strict=True) if row >= 0]
         ends = [self.ends(row) for _, row, _ in starts]
         led = [at for at, (found, _) in enumerate(ends) if len(found)]  # a block that leads nowhere needs no embedding
@@ -96,8 +95,7 @@ def merged(rows: np.ndarray, scores: np.ndarray, reached: Reached, k: int) -> tu
 
     Its own are ``rows`` int64 [f], best first, NO_ROW at the end, with ``scores`` float [f]; a linked block has the mean score of its path,
     comparable with s(x, z). Returns rows int64 [k], NO_ROW at the end; scores float32 [k], 0 there; the row of z1 int64 [k], NO_ROW for own
-    blocks.
-    """
+    blocks."""
     found = [(int(row), float(score), NO_ROW) for row, score in zip(rows, scores, strict=True) if row >= 0]
     linked = zip(reached.rows.tolist(), (reached.scores / 2).tolist(), reached.via.tolist(), strict=True)
     chosen: dict[int, tuple[float, int]] = {}

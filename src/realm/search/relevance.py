@@ -42,8 +42,7 @@ def weigh(
         valid: bool [b, k].
         known: fixed vectors of the documents: only the null document is embedded. None: each document is, once.
         found: float32 [b, k] scores of a search by this very embedder, for no gradient: only the null document is embedded.
-        double: take the softmax in float64.
-    """
+        double: take the softmax in float64."""
     if found is None:
         query_emb, offset = model.embedder.embed_queries(queries), model.embedder.null_offset
         unique, place = np.unique(rows, return_inverse=True)

@@ -63,8 +63,7 @@ class Retriever(Generic[QueryBatch]):
     Args:
         embed_queries: queries -> float32 [b,d]. In pre-training the embedder published with the snapshot; later the question embedder.
         index: of the same d.
-        hybrid: searches the same blocks by words too; None: the embeddings alone propose.
-    """
+        hybrid: searches the same blocks by words too; None: the embeddings alone propose."""
 
     def __init__(self, embed_queries: Callable[[QueryBatch], np.ndarray], index: MipsIndex, hybrid: HybridSearch | None = None):
         self.embed_queries = embed_queries

@@ -2,8 +2,7 @@
 
 ``000007/sparse/`` holds parts, each built aside and renamed, and ``sparse.json``, a note of their names and SHA-256. The
 first process to open a generation builds missing parts, in memory if it cannot write. Frequencies are stored instead of scores, so that
-added blocks change statistics without rewriting; parts of other generations of the same corpus are shared by hard links.
-"""
+added blocks change statistics without rewriting; parts of other generations of the same corpus are shared by hard links."""
 
 import hashlib
 import logging
@@ -153,8 +152,7 @@ class SparseIndex:
     Args:
         parts: of disjoint blocks, ids ascending from part to part.
         block_ids: int64 [n], ascending: the generation's blocks; others of a part are not found.
-        store: the open corpus; blocks that it lacks are not found, since the caller could not read them.
-    """
+        store: the open corpus; blocks that it lacks are not found, since the caller could not read them."""
 
     def __init__(self, parts: Sequence[Postings], block_ids: np.ndarray, store: BlockStore):
         self.parts = tuple(parts)
@@ -188,8 +186,7 @@ class SparseIndex:
         """The k live blocks with the highest scores above 0 for each of b texts, best first, ties by age.
 
         ``exclude`` has for each text the block ids (int64) that it must not get. Returns block ids int64 [b,k], -1 if missing, and scores
-        float32 [b,k], 0 there.
-        """
+        float32 [b,k], 0 there."""
         newest = self._newest.newest()
         if newest is not self._newest:
             self._newest = newest

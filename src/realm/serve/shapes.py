@@ -118,7 +118,8 @@ class Limits:
 LIMITS = Limits()
 """The limits in the OpenAPI document."""
 
-Text = Annotated[str, Field(min_length=1, max_length=LIMITS.text_chars, pattern=r"\S")]
+VISIBLE = "[^\\s\\p{Cc}\\p{Cf}\\p{Z}\u115f\u1160\u2800\u3164\uffa0]"
+Text = Annotated[str, Field(min_length=1, max_length=LIMITS.text_chars, pattern=VISIBLE)]
 Texts = Annotated[list[Text], Field(min_length=1, max_length=LIMITS.texts)]
 DocumentId = Annotated[str, Field(min_length=1, max_length=LIMITS.id_chars, pattern=r"\S")]
 LeftOut = Annotated[list[DocumentId], Field(max_length=LIMITS.texts, description="ids of documents that are not retrieved")]

@@ -35,9 +35,11 @@ _FIRST_PARTS = (
 _LAST_PARTS = (
     "based|born|built|by|free|friendly|in|law|known|led|like|made|old|related|sized|speaking|specific|style|term|time|to|type|up|wide|year"
 )
-MARGIN = r"(?:(?:>[ \t]?)++|(?://++|[#%]++)[ \t]++)"
+MARGIN = r"(?:(?:>[ \t]?)++|(?://[/!]*+|[#%;]++|--|[!'])[ \t]++)"
 """Marks before a line of quoted mail, or of a comment in a program."""
-_BREAK = rf"(?<![ \t])[ \t]*+\n[ \t]*+{MARGIN}?+[ \t]*+"
+WRAPPED = rf"(?:{MARGIN}|\*[ \t]++(?=[^\W\d]|[\"'(`<]))"
+"""The same, or the star before a line of a long comment."""
+_BREAK = rf"(?<![ \t])[ \t]*+\n[ \t]*+{WRAPPED}?+[ \t]*+"
 _UNSPACED = rf"[[{UNSPACED}、，。]--\p{{Hangul}}]"
 _LINES = "|".join(
     [

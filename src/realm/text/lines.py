@@ -45,16 +45,25 @@ Range = tuple[int, int]
 _LINE = regex.compile(r"[^\n\r\u2028\u2029\u0085\v\f]+")
 _TWO_LINES = regex.compile(r"\S[ \t]*+\n[ \t]*+\S")
 _QUOTED = regex.compile(rf"\A{MARGIN}")
-_MARKER = regex.compile(r"(?:[-*+•‣▪●◦–—]|\(?(?:\d{1,3}|[a-z]|[ivx]{1,5})[.)]|\[\d{1,3}\])[ \t]+(?=\S)")
-_FIELD = regex.compile(r"[\p{Lu}\d][\w .'/()-]{0,30}:(?:[ \t]|$)")
+_STARRED = regex.compile(r"(?m)^[ \t]*+/\*[^\n]*+(?:\n[ \t]*+\*[^\n]*+)++")
+_STAR = regex.compile(r"\A(?:/\*++|\*)[ \t]*+")
+"""A long comment of a program each line of which begins with a star, and what begins a line of it."""
+_MARKER = regex.compile(r"(?:[-*+•‣▪●◦–—]|\(?(?:\d{1,3}|[a-z]|[ivx]{1,5})[.)]|\[\d{1,3}\])[ \t]+(?=\S)|\\item\b")
+_FIELD = regex.compile(r"(?:[\p{Lu}\d][\w .'/()-]{0,30}|[\p{Ll}_][\w.-]{0,30}):(?:[ \t]|$)")
 _CODE = regex.compile(
     r"[{}]$|[)\]}\"']\s*;$|\w\(.*\)$|\w ?[-+*/:]?==?[ \w\"']|->"
-    r"|^(?:def \w+\(|class \w+[(:]|import [\w.]+$|from \S+ import |#include|function \w*\(|\$ |>{3} |//|/\*|</?\w)"
+    r"|^(?:def \w+\(|class \w+[(:]|import [\w.]+$|from \S+ import |#include|function \w*\(|\$ |>{3} |//|</?\w)"
 )
+_ALONE = regex.compile(
+    r"\\(?:begin|end|(?:sub)*section|chapter|title|author|label|caption|documentclass|usepackage)\b.*\}$|\.[A-Z]{2}\b|#\+\w|\*{2,} "
+)
+"""A command of TeX or of a manual page, a heading of Org."""
+_OPENS, _CLOSES = regex.compile(r"/\*|\"\"\"|'''|<!--"), regex.compile(r"(?:\*/|\"\"\"|'''|-->)$")
+"""The beginning and the end of a long comment or string of a program."""
 _ROW = regex.compile(r"\S(?:\t+| {3,})\S|\S ?\|(?:\s|$)")
 _RULE = regex.compile(r"[^\p{L}\p{N}]*")
 _ENDS = regex.compile(r"[.!?…:;。！？：；][\"'”’»)\]」』*_]*$")
-_SENTENCE_ENDS = regex.compile(r"[.!?…。！？][\"'”’»)\]」』*_]*$")
+_SENTENCE_ENDS = regex.compile(r"[.!?…。！？][\"'”’»)\]」』*_]*(?: ?\*/)?$")
 _FIRST_LETTER = regex.compile(r"[\"'“‘«(\[¿¡*_]*(.)")
 _CASELESS = regex.compile(r"\p{Lo}")
 _FUNCTION_WORDS_SPELLED = """a an the of to in on at by for from with and or but nor as that which who than is are was were be been has
@@ -62,7 +71,8 @@ have had will would can could may must not no its his her their our your this th
 about after before der die das den dem des und oder ein eine von zu im am mit für auf ist war le la les de
 du et ou un une en dans par pour avec que qui est el los las y o del una con por aus bei nach seit als wie
 bis durch gegen ohne um vor dass sich sein ihre einer einem einen wurde sind hat sur sous sans al di della
-il"""
+il het een van op met voor aan os um uma em no na dos das com och att ett på av för w z do się и в на с по для из от не что как к у
+за был была были"""
 _FUNCTION_WORDS = frozenset(_FUNCTION_WORDS_SPELLED.split())
 _STARTERS_SPELLED = (
     "the a an it he she they we you i in on at this that there if when as for but and der die das es er sie im le la les il elle"
@@ -149,17 +159,35 @@ def joined_lines(text: str) -> str:
 def _blocks(text: str, ranges: Sequence[Range]) -> Iterator[list[Line]]:
     """Lines that follow one another without an empty one between them, quoted equally deep."""
     block: list[Line] = []
+    comments = [match.span() for match in _STARRED.finditer(text)] if "/*" in text else []
     for start, end in ranges:
         whole = text[start:end]
-        marks = whole[: len(whole) - len(_QUOTED.sub("", whole, count=1))]
+        while comments and comments[0][1] <= start:
+            del comments[0]
+        mark = _STAR if comments and comments[0][0] <= start else _QUOTED
+        marks = whole[: len(whole) - len(mark.sub("", whole, count=1))].removeprefix("/" * (mark is _STAR))
         indent = start - 1 - text.rfind("\n", 0, start)
         line = Line(start, end, whole[len(marks) :].lstrip(), indent, "".join(marks.split()))
-        if block and (text.count("\n", block[-1].end, start) > 1 or line.marks != block[-1].marks or not (line.words and block[-1].words)):
+        if block and (text.count("\n", block[-1].end, start) > 1 or line.marks != block[-1].marks or _parted(block, line)):
             yield block
             block = []
         block.append(line)
     if block:
         yield block
+
+
+def _parted(block: Sequence[Line], line: Line) -> bool:
+    """Return whether a line begins what has nothing to do with the lines before it: one of both is empty, or a command, a long comment
+    begins or ends, or a paragraph begins by its indent."""
+    before, words = block[-1], line.words
+    if not (words and before.words) or _ALONE.match(words) or _ALONE.match(before.words) or _OPENS.match(words):
+        return True
+    if before.words.startswith("* ") and len(before.words) < NARROW and line.initial.isupper() and line.indent <= before.indent:
+        return True
+    if _CLOSES.search(before.words) and not (_OPENS.match(before.words) and len(before.words) < 5):
+        return True
+    indented = line.indent > before.indent and block[0].indent in (line.indent, before.indent) and not _MARKER.match(before.words)
+    return indented and not _MARKER.match(words) and _SENTENCE_ENDS.search(before.words) is not None
 
 
 def _goes_on(block: Sequence[Line]) -> list[bool]:
@@ -185,14 +213,15 @@ class _Shape:
 
     @classmethod
     def of(cls, block: Sequence[Line]) -> "_Shape":
+        block = [line for line in block if not _RULE.fullmatch(line.words)] or block
         width = max(len(line.words) for line in block)
         markers = sum(_MARKER.match(line.words) is not None for line in block)
         pairs = [(before, after) for before, after in pairwise(block) if not _MARKER.match(after.words)]
         low = _share(after.low for _, after in pairs)
         full = _share(_is_full(before, after, width) for before, after in pairs) if NARROW <= width <= LONGEST_FULL else 0.0
         listed = len(pairs) >= 2 and not markers and not any(before.reads_on for before, _ in pairs)
-        ends_in_prose = len(block[-2].words) >= WIDE and not _ENDS.search(block[-2].words) and _SENTENCE_ENDS.search(block[-1].words)
-        listed = listed and not ends_in_prose
+        if listed and _SENTENCE_ENDS.search(block[-1].words) and (len(block[-2].words) >= WIDE or (full >= 0.8 and width >= 40)):
+            listed = _ENDS.search(block[-2].words) is not None if len(block[-2].words) >= WIDE else not _names_begin(pairs)
         capitals = listed and not any(after.low or _CASELESS.match(after.initial) for _, after in pairs) and (full < 0.8 or width < WIDE)
         bare = listed and width < WIDE and not any(line.initial.isupper() or _ENDS.search(line.words) for line in block) and full < 0.5
         wrapped = len(pairs) >= 2 and ((full >= 0.6 and width >= 40) or any(before.reads_on for before, _ in pairs))
@@ -232,6 +261,15 @@ class _Shape:
             return True
         told = sum(word in _FUNCTION_WORDS for word in before.words.split())
         return told >= 2 and after.words.split(None, 1)[0] not in _STARTERS and _SENTENCE_ENDS.search(after.words) is not None
+
+
+def _names_begin(pairs: Sequence[tuple[Line, Line]]) -> bool:
+    """Return whether lines may begin with capitals and figures by chance, which in verse they do not: few lines, most of which end in no
+    mark, and no next one begins with a small word."""
+    ended = sum(regex.search(r"\p{P}$", before.words) is not None for before, _ in pairs)
+    firsts = [after.words.split(None, 1)[0] for before, after in pairs if not _ENDS.search(before.words)]
+    small = any(first in _STARTERS or first.lower() in _FUNCTION_WORDS for first in firsts)
+    return len(pairs) <= 3 and 2 * ended <= len(pairs) and not small
 
 
 def _is_full(before: Line, after: Line, width: int) -> bool:

@@ -12,7 +12,7 @@ from syntok import segmenter
 from syntok._segmentation_states import State
 from syntok.tokenizer import Tokenizer as SyntokTokenizer
 
-from realm.text.folding import MARGIN
+from realm.text.folding import WRAPPED
 from realm.text.lines import lines_of
 
 _STOPS = ".!?;…。！？｡"
@@ -29,6 +29,8 @@ _NEVER_NEXT = frozenset(".!?…,;:-–—)]}%&")
 # that is no Roman numeral; a year; a closing quote or bracket after such a word.
 _PLAIN_WORD = re.compile(r"(?:.*[\W_])?(?P<core>[^\W\d_]{2,}|(?:1[0-9]|20)\d\d)['’\"”)\]%]*", re.DOTALL)
 _MORE_ABBREVIATIONS = frozenset(["approx", "capt", "dept", "feat", "mins", "misc", "mrs", "prof", "secs", "sen", "univ", "vols"])
+_COUNTED = frozenset(["ch", "eq", "eqs", "fig", "figs", "lit", "para", "ref", "refs", "sect", "ver", "vol", "art", "abb", "kap", "abs"])
+"""Abbreviations of what is numbered."""
 _DOUBTFUL = State.abbreviations | State.roman_numerals
 # Words on both sides of a full stop that are tokens of syntok's for certain: before it, after another word or at the start of the sentence,
 # initials skipped; after it, capitalised, a number or a quote.
@@ -37,6 +39,7 @@ _BEFORE = re.compile(
     r"(?P<core>[0-9A-Za-z]+(?:\.[0-9A-Za-z]+|(?<=[0-9])[,-][0-9]+)*)(?P<closed>(?:['’]s)?['’\"”)\]%+]*)$"
 )
 _AFTER = re.compile(r"(?:[A-Z](?:[a-z]+|[A-Z]*)|[0-9]+(?:[,.][0-9]+)*[a-z]*)(?=['’,;:%]|\.?(?:\s|$))|[\"“]")
+_ADDRESS = re.compile(r"[/\\@]|www\b")
 _CAMEL = re.compile("[a-z][A-Z]")
 _SYNTOK = SyntokTokenizer(replace_not_contraction=False)
 # syntok looks a few words behind and ahead; a wider window only costs time.
@@ -56,7 +59,7 @@ def split_sentences(text: str, passages: Sequence[tuple[int, int]] | None = None
     return ranges
 
 
-_WRAP = re.compile(rf"\n[ \t]*+{MARGIN}?+")
+_WRAP = re.compile(rf"\n[ \t]*+{WRAPPED}?+")
 
 
 def _split_line(text: str, start: int, end: int, ranges: list[tuple[int, int]]) -> None:
@@ -76,7 +79,10 @@ def _is_boundary(text: str, start: int, end: int, match: re.Match[str]) -> bool:
     if following.islower() or following in _NEVER_NEXT:
         return False
     boundary = match.end()
-    if not gap:  # "home.The next": a capitalised word, and syntok must agree
+    if not gap:  # "home.The next": a capitalised word, and syntok must agree; not ".Xauthority", "~/.Xresources", "www.Oslo.No"
+        word = text[max(text.rfind(" ", start, boundary) + 1, start, boundary - _WORD_REACH) : match.start()]
+        if not word or not (word[-1].isalnum() or word[-1] in _CLOSERS) or _ADDRESS.search(word):
+            return False
         return following.isupper() and text[boundary + 1 : boundary + 2].islower() and _ask_syntok(text, start, end, boundary)
     near = max(start, boundary - _BRACKET_REACH)
     if text.count("(", near, boundary) <= text.count(")", near, boundary):
@@ -111,6 +117,8 @@ def _by_rule(text: str, start: int, end: int, match: re.Match[str]) -> bool | No
     after = _AFTER.match(text, match.start("next"), min(end, match.start("next") + _WORD_REACH))
     if before is None or after is None or (before["inner"] is None and near > start):
         return None
+    if after[0][0].isdigit() and before["core"].lower() in _COUNTED:
+        return False
     core, following, at_start = before["core"], after[0], before["inner"] is None and before["parted"] is None
     if core.lower() in _MORE_ABBREVIATIONS or _CAMEL.search(core):
         return None

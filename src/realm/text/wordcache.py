@@ -23,6 +23,7 @@ _LONGEST_KEPT = 40
 # What BERT's pre-tokenizer makes of a printable ASCII word: letters and digits in a row, and every other character alone.
 _PIECES = re.compile(r"[0-9A-Za-z]+|[!-/:-@\[-`{-~]")
 Offsets = list[tuple[int, int]]
+_ONE: Offsets = [(0, 1)]
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,9 @@ class WordCache:
             self._pieces_chars += len(piece)
         return ids
 
+    def _piece_offsets(self, piece: str) -> Offsets:
+        return [token.offsets for token in self._wordpieces(piece)] if len(piece) > 1 else _ONE
+
     def _wordpieces(self, piece: str) -> list[Token]:
         return self._model.tokenize(piece.lower() if self._lowercase else piece)
 
@@ -134,8 +138,8 @@ class WordCache:
         offsets = self._offsets.get(word)
         if offsets is None:
             if self._plain.fullmatch(word):
-                pieces = ((match.start(), self._wordpieces(match[0])) for match in _PIECES.finditer(word))
-                offsets = [(at + token.offsets[0], at + token.offsets[1]) for at, tokens in pieces for token in tokens]
+                pieces = ((match.start(), self._piece_offsets(match[0])) for match in _PIECES.finditer(word))
+                offsets = [(at + start, at + end) for at, places in pieces for start, end in places]
             else:
                 offsets = self._backend.encode(word, add_special_tokens=False).offsets
             if len(word) <= _LONGEST_KEPT:

@@ -44,8 +44,7 @@ def silent(*_: object) -> None:
 class StageContext:
     """One run as a stage sees it.
 
-    ``report`` gets (stage, step, steps, metrics) of each log row, ``say`` a line for people, ``count`` (what, done, total) of long work.
-    """
+    ``report`` gets (stage, step, steps, metrics) of each log row, ``say`` a line for people, ``count`` (what, done, total) of long work."""
 
     paths: RunPaths
     recipe: Recipe
@@ -145,8 +144,7 @@ def counting(section: dict[str, Any]) -> dict[str, Any]:
 def publish_index(context: StageContext, model: RealmModel, paths: RunPaths | None = None) -> Generation:
     """Embed the corpus with a model that is not trained, into ``paths`` or the run.
 
-    On a CPU one process a thread: threads that wait for each other at every product take a third longer.
-    """
+    On a CPU one process a thread: threads that wait for each other at every product take a third longer."""
     run, on_cpu = context.recipe.run, context.device.type == "cpu"
     options = EmbedOptions(run.threads if on_cpu else 1, threads=1, bf16=run.bf16, int8=on_cpu and context.recipe.refresher.int8)
     options = options.lasting(model.documents)

@@ -1,8 +1,7 @@
 """Inverse cloze task: the embedder's warm start (ORQA, section 5).
 
 Negatives are the other blocks of the whole batch, on all ranks and parts. With several parts all are embedded without gradient first, which
-gives the gradient of every embedding; then each part is embedded again and hands that gradient on.
-"""
+gives the gradient of every embedding; then each part is embedded again and hands that gradient on."""
 
 from dataclasses import dataclass
 from typing import Any

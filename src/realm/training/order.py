@@ -1,8 +1,7 @@
 """Held-out sentences and the order of the others: a pure function of (seed, step), so resume is exact on any number of ranks.
 
 A tenth of a corpus is held out by the place of a sentence alone: no stage trains on another's evaluation, and documents that are added
-later move no sentence from one side to the other.
-"""
+later move no sentence from one side to the other."""
 
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
@@ -20,8 +19,7 @@ def hold_out(keys: np.ndarray, held: int, *, least: int = 0) -> tuple[list[int],
     """Held-out and trained-on numbers of n sentences, by keys int64 [n, 2]: block id and number in its block.
 
     At most ``held`` are evaluated (0: all are trained on); at least ``least`` are set aside, the next in the order of hashes. Those beyond
-    ``held`` are in neither list. Where all are set aside, all are trained on too.
-    """
+    ``held`` are in neither list. Where all are set aside, all are trained on too."""
     if not held:
         return [], list(range(len(keys)))
     blocks, sentences = keys.astype(np.uint64).T
@@ -65,8 +63,7 @@ class LengthOrder:
     """Batches of items of similar length, all items once an epoch, in an order that depends on ``key`` alone.
 
     A permutation is cut into runs of ``SORTED_BATCHES``, each sorted by length, its batches shuffled; an epoch's last batch is filled
-    from its beginning.
-    """
+    from its beginning."""
 
     def __init__(self, lengths: SequenceOf[int], size: int, *key: int | str):
         if not len(lengths):

@@ -25,8 +25,7 @@ def new_model(context: StageContext, *, embeds: bool = True, sample: int = SAMPL
     """Embedder (unless not ``embeds``) and encoder as the recipe starts them: from nothing, or from published weights.
 
     ``sample``: blocks embedded to choose the dimensions of a published embedder. Raises ConfigError, DataError: no such body, or other
-    words.
-    """
+    words."""
     model = context.recipe.model
     if model.body:
         found = body_model(context.recipe, context.inputs)

@@ -1,8 +1,7 @@
 """The reading warm start: the encoder learns to fill a masked span from a block that holds the answer.
 
 An encoder that cannot copy yet ignores every document, and the retriever's gradient is noise. The stage ends with a test: on held-out pairs
-it must fill the span with the block far more often than without.
-"""
+it must fill the span with the block far more often than without."""
 
 from dataclasses import astuple, dataclass
 from typing import Any
@@ -70,8 +69,7 @@ class Pairs:
         """A masked sentence and the wordpieces it is read with.
 
         Either a partner block, or a random stretch of sentences around it in its own block, and more of the sentence is hidden (all can be
-        copied).
-        """
+        copied)."""
         rng = generator("warm", self.context.seed, position)
         query = self.sentences.query(item, rng)
         store = self.context.store

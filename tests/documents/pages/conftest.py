@@ -36,8 +36,7 @@ def _pdf(*pages, font=HELVETICA, page=b"", more=()):
         pages: lines, or texts with their places from the left and from below; or the stream itself.
         font: its object.
         page: entries of every page.
-        more: objects from number 4 on.
-    """
+        more: objects from number 4 on."""
     objects, kids = [CATALOG, b"", font, *more], []
     for lines in pages:
         raw = isinstance(lines, bytes)

@@ -44,6 +44,7 @@ MARKS = {
     "letters of items": ("<ol type=a><li>x<li>y</ol><ol type=I start=4><li>z</ol>", "a. x\n\nb. y\n\nIV. z"),
     "counted down": ("<ol reversed start=2><li>x<li>y</ol><ol reversed><li>z</ol>", "2. x\n\n1. y\n\nz"),
     "boxes": ("<p><input type=checkbox checked>Paid<p><input type=radio>Sent", "☑ Paid\n\n☐ Sent"),
+    "frame within": ("<iframe srcdoc='&lt;p>Framed&lt;/p>'></iframe>", "Framed"),
     "quotes": ("He said <q>no</q>.", "He said “no”."),
     "formulas": (
         "<math><mfrac><mn>1</mn><mrow>a+b</mrow></mfrac>, <msup><mn>10</mn><mn>6</mn></msup>, <msqrt>5</msqrt></math>",
@@ -93,6 +94,8 @@ def test_the_frame_is_left_out_unless_it_is_in_the_main_text_or_all_there_is(fra
     framing = text_of(blocks_of(frame))
     assert text_of(without_frame(blocks_of(frame + PROSE), f"{main} {framing}")) == f"{framing}\n\n{main}"
     assert text_of(without_frame(blocks_of(frame), "")) == framing
+    office = "<footer><p>The office is at Dock Street 4.<p>Imprint</footer>"
+    assert text_of(without_frame(blocks_of(PROSE + office), main)) == f"{main}\n\nThe office is at Dock Street 4."
 
 
 TAG_NAMES = "p div table tr td li ol ul dl dt dd a sup sub del pre nav b br input option x-y zz"

@@ -30,6 +30,7 @@ def zipped(path, files):
         ("<a><p>one<br/>two</p></a>", "a", "one two"),
         ("<a><p>10<sup>6</sup>, CO<subscript>2</subscript>, <del>9</del>8</p></a>", "a", "10⁶, CO₂, 8"),
         ("<a><b name='Ida' role='mayor'/></a>", "a", "name: Ida | role: mayor"),
+        ("<a><b name='Ida'>mayor</b><c title='Old'><p>Weir.</p></c></a>", "a", "Ida: mayor\n\nOld\n\nWeir."),
         ("<a><description>&lt;p>The &lt;b>mill&lt;/b></description></a>", "a", "The mill"),
         ("<a>caf&eacute; &amp; bar</a>", "a", "caf\u00e9 & bar"),
         ("<x:a xmlns:x='u'><x:p>Named.</x:p></x:a>", "a", "Named."),
@@ -71,7 +72,10 @@ def test_opendocument_text(tmp_path):
         "<t:list-style t:name='L'><t:list-level-style-number t:level='1' t:num-format='1'/></t:list-style>"
     )
     found = seen(zipped(tmp_path / "a.odt", {"content.xml": f"<o:d xmlns:o='urn:o' xmlns:t='urn:t'>{inside}</o:d>"}))
-    assert found == [("a.odt", "a", "Head\n\nThe mill was sold. By Ann.\n\n1. item\n\nA |  |  | B\n\n10⁶ for 80")]
+    assert found == [
+        (0, "comment beside the text"),
+        ("a.odt", "a", "Head\n\nThe mill was sold. By Ann.\n\n1. item\n\nA |  |  | B\n\n10⁶ for 80"),
+    ]
 
 
 def test_a_notebook_is_its_cells(tmp_path):

@@ -89,6 +89,8 @@ def test_a_slide_gives_groups_tables_charts_and_notes(tmp_path):
         (rb"Caf\'e9", "Caf\u00e9"),
         (rb"\u8364?5", "\u20ac5"),
         (rb"{\b bold} and {\i not}", "bold and not"),
+        (rb"10{\super 6}, CO\sub 2\nosupersub , {\strike 9}8{\footnote By {\b Bo}.}", "10\u2076, CO\u2082, 8 (By Bo.)"),
+        (rb"The weir was rebuilt by Ellen\line Marsh.\par Line.", "The weir was rebuilt by Ellen Marsh.\n\nLine."),
         (rb"{\info{\title Hidden}}Seen", "Seen"),
         (rb"\trowd Item\cell Price\cell\row", "Item|Price"),
     ],

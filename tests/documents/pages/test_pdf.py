@@ -89,6 +89,8 @@ LONG = "This line of the chapter goes from the left edge of the page to the righ
          ["-v | says more", "-n NAME | names the file"]),
         (placed(50, 700, ["1.", "2."]) + placed(75, 700, ["Open the gate.", "Close it."]), ["1. Open the gate.", "2. Close it."]),
         (placed(50, 700, ["The weir . . . . . . . . . . . . 7", "The lock . . . . . . . . . . . . 9"]), ["The weir 7", "The lock 9"]),
+        (b"BT /F1 40 Tf 50 673 Td (T) Tj /F1 12 Tf 26 27 Td (he old weir on) Tj 0 -14 Td (the river Dorn) Tj -26 -14 Td (is old) Tj ET",
+         ["The old weir on the river Dorn is old"]),
         ([*placed(50, 700, [LONG, "full."]), *placed(50, 650, [LONG, "full again."])], [f"{LONG} full.", f"{LONG} full again."]),
         ([*placed(50, 700, [LONG, "short."]), (70, 672, LONG), (50, 658, "the end.")], [f"{LONG} short.", f"{LONG} the end."]),
     ],

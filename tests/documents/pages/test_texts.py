@@ -26,6 +26,12 @@ def test_single_text_files(tmp_path):
     path = tmp_path / "note.txt"
     path.write_text("# not a heading here")
     assert only(path) == SourceDocument("note.txt", "note", "# not a heading here", str(path), 0)
+    cues = (
+        "1\n00:00:01,000 --> 00:00:03,500\nBuilt by\n\n2\n00:03.6 --> 00:05.0 a:9\n<i>Ann</i> &amp; Bo.\n\n3\n0:06.0 --> 0:07.0\n<v Ida>Yes"
+    )
+    for name, data in (("a.srt", cues.replace("\n", "\r\n")), ("a.vtt", f"WEBVTT\n\nNOTE no\n\n{cues}"), ("b.txt", cues)):
+        (tmp_path / name).write_bytes(data.encode())
+        assert (only(tmp_path / name).text, only(tmp_path / name).structured) == ("Built by Ann & Bo.\nIda: Yes", True)
     (tmp_path / "a.txt").write_bytes(b"A long enough line of text with one \0 in it.\n")
     assert isinstance(only(tmp_path / "a.txt"), SourceDocument)
 
@@ -58,7 +64,7 @@ def test_bad_texts(tmp_path, data, line, reason, name, monkeypatch):
     ("- one\n- two\n  more\n\n1. three", "", "one\n\ntwo more\n\n1. three"), ("> quoted\n> text", "", "quoted text"),
     ("```python\nx = 1\n# no heading\n```\n\n    indented", "", "x = 1\n# no heading\n\nindented"),
     ("| a | b |\n|---|---|\n| *c* | d |", "", "a | b\n\nc | d"),
-    ("a<br>b <b>c</b>\n\n<div><p>In &amp; out</p><script>no()</script></div>", "", "a\nb c\n\nIn & out"),
+    ("a<br>b <b>c</b>\n\n<div><p>In &amp; out</p><script>no()</script></div>", "", "a b c\n\nIn & out"),
     ("---\ntitle: 'From the front'\ndate: 2020\n---\n# Head\ntext", "From the front", "Head\n\ntext"),
     ("hard  \nbreak\\\nand soft\nbreak", "", "hard\nbreak\nand soft break"),
     ("---\n\nno front matter\n\n---\n", "", "no front matter"),

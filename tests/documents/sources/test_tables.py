@@ -48,6 +48,7 @@ def seen(path, options=None):
         ("open.csv", 'id,text\n1,"A, a"\n2,"B\n', [(2, "1", "", "A, a"), (3, "bad row of a table")]),
         ("mostly.tsv", 'id\ttext\n1\t"A"\n2\t"B"b\n3\t"C"\n', [(2, "1", "", "A"), (3, "bad row of a table"), (4, "3", "", "C")]),
         ("ids.csv", "id,text\n,A\n x ,B\n3, \n", [(2, "empty id"), (3, " x ", "", "B"), (4, "empty text")]),
+        ("returns.csv", "id;text\r1;A\r\r2;B, c\r", [(2, "1", "", "A"), (4, "2", "", "B, c")]),
         ("nul.csv", "id,text\n1,A\0B\n", [(2, "1", "", "A\0B")]),
     ],
 )  # fmt: skip
@@ -211,6 +212,6 @@ def test_no_rows(tmp_path, pack):
 
 
 def test_a_file_without_a_header(tmp_path):
-    (tmp_path / "a.csv").write_bytes(b"id,text\r1,A\r2,B\r")
+    (tmp_path / "a.csv").write_bytes(b"id,text\r1,A\n2,B\n")
     with pytest.raises(DataError, match=r"a\.csv:1: the first line is not a header"):
         seen(tmp_path / "a.csv")

@@ -99,8 +99,7 @@ def kind_of(span: str, before: str, after: str, language: str) -> str:
 
     ``before`` and ``after`` are the rest of its sentence with white space; ``language`` is one of ``LANGUAGES``. Kinds are date, year
     (between an article and another word), number (with a unit or a counted noun), amount (another number), money, percent, person, place,
-    institution, name (of something else) and other.
-    """
+    institution, name (of something else) and other."""
     words = LANGUAGES[language]
     counted = _number_kind(span, before, after, words)
     if counted is not None:
@@ -271,8 +270,7 @@ def asked_for(question: str) -> Asked | None:
     """Kind of answer asked for by the question word; None: any, or unclear.
 
     "What did he do when it rained?" asks for any. If two clauses have a question word, as in "When it rained, what did he do?", it is
-    unclear.
-    """
+    unclear."""
     words = question.lower()
     found = [match for clause in CLAUSE.split(words) if (match := QUESTION_WORDS.search(clause))]
     if len(found) != 1 or KANA.search(words):

@@ -4,8 +4,7 @@
     What are the opening hours?     ->  list, where the span stands in one
     Is smoking allowed?             ->  yes_no: "no", by "Smoking is not allowed in the house."
 
-The opening of a question decides (``forms.toml``); the words asked for stay marked inside of what is shown.
-"""
+The opening of a question decides (``forms.toml``); the words asked for stay marked inside of what is shown."""
 
 import tomllib
 from dataclasses import dataclass
@@ -52,8 +51,7 @@ class Shown:
     Attributes:
         kind: one of ``FORMS``.
         start, end: code points of what is shown, in the block's text; the span itself where ``kind`` is "span".
-        said: "yes" or "no" where a yes-or-no question is answered by the sentence; empty otherwise.
-    """
+        said: "yes" or "no" where a yes-or-no question is answered by the sentence; empty otherwise."""
 
     kind: str
     start: int

@@ -1,8 +1,7 @@
 """Questions made from statements by templates (Fabbri et al., 2020), and everyday forms of questions.
 
 "The tower was built by Gustave Eiffel in 1889." gives "When the tower was built by Gustave Eiffel?": the question word for the span's kind,
-the words after it and those before it, which taught readers best. Chinese and Korean ask in place.
-"""
+the words after it and those before it, which taught readers best. Chinese and Korean ask in place."""
 
 from collections.abc import Set
 from itertools import pairwise
@@ -85,8 +84,7 @@ def question_from(sentence: str, start: int, end: int, language: str, rng: np.ra
 
     None for a sentence longer than ``MAX_SENTENCE_CHARACTERS``, too few words left, a span inside a word or in a bracketed list, and a
     question that contains the answer. The rest of a name or a date around the span is left out with it; ``language`` is one of
-    ``LANGUAGES``.
-    """
+    ``LANGUAGES``."""
     if len(sentence) > MAX_SENTENCE_CHARACTERS:
         return None
     words = LANGUAGES[language]

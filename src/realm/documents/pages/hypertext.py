@@ -36,11 +36,14 @@ _MATH |= {"mover": ("", "sup"), "munderover": ("", "sub", "sup"), "msqrt": ("mro
 """Tags of formulas whose children mean something by their order, and the tags that say what."""
 _SIGNS = {"q": ("“", "”"), "msqrt": ("√", "")}
 _UNSEEN_INPUTS = frozenset(["hidden", "password", "submit", "reset", "button", "image", "checkbox", "radio", "file"])
-_FRAME_TAGS, _FRAME_ROLES = frozenset(["nav", "footer"]), frozenset(["navigation", "contentinfo", "search", "banner"])
+_FRAME_TAGS, _FRAME_ROLES = frozenset(["nav"]), frozenset(["navigation", "search"])
 _FRAME_NAMES = regex.compile(
-    r"(?i)(?:^|[\s_-])(?:nav|navbar|navigation|breadcrumbs?|footer|cookies?|consent|sharing|social|newsletter|subscribe|log-?in|ads?"
+    r"(?i)(?:^|[\s_-])(?:nav|navbar|navigation|breadcrumbs?|cookies?|consent|sharing|social|newsletter|subscribe|log-?in|ads?"
     r"|pagination|comments?)(?:[\s_-]|$)"
 )
+_FOOT_ROLES, _FOOT_NAMES = frozenset(["contentinfo", "banner"]), regex.compile(r"(?i)(?:^|[\s_-])footer(?:[\s_-]|$)")
+_OF_A_FOOT = regex.compile(r"(?i)(?:©|\(c\)|copyright|all rights reserved|powered by)|[^\s\d]+(?:\s[^\s\d]+)?$")
+"""A line of a foot that says nothing: a copyright, or one or two words."""
 _LABEL = regex.compile(r"[^\d:.!?]*")
 _CLOSING = regex.compile(r"</([\w-]+)")
 _BLANKS = regex.compile(r" {2,}")
@@ -235,6 +238,8 @@ class _Walk(HTMLParser):
         """The tag that says what an element means: by its style, by its place in a formula, or its own."""
         if tag == "template" and "shadowrootmode" in attributes:
             return "div"
+        if attributes.get("role") in _FOOT_ROLES or _FOOT_NAMES.search(f"{attributes.get('class') or ''} {attributes.get('id') or ''}"):
+            return "footer" if tag in _BLOCKS else tag
         parent = self._open[-1] if self._open else None
         if parent is not None and parent.tag in _MATH:
             parent.children += 1
@@ -292,6 +297,8 @@ class _Walk(HTMLParser):
             self._reference, self._words = attributes.get("href") or "", []
         elif tag == "figure":
             self._shown = []
+        elif tag == "iframe" and (inside := attributes.get("srcdoc")):
+            self._settled().extend(blocks_of(inside))
         elif tag == "img":
             self._show(attributes)
 
@@ -360,7 +367,8 @@ class _Walk(HTMLParser):
             words = len(text.split())
             link = 2 * self._linked > len(text) and words <= 4 and _LABEL.fullmatch(text) is not None
             level = next((level for level in range(1, 7) if self._names[f"h{level}"]), 0)
-            block = Block(self._prefix + text, link or self._framing > 0, level)
+            foot = self._names["footer"] > 0 and _OF_A_FOOT.match(text) is not None
+            block = Block(self._prefix + text, link or foot or self._framing > 0, level)
             self._settled().append(block)
             self._prefix, self._term = "", block if self._in_term else None
         self._parts, self._deleted, self._moved, self._linked = [], [], [], 0

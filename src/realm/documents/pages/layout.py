@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import NamedTuple
 
-from realm.documents.pages.paragraphs import ENDS, FULL, POINT
+from realm.documents.pages.paragraphs import ENDS, FULL, POINT, dictionary
 
 TALL = 1.5
 """Height by width from which a piece of several characters is written upwards."""
@@ -73,11 +73,25 @@ def read_page(words: Sequence[Piece]) -> list[tuple[Line, bool]]:
     """Lines in the order of reading, and whether each begins a paragraph; what is written upwards comes last."""
     high = TALL * median([word.height for word in words] or [0])
     upright = [word for word in words if word.upwards and word.height > high]
-    level = [word for word in words if not word.upwards or word.height <= high]
+    level = _with_initials([word for word in words if not word.upwards or word.height <= high], high)
     lines = list(_flow(_bands(level), _edges(level)))
     usual = _usual_distances(lines)
     found = [(line, _begins(before, line, usual)) for before, line in zip([None, *lines], lines, strict=False)]
     return found + [(Line(word.text, word, (word.left, word.right), 0, True), True) for word in upright]
+
+
+def _with_initials(words: list[Piece], high: float) -> list[Piece]:
+    """Words of which a large first letter that reaches down beside several lines stands before its word."""
+    for initial in [word for word in words if word.height > high and len(word.text) == 1 and word.text.isupper()]:
+        beside = [word for word in words if initial.top - word.height < word.top < initial.bottom and word.height < initial.height / TALL]
+        beside = [word for word in beside if -0.5 < (word.left - initial.right) / word.height < 1.5]
+        if len(rows_of(beside)) < 2:
+            continue
+        first = min(beside, key=lambda word: word.top)
+        apart = initial.text in "AIO" and (initial.text + first.text).lower() not in dictionary() and first.text.lower() in dictionary()
+        whole = Piece(f"{initial.text}{' ' * apart}{first.text}", initial.left, first.top, first.right, first.bottom)
+        words = [whole if word is first else word for word in words if word is not initial]
+    return words
 
 
 def _bands(words: Sequence[Piece]) -> list[Band]:

@@ -19,11 +19,11 @@ from realm.documents.formats import SourceOptions
 from realm.documents.limited import read_file
 from realm.documents.pages.hypertext import MOST_SPANNED, blocks_of, headings_of, text_of
 from realm.documents.pages.texts import plain_markdown
-from realm.documents.records import Record, Rejected, document_or_rejected
+from realm.documents.records import COMMENT, DELETED_TEXT, PARTLY_USED, Record, Rejected, document_or_rejected
 from realm.storage.decoding import json_value
 
 Parts = list[tuple[str, str]]
-"""Title and text of each part of a file."""
+"""Title and text of each part of a file; a reason in place of the title, and no text, of what is left out."""
 
 # Their content is one paragraph, whatever tags stand in it.
 _PARAGRAPHS = frozenset(("p", "h", "h1", "h2", "h3", "h4", "h5", "h6", "dt", "dd", "caption", "figcaption", "pre"))
@@ -34,6 +34,9 @@ _OTHERWISE = {"table-row": "tr", "superscript": "sup", "subscript": "sub", "list
 _INLINE = frozenset(("sup", "sub", "s", "del", "strike"))
 _HOLDS_HTML = frozenset(("content", "description", "encoded", "summary"))
 """Elements of feeds whose text may be a page itself."""
+_SAYING = frozenset(("name", "title", "label", "text", "caption", "description", "summary", "comment"))
+"""Attributes that hold words."""
+_UNREAD = {"annotation": COMMENT, "deletion": DELETED_TEXT}
 _ENTITY = regex.compile(r"&(?!(?:amp|lt|gt|quot|apos);)\w+;")
 
 
@@ -43,7 +46,8 @@ def read_as_parts(kind: str, part: str, path: Path, name: str, options: SourceOp
     if isinstance(parts, Rejected):
         yield parts
         return
-    for number, (title, text) in enumerate(parts, 1):
+    yield from (Rejected(str(path), 0, reason) for reason, text in parts if reason in PARTLY_USED and not text)
+    for number, (title, text) in enumerate((part for part in parts if part[1] or part[0] not in PARTLY_USED), 1):
         doc_id, line = (f"{name}#{part}={number}", number) if part else (name, 0)
         yield document_or_rejected(doc_id, title or stem(path), text, str(path), line, structured=kind != "notebook")
 
@@ -62,6 +66,13 @@ def xml_text(data: bytes) -> Parts:
     """Title and text of an XML file; of one that has none, what its attributes say. Raises ValueError: it is damaged."""
     root = _root(data)
     title = next((" ".join("".join(element.itertext()).split()) for element in root.iter() if _name(element) == "title"), "")
+    for element in list(root.iter()) if any(text.strip() for text in root.itertext()) else ():
+        said = ", ".join(value for key, value in element.items() if _bare(key).lower() in _SAYING and any(map(str.isalpha, value)))
+        if said and len(element):
+            element.insert(0, ElementTree.Element("caption"))
+            element[0].text = said
+        elif said:
+            element.text = f"{said}: {element.text}" if (element.text or "").strip() else said
     rows = (" | ".join(f"{_bare(key)}: {value}" for key, value in element.items()) for element in root.iter())
     return [(title, text_of(blocks_of("".join(_as_html(root, {})))) or "\n\n".join(filter(None, rows)))]
 
@@ -74,7 +85,8 @@ def odt_text(data: bytes) -> Parts:
         for style in held.iter():
             meant = next(filter(None, map(_style_tag, style)), "") if _name(style) in ("style", "list-style") else ""
             styles |= {_attribute(style, "name"): meant} if meant else {}
-    return [("", text_of(blocks_of("".join(_as_html(root, styles)))))]
+    left_out = [(reason, "") for name, reason in _UNREAD.items() if any(_name(element) == name for element in root.iter())]
+    return [("", text_of(blocks_of("".join(_as_html(root, styles))))), *left_out]
 
 
 def _style_tag(properties: ElementTree.Element) -> str:

@@ -8,13 +8,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import regex
+
 from realm.documents.detect import stem
 from realm.documents.formats import SourceOptions
+from realm.documents.pages.hypertext import lowered, raised
 from realm.documents.pages.markup import Parts, read_as_parts
 from realm.documents.records import Record, SourceDocument
 from realm.errors import require_package
+from realm.text.lines import joined_lines
 
 _CELLS = " | "
+_LINE = re.compile(r"\\line(?![a-z]) ?")
+_FOOTNOTE = regex.compile(r"\{\\footnote(?![a-z]) ?(?P<words>(?:[^{}\\]++|\\.|\{(?&words)\})*+)\}", regex.DOTALL)
+_SHIFTED = regex.compile(
+    r"(\{)?\\(?P<how>super|sub|strike)(?![a-z0-9]) ?(?P<words>[^\\{}]*+)(?(1)\}|\\(?:nosupersub|strike0)(?![a-z0-9]) ?)"
+)
 _YEAR = re.compile("(19|20)[0-9]{2}")
 
 
@@ -101,11 +110,19 @@ def _value(value: object) -> str:
     return str(value).removesuffix(" 00:00:00")
 
 
+def _shifted(match: "regex.Match[str]") -> str:
+    """Raised or lowered text of a rich text file as it is written in plain text; nothing of what is struck out."""
+    how, words, before = match["how"], match["words"], match.string[max(0, match.start() - 4) : match.start()]
+    text = "" if how == "strike" else raised(words, before) if how == "super" else lowered(words, before)
+    return "".join(letter if letter.isascii() else f"\\u{ord(letter)}?" for letter in text)
+
+
 def rtf(data: bytes) -> Parts:
     """The text of a rich text file. Raises ValueError: it is none."""
     from striprtf.striprtf import rtf_to_text
 
     if not data.lstrip().startswith(b"{\\rtf"):
         raise ValueError("no rich text")
-    text = rtf_to_text(data.decode("cp1252", "replace"), encoding="cp1252", errors="replace")
-    return [("", "\n\n".join(line.strip(" |") for line in text.split("\n") if line.strip(" |")))]
+    source = _LINE.sub(r"\\'0b", _FOOTNOTE.sub(r"{ (\g<words>)}", _SHIFTED.sub(_shifted, data.decode("cp1252", "replace"))))
+    text = rtf_to_text(source, encoding="cp1252", errors="replace")
+    return [("", "\n\n".join(joined_lines(line.strip(" |").replace("\v", "\n")) for line in text.split("\n") if line.strip(" |")))]

@@ -62,12 +62,12 @@ def continued(before: str, line: str, occurs: Callable[[str], bool]) -> str:
     start, end = parted[1].lower(), first[0].lower()
     whole = start + end
     kept = len(start) < 2 or parted[1].isupper() or "-" in start or occurs(f"{start}-{end}")
-    cut = whole in _dictionary() or not (end in _dictionary() or occurs(end)) or (any(map(occurs, _FOREIGN)) and not occurs("the"))
+    cut = whole in dictionary() or not (end in dictionary() or occurs(end)) or (any(map(occurs, _FOREIGN)) and not occurs("the"))
     joins = end[0].isalpha() and first[0][0].islower() and (occurs(whole) or (cut and not kept))
     return (before[:-1] if joins or before[-1] == "\u00ad" else before) + line
 
 
 @cache
-def _dictionary() -> frozenset[str]:
+def dictionary() -> frozenset[str]:
     """English words that are whole in the vocabulary of the released model."""
     return frozenset(json.loads((RELEASED / "tokenizer.json").read_text("utf-8"))["model"]["vocab"])

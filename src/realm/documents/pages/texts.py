@@ -23,12 +23,18 @@ from realm.documents.pages.hypertext import blocks_of, headings_of, page_of, tex
 from realm.documents.pages.pictures import page_pictures
 from realm.documents.records import BAD_HTML, BINARY, Record, Rejected, document_or_rejected
 from realm.errors import require_package
+from realm.text.lines import joined_lines
 
 
 def read_text(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
-    """A file of plain text. Its title is its name without the ending."""
+    """A file of plain text, or subtitles without their numbers and times. Its title is its name without the ending."""
     text = _text_of(path)
-    yield text if isinstance(text, Rejected) else document_or_rejected(name, stem(path), text, str(path), 0)
+    if isinstance(text, Rejected):
+        yield text
+        return
+    head, *cues = _CUE.split(text.replace("\r\n", "\n"))
+    spoken = bool(cues) and (not head.strip(" \n0123456789") or head.startswith("WEBVTT"))
+    yield document_or_rejected(name, stem(path), "\n".join(_said(cues)) if spoken else text, str(path), 0, structured=spoken)
 
 
 def read_markdown(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
@@ -63,6 +69,29 @@ def _text_of(path: Path) -> str | Rejected:
     return data if isinstance(data, Rejected) else streams.decoded(data, str(path))
 
 
+_TIME = r"(?:\d+:)?\d{1,2}:\d\d[.,]\d{1,3}"
+_CUE = regex.compile(rf"(?m)^[ \t]*+{_TIME}[ \t]*+(?:-->|,)[ \t]*+{_TIME}[^\n]*+\n?")
+_GAP, _TAG = regex.compile(r"\n[ \t]*\n"), regex.compile(r"<[^<>\n]*>|\{\\[^{}\n]*\}")
+_SPEAKER = regex.compile(r"<v(?:\.\S+)?[ \t]+([^<>\n]+)>")
+_WHOLE = regex.compile(r"[.!?…。！？♪)\]][\"'”’»]*$")
+LONGEST_SAID = 300
+"""Characters of subtitles without a full stop that are one line."""
+
+
+def _said(cues: Sequence[str]) -> list[str]:
+    """The sentences of subtitles, which continue in the next cue; what is said twice in a row is said once."""
+    found, last = list[str](), ""
+    for at, cue in enumerate(cues, 1):
+        *said, named = _GAP.split(cue)
+        said += [] if said and at < len(cues) else [named]  # else it is the next cue that it names
+        for line in "\n".join(part for part in said if not part.startswith("NOTE")).split("\n"):
+            words = " ".join(html.unescape(_TAG.sub("", _SPEAKER.sub(r"\1: ", line))).split())
+            if words and words != last:
+                new = not found or _WHOLE.search(found[-1]) or words[0] in "-–—" or "<v" in line or len(found[-1]) > LONGEST_SAID
+                found, last = [*found, words] if new else [*found[:-1], f"{found[-1]} {words}"], words
+    return found
+
+
 _FRONT_MATTER = regex.compile(r"\A---[ \t]*\n(?=[\w-]+[ \t]*:)(.*?)^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", regex.DOTALL | regex.MULTILINE)
 _FRONT_TITLE = regex.compile(r"""^title:[ \t]*(["']?)(.+?)\1[ \t]*$""", regex.MULTILINE)
 
@@ -86,7 +115,7 @@ def marked_down(text: str | bytes) -> tuple[str, str, list[tuple[int, str]], lis
     headings = list(_headings(tokens))
     if headings and all(level > headings[0][0] for level, _ in headings[1:]):  # else it is one section of several
         title = title or " ".join(headings[0][1].split())
-    return title, "\n\n".join(filter(None, _paragraphs(tokens))), headings, markdown_figures(tokens, words)
+    return title, "\n\n".join(joined_lines(text) for text in _paragraphs(tokens) if text), headings, markdown_figures(tokens, words)
 
 
 @cache

@@ -20,9 +20,16 @@ _SUPERSCRIPTS = str.maketrans("0123456789+-−", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺
 _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 # Stands where something was taken out between two signs that must not run together.
 APART = "\x1f"
+# Stands before a row of a table.
+ROW = "\x02"
 _MIXED = re.compile(rf"(?<=\d){APART}(?=\d+/)")
 
 _BLOCK_TAGS, _INLINE_TAGS = name_set(TABLES["block_tags"]), name_set(TABLES["inline_tags"])
+_TABLE_TAG = re.compile(r"<(/?)(table|caption|tr|t[dh])(?![a-z0-9])([^<>]*)>|</?t(?:head|body|foot)>", re.IGNORECASE)
+_OPENED = {"table": "\n{|", "caption": "\n|+", "tr": "\n|-", "td": "\n|", "th": "\n|"}
+BREAK = re.compile(r"<br\s*/?>", re.IGNORECASE)
+_SPAN = re.compile(r"(col|row)span\s*=\s*[\"']?(\d{1,2})", re.IGNORECASE)
+_FRAMING = re.compile(r"class\s*=[^\n]*(?:navbox|mbox|metadata|noprint|sistersite)", re.IGNORECASE)
 _LITERAL = str.maketrans({mark: f"&#{ord(mark)};" for mark in "[]{}|'<>*#:;=&_-~"})
 
 
@@ -91,6 +98,57 @@ def with_small_numbers(text: str) -> str:
     """Raised numbers as superscripts, 10⁶, and lowered ones behind a number as subscripts, 20₁₆, which would else read as one number."""
     text = _RAISED.sub(lambda match: match[1].translate(_SUPERSCRIPTS), text)
     return _LOWERED.sub(lambda match: match[1].translate(_SUBSCRIPTS), text)
+
+
+def with_tables(text: str) -> str:
+    """Tables of HTML as those of wikitext."""
+    return _TABLE_TAG.sub(_table_tag, text) if "<t" in text.lower() else text
+
+
+def _table_tag(match: re.Match[str]) -> str:
+    name = (match[2] or "").lower()
+    if not name or match[1]:
+        return "\n|}\n" if name == "table" else ""
+    return _OPENED[name] + match[3] + ("|" if name[0] == "t" and len(name) == 2 and name != "tr" else "\n" if name != "caption" else "|")
+
+
+def table_text(content: str) -> str:
+    """The rows of a table, each on a line of its own behind ``ROW``, from what stands between its brackets, rendered; a cell that spans
+    rows is in each of them. Tables that frame a page have none."""
+    attributes, _, body = content.partition("\n")
+    if _FRAMING.search(attributes):
+        return ""
+    rows: list[list[tuple[str, str]]] = [[]]
+    for line in map(str.strip, BREAK.sub(" ", body).split("\n")):
+        if line[:2] in ("|-", "|+"):
+            rows += [[("", line[2:].rpartition("|")[2])], []] if line[1] == "+" else [[]]
+        elif line[:1] in ("|", "!") and line:
+            cells = re.split(r"\|\||!!" if line[0] == "!" else r"\|\|", line[1:])
+            rows[-1] += [(head, text) if bar else ("", head) for head, bar, text in (cell.partition("|") for cell in cells)]
+        elif line and rows[-1]:
+            attributes, text = rows[-1].pop()
+            rows[-1].append((attributes, f"{text} {line.lstrip(f'*#:; {ROW}')}"))
+    above: dict[int, tuple[int, str]] = {}
+    return "\n\n" + "".join(f"{ROW}{text}\n" for row in rows if any(map(str.isalnum, text := _row(row, above)))) + "\n"
+
+
+def _row(cells: list[tuple[str, str]], above: dict[int, tuple[int, str]]) -> str:
+    """The cells of a row, by their attributes and texts, with those that reach down from ``above``, which it keeps."""
+    row: list[str] = []
+    for attributes, text in cells:
+        while len(row) in above:
+            row.append(above[len(row)][1])
+        spans = {name.lower(): min(int(count), 50) for name, count in _SPAN.findall(attributes)}
+        if (down := spans.get("row", 1)) > 1:
+            above[len(row)] = down, text.strip()
+        row += [text.strip(), *[""] * (spans.get("col", 1) - 1)]
+    while len(row) in above:
+        row.append(above[len(row)][1])
+    if cells:
+        kept = {at: (left - 1, text) for at, (left, text) in above.items() if left > 1}
+        above.clear()
+        above.update(kept)
+    return " | ".join(row).strip() if cells else ""
 
 
 def without_apart(line: str) -> str:

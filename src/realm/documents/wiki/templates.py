@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Callable
 from importlib.resources import files
 
-from realm.documents.wiki.elements import APART
+from realm.documents.wiki.elements import APART, BREAK, ROW
 from realm.text.words import FULL_MONTHS
 
 _UNITS = {"sqkm": "km²", "sqmi": "sq mi", "C": "°C", "F": "°F", "sqft": "sq ft", "m2": "m²", "km2": "km²", "km²": "km²", "m²": "m²"}
@@ -111,6 +111,9 @@ Writer = Callable[[list[str], dict[str, str]], str]
 _NAMED = re.compile(r"\s*([\w .\-]{1,40}?)\s*=(.*)", re.DOTALL)
 # French: {{XXe siècle}}, {{1re}}, {{84e|congrès}}.
 _ORDINAL = re.compile(r"(?:[ivxl]+e|ier) siècle|\d{1,3}(?:e|re|er)|[ivxl]{1,7}e|i(?:er|re)")
+_INFOBOX = re.compile(tomllib.loads((files("realm.documents.wiki") / "templates.toml").read_text("utf-8"))["infobox"].strip())
+_LOOKS = re.compile(r"image|logo|(?:^|_)(?:map|flag|icon|alt|style|width|size|colou?r|class|zoom|website)(?:_|\d*$)|pushpin|bild|upright")
+_FILE = re.compile(r"\.(?:jpe?g|png|svg|gif|tiff?|ogg|webp)\b", re.IGNORECASE)
 # {{USA}}: a flag and the country's name, which is not known here; the code stands for it.
 _COUNTRY = re.compile(r"[A-Z]{3}")
 _ACCIDENTALS = {"flat": "♭", "sharp": "♯", "natural": "♮"}
@@ -122,6 +125,8 @@ def template_writer(name: str) -> Callable[[str], str] | None:
     title = name.replace("_", " ")
     name = title.lower()
     writer = _WRITERS.get(name)
+    if writer is None and _INFOBOX.search(name):
+        return infobox
     if writer is None and ":" in name:
         name, _, _ = name.partition(":")
         function = _FUNCTIONS.get(name.strip())
@@ -133,6 +138,26 @@ def template_writer(name: str) -> Callable[[str], str] | None:
     if writer is None and _COUNTRY.fullmatch(title) and title not in _NO_COUNTRIES:
         return lambda content: "" if "|" in content else title
     return None if writer is None else lambda content: writer(*_arguments(content))
+
+
+def infobox(content: str) -> str:
+    """The values of an infobox, each behind its name on a line of its own, without pictures and what only says how it looks."""
+    named, rows = _arguments(BREAK.sub(", ", content))[1], list[str]()
+    naming = {before: after for after in named for before in _of_name(after) if before in named}
+    heads = {after: named[before] for before, after in naming.items()}
+    for key, value in named.items():
+        name = "" if key in naming else heads.get(key, key)
+        said = ", ".join(filter(None, (line.strip(f"*#:; {ROW}") for line in value.split("\n"))))
+        if name and any(map(str.isalnum, said)) and not _LOOKS.search(name) and not _FILE.search(said):
+            rows.append(f"{ROW}{name.replace('_', ' ')}: {said}\n")
+    return f"\n\n{''.join(rows)}\n"
+
+
+def _of_name(key: str) -> list[str]:
+    """Keys that may hold the name under which the value of a key is shown: label3 of data3, leader_title of leader_name."""
+    if key.startswith("data") and key[4:].isdigit():
+        return [f"label{key[4:]}"]
+    return [key.replace("name", kind) for kind in ("title", "type")] if "name" in key else []
 
 
 def _arguments(content: str) -> Arguments:

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from itertools import takewhile
 from typing import NamedTuple
 
-from realm.documents.wiki.elements import without_apart, without_elements, without_tags
+from realm.documents.wiki.elements import ROW, table_text, with_tables, without_apart, without_elements, without_tags
 from realm.documents.wiki.names import CLOSING_SECTIONS, Namespaces, page_name
 from realm.documents.wiki.templates import template_writer
 
@@ -106,7 +106,7 @@ def pair_brackets(text: str) -> list[Span]:
 
 
 class BracketWriter:
-    """The second walk: writes wikitext without comments and dropped elements, with templates and links replaced and tables left out.
+    """The second walk: writes wikitext without comments and dropped elements, with templates, links and tables replaced.
     ``template`` is given the name of ``{{name|arguments}}``, ``link`` the target of ``[[target|label]]``: they return what writes it from
     its rendered content, or None to drop it."""
 
@@ -141,8 +141,10 @@ class BracketWriter:
         return self._text.rfind("[", span.start, span.stop) > self._text.rfind("]", span.start, span.stop)
 
     def _replacement(self, span: Span, index: int, depth: int) -> str:
-        if span.kind == TABLE or span.start - span.open == 3 or depth == DEPTH:
+        if span.start - span.open == 3 or depth == DEPTH:
             return ""
+        if span.kind == TABLE:
+            return table_text(self._render(span.start, span.stop, index + 1, depth + 1))
         head = _HEAD.match(self._text, span.start, span.stop)
         write = self._choosers[span.kind](head[0].strip() if head else "")
         if write is None:
@@ -177,11 +179,11 @@ _MARKS = ("{{", "}}", "[[", "]]", "{|", "|}", "'''", "<ref", "</ref")
 def clean_wikitext(text: str, namespaces: Namespaces | None = None, title: str = "", links: list[tuple[str, str]] | None = None) -> str:
     """The prose of a page: paragraphs and headings apart by an empty line, list items one a line.
 
-    Links keep their labels. Tables, files, references, code and closing sections such as References go, templates too except the few
-    that stand for words or values; ``title`` is what ``{{PAGENAME}}`` becomes. No double bracket, ``'''``, ``{|`` or ``<ref`` is left,
-    whatever the input. ``links``, if given, gets the words and the title of each link in what is kept."""
+    Links keep their labels, tables their rows. Files, references, code and closing sections such as References go, templates too except
+    infoboxes and those that stand for words or values; ``title`` is what ``{{PAGENAME}}`` becomes. No double bracket, ``'''``, ``{|``
+    or ``<ref`` is left, whatever the input. ``links``, if given, gets the words and the title of each link in what is kept."""
     namespaces = namespaces or Namespaces()
-    text = without_closing_sections(without_elements("\n" + text))
+    text = without_closing_sections(with_tables(without_elements("\n" + text)))
     text = BracketWriter(text, _template_chooser(title, namespaces), _link_chooser(namespaces, links)).render()
     text = _SWITCH.sub("", _EXTERNAL.sub(r"\1", _VARIANT.sub(_variant, text)))
     return "\n\n".join(_Prose().read(without_tags(text)))
@@ -317,15 +319,17 @@ class _Prose:
                 self._headings.pop()
             title = _plain(title)
             self._headings.append((level, title if any(map(str.isalnum, title)) else ""))
+        elif bare[0] == ROW:
+            self._add(bare[1:], row=True)
         elif bare[0] == "|" or bare.startswith(("{|", "----")) or (bare[0] == "!" and "!!" in bare):
             self._end()  # a row of a table that never ended
         else:
             self._add(bare, listed=bare[0] in "*#:;" or line[0] == " ")
 
-    def _add(self, bare: str, listed: bool) -> None:
-        """Lines of one paragraph are one line; list items, indented and preformatted lines stay apart."""
-        text = _plain(bare.lstrip("*#:; ") if listed else bare)
-        marks = bare[: len(bare) - len(bare.lstrip("*#:;"))]
+    def _add(self, bare: str, *, listed: bool = True, row: bool = False) -> None:
+        """Lines of one paragraph are one line; list items, rows of tables, indented and preformatted lines stay apart."""
+        text = _plain(bare.lstrip("*#:; ") if listed and not row else bare)
+        marks = "" if row else bare[: len(bare) - len(bare.lstrip("*#:;"))]
         self._counts = {item: count for item, count in self._counts.items() if marks.startswith(item)}
         if marks.endswith("#") and text:
             self._counts[marks] = self._counts.get(marks, 0) + 1

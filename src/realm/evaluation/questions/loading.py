@@ -152,8 +152,7 @@ def is_dev_question() -> Callable[[str], bool]:
     """The papers' rule: FarmHash's Fingerprint64 of the question's UTF-8 bytes, modulo 100,000, is a multiple of ten.
 
     The question counts exactly as spelled in the file. TensorFlow's ``string_to_hash_bucket_fast``, in the papers' script, is that hash.
-    Raises MissingExtra: FarmHash is not installed.
-    """
+    Raises MissingExtra: FarmHash is not installed."""
     try:
         from farmhash import fingerprint64
     except ImportError:
@@ -181,8 +180,7 @@ def convert_questions(
         dev: write the questions of the papers' development split here instead.
 
     Returns {"questions", "dev_questions", "skipped": {reason: count}}. Raises DataError: a source cannot be read, an id is in two of them,
-    or a split leaves nothing on one side. Raises MissingExtra: the split needs FarmHash.
-    """
+    or a split leaves nothing on one side. Raises MissingExtra: the split needs FarmHash."""
     kept: tuple[list[Question], list[Question]] = ([], [])
     skipped: Counter[str] = Counter()
     seen: dict[str, Path] = {}

@@ -1,7 +1,6 @@
 """Transformer bodies of transformers' AutoModel behind one call: padded token inputs in, hidden states out; and the precision of products.
 
-Pooling and segment ids belong to the specification and are saved with the weights, which mean nothing under others.
-"""
+Pooling and segment ids belong to the specification and are saved with the weights, which mean nothing under others."""
 
 import copy
 import math
@@ -95,8 +94,7 @@ ATTENTION_NAME = "realm"  # registered with transformers
 def attend(query: Tensor, key: Tensor, value: Tensor, keep: Tensor | None, dropout: float = 0.0) -> Tensor:
     """Attention of each head, softmax(query key^T / sqrt(d)) value: [b, heads, q, d] over [b, heads, t, d] -> [b, heads, q, d].
 
-    ``keep`` is bool, broadcastable to [b, heads, q, t], True at visible positions; None: all are visible.
-    """
+    ``keep`` is bool, broadcastable to [b, heads, q, t], True at visible positions; None: all are visible."""
     if query.dtype == torch.bfloat16 and query.device.type == "cpu":
         return by_products(query, key, value, keep, dropout)
     return F.scaled_dot_product_attention(query, key, value, attn_mask=keep, dropout_p=dropout)
@@ -106,8 +104,7 @@ def by_products(query: Tensor, key: Tensor, value: Tensor, keep: Tensor | None, 
     """:func:`attend` by matrix products, with all probabilities in memory.
 
     In bfloat16 on a CPU this takes a quarter to three fifths of torch's time (benchmarks/results/2026-11-22-step-bf16-2-cores.md); in
-    float32, and on a GPU, torch's fused attention is faster.
-    """
+    float32, and on a GPU, torch's fused attention is faster."""
     scores = torch.matmul(query * (1.0 / math.sqrt(query.shape[-1])), key.transpose(-1, -2))
     if keep is not None:
         # Added in place: nothing of the scores' size is copied, and the gradient needs no second look at the mask.
@@ -155,8 +152,7 @@ def has_bert_layers(model: nn.Module) -> bool:
 def states_at(model: Any, inputs: TokenInputs, segments: Tensor | None, positions: Tensor) -> Tensor:
     """Final hidden states at the positions [b, m] of each row: [CLS] in an embedder, the masks in an encoder. -> [b, m, h].
 
-    The last layer computes queries, attention and feed-forward net at these positions alone: the same numbers for a share of the work.
-    """
+    The last layer computes queries, attention and feed-forward net at these positions alone: the same numbers for a share of the work."""
     # torch's attention takes its faster path where there is nothing to mask.
     keep = None if inputs.unpadded else inputs.mask[:, None, None, :]
     hidden = model.embeddings(**_words(inputs), token_type_ids=segments)
@@ -261,8 +257,7 @@ def build_body(spec: BodySpec, *, pooler: bool, drawn: bool = True) -> Body:
     """A body with random weights; ``pooler`` False drops one that is not read, so that every parameter gets a gradient.
 
     Without ``drawn`` the structured start of a BERT is left out: weights are loaded next (:class:`.init.Undrawn`). Raises ConfigError:
-    transformers does not know the model type, or the sizes do not fit together.
-    """
+    transformers does not know the model type, or the sizes do not fit together."""
     from transformers import AutoConfig, AutoModel
 
     values = dict(spec.config)
@@ -296,8 +291,7 @@ def load_body(
         pooler: keep the tanh pooler, where the family has one.
         dropout, attention_dropout: training rates on hidden states and attention weights, instead of the published ones.
 
-    Raises ConfigError: no such source, or no encoder that transformers knows.
-    """
+    Raises ConfigError: no such source, or no encoder that transformers knows."""
     from transformers import AutoConfig, AutoModel
 
     rates = {"hidden": dropout, "attention": attention_dropout}

@@ -2,8 +2,7 @@
 
 The encoder helps the retriever only once it copies, for which random weights need thousands of steps (Trockman and Kolter 2023, "Mimetic
 initialization of self-attention layers"). The first layer attends to neighbours, the second to wordpieces with similar neighbours, a third
-to the surroundings and, by one head, to the question, without which a reader long ignores it.
-"""
+to the surroundings and, by one head, to the question, without which a reader long ignores it."""
 
 import math
 from typing import Any
@@ -23,8 +22,7 @@ QUESTION_LOGIT = 4.0  # a question of 16 wordpieces before a document of 84 then
 class Undrawn(TorchFunctionMode):
     """Build networks with zeros where random numbers would be drawn, for weights that are loaded next.
 
-    Drawing took longer than loading. Uninitialised memory would not do: torch redraws truncated normal numbers until all are in bounds.
-    """
+    Drawing took longer than loading. Uninitialised memory would not do: torch redraws truncated normal numbers until all are in bounds."""
 
     DRAWS = ("normal_", "uniform_", "kaiming_uniform_", "xavier_uniform_")  # by name, because transformers replaces torch's functions
 

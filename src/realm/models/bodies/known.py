@@ -1,7 +1,6 @@
 """Published bodies by name, with the digests of their weights.
 
-A name is looked up in installed packages, among the models of ``realm models get``, in the hub's cache, and last on the hub.
-"""
+A name is looked up in installed packages, among the models of ``realm models get``, in the hub's cache, and last on the hub."""
 
 import time
 import tomllib
@@ -63,8 +62,7 @@ _BY_NAME = {body.name: body for body in KNOWN_BODIES}
 def body_directory(source: str, *, fetch: Callable[..., Path] = download) -> Path:
     """Directory of a body, its weights checked against a known digest; ``source`` is a known body's name, a directory, or a hub name.
 
-    Raises ConfigError: the body is not on this machine and the hub cannot be reached, or the weights have another digest.
-    """
+    Raises ConfigError: the body is not on this machine and the hub cannot be reached, or the weights have another digest."""
     known = known_body(source)
     if known is None and Path(source).is_dir():
         return Path(source)

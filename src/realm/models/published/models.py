@@ -1,7 +1,6 @@
 """A published model's directory as specification, tensors under our names, and tokenizer; nothing in it is executed.
 
-Names, shapes and sizes are checked before a network is built: no configuration can ask for more memory than the weights fill.
-"""
+Names, shapes and sizes are checked before a network is built: no configuration can ask for more memory than the weights fill."""
 
 import math
 from collections.abc import Mapping
@@ -63,8 +62,7 @@ def load_published(directory: Path) -> Published:
     """Read one directory; :meth:`realm.models.model.RealmModel.from_published` builds its networks.
 
     Raises DataError: no weights, damaged ones, a missing tensor or one of a wrong shape, no tokenizer, or a directory of something else.
-    Raises ConfigError: a configuration that does not fit the weights, or is not supported.
-    """
+    Raises ConfigError: a configuration that does not fit the weights, or is not supported."""
     directory = Path(directory)
     if not directory.is_dir():
         raise DataError("no such directory", path=directory, cure=MODEL_CURE)
@@ -135,8 +133,7 @@ def check_size(values: Mapping[str, Any], file: TensorFile, path: Path) -> None:
 def check_vocabulary(tokenizer: TextTokenizer, spec: ModelSpec, *, exact: bool, path: Path) -> None:
     """Refuse a tokenizer of another vocabulary than the weights'.
 
-    Unless ``exact``, the weights may have rows to spare, as some families pad them. Raises DataError: the sizes do not fit.
-    """
+    Unless ``exact``, the weights may have rows to spare, as some families pad them. Raises DataError: the sizes do not fit."""
     for rows in {network.body.vocabulary for network in spec.networks.values()}:
         if tokenizer.vocab_size > rows or (exact and tokenizer.vocab_size != rows):
             problem = f"the tokenizer has {tokenizer.vocab_size} entries, and the weights have {rows}"

@@ -1,8 +1,7 @@
 """Names and configurations of published checkpoints, and ours for them: pure functions of names, shapes and tensors.
 
 For Hugging Face's ``google/realm-*`` classes (transformers up to 4.57 had them) and plain BERTs. An import is planned from names and
-shapes before a tensor is read: every tensor is taken or listed as unused, and a missing one is an error before anything is allocated.
-"""
+shapes before a tensor is read: every tensor is taken or listed as unused, and a missing one is an error before anything is allocated."""
 
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
@@ -88,8 +87,7 @@ def import_tensors(plan: ImportPlan, read: Callable[[str], Tensor], *, path: Pat
     """Our state dictionary without the blocks' embeddings, to be loaded with ``strict=not plan.fresh``.
 
     ``read`` gives one tensor of the file by name, one at a time. Raises DataError: a tensor holds no floating-point or no finite numbers,
-    or tied tensors differ.
-    """
+    or tied tensors differ."""
     for name, twin in plan.repeats.items():
         if not torch.equal(read(name), read(twin)):
             problem = f"the tensors {name} and {twin} differ, and the published models tie them"
@@ -161,8 +159,7 @@ def read_published_config(values: Mapping[str, Any], kind: str, *, path: Path | 
     """Specification of a published model from its parsed ``config.json``, with the class's defaults.
 
     The special-token ids are not used: the published ones (padding 1) do not belong to the vocabulary, whose padding is 0. Raises
-    ConfigError: a value has the wrong type, is out of range, or asks for an unsupported network.
-    """
+    ConfigError: a value has the wrong type, is out of range, or asks for an unsupported network."""
     sizes = {name: _size(values, name, default, path) for name, default in _SIZES.items()}
     rates = {name: _rate(values, name, default, path) for name, default in _RATES.items()}
     if sizes["hidden_size"] % sizes["num_attention_heads"]:

@@ -26,8 +26,7 @@ def plan_sentence_embedder(directory: Path, values: Mapping[str, Any], file: Ten
     """Specification of a sentence embedder from ``modules.json`` and its body's ``config.json``, and the use of its tensors.
 
     Raises DataError: a module, a pooling or a tensor that does not fit; the message names it. Raises ConfigError: a body that transformers
-    does not know.
-    """
+    does not know."""
     pooling, head = _layout(directory)
     # Not what names code of the repository: bodies come from the installed transformers alone.
     body = BodySpec(config={key: value for key, value in values.items() if key not in CODE_KEYS}, pooling=pooling, segments=False)
@@ -61,8 +60,7 @@ def is_sentence_embedder(spec: EmbedderSpec) -> bool:
 def write_layout(directory: Path, spec: EmbedderSpec, *, max_length: int) -> None:
     """Write a sentence-transformers directory without tokenizer and weights, which keep the body's own tensor names.
 
-    ``spec`` satisfies :func:`is_sentence_embedder`; inputs are cut at ``max_length`` wordpieces, special tokens counted.
-    """
+    ``spec`` satisfies :func:`is_sentence_embedder`; inputs are cut at ``max_length`` wordpieces, special tokens counted."""
     kinds = ["Transformer", "Pooling", *(["Normalize"] if spec.head == "unit" else [])]
     places = ["", *(f"{n}_{kind}" for n, kind in enumerate(kinds[1:], 1))]
     for place in places[1:]:

@@ -69,8 +69,7 @@ class RuntimeBody:
         eight_bit: whether products are of 8-bit integers; float32 otherwise.
         threads: of one product; 0: all cores.
 
-    Raises MissingExtra: the family needs torch.
-    """
+    Raises MissingExtra: the family needs torch."""
 
     def __init__(self, weights: SafetensorWeights, config: dict[str, Any], *, segments: bool, eight_bit: bool, threads: int = 0):
         family = config.get("model_type")

@@ -1,8 +1,7 @@
 """ONNX graphs of transformer bodies as bytes, without the onnx package: a graph names its weights, which are handed over beside it.
 
 Protocol buffers are tags, lengths and numbers; the few messages that a body takes are written here (onnx.proto3 of ONNX 1.16). Attention,
-GELU and scaled products of 8-bit integers are ONNX Runtime's own operators (domain com.microsoft).
-"""
+GELU and scaled products of 8-bit integers are ONNX Runtime's own operators (domain com.microsoft)."""
 
 import struct
 from collections.abc import Mapping, Sequence
@@ -43,8 +42,7 @@ def body_graph(shape: BodyShape) -> bytes:
 
     Inputs are ``embedded`` float32 [b, t, h] of sequences of one length, so that no token is padding and nothing depends on what else is in
     the batch, and ``bias`` float32 [1, heads, t, t] where attention is biased; the output is ``states`` float32 [b, t, h]. Fused as it runs
-    fastest: ONNX Runtime's own skip layer normalisation takes five times as long as a sum and a normalisation.
-    """
+    fastest: ONNX Runtime's own skip layer normalisation takes five times as long as a sum and a normalisation."""
     graph = b"".join(_field(1, node) for number in range(shape.layers) for node in _layer(shape, number))
     graph += _text(2, "body")
     graph += b"".join(_field(5, _external(name, *what)) for name, what in weight_shapes(shape).items())

@@ -1,7 +1,6 @@
 """Posteriors of spans by numpy: the twins of ``models.losses`` that answer, where nothing learns.
 
-Shapes as there: b examples, k candidates, s candidate spans. Masked entries are -inf.
-"""
+Shapes as there: b examples, k candidates, s candidate spans. Masked entries are -inf."""
 
 import numpy as np
 
@@ -37,8 +36,7 @@ def competing_log_posterior(log_spans: np.ndarray, log_none: np.ndarray, relevan
 
     A span weighs p(s|z,x) / p(none|z,x) times (p(z|x) / max p(z|x)) ** RELEVANCE_POWER, "not here" weighs 1: an empty block takes nothing
     from a sure one, as it would in the mixture over p(z|x). Of log p(s|z,x) [b, k, s], log p(none|z,x) [b, k], ``relevance`` scores [b, k],
-    and blocks ``read`` bool [b, k]; the rest to 1 is p(none|x).
-    """
+    and blocks ``read`` bool [b, k]; the rest to 1 is p(none|x)."""
     relevance = np.where(read, relevance, -np.inf)
     highest = relevance.max(-1, keepdims=True)
     weight = RELEVANCE_POWER * (relevance - np.where(np.isfinite(highest), highest, 0)) - log_none

@@ -130,8 +130,7 @@ class RowIndex(ABC):
         values: [n,...], one entry per row for the hits (token ids in kNN-LM), of a plain type, memory-mapped or not; None: none.
 
     Raises SnapshotError: shapes or types that do not fit, ids out of order, or a component that is not finite. Raises ValueError: an
-    unknown metric.
-    """
+    unknown metric."""
 
     kind: ClassVar[str]
     why = "asked for"  # reason for this kind, for people

@@ -23,8 +23,7 @@ def chosen_kind(kind: str, n: int, dim: int, device: str = "cpu") -> tuple[str, 
 
     On an accelerator every kind is "exact": its memory is scanned whole at its speed. On a CPU "auto" is "exact" up to
     EXACT_ENTRIES components and "compressed" above, which reads a quarter of the memory. Without the native kernel both are "exact". The
-    approximate kind is never chosen automatically.
-    """
+    approximate kind is never chosen automatically."""
     if kind == "exact" or (kind == "clustered" and device == "cpu"):
         return kind, "asked for"
     if device != "cpu":
@@ -51,8 +50,7 @@ def make_index(
     >>> make_index(np.eye(3, dtype=np.float32), ids=np.arange(3), kind="auto").info()["kind"]
     'exact'
 
-    Raises SnapshotError: see RowIndex. Raises MissingExtra: "clustered" without faiss. Raises ValueError: an unknown kind or metric.
-    """
+    Raises SnapshotError: see RowIndex. Raises MissingExtra: "clustered" without faiss. Raises ValueError: an unknown kind or metric."""
     if kind not in ("auto", *KINDS):
         raise ValueError(f"no index kind '{kind}'; there are: auto, {', '.join(KINDS)}")
     used, why = chosen_kind(kind, len(vectors), vectors.shape[-1], device)
@@ -65,8 +63,7 @@ def make_index(
 class LiveIndex:
     """An index that follows its corpus: each search first hides blocks removed by a newer version.
 
-    Blocks added since have no vectors here and are not found; blocks that the caller's open ``store`` lacks are hidden, too.
-    """
+    Blocks added since have no vectors here and are not found; blocks that the caller's open ``store`` lacks are hidden, too."""
 
     def __init__(self, vectors: np.ndarray, ids: np.ndarray, store: BlockStore, kind: str = "auto", device: str = "cpu"):
         self._ids = ids

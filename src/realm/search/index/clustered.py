@@ -1,7 +1,6 @@
 """Approximate search by faiss's inverted lists, which measures its own recall and falls back to exact search. CPU only, extra "faiss".
 
-A query scans the 8-bit codes in the lists of its nearest centroids, and the best rows are scored exactly.
-"""
+A query scans the 8-bit codes in the lists of its nearest centroids, and the best rows are scored exactly."""
 
 import logging
 from typing import Any
@@ -43,8 +42,7 @@ class ClusteredIndex(RowIndex):
         seed: of lists and sample.
 
     Raises MissingExtra: faiss is not installed. Raises SnapshotError: see RowIndex. Raises ValueError: a floor outside 0 to 1, or sample
-    queries that do not fit.
-    """
+    queries that do not fit."""
 
     kind = "clustered"
 

@@ -1,7 +1,6 @@
 """Exact search: by the full vectors, or by a compressed scan on the CPU with the same result bit by bit.
 
-A matrix product, or the native kernel's scan of codes, bounds the scores; float64 decides among the rows that the bounds admit.
-"""
+A matrix product, or the native kernel's scan of codes, bounds the scores; float64 decides among the rows that the bounds admit."""
 
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -31,8 +30,7 @@ class Scan:
 
     Bounded is q.x for metric "ip", and for "l2" q.x - |x|^2 / 2, which orders rows like minus their squared distance. With u the roundoff
     of the scan's type, its error is at most 2 (d + 8) u |q| |x| from the product, for "l2" 2 (d + 8) u |x|^2 more from the squares, and,
-    for all rows of a query alike, ``margin``: the error of the float64 scores |q - x|^2 in terms of |q|^2.
-    """
+    for all rows of a query alike, ``margin``: the error of the float64 scores |q - x|^2 in terms of |q|^2."""
 
     def __init__(self, queries: np.ndarray, largest_norm: float, metric: Metric, place: "Host | Accelerator"):
         norms = np.linalg.norm(queries.astype(np.float64), axis=1)
@@ -59,8 +57,7 @@ class Scan:
     def candidates(self, lower: Any, norms: np.ndarray, threshold: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """The (query, row) pairs of a block that may belong to the top k: int64 [c] each, by query.
 
-        ``lower`` [b,r] are lower bounds, ``norms`` float64 [r]; ``threshold`` float64 [b] is the k-th best exact score so far, or -inf.
-        """
+        ``lower`` [b,r] are lower bounds, ``norms`` float64 [r]; ``threshold`` float64 [b] is the k-th best exact score so far, or -inf."""
         upper = lower + 2 * self.error[:, None] * self._row_factor(norms)
         if self.metric == "l2":
             upper += 2 * self._row_error(norms)
@@ -151,8 +148,7 @@ class ExactIndex(RowIndex):
 
     A fast matrix product says which rows could belong to the top k under the bound of its rounding error; those are scored again. The ids
     of a query do not depend on the rest of its batch. One search needs about four score matrices of at most SCORE_ENTRIES entries besides
-    the vectors, and up to twenty if all rows tie. Searching is thread-safe.
-    """
+    the vectors, and up to twenty if all rows tie. Searching is thread-safe."""
 
     kind = "exact"
 
@@ -200,8 +196,7 @@ class CompressedIndex(RowIndex):
     """Exact search over n rows by a compressed scan. The full-precision vectors only score single rows: memory-map them.
 
     Arguments as for RowIndex; ``kernel`` None is the one built with the package. Raises SnapshotError: see RowIndex. Raises ValueError: no
-    kernel; ``exact_index`` asks first.
-    """
+    kernel; ``exact_index`` asks first."""
 
     kind = "compressed"
 

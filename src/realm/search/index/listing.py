@@ -1,8 +1,7 @@
 """From the bounds of a scan to the rows that must be scored exactly, for up to some dozens of queries at once.
 
 A reach that k rows should have is guessed from a sample of the groups. The scan lists rows whose upper bound reaches it; the k-th largest
-of their lower bounds is the floor, which no best row is below. If the floor is below the reach, rows are listed again.
-"""
+of their lower bounds is the floor, which no best row is below. If the floor is below the reach, rows are listed again."""
 
 from dataclasses import dataclass, replace
 
@@ -135,8 +134,7 @@ class CodeScan:
         Args:
             bounds: float32 [b,s], of every stride-th group; unless ``sure`` they may be tightened in place, those far below to -inf.
             rank: 1 to s.
-            sure: guarantee so many groups with such a row; otherwise it is an estimate, which is higher.
-        """
+            sure: guarantee so many groups with such a row; otherwise it is an estimate, which is higher."""
         fine, scanned = prepared.fine, prepared.scanned
         if sure or scanned is fine:
             return self._ranked(scanned, fine, bounds, stride, rank, CERTAIN_ERROR_SHARE if sure else FINE_ERROR_SHARE)
@@ -161,8 +159,7 @@ class CodeScan:
     def rows_above(self, prepared: PreparedQueries, upper: np.ndarray, reach: np.ndarray, excluded: Excluded, limit: int) -> ListedRows:
         """Rows with a bound of at least ``reach``, float32 [b], without excluded and hidden ones.
 
-        ``upper`` float32 [b,g] bounds all groups; queries with more than ``limit`` rows are overfull.
-        """
+        ``upper`` float32 [b,g] bounds all groups; queries with more than ``limit`` rows are overfull."""
         hidden = excluded.row, excluded.start
         found = self._kernel.list(self._rows.struct(), prepared.fine.struct(), upper, reach, hidden, limit)
         return ListedRows.of(self._kernel, *found)
@@ -183,8 +180,7 @@ class Listing:
         """All rows that may be among the best k of each query; ``margin`` float64 [b] is the scores' error beyond the bounds' room.
 
         Returns ListedRows, the upper bound below which a row cannot be among the best, float32 [b], and the queries given up, bool [b],
-        whose rows are of no use.
-        """
+        whose rows are of no use."""
         reach = self._reach(self._sample, self._scan.stride(), k, sure=False)
         listed = self._scan.sweep(self._prepared, self._sample, reach, self._excluded, USUAL_LISTED + 5 * k)
         floor = round_down(listed.kth_lower(k) - margin)
@@ -210,8 +206,7 @@ class Listing:
     def _reach(self, bounds: np.ndarray, stride: int, k: int, sure: bool) -> np.ndarray:
         """A bound that at least k rows of each query reach in all likelihood, float32 [b]; the least number if there are too few groups.
 
-        ``bounds`` float32 [b,s] are of every stride-th group; ``sure`` as for CodeScan.thresholds.
-        """
+        ``bounds`` float32 [b,s] are of every stride-th group; ``sure`` as for CodeScan.thresholds."""
         b, sampled = bounds.shape
         if sampled == 0:
             return np.full(b, _MIN_FLOAT32)

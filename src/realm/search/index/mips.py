@@ -2,8 +2,7 @@
 
 The score of a query q and a row x is their inner product (metric "ip") or minus their squared distance ("l2"): products or squared
 differences of the float32 components in float64, summed in float64 row by row, whatever the index, batch size, thread count or device.
-Equal scores go by the lower block id. Approximate indexes may miss rows, but score and order alike.
-"""
+Equal scores go by the lower block id. Approximate indexes may miss rows, but score and order alike."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -52,8 +51,7 @@ class MipsIndex(Protocol):
     def search(self, queries: np.ndarray, k: int, exclude: Sequence[np.ndarray] | None = None) -> Hits:
         """The min(k, live rows that are not excluded) rows of the largest score, for each query [b,d], floating point, finite.
 
-        ``exclude``: forbidden block ids (int64, unknown ones ignored) of each query. Raises ValueError: arguments that do not fit.
-        """
+        ``exclude``: forbidden block ids (int64, unknown ones ignored) of each query. Raises ValueError: arguments that do not fit."""
 
 
 def recall_against(

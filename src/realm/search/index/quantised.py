@@ -2,8 +2,7 @@
 
 A row x is coded as scale * c, scale its largest component / 127, and every group knows the largest |x - scale * c| of its rows. Queries
 are coded in one or two planes (coarse and fine). With both errors known, the scan of the codes bounds every true score from above:
-|q.x - scan| <= |q| |x - decoded x| + |q - decoded q| |decoded x| + rounding.
-"""
+|q.x - scan| <= |q| |x - decoded x| + |q - decoded q| |decoded x| + rounding."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -1,8 +1,7 @@
 """Embeddings of a corpus by the document embedder: part by part, in one process or several, on one device or many.
 
 Batches have blocks of similar length, for little padding. Memory of a process: the embedder, ``TOKENS_PER_BATCH`` tokens of activations,
-and one part of ``PART_ROWS`` x d float32; the collecting process holds up to ``workers`` + 2 parts besides.
-"""
+and one part of ``PART_ROWS`` x d float32; the collecting process holds up to ``workers`` + 2 parts besides."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -57,8 +56,7 @@ class EmbedOptions:
     def lasting(self, embedder: Embedding) -> "EmbedOptions":
         """Options for an index that outlives its training: float32, but for vectors of length 1.
 
-        Their bfloat16 errors (cosines of .9999 with float32's) change neither search nor softmax noticeably.
-        """
+        Their bfloat16 errors (cosines of .9999 with float32's) change neither search nor softmax noticeably."""
         return replace(self, bf16=self.bf16 and embedder.unit)
 
 
@@ -70,8 +68,7 @@ def embed_corpus(
 ) -> np.ndarray:
     """Embed rows by the document side: float32 [n, d], also with products in bfloat16, or [0, 0] without rows, where d is unknown.
 
-    Batches depend on the arguments only, so the same call gives the same bits. Raises SnapshotError: an embedding is not finite.
-    """
+    Batches depend on the arguments only, so the same call gives the same bits. Raises SnapshotError: an embedding is not finite."""
     found = np.zeros((0, 0), np.float32)
     done = 0
     for batch in length_batches(inputs.lengths(rows), TOKENS_PER_BATCH):
@@ -105,8 +102,7 @@ def embed_parts(
     """Argument of ``publish_snapshot``: from a number of finished rows on, the embeddings of the next ``PART_ROWS`` rows, float32 [r, d].
 
     ``embedder`` embeds rows int64 [n] in this process, and the same one as published in ``params`` in others; ``progress`` gets (rows done,
-    n).
-    """
+    n)."""
 
     def parts(start: int) -> Iterator[np.ndarray]:
         ids = np.asarray(inputs.store.block_ids)[rows]

@@ -1,7 +1,6 @@
 """Published parameters ``params/NNNNNN/``, requests for an index of them, and the locks of publisher and requests.
 
-Parameters and index share one counter: parameters above ``index/CURRENT`` are a request, and only the newest counts.
-"""
+Parameters and index share one counter: parameters above ``index/CURRENT`` are a request, and only the newest counts."""
 
 import contextlib
 import shutil
@@ -41,8 +40,7 @@ REQUESTS_LOCK = "LOCK.requests"
 def publishing(index: Path) -> Iterator[None]:
     """Be the one process that publishes generations in a run's ``index/``.
 
-    Raises SnapshotError: another process does, and did not end while we waited; or the directory may not be written to.
-    """
+    Raises SnapshotError: another process does, and did not end while we waited; or the directory may not be written to."""
     cure = "Wait for it, or stop it; only one process at a time can build the index of a run"
     with _holding(index, LOCK_FILE, "builds this index", cure):
         sweep(index)
@@ -54,8 +52,7 @@ def deciding(index: Path) -> Iterator[None]:
     """Hold the requests of a run while one is answered or some are taken back: each is one or the other.
 
     A refresher is the publisher for its whole life, so a trainer that takes requests back cannot wait for that. Raises SnapshotError as
-    ``publishing``.
-    """
+    ``publishing``."""
     with _holding(index, REQUESTS_LOCK, "is handling the requests for this index", "Try again; if it hangs, stop that process"):
         yield
 
@@ -180,8 +177,7 @@ def request_index(
     Args:
         step, protect, exact: see ``ParameterFacts``.
         spare: a request that is being answered right now.
-        instead: the caller holds the index and answers it: leftovers of killed calls are continued if the parameters are the very same.
-    """
+        instead: the caller holds the index and answers it: leftovers of killed calls are continued if the parameters are the very same."""
     facts, unanswered = ParameterFacts.of(model, step, protect, exact), requested(paths)
     if instead and unanswered is not None:
         known = read_facts(parameters_path(paths, unanswered))
@@ -241,8 +237,7 @@ def withdraw_requests(paths: RunPaths, above: int) -> None:
 def forget_requests(paths: RunPaths, above: int) -> range:
     """``withdraw_requests`` of a restarted trainer. Returns the numbers above ``above`` that were ever given.
 
-    None of them is given again, so that a refresher's late index cannot be taken for an answer to a later request.
-    """
+    None of them is given again, so that a refresher's late index cannot be taken for an answer to a later request."""
     forgotten = range(above + 1, next_number(paths))
     if forgotten:
         write_atomic(paths.params / NEXT_NUMBER_FILE, f"{forgotten.stop}\n")

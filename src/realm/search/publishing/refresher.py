@@ -1,7 +1,6 @@
 """Indexes of published parameters: by the trainer itself (``refresh_index``), or by a ``Refresher`` on a process or machine of its own.
 
-Documents added since are embedded by the generation's own embedder and appended as a delta (``add_difference``).
-"""
+Documents added since are embedded by the generation's own embedder and appended as a delta (``add_difference``)."""
 
 import copy
 import os
@@ -83,8 +82,7 @@ def build_generation(
 
     ``embedder`` is their document side on its device, ``published`` their facts; ``parts_of`` embeds the parts; ``again`` has the rows and
     versions of an index that is built once more. Raises SnapshotError: the disk refuses, a vector is not finite, the corpus was compacted
-    meanwhile, or the request was taken back.
-    """
+    meanwhile, or the request was taken back."""
     store = inputs.store
     rows, versions = again or (np.flatnonzero(store.live), {})
     facts = replace(snapshot_facts(store, rows, published.documents, params_generation=number, step=published.step), **versions)
@@ -105,8 +103,7 @@ def refresh_index(
 ) -> Generation:
     """Publish the parameters of the document side and the embeddings of every live block under them, and open the result.
 
-    ``step`` is that of the parameters, for the staleness metric; ``protect`` lists generations needed by kept checkpoints.
-    """
+    ``step`` is that of the parameters, for the staleness metric; ``protect`` lists generations needed by kept checkpoints."""
     frozen = copy.deepcopy(model.with_parts(encoder=None, reader=None)).eval().requires_grad_(False)
     with publishing(paths.index):
         number = request_index(frozen, paths, step, instead=True)
@@ -119,8 +116,7 @@ def refresh_index(
 def index_documents(model: Any, inputs: BlockInputs, paths: RunPaths, *, bf16: bool, progress: Advance | None = None) -> None:
     """Publish the embeddings of every live block under a body that lies elsewhere, continuing a killed call.
 
-    ``model`` is a RuntimeModel or a RealmModel. Raises SnapshotError: as for ``build_generation``.
-    """
+    ``model`` is a RuntimeModel or a RealmModel. Raises SnapshotError: as for ``build_generation``."""
     store, rows = inputs.store, np.flatnonzero(inputs.store.live)
     options = EmbedOptions(bf16=bf16).lasting(model.documents)
     with publishing(paths.index):
@@ -142,8 +138,7 @@ def add_difference(
     """Embed blocks added since a generation with its own embedder, as a delta of it, continuing a killed call.
 
     A changed document is removed blocks, which every search hides, and added ones. Returns the extended generation, and the number of
-    embedded blocks.
-    """
+    embedded blocks."""
     if not len(missing_rows(generation, inputs)):
         return generation, 0
     with publishing(paths.index):

@@ -2,8 +2,7 @@
 
 A generation's directory appears whole (built aside, fsync, rename) and counts once CURRENT reaches it. Its manifest lists its shards, pairs
 of ``.npy`` files written once, with every SHA-256. A delta adds shards and then replaces the manifest, so that readers never mix two
-revisions.
-"""
+revisions."""
 
 import logging
 from collections.abc import Iterable
@@ -91,8 +90,7 @@ def read_manifest(generation_directory: Path, generation: int) -> SnapshotManife
     """Read the manifest of ``generation`` and check it against itself.
 
     Raises DamagedSnapshot: missing, not JSON, changed since it was written, or another generation's. Raises SnapshotError: written by
-    another version of the format.
-    """
+    another version of the format."""
     path = generation_directory / MANIFEST
     value = read_sealed(path, ERRORS)
     if value.get("format_version") != FORMAT_VERSION:
@@ -136,8 +134,7 @@ def read_shard(directory: Path, shard: Shard, manifest: SnapshotManifest, verify
     """Vectors float32 [r,d] (memory-mapped if large and stored as float32) and ids int64 [r] of one shard.
 
     Unless ``verify``, only shapes and types are checked. Raises DamagedSnapshot: a file is missing, cut short, changed, or contradicts the
-    manifest.
-    """
+    manifest."""
     stored, block_ids = read_stored(directory, shard, manifest, verify)
     return decode(stored), block_ids
 
@@ -153,8 +150,7 @@ def read_stored(directory: Path, shard: Shard, manifest: SnapshotManifest, verif
 def encode(vectors: np.ndarray, dtype: str, first: int = 0) -> np.ndarray:
     """Encode vectors [r,d] for storage: float32, float16, bfloat16 bits as uint16 (both rounded to nearest even), or int8 codes.
 
-    ``first`` is the number of the first row, for the message. Raises SnapshotError: a component that is not finite afterwards.
-    """
+    ``first`` is the number of the first row, for the message. Raises SnapshotError: a component that is not finite afterwards."""
     with np.errstate(over="ignore"):
         single = np.ascontiguousarray(vectors, dtype=np.float32)
         encoded: np.ndarray = single.astype(np.float16) if dtype == "float16" else single
@@ -234,8 +230,7 @@ class Snapshot:
             document_embedder_sha256: None: any.
             verify: read every file and compare its SHA-256; False: only names, shapes and types.
 
-        Raises SnapshotError: none is there, none is valid, or it belongs to another corpus, tokenizer or document embedder.
-        """
+        Raises SnapshotError: none is there, none is valid, or it belongs to another corpus, tokenizer or document embedder."""
         expected = {"corpus_id": corpus_id, "tokenizer_sha256": tokenizer_sha256, "document_embedder_sha256": document_embedder_sha256}
         if generation is not None:
             return _first_valid(directory, [generation], expected, verify, asked=generation)
@@ -277,8 +272,7 @@ def read_generation(path: Path, generation: int, expected: dict[str, str | None]
     """Ids and vectors of one revision of a generation, whose manifest is read here. Nothing is moved aside.
 
     ``expected`` maps fields of the manifest to their values, None: any. Raises DamagedSnapshot, and ForeignSnapshot for another corpus,
-    tokenizer or document embedder.
-    """
+    tokenizer or document embedder."""
     # Shards that were merged go with the next change: whoever read the manifest before that finds another one now.
     revision = partial(read_manifest, path, generation)
     return generations.steadily(revision, lambda manifest: _read_revision(path, manifest, expected, verify), DamagedSnapshot)

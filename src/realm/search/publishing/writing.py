@@ -2,8 +2,7 @@
 
 ``000007.building/`` holds vectors that grow part by part, and ``progress.json``, a durable note of them. After a kill, the next call
 continues there if the same rows are to be embedded by the same parameters (``key``). A delta is built likewise in
-``NNNNNN.delta.building``. Memory: one part.
-"""
+``NNNNNN.delta.building``. Memory: one part."""
 
 import hashlib
 import os
@@ -69,8 +68,7 @@ class Building:
         """The build begun in ``root`` (``DIRECTORY/NUMBER.building``) with the same key, or a new one.
 
         ``key`` is JSON, all that the vectors depend on; ``count`` n, rows in the end; ``dtype`` one of DTYPES; ``shard`` its number in the
-        generation; ``dim`` the required d, if any.
-        """
+        generation; ``dim`` the required d, if any."""
         build = cls(root, key, count, dtype, shard, dim)
         if not build._resumed():
             shutil.rmtree(root, ignore_errors=True)
@@ -88,8 +86,7 @@ class Building:
         """Add the next rows, floating point [r,d], durably.
 
         Raises SnapshotError: a component that is not finite. Raises ValueError: another dimension than before, or more rows than there are
-        ids.
-        """
+        ids."""
         if vectors.ndim != 2 or vectors.dtype.kind != "f" or self.dim not in (None, vectors.shape[1]):
             raise ValueError(f"vectors {vectors.dtype} {list(vectors.shape)} do not fit ids, dimension {self.dim}")
         if self.rows + len(vectors) > self._count:
@@ -182,8 +179,7 @@ def publish_snapshot(
         visible: context around the moment in which it becomes visible.
 
     Raises SnapshotError: the generation exists, ids are out of order, a vector is not finite, or the disk refuses. Raises ValueError:
-    shapes that do not fit together, or an unknown dtype.
-    """
+    shapes that do not fit together, or an unknown dtype."""
     if facts.dtype not in DTYPES:
         raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, not {facts.dtype}")
     check_block_ids(block_ids, len(block_ids))
@@ -248,8 +244,7 @@ def append_delta(
         segments: (segment, rows) of the added rows.
 
     Raises SnapshotError: the generation is missing or damaged, ids out of order, a vector that is not finite, or the disk refuses. Raises
-    ValueError: vectors that do not fit.
-    """
+    ValueError: vectors that do not fit."""
     path = generation_path(directory, generation)
     manifest = read_manifest(path, generation)
     shards = manifest.shards
@@ -294,8 +289,7 @@ def merge_shards(directory: Path, generation: int) -> SnapshotManifest:
 
     A new revision lists the new shard. Files of the old ones are deleted by the next publisher (``parameters.sweep``); readers that have
     opened them keep them, others read the manifest again. The caller holds the index. Raises SnapshotError: the generation is missing or
-    damaged, or the disk refuses; it stays unchanged.
-    """
+    damaged, or the disk refuses; it stays unchanged."""
     path = generation_path(directory, generation)
     manifest = read_manifest(path, generation)
     count = trailing([shard.rows for shard in manifest.shards])

@@ -114,8 +114,7 @@ def form_ranges(text: str, forms: Mapping[str, Sequence[Form]]) -> dict[Form, se
 
     Normalisation deletes punctuation: "rock-n-roll" is one word, which the answer "rock n roll" is not. But "Tesla" in "Tesla's" and "New
     York" in "New York-based", marked alone, are right by exact match. So a place may begin and end beside a joining mark, too, with none
-    inside of it.
-    """
+    inside of it."""
     found: defaultdict[Form, set[Range]] = defaultdict(set)
     ways = [(word_ranges(text), False)] + ([] if JOINING.isdisjoint(text) else [(token_parts(text), True)])
     for tokens, barriers in ways:

@@ -2,8 +2,7 @@
 
 It reads as many wordpieces of masked sentences as REALM's encoder did, then learns the same questions: "[CLS] question [MASK] x 6 [SEP]
 [SEP]", the answer in the first masks and [PAD] in the rest: as many masks as the answer has wordpieces would give its length away. An
-answer counts in the references' spelling or in the tokenizer's, the only one in which it can write ("u. s." for "U.S.").
-"""
+answer counts in the references' spelling or in the tokenizer's, the only one in which it can write ("u. s." for "U.S.")."""
 
 import dataclasses
 

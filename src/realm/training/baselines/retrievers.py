@@ -155,8 +155,7 @@ def train_scaled(context: StageContext, name: str, source: ScaledSource, mark: s
 def starting_scale(task: ReadingTask) -> float:
     """The smallest of ``SCALES`` whose retriever loss on some questions is within ``LOSS_TOLERANCE`` of the least; 1 if nothing is found.
 
-    A step moves the scale by little, and scores of one retriever are a hundred times as large as another's.
-    """
+    A step moves the scale by little, and scores of one retriever are a hundred times as large as another's."""
     assert isinstance(task.source, ScaledSource)
     nn.init.ones_(task.source.scale)
     items = np.unique(np.linspace(0, len(task.questions) - 1, SCALE_QUESTIONS).astype(int)).tolist()

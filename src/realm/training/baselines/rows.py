@@ -1,7 +1,6 @@
 """Rows of a comparison: each fine-tunes its own reader from the same weights, steps and seed, so that only the row differs.
 
-A row is a stage of one run, so that rows share the stages they start from, and is measured once: ``RUN/compare/NAME.json``.
-"""
+A row is a stage of one run, so that rows share the stages they start from, and is measured once: ``RUN/compare/NAME.json``."""
 
 import hashlib
 import json

@@ -2,8 +2,7 @@
 
 Of most long paragraphs one window of a block's length is cut, around an answer or, at times, elsewhere; others are read whole. Batches hold
 windows of similar length. A window's loss is -log of the mass of its answers among its spans and "not here"; a window without
-an answer raises "not here".
-"""
+an answer raises "not here"."""
 
 from collections.abc import Iterator, Sequence as SequenceOf
 from dataclasses import dataclass
@@ -50,8 +49,7 @@ OVERLAP = 4
 class Window:
     """A question beside wordpieces [first, last) of its paragraph.
 
-    ``gold``: int32 [n, 2], wordpieces [start, end) of the window that are an answer; none where it does not answer.
-    """
+    ``gold``: int32 [n, 2], wordpieces [start, end) of the window that are an answer; none where it does not answer."""
 
     question: int
     first: int

@@ -1,8 +1,7 @@
 """Places of answers in the corpus, located once for all stages and ranks; blocks of which it is known whether they answer.
 
 "When was the bridge built?" names no bridge: such a question is judged within the documents that it was asked about, and those of the same
-title. A reader that learns "not here" for all other bridges abstains on the right one, too.
-"""
+title. A reader that learns "not here" for all other bridges abstains on the right one, too."""
 
 import hashlib
 import json
@@ -36,8 +35,7 @@ class Located:
     """Questions that have an answer to look for.
 
     ``spans`` are places that count by ``finetune.evidence``, ``elsewhere`` the others, neither right nor wrong; ``named``: whether named
-    documents decide it; ``skipped`` patterns by reason, "invalid" and "slow".
-    """
+    documents decide it; ``skipped`` patterns by reason, "invalid" and "slow"."""
 
     questions: list[Question]
     spans: list[Spans]
@@ -49,8 +47,7 @@ class Located:
 def locate_answers(context: StageContext, everyone: list[Question]) -> Located:
     """Locate each question's answers: strings by normalised words, patterns wherever they match.
 
-    Kept in ``RUN/answers`` under a hash of corpus and answers; damaged files are rebuilt. The first rank locates, the others read.
-    """
+    Kept in ``RUN/answers`` under a hash of corpus and answers; damaged files are rebuilt. The first rank locates, the others read."""
     invalid = _distinct(everyone, lambda pattern: compiled_pattern(pattern) is None)
     questions = [q for q in everyone if q.answer_type == "string" or not set(q.answers) <= set(invalid)]
     store = context.store
@@ -84,8 +81,7 @@ def locate_answers(context: StageContext, everyone: list[Question]) -> Located:
 def counting_places(context: StageContext, question: Question, found: Spans) -> tuple[Spans, Spans, bool]:
     """Places that count by ``finetune.evidence``, the others, and whether named documents decide it.
 
-    All count if the question names no document of the corpus, or none in which an answer can be marked.
-    """
+    All count if the question names no document of the corpus, or none in which an answer can be marked."""
     nowhere = Spans(found.table[:0])
     if context.recipe.finetune.evidence == "anywhere" or not question.positive_ids:
         return found, nowhere, False

@@ -1,7 +1,6 @@
 """Tasks of open-domain QA fine-tuning (ORQA, section 4): retriever loss over a wide beam, reader loss over the best.
 
-The document side is frozen; the question embedder and the reader learn. Each term counts only if something correct was found.
-"""
+The document side is frozen; the question embedder and the reader learn. Each term counts only if something correct was found."""
 
 from collections import defaultdict
 from functools import cached_property
@@ -76,8 +75,7 @@ SPAN_LOSSES = {"marginal": losses.span_marginal, "hard-em": losses.span_hard_em}
 class ReadingTask(Task):
     """Fine-tuning of a reader on the candidates of a source that learns, too: the same task for REALM and its baselines.
 
-    Questions that have only invalid patterns are left out; ``dev`` is watched every ``eval_every`` steps and may be empty.
-    """
+    Questions that have only invalid patterns are left out; ``dev`` is watched every ``eval_every`` steps and may be empty."""
 
     def __init__(
         self, name: str, context: StageContext, source: LearningSource, reader: nn.Module, questions: list[Question], dev: list[Question]

@@ -44,8 +44,7 @@ def take_best(context: StageContext, task: Task) -> dict[str, Any]:
 def keep_better(task: ReadingTask, start: Mapping[str, Tensor]) -> dict[str, Any]:
     """Reset networks that are worse after the stage: the retriever by recall, then over it the reader by exact match.
 
-    Returns ``Verdict.facts`` of each network that learnt, under "retriever" and "reader".
-    """
+    Returns ``Verdict.facts`` of each network that learnt, under "retriever" and "reader"."""
     facts = {}
     if task.retriever_learns:
         verdict = Verdict(RECALL, task.recall_before, task.dev_recall())

@@ -4,8 +4,7 @@ Without ``torchrun`` there is one rank, which does the work itself. Else all ran
 numbers and JSON; gradients are summed over ranks and divided once by the number of targets of the whole batch.
 
 What every rank does at every step must be answered within the time limit. What the first rank does alone may take as long as it takes; each
-rank gives a sign of life every few seconds, and one that gives none for the time limit ends the job.
-"""
+rank gives a sign of life every few seconds, and one that gives none for the time limit ends the job."""
 
 import contextlib
 import json
@@ -97,8 +96,7 @@ def is_first() -> bool:
 def on_first(work: Callable[[], Any]) -> Any:
     """Result of the first rank's ``work`` on every rank; the others wait.
 
-    ``work`` returns JSON and speaks to no other rank. If it fails, the first rank raises and the others end.
-    """
+    ``work`` returns JSON and speaks to no other rank. If it fails, the first rank raises and the others end."""
     if _job is None or _job.alone:
         return work()
     if _job.rank:
@@ -227,8 +225,7 @@ def _speaking() -> Iterator[None]:
 class _Heartbeat:
     """Signs of life from now until :meth:`stop`; this process ends when another rank gives none.
 
-    A thread writes a counter into the job's store and reads the others': a collective sees nothing while one rank works alone for hours.
-    """
+    A thread writes a counter into the job's store and reads the others': a collective sees nothing while one rank works alone for hours."""
 
     def __init__(self, rank: int, world: int, timeout: float):
         self._rank = rank

@@ -1,8 +1,7 @@
 """The training loop shared by every stage: step, clip, finite check, checkpoint, metrics and their mirrors.
 
 The random state is set from (seed, stage, step, share) before each part of a step, so a resumed run draws what the uninterrupted one drew.
-All ranks run this loop; the first one writes.
-"""
+All ranks run this loop; the first one writes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -85,8 +84,7 @@ class _Stage:
 def fit(task: Task, options: LoopOptions, *, log: MetricsLog, checkpoints: CheckpointDirectory, report: Report) -> int:
     """Train ``task`` from its newest checkpoint, or from the start. Returns the number of finished steps.
 
-    Raises TrainingError: nothing valid in a whole window, several non-finite steps in a row, or a silent rank.
-    """
+    Raises TrainingError: nothing valid in a whole window, several non-finite steps in a row, or a silent rank."""
     optimizer = OPTIMIZERS[options.optimizer].build([task.model], lr=options.lr, rates=task.rates)
     window = StepWindow(task, options, log.path.parent / STUDY)
     stage = _Stage(task, options, optimizer, window, BestWeights(checkpoints.path), log, checkpoints, report)

@@ -1,8 +1,7 @@
 """Optimisers with their schedules, pure functions of the step: AdamW as torch has it, and as BERT published it.
 
 BERT's differs in the first thousands of steps: no correction of the moments for their start at zero, warm-up from exactly 0, and decay that
-counts from step 0, so that the rate jumps down after the warm-up.
-"""
+counts from step 0, so that the rate jumps down after the warm-up."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -56,8 +55,7 @@ class BertAdamW(torch.optim.Optimizer):
 
     m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2;  w = w - lr (m / (sqrt(v) + eps) + decay w)
 
-    ``found_inf``: a tensor of one number, or None; where it is not 0 a step changes nothing, as torch's fused optimisers have it.
-    """
+    ``found_inf``: a tensor of one number, or None; where it is not 0 a step changes nothing, as torch's fused optimisers have it."""
 
     found_inf: Tensor | None = None
 

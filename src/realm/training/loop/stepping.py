@@ -2,8 +2,7 @@
 
 Draws depend on the part alone: dropout is the same for four parts on one rank or on four. Deferred steps read nothing back from the
 accelerator:
-results stay there as :class:`Pending`, and the window reads all of its steps in one transfer.
-"""
+results stay there as :class:`Pending`, and the window reads all of its steps in one transfer."""
 
 import math
 from dataclasses import dataclass, field, replace

@@ -24,8 +24,7 @@ class StepResult:
     """Result of one share of a step's batch.
 
     ``loss``: scalar, summed over what the stage averages over, ``weight`` its number (masked wordpieces, questions); ``valid``: examples
-    with something to learn; ``metrics``: averaged over shares by weight.
-    """
+    with something to learn; ``metrics``: averaged over shares by weight."""
 
     loss: Tensor
     valid: Scalar
@@ -91,8 +90,7 @@ class LoopOptions:
 
     ``lr`` is the peak, ``warmup`` steps of linear warm-up, ``clip`` the global gradient norm, ``accumulate`` parts of a rank's share,
     ``log_every`` and ``checkpoint_every`` (0: none) steps between rows and checkpoints. ``deferred``: read no number of a step before its
-    row is logged. ``patience``: windows without a valid example, or non-finite steps in a row, before stopping.
-    """
+    row is logged. ``patience``: windows without a valid example, or non-finite steps in a row, before stopping."""
 
     steps: int
     lr: float

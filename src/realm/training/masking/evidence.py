@@ -1,8 +1,7 @@
 """Blocks that help to fill a sentence: they hold its hidden words, and another of its spans besides.
 
 Partners share salient spans. Evidence shares runs of words: the second run is what such a block can be found by. It stands apart from the
-first, since the rest of a set phrase says nothing of what a block is about, and both are so rare that they hardly meet by chance.
-"""
+first, since the rest of a set phrase says nothing of what a block is about, and both are so rare that they hardly meet by chance."""
 
 from collections.abc import Iterator, Sequence as SequenceOf
 
@@ -53,8 +52,7 @@ class Evidence:
 
     ``sentence`` int64 [m], ascending, of each place of a run; ``start``, ``end`` int32 [m], wordpieces from the sentence's first;
     ``maximal`` bool
-    [m], inside of no longer place; ``chance`` float [m], chance evidence as a share of what is allowed, inf without evidence.
-    """
+    [m], inside of no longer place; ``chance`` float [m], chance evidence as a share of what is allowed, inf without evidence."""
 
     def __init__(self, words: CorpusWords, grams: Grams, sentences: BlockStore, knowledge: int, shown: int):
         self._store, self._knowledge = sentences, knowledge
@@ -181,8 +179,7 @@ def _cover(words: CorpusWords, grams: Grams) -> tuple[np.ndarray, np.ndarray]:
 def _copies(words: CorpusWords, knowledge: int, offset: int) -> np.ndarray:
     """int64 [2, n]: each sentence asked about with its own document and those that hold it verbatim, in this order.
 
-    A sentence in too many documents is given none: it is a heading or a formula.
-    """
+    A sentence in too many documents is given none: it is a heading or a formula."""
     known, asked = np.flatnonzero(words.row < knowledge), np.flatnonzero(words.row >= offset)
     order = known[np.argsort(words.texts[known], kind="stable")]
     texts = words.texts[order]

@@ -1,8 +1,7 @@
 """All words of a corpus in arrays, document by document, and the runs of words that several documents have.
 
 Words are compared by their letters, whatever their case and wordpieces; punctuation is a word without letters. In scripts without spaces
-each wordpiece is a word. A run of n words is in two documents only if both its runs of n - 1 words are, so little is left beyond three.
-"""
+each wordpiece is a word. A run of n words is in two documents only if both its runs of n - 1 words are, so little is left beyond three."""
 
 from collections.abc import Sequence as SequenceOf
 from dataclasses import astuple, dataclass
@@ -25,8 +24,7 @@ class CorpusWords:
 
     ``hashes`` uint64 [w], ``letters`` and ``spaced`` bool [w], ``pieces`` int64 [w + 1] (first wordpieces, counted through all rows),
     ``sentence`` int32 [w]; ``begins`` and ``ends`` int64 [s] in wordpieces, ``texts`` uint64 [s], ``row`` and ``document`` int32 [s],
-    ascending by document, rows of the second corpus behind the first's; ``first_sentence`` int64 [r], -1 for rows that are not live.
-    """
+    ascending by document, rows of the second corpus behind the first's; ``first_sentence`` int64 [r], -1 for rows that are not live."""
 
     hashes: np.ndarray
     letters: np.ndarray
@@ -149,8 +147,7 @@ class Grams:
     """Runs of words that recur, and their m places, ordered by ``first`` and length.
 
     ``gram`` int32 [m], the run's number; ``first``, ``stop`` int64 [m], words; ``reach`` int64 [w], end of the longest run that begins at a
-    word, else 0; ``edges`` bool [w], words that a run may begin or end with; ``grams``: number of runs.
-    """
+    word, else 0; ``edges`` bool [w], words that a run may begin or end with; ``grams``: number of runs."""
 
     gram: np.ndarray
     first: np.ndarray
@@ -164,8 +161,7 @@ def recurring_grams(words: CorpusWords, knowledge: int, most: int) -> Grams:
     """Runs of whole words in two documents or more, at most ``most`` wordpieces long.
 
     A run stands in one sentence, begins and ends with a word that says something, and is in few enough documents. Where sentences and
-    knowledge are two corpora, both must hold it; ``knowledge``: rows of the latter.
-    """
+    knowledge are two corpora, both must hold it; ``knowledge``: rows of the latter."""
     of_word = words.sentence
     document, row = words.document[of_word], words.row[of_word]
     known = row < knowledge

@@ -1,7 +1,6 @@
 """Kinds of masks: listed spans, random wordpieces, random spans of whole words.
 
-A span is hidden whole or not at all, and at least one wordpiece of a sentence stays to be seen.
-"""
+A span is hidden whole or not at all, and at least one wordpiece of a sentence stays to be seen."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator

@@ -1,8 +1,7 @@
 """Recurring spans with evidence: a block that can be found by the rest of the sentence, and states what is hidden.
 
 Any run of words counts, in any script (``grams.py``), and so does what it is found by (``evidence.py``). After Splinter (Ram et al. 2021)
-and Spider (Ram et al. 2022).
-"""
+and Spider (Ram et al. 2022)."""
 
 from array import array
 from collections import Counter
@@ -27,8 +26,7 @@ class RecurringSpans:
     """Mask of one span that another document has too: a salient one, or the longest run of words that no salient span touches.
 
     ``sentences`` is the pre-training corpus X, ``blocks`` the knowledge corpus Z; a query holds ``shown`` wordpieces; ``unsalient``: how
-    often an untagged span is hidden where a sentence has both kinds.
-    """
+    often an untagged span is hidden where a sentence has both kinds."""
 
     def __init__(self, sentences: BlockStore, blocks: BlockStore, *, shown: int, unsalient: float):
         self.sentences, self.unsalient = sentences, unsalient

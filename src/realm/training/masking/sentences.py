@@ -1,7 +1,6 @@
 """Sentences with hidden wordpieces, and the blocks that they must not be given (REALM, section 3.4).
 
-A span that the query cannot hold whole is a counted drop, never a cut target. Blocks that hold a sentence verbatim are known beforehand.
-"""
+A span that the query cannot hold whole is a counted drop, never a cut target. Blocks that hold a sentence verbatim are known beforehand."""
 
 from array import array
 from collections import Counter

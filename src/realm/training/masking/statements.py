@@ -2,8 +2,7 @@
 
 The first are made of the retrieved statement and answered where the masked sentence stands: the statement's blocks must not be read, the
 sentence's own may. The second are thinned, some words dropped and out of order ("noisy cloze", Lewis et al. 2019): a whole one would teach
-a reader to look for the same words.
-"""
+a reader to look for the same words."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence as SequenceOf
@@ -53,8 +52,7 @@ class Asked:
 def stating_sentence(store: BlockStore, row: int, place: Span) -> Statement | None:
     """The sentence of a block that holds the span ``place``, [start, end) in wordpieces of its body.
 
-    None if the span crosses a sentence's border, or the text does not give the block's wordpieces again.
-    """
+    None if the span crosses a sentence's border, or the text does not give the block's wordpieces again."""
     sentence, table = _sentence_of(store, row, place), store.sentences(row)
     (first, last), (begin, finish) = table.tokens[sentence].tolist(), table.chars[sentence].tolist()
     text = store.block(row).text[begin:finish]
@@ -126,8 +124,7 @@ class Statements:
     ) -> Iterator[tuple[int, Span, Statement]]:
         """Statements of the span with their places, most shared words first; none with too few, and none of its own document.
 
-        A date or a name alone is stated of many things: what else both sentences say makes it the same fact.
-        """
+        A date or a name alone is stated of many things: what else both sentences say makes it the same fact."""
         text, hidden = masked_text(self.sentences, query)
         document = self._document_of(query)
         common = set(words(text.replace(MASK, " "))) - set(words(" ".join(hidden))) - _FUNCTION_WORDS

@@ -1,8 +1,7 @@
 """A pool of actors that embed a corpus, in place of ``embed_parts`` on several machines.
 
 Actors read parameters and corpus from the shared file system and send vectors back; the coordinator alone writes. An actor that dies is
-restarted by Ray, and a free actor takes its part.
-"""
+restarted by Ray, and a free actor takes its part."""
 
 import os
 import socket
@@ -223,8 +222,7 @@ def serve_pool(root: Path, address: str, actors: int, *, once: bool, say: Callab
     ``root`` lies at the same place on every machine; each of ``actors`` has ``refresher.threads`` CPU threads, and a GPU where the run uses
     them.
 
-    Raises MissingExtra: no Ray; ConfigError: no token, address or actors; PoolError: no cluster or actor is up; else as ``serve_run``.
-    """
+    Raises MissingExtra: no Ray; ConfigError: no token, address or actors; PoolError: no cluster or actor is up; else as ``serve_run``."""
     threads = open_recipe(root)[1].refresher.threads
     pool = BuilderPool(actors, say)  # refuses before anything starts
     with connected(address, cpus=actors * threads), pool:

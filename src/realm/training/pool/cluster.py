@@ -58,8 +58,7 @@ def connected(address: str = LOCAL, *, cpus: int = 1) -> Iterator[None]:
     "auto".
 
     Raises MissingExtra: no Ray; ConfigError: no address, or no token for a shared cluster; PoolError: nothing answers, or connected
-    already.
-    """
+    already."""
     local = address == LOCAL
     settings = QUIET | (LOOPBACK | {TOKEN: _own_token()} if local else _credentials(address))
     # Where a local cluster keeps its sockets and logs.

@@ -146,8 +146,7 @@ def _shares_held(
 def utility_gain(rows: Iterable[Mapping[str, Any]]) -> tuple[float, float] | None:
     """Held-out marginal utility when pre-training ended, and its gain since before the first step; None where none was measured.
 
-    The gain is what pre-training does; the level depends on masks and start.
-    """
+    The gain is what pre-training does; the level depends on masks and start."""
     found = [row["held_out_utility"] for row in rows if row.get("held_out_utility") is not None]
     return (found[-1], found[-1] - found[0]) if found else None
 

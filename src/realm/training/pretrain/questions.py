@@ -1,8 +1,7 @@
 """Queries of a step: masked sentences, some asked of their own blocks or as questions (``training/masking/statements.py``).
 
 Questions made of held-out sentences tell whether the reader has learnt to read: asked of the whole corpus, their sentence included, they
-are easier than people's own.
-"""
+are easier than people's own."""
 
 from dataclasses import replace
 from functools import cached_property
@@ -36,8 +35,7 @@ class Queries:
     """Masked sentences of the steps in training order, and those held out.
 
     ``sentences`` are masked as the recipe says, ``salient`` with a salient span; ``held_out`` and ``training`` are their numbers, ``order``
-    places of ``training``, step by step.
-    """
+    places of ``training``, step by step."""
 
     def __init__(self, context: StageContext):
         self.context, self.section = context, context.recipe.pretrain

@@ -35,8 +35,7 @@ def asked_inputs(context: StageContext, queries: SequenceOf[MaskedQuery]) -> lis
 class PretrainView:
     """One moment of pre-training: the live networks and the index that is searched.
 
-    ``sentences``: their corpus; ``hybrid``: dense and sparse search of the generation, if the recipe wants both.
-    """
+    ``sentences``: their corpus; ``hybrid``: dense and sparse search of the generation, if the recipe wants both."""
 
     context: StageContext
     model: RealmModel
@@ -61,8 +60,7 @@ class PretrainView:
     def retrieve(self, queries: SequenceOf[MaskedQuery], k: int = 0) -> Retrieved:
         """k candidates (0: the recipe's number) by the generation's embedder, null first, without those that hold a query's sentence.
 
-        Raises TrainingError: the embedder has damaged weights.
-        """
+        Raises TrainingError: the embedder has damaged weights."""
         section, k = self.section, k or self.section.candidates
         embedder = self.generation.queries
         query_emb = embedder.embed_questions(asked_inputs(self.context, queries))
@@ -88,8 +86,7 @@ def holding(view: PretrainView, queries: SequenceOf[MaskedQuery], retrieved: Ret
 def with_evidence(view: PretrainView, queries: SequenceOf[MaskedQuery], retrieved: Retrieved, evidence: Evidence) -> Retrieved:
     """The candidates, the last one replaced by a block that states what is hidden if none of them does.
 
-    Of several it is the one nearest to the sentence; a sentence without evidence keeps its candidates.
-    """
+    Of several it is the one nearest to the sentence; a sentence without evidence keeps its candidates."""
     ids, valid, scores = retrieved.block_ids.copy(), retrieved.valid.copy(), retrieved.scores.copy()
     for i in np.flatnonzero(~holding(view, queries, retrieved).any(1)).tolist():
         found = _evidence(view, queries[i], evidence)

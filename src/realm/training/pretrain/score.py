@@ -1,7 +1,6 @@
 """Masked sentences from text to loss: p(z|x) of each candidate, p(y|z,x) of the masks, and the marginal likelihood.
 
-Held-out sentences (``training/order.py``) are scored by the same functions.
-"""
+Held-out sentences (``training/order.py``) are scored by the same functions."""
 
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
@@ -37,8 +36,7 @@ class ScoredCandidates:
     """Live scores and target log-probabilities of one batch through both networks.
 
     ``log_p_z`` [b, k]; ``target_log_probs`` [b, k, m]; ``slots`` [b, m]; ``tokens`` read, ``encoded`` of them by the encoder; ``pointed``:
-    a pointing reader's own result, by whose loss it learns alone.
-    """
+    a pointing reader's own result, by whose loss it learns alone."""
 
     log_p_z: Tensor
     target_log_probs: Tensor
@@ -106,8 +104,7 @@ def score_candidates(
     """Embed b queries and their k candidates afresh and fill the masks with each.
 
     ``reader_only``: candidates weigh what the search found; ``retriever_only``: no gradient reaches what fills the masks. Returns log
-    p(z|x) [b, k], log p(y_j|z,x) [b, k, m] (0 at invalid candidates), slots [b, m].
-    """
+    p(z|x) [b, k], log p(y_j|z,x) [b, k, m] (0 at invalid candidates), slots [b, m]."""
     weighed = weigh_candidates(model, context, queries, retrieved, known=known, as_found=reader_only)
     fill = _point if context.recipe.pretrain.fill == "pointer" else _fill_masks
     rows = context.inputs.rows(retrieved.block_ids)
@@ -159,8 +156,7 @@ def evaluate_held_out(view: PretrainView, queries: list[MaskedQuery], size: int)
     """Fill the masks of held-out sentences, ``size`` at a time, with what is retrieved and with the null document.
 
     Returns held_out_loss, held_out_utility (nats), held_out_accuracy and held_out_accuracy_null, means over masked wordpieces, or over
-    sentences if the reader points at whole spans. The ranks share the work, in the precision of the steps.
-    """
+    sentences if the reader points at whole spans. The ranks share the work, in the precision of the steps."""
     view.model.eval()
     mine = queries[rank() :: world()]
     sums = torch.zeros(5, dtype=torch.float64)

@@ -40,8 +40,7 @@ def starting_model(context: StageContext) -> RealmModel:
 def with_what_fills(context: StageContext, model: RealmModel) -> RealmModel:
     """The model with its encoder, or in its place a pointing reader; without a step of pre-training nothing changes.
 
-    Raises ConfigError: the body has no encoder, and the recipe fills masks with one; or no reader, and the recipe's is frozen.
-    """
+    Raises ConfigError: the body has no encoder, and the recipe fills masks with one; or no reader, and the recipe's is frozen."""
     if context.recipe.pretrain.reader == "frozen" and not model.has("reader"):
         cure = "Set model.body to RUN/stages/pretrain of a run that taught one, or leave pretrain.reader out."
         raise ConfigError("'pretrain.reader' is 'frozen', and this body has no reader", path=context.paths.config, cure=cure)
@@ -101,8 +100,7 @@ def choose_weights(context: StageContext, model: RealmModel, steps: int) -> dict
 def keep_better(task: PretrainTask, start: Callable[[], RealmModel]) -> dict[str, Any]:
     """Reset networks that are worse after the stage than the ``start``; if the retriever is reset, the index is rebuilt.
 
-    Returns ``Verdict.facts`` under "retriever", and under "reader" or "encoder".
-    """
+    Returns ``Verdict.facts`` under "retriever", and under "reader" or "encoder"."""
     began, queries, facts = start(), task.queries.held_out_queries(), {}
     if task.retriever_learnt:
         verdict = Verdict(RECALL, task.first_recall, held_out_recall(task.view, queries, task.section.batch))

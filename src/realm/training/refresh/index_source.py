@@ -1,8 +1,7 @@
 """The index that a trainer searches: one interface for every mode of refresh.
 
 ``Inline`` embeds in the trainer's process and is bit-reproducible; ``AsyncRefresh`` asks another process. With several ranks (``Ranked``)
-the first one proposes a generation by its number before each step, and the others open it, so every rank maps the same files.
-"""
+the first one proposes a generation by its number before each step, and the others open it, so every rank maps the same files."""
 
 import logging
 import os
@@ -48,8 +47,7 @@ class RefreshContext:
     """A stage's facts for its refreshes, whichever process embeds.
 
     ``protect``: generations that kept checkpoints need; ``options``: how to embed while training (what outlives the stage is in float32);
-    ``progress`` gets (blocks embedded, of all) if the trainer embeds.
-    """
+    ``progress`` gets (blocks embedded, of all) if the trainer embeds."""
 
     paths: RunPaths
     inputs: BlockInputs
@@ -176,8 +174,7 @@ class AsyncRefresh(IndexSource):
     """Source that asks a refresher every so many steps and swaps when an answer is there.
 
     Below the staleness limit a step never waits. ``process``: the refresher as a child, which leaves the first and the last index to this
-    process; None: the user's own (``realm refresh RUN``), which makes them all.
-    """
+    process; None: the user's own (``realm refresh RUN``), which makes them all."""
 
     def __init__(self, context: RefreshContext, process: RefresherProcess | None):
         super().__init__(context)

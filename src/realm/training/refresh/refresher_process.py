@@ -1,7 +1,6 @@
 """The refresher as a child of the trainer: started, watched, started again, and never left behind.
 
-``python -m realm.training.refresh.refresher_process RUN DEVICE`` ends when its standard input does, however the trainer ends.
-"""
+``python -m realm.training.refresh.refresher_process RUN DEVICE`` ends when its standard input does, however the trainer ends."""
 
 import logging
 import os
@@ -136,8 +135,7 @@ def open_recipe(root: Path) -> tuple[RunPaths, Recipe]:
 def serve_run(root: Path, *, once: bool, say: Callable[[str], None], progress: Advance, parts_of: PartsOf = embed_parts) -> None:
     """Answer a trainer's requests until pre-training has ended, or with ``once`` until nothing is asked for; ``parts_of`` embeds.
 
-    Raises RunError: no run here; SnapshotError: another process builds this index, or the disk refuses.
-    """
+    Raises RunError: no run here; SnapshotError: another process builds this index, or the disk refuses."""
     paths, recipe = open_recipe(root)
     wanted = recipe.run.device
     device = wanted if wanted != "auto" else "cuda" if torch.cuda.is_available() else "cpu"

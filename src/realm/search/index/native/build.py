@@ -1,7 +1,6 @@
 """Builds the native kernel into this folder: when the package is installed, or by ``python -m realm.search.index.native.build``.
 
-Uses the standard library only: the build hook (hatch_build.py) runs this file before the package can be imported.
-"""
+Uses the standard library only: the build hook (hatch_build.py) runs this file before the package can be imported."""
 
 import hashlib
 import os

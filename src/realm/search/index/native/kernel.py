@@ -69,8 +69,7 @@ class Kernel:
     """A loaded kernel at one level of ``LEVELS`` (None: the best of this processor) and a number of threads (None: one per processor).
 
     Raises OSError: the file cannot be loaded, or is of another ABI. Raises ValueError: an unknown or unsupported level; fewer than one
-    thread.
-    """
+    thread."""
 
     def __init__(self, library: Path, level: str | None = None, threads: int | None = None):
         self._library = ctypes.CDLL(str(library))
@@ -127,8 +126,7 @@ class Kernel:
         """The ``rank``-th largest of upper - (by_residual * residual + by_norm * norm + by_slack * slack) per query: float32 [b].
 
         ``upper`` float32 [b,ceil(groups/stride)] is from ``scan``; by_residual and by_norm are float32 [b]; rank is 1 to as many as there
-        are.
-        """
+        are."""
         less, threshold = np.empty_like(upper), np.empty(len(upper), np.float32)
         arrays = (upper.ctypes.data, by_residual.ctypes.data, by_norm.ctypes.data, by_slack, less.ctypes.data)
         self._library.realm_thresholds(ctypes.byref(codes), *arrays, len(upper), stride, rank, threshold.ctypes.data, self.threads)
@@ -145,8 +143,7 @@ class Kernel:
             hidden: forbidden rows, int64 [e], ascending for each query, and the starts of each query's, int64 [b+1].
 
         Returns LISTED [b,limit], unordered, until this thread lists again, and their numbers, int64 [b]: above the limit, the list is of no
-        use.
-        """
+        use."""
         listed, found = self._scratch.array("listed", (len(floor), limit), LISTED), np.zeros(len(floor), np.int64)
         arrays = (upper, floor, *hidden, listed, found)
         where = (ctypes.byref(codes), ctypes.byref(queries), *(array.ctypes.data for array in arrays))
@@ -199,8 +196,7 @@ class Kernel:
             distance: metric l2.
 
         Returns rows int64 [b,k] and scores float64 [b,k], the best first, ties by row; and the number of rows scored for each query, int64
-        [b]: below k, the rest is of no use.
-        """
+        [b]: below k, the rest is of no use."""
         b, total = len(listed), int(start[-1])
         squares = np.square(queries).sum(axis=1) if distance else None
         pairs = self._scratch.array("pairs", (total,), PAIR)
@@ -222,8 +218,7 @@ class Kernel:
 def installed_kernel() -> Kernel | None:
     """The kernel built with the package, at the best level of this processor.
 
-    None if it was not built, cannot be loaded, or would be no faster than a matrix product (a processor without AVX2).
-    """
+    None if it was not built, cannot be loaded, or would be no faster than a matrix product (a processor without AVX2)."""
     path = library_path()
     if not path.exists():
         return None
