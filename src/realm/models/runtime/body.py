@@ -33,8 +33,7 @@ MPNET_NAMES = BERT_NAMES | {
     "norm1": "attention.LayerNorm",
 }
 """Names of a layer's parts in the two families, below ``encoder.layer.N``."""
-MEAN_TOKENS = 32
-"""Tokens that the means of states are measured on."""
+MEAN_TOKENS = 32  # that the means of states are measured on
 
 
 def onnx_runtime() -> Any:
