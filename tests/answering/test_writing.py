@@ -116,6 +116,8 @@ def test_an_endpoint_that_misbehaves_is_one_line(serving, body, status, why):
     with pytest.raises(EndpointError, match=why) as error:
         written(answer(), endpoint)
     assert "\n" not in str(error.value) and "#small" in str(error.value)
+    with pytest.raises(EndpointError, match=why):
+        asyncio.run(written_in_time([answer()] * 2, endpoint, 5))
 
 
 def test_an_endpoint_that_hangs_or_is_down_is_one_line(serving):
@@ -135,8 +137,3 @@ def test_one_time_limit_for_several_answers(serving, hangs, limit, ready):
     assert time.monotonic() - started < limit + 1 and all(one.answer == "Hartmann Heating" for one in found)
     assert [bool(one.prose) for one in found] == [ready] * 7 + [False]
     assert [bool(one.note) for one in found] == [not ready] * 7 + [False]
-
-
-def test_a_refusal_of_one_is_one_of_all(serving):
-    with pytest.raises(EndpointError, match="refuses: 503"):
-        asyncio.run(written_in_time([answer()] * 5, serving(b"busy", 503)[1], 5))

@@ -147,12 +147,8 @@ class Part:
 class SparseIndex:
     """BM25 (k1 = .9, b = .4, Lucene's formula) over the blocks of one generation that are live in the newest corpus version.
 
-    Word frequencies and the mean length are those of the blocks that may be found, however the parts came about.
-
-    Args:
-        parts: of disjoint blocks, ids ascending from part to part.
-        block_ids: int64 [n], ascending: the generation's blocks; others of a part are not found.
-        store: the open corpus; blocks that it lacks are not found, since the caller could not read them."""
+    Word frequencies and the mean length are those of the blocks that may be found, however the parts came about: of disjoint blocks, ids
+    ascending from part to part. ``block_ids``: int64 [n], ascending, the generation's; those that ``store`` lacks are not found either."""
 
     def __init__(self, parts: Sequence[Postings], block_ids: np.ndarray, store: BlockStore):
         self.parts = tuple(parts)

@@ -190,18 +190,9 @@ def take_in(
 ) -> None:
     """Read every source into ``spool``, or the rest of them if the spool was begun by an interrupted call.
 
-    Args:
-        sources: read in order; of two documents with one id the first stays.
-        spool: gets the documents; closed at the end. Every ``PART_CHUNKS`` chunks it gets a point from which a later call can continue.
-        rejected: gets the rest.
-        known_ids: ids that are taken; grows by the new ones.
-        progress: called with ("documents", count, None) now and then.
-        casing: counts the words of the documents, if given (of those rejected for their id too).
-        workers: processes that read dumps and look at the documents; None does it here.
-
-    Raises:
-        DataError: a source is missing or of no known type, or ``strict`` met a bad record.
-        Interrupted: a worker process died."""
+    The spool is closed at the end, and gets a point from which a later call can continue every ``PART_CHUNKS`` chunks. Of two documents
+    with one id the first stays; ``known_ids`` grows by the new ones, ``rejected`` gets the rest, and ``casing`` counts the words of all.
+    Raises DataError: a source is missing or of no known type, or ``strict`` met a bad record; Interrupted: a worker process died."""
     workers = workers or Workers(1)
     _resume(spool, rejected, known_ids, casing)
     if spool.complete:

@@ -111,9 +111,7 @@ def redirects_in(directory: Path) -> np.ndarray:
 class Spool:
     """Documents on disk: written once, read as often as needed, a batch at a time.
 
-    Args:
-        path: a directory, made if it is not there.
-        resumable: continue what an interrupted process left there; else start again.
+    ``path``: a directory, made if it is not there; ``resumable``: what an interrupted process left there is continued.
 
     Attributes:
         documents: number of documents.

@@ -93,13 +93,7 @@ def page_pictures(figures: Iterable[Figure], page: Path, name: str, title: str, 
     """The pictures of a page, numbered from 1: the id is NAME#picture=2, the record's number the picture's.
 
     Those that lie below the folder of the source are looked at. Of others nothing is fetched: they stand by what the page says of them, if
-    that is a caption or an alternative text of ``SAYS_ENOUGH`` words.
-
-    Args:
-        figures: what the page shows.
-        page: its file.
-        name: what that is called in ids: its path below the source.
-        title: of the page."""
+    that is a caption or an alternative text of ``SAYS_ENOUGH`` words. ``name``: of ``page`` in ids, its path below the source."""
     for number, figure in enumerate(figures, 1):
         tells = any(len(_WORDS.findall(words)) >= SAYS_ENOUGH for words in figure.said)
         beside = file_beside(page, name, figure.reference)

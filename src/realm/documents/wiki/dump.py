@@ -197,14 +197,8 @@ class DamagedData(Exception):
 def read_pieces(path: Path, workers: int) -> Iterator[bytes]:
     """The file's content in pieces, decompressed by its first bytes, whatever its name.
 
-    indexed_bzip2 decodes bzip2 on several cores, multistream files and single streams alike; without it the standard library does on one.
-
-    Args:
-        workers: threads that decompress bzip2.
-
-    Raises:
-        OSError: while iterating, if it cannot be read.
-        DamagedData: while iterating, where the compressed data breaks off."""
+    indexed_bzip2 decodes bzip2 in several threads, multistream files and single streams alike; without it the standard library does in one.
+    Raises while iterating OSError: it cannot be read; DamagedData: the compressed data breaks off."""
     with open(path, "rb") as file:
         start = file.read(8)
     match compression_of(start):

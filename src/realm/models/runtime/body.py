@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from realm.errors import MissingExtra, RunError, said
-from realm.models.runtime.graph import ROUNDING, BodyShape, body_graph
+from realm.models.runtime.graph import ROUNDING, BodyShape, body_graph, normalised_states
 from realm.models.runtime.weights import SafetensorWeights
 
 MPNET = "mpnet"
@@ -33,6 +33,7 @@ MPNET_NAMES = BERT_NAMES | {
     "norm1": "attention.LayerNorm",
 }
 """Names of a layer's parts in the two families, below ``encoder.layer.N``."""
+MEAN_TOKENS = 32  # that the means of states are measured on
 
 
 def onnx_runtime() -> Any:
@@ -91,25 +92,45 @@ class RuntimeBody:
 
     def states(self, inputs: Inputs) -> np.ndarray:
         """Return final states float32 [b, t, h]."""
-        given = {"embedded": self._embedded(inputs)}
-        if self._mpnet:
-            given["bias"] = self._position_bias(inputs.ids.shape[1])
-        states: np.ndarray = self._session.run(None, given)[0]
+        states: np.ndarray = self._session.run(None, self._given(inputs))[0]
         return states
+
+    def _given(self, inputs: Inputs) -> dict[str, np.ndarray]:
+        bias = {"bias": self._position_bias(inputs.ids.shape[1])} if self._mpnet else {}
+        return {"embedded": self._embedded(inputs), **bias}
 
     @cached_property
     def _session(self) -> Any:
+        # The session reads the arrays where they lie, so they live as long as it does.
+        self._arrays = {name: np.ascontiguousarray(array) if array.ndim else array for name, array in self._layers()}
+        if self.shape.eight_bit:
+            self._centre()
+        return self._opened()
+
+    def _centre(self) -> None:
+        """Take the mean of what is rounded out of the states and into the biases, which is the same network: a few channels stand far from
+        0 whatever the text is, and would take the range of all others. Words from all over the vocabulary tell the means."""
+        count = min(MEAN_TOKENS, self._config["max_position_embeddings"] - 2)
+        ids = np.linspace(0, self._config["vocab_size"] - 1, count).astype(np.int64)[None]
+        arrays, states = self._arrays, normalised_states(self.shape)
+        _, *found = self._opened(*states).run(None, self._given(Inputs(ids, np.zeros_like(ids))))
+        for (norm, bias, products, skipped), values in zip(states.values(), found, strict=True):
+            mean = values.mean((0, 1))
+            moved = [(mean @ arrays[name].astype(np.float32)) * arrays[f"{name}.scale"] for name in products]
+            arrays[norm] = arrays[norm] - mean
+            arrays[bias] = arrays[bias] + np.concatenate(moved)
+            arrays[skipped] = arrays[skipped] + mean
+
+    def _opened(self, *others: str) -> Any:
         onnxruntime = onnx_runtime()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.log_severity_level = self._threads, 3
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL  # the graph is as it should be
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # another network may be next
-        # The session reads the arrays where they lie, so they live as long as it does.
-        self._arrays = {name: np.ascontiguousarray(array) if array.ndim else array for name, array in self._layers()}
         self._values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in self._arrays.values()]
         options.add_external_initializers(list(self._arrays), self._values)
         try:
-            return onnxruntime.InferenceSession(body_graph(self.shape), options, providers=["CPUExecutionProvider"])
+            return onnxruntime.InferenceSession(body_graph(self.shape, *others), options, providers=["CPUExecutionProvider"])
         except Exception as error:  # of the library's own kinds, which have no common one
             problem = f"the weights do not fit the configuration: {said(error)}"
             raise RunError(problem, path=self._weights.path, cure="Fetch or train the model again.") from error

@@ -19,8 +19,12 @@ ROUNDING: dict[str, np.ndarray] = {
     "round.least": np.array([1e-30], np.float32),
     "round.share": np.array(1 / 127, np.float32),
     "round.zero": np.array(128, np.uint8),
+    "gelu.least": np.array([0.17 * 223 / 32], np.float32),
+    "gelu.share": np.array(1 / 223, np.float32),
+    "gelu.zero": np.array(32, np.uint8),
 }
-"""Constants of rounding activations to 8 bits: the smallest largest number, 1 / 127, and 128, which stands for 0."""
+"""Constants of rounding activations to 8 bits: the smallest largest number, 1 / 127, and 128, which stands for 0. GELU is never below
+-0.17: of its values 223 steps lie above 0."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +41,9 @@ class BodyShape:
     tanh_gelu: bool = False  # GELU is approximated by tanh
 
 
-def body_graph(shape: BodyShape) -> bytes:
-    """Return the ONNX model from embedded tokens to final states, by external initialisers that :func:`weight_shapes` names.
+def body_graph(shape: BodyShape, *others: str) -> bytes:
+    """Return the ONNX model from embedded tokens to final states, by external initialisers that :func:`weight_shapes` names; ``others`` are
+    states inside that it puts out, too.
 
     Inputs are ``embedded`` float32 [b, t, h] of sequences of one length, so that no token is padding and nothing depends on what else is in
     the batch, and ``bias`` float32 [1, heads, t, t] where attention is biased; the output is ``states`` float32 [b, t, h]. Fused as it runs
@@ -50,7 +55,7 @@ def body_graph(shape: BodyShape) -> bytes:
     if shape.biased:
         inputs["bias"] = (FLOAT, (1, shape.heads, "t", "t"))
     graph += b"".join(_field(11, _value(name, *what)) for name, what in inputs.items())
-    graph += _field(12, _value("states", FLOAT, ("b", "t", shape.hidden)))
+    graph += b"".join(_field(12, _value(name, FLOAT, ("b", "t", shape.hidden))) for name in ("states", *others))
     opsets = b"".join(_field(8, _text(1, domain) + _number(2, version)) for domain, version in (("", OPSET), (OWN_OPERATORS, 1)))
     return _number(1, IR_VERSION) + opsets + _field(7, graph)
 
@@ -69,6 +74,17 @@ def weight_shapes(shape: BodyShape) -> dict[str, tuple[int, tuple[int, ...]]]:
             found |= {f"{number}.{norm}.{part}": (FLOAT, (h,)) for part in ("weight", "bias")}
     if shape.eight_bit:
         found |= {name: (UINT8 if value.dtype == np.uint8 else FLOAT, value.shape) for name, value in ROUNDING.items()}
+    return found
+
+
+def normalised_states(shape: BodyShape) -> dict[str, tuple[str, str, tuple[str, ...], str]]:
+    """Return for each state that products take from a normalisation: the normalisation's bias, the bias and the weights of these products,
+    and the bias that is added where the state is skipped to."""
+    found: dict[str, tuple[str, str, tuple[str, ...], str]] = {}
+    for n in range(shape.layers):
+        found[f"{n}.mid"] = (f"{n}.norm1.bias", f"{n}.up.bias", (f"{n}.up",), f"{n}.down.bias")
+    for n in range(1, shape.layers):
+        found[f"state{n}"] = (f"{n - 1}.norm2.bias", f"{n}.qkv.bias", (f"{n}.q", f"{n}.k", f"{n}.v"), f"{n}.out.bias")
     return found
 
 
@@ -106,11 +122,11 @@ def _products(shape: BodyShape, n: int, given: str, *names: str) -> list[bytes]:
     if not shape.eight_bit:
         return [_node("MatMul", [given, weight], [f"{weight}.out"]) for weight in weights]
     # Each position by its own largest number: one scale for all would be that of a few outliers, and would depend on the batch.
-    rounded, share, zero = f"{given}.rounded", "round.share", "round.zero"
-    found = [
-        _node("Abs", [given], [f"{given}.abs"]),
-        _node("ReduceMax", [f"{given}.abs"], [f"{given}.most"], {"axes": (2,), "keepdims": 1}),
-        _node("Max", [f"{given}.most", "round.least"], [f"{given}.largest"]),
+    kind, found, sized = ("gelu", [], given) if names == ("down",) else ("round", [_node("Abs", [given], [f"{given}.abs"])], f"{given}.abs")
+    rounded, share, zero = f"{given}.rounded", f"{kind}.share", f"{kind}.zero"
+    found += [
+        _node("ReduceMax", [sized], [f"{given}.most"], {"axes": (2,), "keepdims": 1}),
+        _node("Max", [f"{given}.most", f"{kind}.least"], [f"{given}.largest"]),
         _node("Div", [given, f"{given}.largest"], [f"{given}.parts"]),
         _node("QuantizeLinear", [f"{given}.parts", share, zero], [rounded]),
     ]

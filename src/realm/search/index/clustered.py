@@ -35,14 +35,9 @@ class ClusteredIndex(RowIndex):
     Recall at RECALL_DEPTH on the sample was at least ``floor``, or all searches are exact (see ``info``). The number of rows found is
     always the protocol's.
 
-    Args:
-        vectors, ids, live, metric, values: see RowIndex. Memory-map the vectors: searches score few rows.
-        floor: of the recall at RECALL_DEPTH, 0 to 1.
-        sample: float32 [s,d], at least two representative queries to measure with; None: rows of the index with noise.
-        seed: of lists and sample.
-
-    Raises MissingExtra: faiss is not installed. Raises SnapshotError: see RowIndex. Raises ValueError: a floor outside 0 to 1, or sample
-    queries that do not fit."""
+    Memory-map the vectors: searches score few rows. ``floor``: 0 to 1; ``sample``: float32 [s,d], at least two queries to measure with,
+    None: rows of the index with noise; the rest as for RowIndex. Raises MissingExtra: faiss is not installed; SnapshotError: see RowIndex;
+    ValueError: a floor outside 0 to 1, or sample queries that do not fit."""
 
     kind = "clustered"
 

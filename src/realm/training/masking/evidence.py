@@ -51,8 +51,7 @@ class Evidence:
     wordpieces.
 
     ``sentence`` int64 [m], ascending, of each place of a run; ``start``, ``end`` int32 [m], wordpieces from the sentence's first;
-    ``maximal`` bool
-    [m], inside of no longer place; ``chance`` float [m], chance evidence as a share of what is allowed, inf without evidence."""
+    ``maximal`` bool [m], inside of no longer place; ``chance`` float [m], chance evidence as a share of what is allowed, inf without."""
 
     def __init__(self, words: CorpusWords, grams: Grams, sentences: BlockStore, knowledge: int, shown: int):
         self._store, self._knowledge = sentences, knowledge

@@ -135,12 +135,8 @@ class Kernel:
     def list(
         self, codes: Codes, queries: Queries, upper: np.ndarray, floor: np.ndarray, hidden: tuple[np.ndarray, np.ndarray], limit: int
     ) -> tuple[np.ndarray, np.ndarray]:
-        """List the rows whose bounds reach their query's floor, of groups whose bounds do.
-
-        Args:
-            upper: float32 [b,groups], of ``scan``, perhaps by coarser codes of the same queries.
-            floor: float32 [b].
-            hidden: forbidden rows, int64 [e], ascending for each query, and the starts of each query's, int64 [b+1].
+        """List the rows whose bounds reach their query's floor [b], of groups whose bounds do: ``upper`` float32 [b,groups], of ``scan``,
+        perhaps by coarser codes. ``hidden``: forbidden rows, int64 [e], ascending for each query, and the starts of each, int64 [b+1].
 
         Returns LISTED [b,limit], unordered, until this thread lists again, and their numbers, int64 [b]: above the limit, the list is of no
         use."""
