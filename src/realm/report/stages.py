@@ -33,7 +33,7 @@ def _stage(stage: StageRecord) -> Html:
 
 
 def _outcome(stage: StageRecord) -> Html | None:
-    hidden = ("format", "stage", "fingerprint", "probe")
+    hidden = ("format", "stage", "fingerprint")
     facts = [(k, v) for k, v in stage.facts.items() if k not in hidden and isinstance(v, bool | int | float | str)]
     if not facts:
         return None

@@ -1,7 +1,5 @@
 // Elements. Whatever a document or a server says becomes a text node; nothing in this page ever turns text into HTML.
 
-const SVG = "http://www.w3.org/2000/svg";
-
 export const byId = (id) => document.getElementById(id);
 
 /** One HTML element: attributes (null and false leave one out, functions listen to events), then children. */
@@ -11,11 +9,6 @@ export function el(name, attributes = {}, ...children) {
 
 /** Text of a user or a document, such as a title: in the direction of its own script, whatever is around it. */
 export const own = (text) => el("bdi", {}, text);
-
-/** The same for SVG. */
-export function svg(name, attributes = {}, ...children) {
-  return filled(document.createElementNS(SVG, name), attributes, children);
-}
 
 function filled(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes)) {

@@ -35,14 +35,6 @@ export function probability(value) {
 
 export const milliseconds = (value) => `${value < 10 ? value.toFixed(1) : Math.round(value)} ms`;
 
-export function duration(seconds) {
-  if (!Number.isFinite(seconds)) return "–";
-  const whole = Math.round(seconds);
-  if (whole < 60) return `${whole} s`;
-  if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
-  return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
-}
-
 export function bytes(size) {
   return size < 1024
     ? `${size} B`
