@@ -31,7 +31,6 @@ GERMAN = (
 PASSAGES = {
     "two lines": ("Rebuilt in the year 1931 by Ellen\nMarsh, an engineer from Leeds.",
         ["Rebuilt in the year 1931 by Ellen Marsh, an engineer from Leeds."]),
-    "soft break": ("The weir was rebuilt by Ellen\nMarsh, an engineer.", ["The weir was rebuilt by Ellen Marsh, an engineer."]),
     "abbreviation": ("The stone was brought to the town by the old engineer and his friend Dr.\nSmith of Korr, who lived there.",
         ["The stone was brought to the town by the old engineer and his friend Dr. Smith of Korr, who lived there."]),
     "year": ("The bridge was opened after a long delay in the year\n1931 by the mayor.",
