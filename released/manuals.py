@@ -1,7 +1,7 @@
 """Questions about manuals, made by rule from their own sentences: a reader that has read only encyclopaedias does not know their kinds.
 
     realm corpus build MANUALS... --out CORPUS --tokenizer MODEL --block-length 160 --tagger none
-    python released/manuals.py CORPUS DATA --out manuals.jsonl
+    python released/manuals.py CORPUS DATA --out fourth.jsonl --among runs/reader-data/third.jsonl
 
 "To mute a track, press M." becomes "How do I mute a track?", "-v, --verbose  Print each name." becomes "What does --verbose do?" and
 "Which option prints each name?", "If the disk is full, the backup stops." becomes "What happens if the disk is full?". Each is written with
@@ -21,13 +21,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from prepare import Tests, misleading, sequences  # beside this file
+from prepare import KEPT, Tests, misleading, sequences  # beside this file
 
 from realm.documents.store.blocks import BlockStore
-from realm.evaluation.questions.loading import write_questions
+from realm.evaluation.questions.loading import load_questions, write_questions
 from realm.models.types import Question
 
 SEED, MOST, OF_A_KIND, MISLED, MAX_WORDS, MOST_ASKED = 17, 24_000, 4500, 0.3, 26, 24
+AMONG = 17_000, 6000
+"""Questions with an answer, and without one, that are mixed in: a reader forgets what it no longer reads."""
 TABLE = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 ALIKE = [tuple(word.replace("_", " ") for word in pair.split()) for pair in TABLE["alike"].replace("\n", "").split("|")]
 SUBJECT = r"(?:The |A |An |This |You |It |These )?(?!Also|There|That|It)[^,;:()]{2,45}?"
@@ -204,6 +206,7 @@ def main() -> None:
     parser.add_argument("corpus", type=Path)
     parser.add_argument("data", type=Path)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--among", type=Path, help="questions of which some are mixed in, as prepare.py writes them")
     arguments = parser.parse_args()
     rng, store, tests, tested = random.Random(SEED), BlockStore.open(arguments.corpus), Tests(arguments.data), folders_of(arguments.data)
     verbs = verbs_of(store)
@@ -230,6 +233,12 @@ def main() -> None:
     chosen = chosen[:MOST]
     chosen += misleading(chosen[: int(MISLED * len(chosen))], titles, rng)
     rng.shuffle(chosen)
+    if arguments.among:
+        others = load_questions(arguments.among, KEPT)
+        rng.shuffle(others)
+        for kind, most in zip((True, False), AMONG, strict=True):
+            chosen += [question for question in others if bool(question.answers) == kind][:most]
+        rng.shuffle(chosen)
     write_questions(arguments.out, chosen)
     counts = {kind: len(group) for kind, group in groups.items()}
     print(json.dumps({"blocks": len(store), "kinds": counts, "left_out": dict(left_out), "written": len(chosen)}))
