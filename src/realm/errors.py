@@ -19,8 +19,7 @@ class RealmError(Exception):
         problem: what is wrong, without a final full stop.
         path: the file or directory at fault, if there is one.
         line: the 1-based line in that file, if it has lines.
-        cure: what the user can do about it.
-    """
+        cure: what the user can do about it."""
 
     def __init__(self, problem: str, *, path: str | Path | None = None, line: int | None = None, cure: str | None = None):
         self.problem = problem

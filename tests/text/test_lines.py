@@ -31,7 +31,6 @@ GERMAN = (
 PASSAGES = {
     "two lines": ("Rebuilt in the year 1931 by Ellen\nMarsh, an engineer from Leeds.",
         ["Rebuilt in the year 1931 by Ellen Marsh, an engineer from Leeds."]),
-    "soft break": ("The weir was rebuilt by Ellen\nMarsh, an engineer.", ["The weir was rebuilt by Ellen Marsh, an engineer."]),
     "abbreviation": ("The stone was brought to the town by the old engineer and his friend Dr.\nSmith of Korr, who lived there.",
         ["The stone was brought to the town by the old engineer and his friend Dr. Smith of Korr, who lived there."]),
     "year": ("The bridge was opened after a long delay in the year\n1931 by the mayor.",
@@ -129,6 +128,10 @@ def test_line_ends_and_invisible_characters_are_found_fast():
     assert canonical_text("lone \ud800 surrogate") == "lone \ufffd surrogate"
     assert canonical_text("e\u0301 ﬁ") == "e\u0301 ﬁ"
     assert canonical_line("  two\r\nlines\u00a0 ") == "two lines"
+    assert (
+        canonical_text("N\bNA\bA\bA of _\bd_\be, \x1b[1;31mred\x1b[m \x1b]8;;http://x.y\x1b\\link\x1b]8;;\x07\x1b(B")
+        == "NA of de, red link"
+    )
     slow = (canonical._INVISIBLE, canonical._LINE_ENDS, canonical._SURROGATE)
     changed = [character for character in map(chr, range(0x110000)) if any(pattern.search(character) for pattern in slow)]
     assert len(changed) > 2000

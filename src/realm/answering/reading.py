@@ -12,6 +12,9 @@ from realm.models.spec import ReaderSpec
 from realm.models.types import Reading, Sequence, Spans
 from realm.search.blocks import BlockInputs
 
+OPENING = 4
+"""Wordpieces of a sentence among which the first of a question is looked for: questions are numbered and lettered."""
+QUESTION_MARKS = ("?", "？", "؟")
 Pairs = tuple[np.ndarray, np.ndarray]
 """Questions and candidates of n pairs, int64 [n] each."""
 
@@ -58,6 +61,7 @@ def read_spans(reader: Reading, inputs: BlockInputs, questions: SequenceOf[Seque
     shape = (*rows.shape, *found.scores.shape[1:])
     spans, valid, not_here = np.full(shape, -np.inf, np.float32), np.zeros(shape, bool), np.zeros(rows.shape, np.float32)
     within = found.valid & within_lines(inputs, rows[pairs], *found.scores.shape[1:])
+    within &= ~asked_alike(inputs, rows[pairs], [questions[i] for i in pairs[0].tolist()], *found.scores.shape[1:])
     spans[pairs], valid[pairs], not_here[pairs] = np.where(within, found.scores, -np.inf), within, found.not_here
     if reader.spec.pointer:
         flat, not_here = span_log_posterior(spans.reshape(*rows.shape, -1), not_here, valid.reshape(*rows.shape, -1))
@@ -76,6 +80,19 @@ def within_lines(inputs: BlockInputs, rows: np.ndarray, places: int, widths: int
             lines[at, min(token, places + widths - 1)] += "\n" in text[behind:before]
     lines = lines.cumsum(axis=1)
     return np.stack([lines[:, width : width + places] for width in range(widths)], axis=-1) == lines[:, :places, None]
+
+
+def asked_alike(inputs: BlockInputs, rows: np.ndarray, questions: SequenceOf[SequenceOf[int]], places: int, widths: int) -> np.ndarray:
+    """Spans [n, t, w] that touch a question of the block that opens as the one that is asked: "What is a lease?" does not answer "What is a
+    contract?"; what stands below it may."""
+    alike = np.zeros((len(rows), 1 + places + widths), np.int32)
+    for at, (row, question) in enumerate(zip(rows.tolist(), questions, strict=True)):
+        table, text, ids = inputs.store.sentences(row), inputs.store.block(row).text, inputs.store.token_ids(row)
+        for (_, end), (first, last) in zip(table.chars.tolist(), table.tokens.tolist(), strict=True):
+            if text[:end].endswith(QUESTION_MARKS) and set(question[:1]) & set(ids[first : min(first + OPENING, last)].tolist()):
+                alike[at, 1 + first : 1 + last] = 1
+    alike = alike.cumsum(axis=1)
+    return np.stack([alike[:, width + 1 : width + 1 + places] for width in range(widths)], axis=-1) > alike[:, :places, None]
 
 
 def rename(sequence: Sequence, renamed: np.ndarray | None) -> Sequence:

@@ -10,7 +10,7 @@ from realm.documents.formats import ENDINGS, FORMATS, TRIPLES_IN
 
 COMPRESSED = (".gz", ".xz", ".zst", ".bz2")
 _HEAD = 2**14
-_JSON = re.compile(rb'\s*(?:\{\s*["}]|\[\s*[\[{"\d-])')
+_JSON = re.compile(rb'\s*(?:\{\s*["}]|\[\s*(?:[\[{"]|-?\d[\d.eE+-]*\s*(?:,|\]\s*$)))')
 
 
 def stem(path: Path) -> str:

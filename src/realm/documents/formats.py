@@ -74,14 +74,9 @@ class SourceOptions:
 
     Args:
         format: one of ``FORMATS``, for every source. Of a folder, only the files that look like this format are read.
-        id_column: column (or JSON key) with the id.
         templates: file with the sentences that triples are put into.
-        document_bytes: of a document's text in UTF-8; a longer one is left out.
-        document_seconds: of computing that others' code (HTML, PDF, Word) may take for one document; one that takes longer is left out.
-        whole_rows: whether of tables and JSON without a text column the whole row is the text, as in folders of documents.
-
-    Raises:
-        ConfigError: an unknown format."""
+        document_bytes, document_seconds: of a document's text in UTF-8, and of computing for it; a document beyond them is left out.
+        whole_rows: whether of tables and JSON without a text column the whole row is the text. Raises ConfigError: an unknown format."""
 
     format: str | None = None
     id_column: str | None = None

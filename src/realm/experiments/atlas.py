@@ -3,8 +3,7 @@
 Each fact stands in two articles in different words, and no training question shares an entity or an answer with a dev or test question. The
 facts were compiled by hand from general knowledge (CC0-1.0).
 
-``python -m realm.experiments.atlas DIRECTORY`` writes what recipes/from-nothing.toml learns from.
-"""
+``python -m realm.experiments.atlas DIRECTORY`` writes what recipes/from-nothing.toml learns from."""
 
 import argparse
 import json

@@ -1,8 +1,7 @@
 """``realm demo``: claims about REALM, each measured here and now on documents that the released model has never seen.
 
 Answers before any training and after few questions; words that no template has; search by words alone; documents taken away, added and
-changed; a prediction explained. An interrupted demo continues.
-"""
+changed; a prediction explained. An interrupted demo continues."""
 
 import json
 import random
@@ -75,8 +74,7 @@ def run_demo(
     """Show every claim, as soon as it is measured, in the order in which a person would ask for them.
 
     ``changes``: values of the recipe, {"run": {"seed": 1}}. Returns the ``demo --json`` object: {"run", "seconds", "claims": {name:
-    facts}}. Raises ConfigError: the released model's base is not installed; RealmError: the user can cure it.
-    """
+    facts}}. Raises ConfigError: the released model's base is not installed; RealmError: the user can cure it."""
     started, directory = time.perf_counter(), Path(directory)
     recipe, paths = demo_recipe(directory, changes), RunPaths(directory)
     claim_run(paths, recipe)  # before the atlas is written: another run's directory is left as it is

@@ -44,8 +44,7 @@ class DatastoreFacts:
     """Identity of a datastore.
 
     ``kind``: causal or translation; ``model``: directory or hub name; ``windows_sha256`` of the text as read; ``text``:
-    sources and options, or state of a run's corpus; ``seconds`` of computing the keys.
-    """
+    sources and options, or state of a run's corpus; ``seconds`` of computing the keys."""
 
     kind: str
     model: str

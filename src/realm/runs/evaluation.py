@@ -122,8 +122,7 @@ class Wanted:
     """Files and folders to evaluate on, and what to write.
 
     ``depths`` of recall and ``read`` blocks default to the recipe's; answers below ``abstain_below`` count as abstained; ``predictions``: a
-    file of all answers.
-    """
+    file of all answers."""
 
     files: tuple[Path, ...]
     options: QuestionOptions = field(default_factory=QuestionOptions)

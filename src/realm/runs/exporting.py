@@ -1,8 +1,7 @@
 """``realm export``: the embedders of a run as directories that sentence-transformers loads.
 
 embedder/    the documents' embedder, which made the index
-questions/   the questions' embedder, where it is another one
-"""
+questions/   the questions' embedder, where it is another one"""
 
 from pathlib import Path
 from typing import Any
@@ -31,8 +30,7 @@ def export_run(run: Path, out: Path) -> dict[str, Any]:
     """Write the embedders of a run below ``out``, which must not exist.
 
     Returns {"out", "forms": {name: number of tensors}}. Raises RunError: nothing published, or ``out`` exists; ConfigError: an embedder
-    that sentence-transformers cannot hold.
-    """
+    that sentence-transformers cannot hold."""
     paths, out = RunPaths(Path(run)), Path(out)
     recipe = read_run_recipe(paths)
     if out.exists():

@@ -27,13 +27,15 @@ _SUSPECT = re.compile(
 )
 _LINE_ENDS = regex.compile(r"\r\n|[\r\v\f\x85\u2028\u2029]")
 _SURROGATE = regex.compile(r"[\ud800-\udfff]")
+# What terminals do not show: colours and links, and the letter that another is struck over ("N\bN" is a bold N in a saved manual page).
+_UNSEEN = regex.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[()]\w)|[^\n\b]\x08(?=[^\n\x08])")
 
 
 def canonical_text(text: str) -> str:
     """Canonical form of a document's decoded text. Idempotent. Lone surrogates become U+FFFD."""
     if _SUSPECT.search(text) is None:
         return text
-    return _SURROGATE.sub("\ufffd", _LINE_ENDS.sub("\n", _INVISIBLE.sub("", text)))
+    return _SURROGATE.sub("\ufffd", _LINE_ENDS.sub("\n", _INVISIBLE.sub("", _UNSEEN.sub("", text))))
 
 
 def canonical_line(text: str) -> str:

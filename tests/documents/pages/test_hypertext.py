@@ -50,6 +50,7 @@ MARKS = {
         "<math><mfrac><mn>1</mn><mrow>a+b</mrow></mfrac>, <msup><mn>10</mn><mn>6</mn></msup>, <msqrt>5</msqrt></math>",
         "1/(a+b), 10⁶, √5",
     ),
+    "permalinks": ("<h2>C#<a href='#c'>¶</a></h2><dt>-x<a href='p#x'> # </a><dd>No. <a href='#f'>#1</a>", "C#\n\n-x: No. #1"),
     "code": ("<pre>def f():\n    return 1</pre>", "def f():\n    return 1"),
     "address": ("<p>Hotel Sonne<br>Bahnhofstrasse 12<br>8001 Zürich</p>", "Hotel Sonne\nBahnhofstrasse 12\n8001 Zürich"),
 }

@@ -33,6 +33,7 @@ def zipped(path, files):
         ("<a><b name='Ida'>mayor</b><c title='Old'><p>Weir.</p></c></a>", "a", "Ida: mayor\n\nOld\n\nWeir."),
         ("<a><description>&lt;p>The &lt;b>mill&lt;/b></description></a>", "a", "The mill"),
         ("<a>caf&eacute; &amp; bar</a>", "a", "caf\u00e9 & bar"),
+        ("<!DOCTYPE a [<!ENTITY v '4.7'>]><a>&product; &v;, &the.author; &Lt;</a>", "a", "product 4.7, the.author \u226a"),
         ("<x:a xmlns:x='u'><x:p>Named.</x:p></x:a>", "a", "Named."),
         ("<a><script>no()</script><p>Yes.</p></a>", "a", "Yes."),
         ("<a>" * 3000 + "deep" + "</a>" * 3000, "a", "deep"),

@@ -56,7 +56,10 @@ def deck(path):
     slide = made.slides.add_slide(made.slide_layouts[5])
     slide.shapes.title.text = "Sales of 2025"
     group = slide.shapes.add_group_shape()
-    group.shapes.add_textbox(0, 0, 9, 9).text_frame.text = "Inside a group"
+    words = group.shapes.add_textbox(0, 0, 9, 9).text_frame.paragraphs[0]
+    for text, name, value in (("Held 10", "b", "1"), ("6", "baseline", "30000"), (" for 8", "b", "1"), ("9", "strike", "sngStrike")):
+        words.add_run().text = text
+        words.runs[-1]._r.get_or_add_rPr().set(name, value)
     table = slide.shapes.add_table(2, 2, 0, 0, 9, 9).table
     for number, text in enumerate(("Item", "Price", "Key", "3")):
         table.cell(number // 2, number % 2).text = text
@@ -75,7 +78,7 @@ def test_a_slide_gives_groups_tables_charts_and_notes(tmp_path):
     assert (found[0].doc_id, found[0].title) == ("deck.pptx#slide=1", "deck: Sales of 2025")
     assert found[0].text.split("\n\n") == [
         "Sales of 2025",
-        "Inside a group",
+        "Held 10\u2076 for 8",
         "Item | Price\nItem: Key | Price: 3",
         "Series | East | West\nSeries: Boilers | East: 19 | West: 21.5",
         "Hartmann Heating sold most.",

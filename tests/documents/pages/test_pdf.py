@@ -183,6 +183,8 @@ def test_words_that_a_page_writes_in_other_ways(tmp_path, pdf):
 def test_a_page_that_lies_on_its_side(tmp_path, pdf, turned):
     columns = [*placed(50, 700, LEFT), *placed(320, 700, RIGHT)]
     assert texts(tmp_path / "x.pdf", pdf(columns, page=b" /Rotate %d" % turned)) == [f"{WHOLE}\n\n{OTHER}"]
+    short = placed(50, 700, ["It is so old that no man of the town can say", "who put it up or if it was he."])
+    assert texts(tmp_path / "x.pdf", pdf(short, page=b" /Rotate %d" % turned)) == [" ".join(line for *_, line in short)]
 
 
 TAKES = {0: 1.0, 1: 9.0, 2: 1.0, 3: 1.0}

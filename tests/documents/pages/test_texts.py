@@ -130,8 +130,7 @@ def test_html_without_its_extra(tmp_path, monkeypatch):
 
 
 def test_format_overrides_the_name(tmp_path):
-    (tmp_path / "notes.log").write_text(json.dumps({"id": "a", "text": "Alpha."}))
-    (tmp_path / "notes.log").rename(tmp_path / "notes.txt")
+    (tmp_path / "notes.txt").write_text(json.dumps({"id": "a", "text": "Alpha."}))
     assert only(tmp_path / "notes.txt", SourceOptions(format="jsonl")) == SourceDocument("a", "", "Alpha.", str(tmp_path / "notes.txt"), 1)
-    (tmp_path / "b.log").write_text("plain")
-    assert only(tmp_path / "b.log", SourceOptions(format="text")) == SourceDocument("b.log", "b", "plain", str(tmp_path / "b.log"), 0)
+    (tmp_path / "b.log").write_text("[10:00:01] plain")  # which is no list of JSON
+    assert only(tmp_path / "b.log") == SourceDocument("b.log", "b", "[10:00:01] plain", str(tmp_path / "b.log"), 0)

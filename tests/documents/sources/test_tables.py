@@ -209,9 +209,6 @@ def test_no_rows(tmp_path, pack):
     ]:
         pack(tmp_path / name, data)
         assert seen(tmp_path / name) == [(0, reason)]
-
-
-def test_a_file_without_a_header(tmp_path):
     (tmp_path / "a.csv").write_bytes(b"id,text\r1,A\n2,B\n")
     with pytest.raises(DataError, match=r"a\.csv:1: the first line is not a header"):
         seen(tmp_path / "a.csv")

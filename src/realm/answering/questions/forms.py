@@ -24,6 +24,7 @@ LONGEST_SHOWN = 600
 SHARED_WORDS = 0.5
 """Share of a yes-or-no question's words that a sentence must hold to say yes or no to it."""
 _ITEM = deferred(r"[ \t]*(?:[-*•–+▪◦]|\(?\d{1,3}[.)]|\(?[a-z][.)])[ \t]+\S", regex.IGNORECASE)
+_SAYING = deferred(r"\W*(?:(yes|ja|oui|sí)|(?:no|nein|non))\b(?=\s*[,.;:!–—-])", regex.IGNORECASE)
 _LEADING = regex.compile(r"^[\s¿¡\"'“„«(]+")
 
 
@@ -124,7 +125,10 @@ def _cut(text: str, first: int, last: int, start: int, end: int) -> tuple[int, i
 
 
 def _said(question: str, sentence: str) -> str:
-    """Return "yes", or "no" where one of question and sentence is negated; empty where they share too few words."""
+    """Return "yes" or "no" as the sentence begins, else "no" where one of question and sentence is negated; empty where they share too few
+    words."""
+    if said := _SAYING.match(sentence):
+        return "yes" if said[1] else "no"
     asked, held = set(words(question)), set(words(sentence))
     near = sum(any(one == other or (len(one) > 4 and other[:5] == one[:5]) for other in held) for one in asked)
     if not asked or near < SHARED_WORDS * len(asked):

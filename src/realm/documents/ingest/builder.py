@@ -52,14 +52,10 @@ class BuildOptions:
 
     Args:
         tokenizer: a tokenizer, a directory or file with one, a corpus, or a hub name. None trains a WordPiece vocabulary on the documents.
-        vocab_size, lowercase: of a trained vocabulary: entries, and whether it folds case.
         block_length: most wordpieces of a block, its title and three special tokens counted in.
         tagger: kinds of salient spans, as ``spans.specs`` says. Without spans a corpus can be searched, not pre-trained on.
         gazetteer: file of phrases to tag besides names, dates and numbers, one a line.
-        strict: stop at the first bad record instead of leaving it out.
-
-    Raises:
-        ConfigError: ``block_length`` is too small."""
+        strict: stop at the first bad record. Raises ConfigError: ``block_length`` is too small."""
 
     tokenizer: TextTokenizer | str | Path | None = None
     vocab_size: int = 8000
@@ -117,15 +113,11 @@ def build_corpus(
         out: the corpus directory; must not exist.
         options: the defaults if not given; ``changes`` are fields of them by name.
         workers: processes; None takes as many as cores may be used. Little text is done in this process alone.
-        progress: called with (the thing counted, count, count at the end or None) now and then.
         say: called with a line when an interrupted build is continued or discarded.
 
-    Raises:
-        CorpusError: ``out`` exists, another process is building it, or no document is usable.
-        DataError: a source is missing or of no known type; a bad record under ``strict``; tokenizer, tagger or gazetteer cannot be read.
-        ConfigError: ``block_length`` or ``workers`` is too small, or no such tagger.
-        MissingExtra: the tagger needs an extra.
-        Interrupted: the disk is full or a worker process died; the same call continues from there."""
+    Raises CorpusError: ``out`` exists, another process is building it, or no document is usable; DataError: a source, tokenizer, tagger or
+    gazetteer cannot be read, or a bad record under ``strict``; Interrupted: the disk is full or a worker process died, and the same call
+    continues from there."""
     out, sources = Path(out), [Path(source) for source in sources]
     options = replace(options or BuildOptions(), **changes)
     processes = started(workers)

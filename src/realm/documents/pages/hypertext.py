@@ -44,6 +44,8 @@ _FRAME_NAMES = regex.compile(
 _FOOT_ROLES, _FOOT_NAMES = frozenset(["contentinfo", "banner"]), regex.compile(r"(?i)(?:^|[\s_-])footer(?:[\s_-]|$)")
 _OF_A_FOOT = regex.compile(r"(?i)(?:©|\(c\)|copyright|all rights reserved|powered by)|[^\s\d]+(?:\s[^\s\d]+)?$")
 """A line of a foot that says nothing: a copyright, or one or two words."""
+PERMALINKS = frozenset("#¶§🔗")
+"""Signs behind a heading or a term that link to it."""
 _LABEL = regex.compile(r"[^\d:.!?]*")
 _CLOSING = regex.compile(r"</([\w-]+)")
 _BLANKS = regex.compile(r" {2,}")
@@ -209,7 +211,7 @@ class _Walk(HTMLParser):
     def handle_data(self, data: str) -> None:
         if self._reference:
             self._words.append(data)
-        if self._hidden:
+        if self._hidden or ("#" in self._reference and data.strip() in PERMALINKS):
             return
         text = data if self._names["pre"] else _SPACES.sub(" ", data)
         (self._deleted if any(self._names[tag] for tag in _DELETED) else self._parts).append(text)

@@ -1,6 +1,6 @@
 """Documents that are XML or JSON inside: plain XML, EPUB, OpenDocument text, notebooks."""
 
-import html
+import html.entities
 import io
 import posixpath
 from collections.abc import Iterator
@@ -37,7 +37,8 @@ _HOLDS_HTML = frozenset(("content", "description", "encoded", "summary"))
 _SAYING = frozenset(("name", "title", "label", "text", "caption", "description", "summary", "comment"))
 """Attributes that hold words."""
 _UNREAD = {"annotation": COMMENT, "deletion": DELETED_TEXT}
-_ENTITY = regex.compile(r"&(?!(?:amp|lt|gt|quot|apos);)\w+;")
+_ENTITY = regex.compile(r"&(?!(?:amp|lt|gt|quot|apos);)([\p{L}_][\w.:-]*);")
+_DECLARED = regex.compile(r"""<!ENTITY\s+([\w.:-]+)\s+["']""")
 
 
 def read_as_parts(kind: str, part: str, path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
@@ -158,13 +159,17 @@ def _member(archive: ZipFile, name: str) -> bytes:
 
 
 def _root(data: bytes) -> ElementTree.Element:
-    """The root of an XML file; names of letters that only HTML knows are read as these. Raises ValueError: it is damaged."""
+    """The root of an XML file; names of letters that only HTML knows are read as these, and what other files declare (``&product;``) as its
+    name. Raises ValueError: it is damaged."""
     try:
         return ElementTree.fromstring(data)
     except ElementTree.ParseError:
         text = data.decode(streams.encoding_of(data) or "utf-8", "replace").lstrip("\ufeff")
+    declared = {name: f"&{name};" for name in _DECLARED.findall(text)}
     try:
-        return ElementTree.fromstring(_ENTITY.sub(lambda found: html.unescape(found.group()), text))
+        return ElementTree.fromstring(
+            _ENTITY.sub(lambda found: declared.get(found[1]) or html.escape(html.entities.html5.get(f"{found[1]};", found[1])), text)
+        )
     except ElementTree.ParseError as error:
         raise ValueError(str(error)) from error
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import regex
 
@@ -14,7 +15,7 @@ from realm.documents.detect import stem
 from realm.documents.formats import SourceOptions
 from realm.documents.pages.hypertext import lowered, raised
 from realm.documents.pages.markup import Parts, read_as_parts
-from realm.documents.records import Record, SourceDocument
+from realm.documents.records import COMMENT, Record, SourceDocument
 from realm.errors import require_package
 from realm.text.lines import joined_lines
 
@@ -49,7 +50,8 @@ def slides(data: bytes) -> Parts:
 
     try:
         deck: Any = Presentation(io.BytesIO(data))
-        return [_slide(slide) for slide in deck.slides]
+        beside = any(part.reltype.endswith("/comments") for slide in deck.slides for part in slide.part.rels.values())
+        return [*map(_slide, deck.slides), *([(COMMENT, "")] if beside else [])]
     except Exception as error:  # what python-pptx and zipfile raise over a damaged file is theirs
         raise ValueError("damaged slides") from error
 
@@ -59,6 +61,8 @@ def _slide(slide: Any) -> tuple[str, str]:
     notes = slide.notes_slide.notes_text_frame.text if slide.has_notes_slide and slide.notes_slide.notes_text_frame else ""
     head = " ".join(title.text.split()) if title is not None and title.has_text_frame else ""
     told = [text for shape in slide.shapes for text in _texts(shape)]
+    for drawn in (part.target_part for part in slide.part.rels.values() if part.reltype.endswith("/diagramData")):
+        told += ["".join(one.itertext()) for one in ElementTree.fromstring(drawn.blob).iter() if one.tag.endswith("}p")]
     return head, "\n\n".join(filter(None, [*told, notes.strip()]))
 
 
@@ -67,12 +71,35 @@ def _texts(shape: Any) -> Iterator[str]:
     for inner in getattr(shape, "shapes", ()):
         yield from _texts(inner)
     if shape.has_text_frame:
-        yield from (paragraph.text.replace("\v", "\n").strip() for paragraph in shape.text_frame.paragraphs)
+        yield from map(_paragraph, shape.text_frame.paragraphs)
     if getattr(shape, "has_table", False):
-        yield _table([[cell.text for cell in row.cells] for row in shape.table.rows])
+        rows = [[cell.text_frame.paragraphs for cell in row.cells] for row in shape.table.rows]
+        yield _table([[" ".join(map(_paragraph, cell)) for cell in row] for row in rows])
     if getattr(shape, "has_chart", False):
         series = [[one.name, *map(_value, one.values)] for plot in shape.chart.plots for one in plot.series]
         yield _table([["Series", *map(str, shape.chart.plots[0].categories)], *series])
+
+
+def _paragraph(paragraph: Any) -> str:
+    """The text of a paragraph, raised and lowered as its runs say; what is struck out only where there is nothing else."""
+    text = struck = ""
+    for part in paragraph._p:
+        words = "".join(one.text or "" for one in part if one.tag.endswith("}t"))
+        form: Any = next((one for one in part if one.tag.endswith("}rPr")), {})
+        shift = form.get("baseline", "0")
+        if form.get("strike", "noStrike") != "noStrike":
+            struck += words
+        else:
+            text += (
+                "\n"
+                if part.tag.endswith("}br")
+                else lowered(words, text)
+                if shift[0] == "-"
+                else raised(words, text)
+                if shift != "0"
+                else words
+            )
+    return joined_lines(text.strip()) or (f"~~{struck.strip()}~~" if struck.strip() else "")
 
 
 def sheets(data: bytes) -> Parts:

@@ -48,6 +48,8 @@ HEAD_ROWS = 3
 """Rows at the upper and at the lower edge of a page among which running heads and page numbers are looked for."""
 DOTS_PER_POINT = 2.0
 """Of a page that is read as a picture: 144 per inch."""
+LYING = 1.2
+"""Height of all words by their width from which a page lies on its side."""
 MOST_FIELDS = 2_000
 """Of one page; the rest is left out."""
 _SPELT = {0xFB00: "ff", 0xFB01: "fi", 0xFB02: "fl", 0xFB03: "ffi", 0xFB04: "ffl", 0xFB05: "st", 0xFB06: "st", 2: "-", 0xFFFE: "-"}
@@ -318,7 +320,8 @@ def _upright(words: list[Piece], turned: int, width: float, height: float) -> li
     to the side on which they follow one another."""
     for _ in range(turned // 90):
         words, width, height = _turned(words, height), height, width
-    if 2 * sum(word.upwards for word in words) <= len(words):
+    sizes = [(word.height, word.right - word.left) for word in words if len(word.text) > 2]
+    if sum(high for high, _ in sizes) <= LYING * sum(wide for _, wide in sizes):
         return words
     right = _turned(words, height)
     onwards = sum(before.left < after.left for before, after in itertools.pairwise(right))

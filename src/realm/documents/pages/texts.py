@@ -199,7 +199,7 @@ def html_page(
     if isinstance(found, Beyond):
         return Rejected(path, line, found.reason), title, []
     found_title, text, headings, anchors, figures = found
-    title, shown = found_title or title, [Figure(*figure) for figure in figures]
+    title, shown = found_title.rstrip(" ¶🔗") or title, [Figure(*figure) for figure in figures]
     record = document_or_rejected(doc_id, title, text, path, line, structured=True, headings=headings)
     if isinstance(record, Rejected):
         return record, title, shown

@@ -83,15 +83,8 @@ class CorpusManifest:
 
     Attributes:
         version: counts up from 1 with every change; ``corpus_id``, the hash of the first version's content, is kept by later ones.
-        vocab_size: of the tokenizer; decides whether token ids are uint16 or uint32.
-        block_length: most wordpieces of a block, with its title and three special tokens.
-        segments: in order of their block ids.
-        next_block_id: the id that the next block gets; ids are never reused.
-        documents, blocks, spans: in all segments, removed ones not counted.
-        removed, removed_tokens: blocks with a tombstone, and their wordpieces, titles not counted.
-        sentences_cut: sentences too long for a block, cut into pieces.
-        rejected: records left out, by reason.
-        tombstones, tombstones_sum: name of the .npy file of removed block ids (int64, ascending) and their checksum, or None.
+        documents, blocks, spans: in all segments, removed ones not counted; ``removed`` are blocks with a tombstone.
+        tombstones: name of the .npy file of removed block ids (int64, ascending), or None.
         readings: in order of their first ids; one only where it differs from the one before, and from nothing at first."""
 
     format: str

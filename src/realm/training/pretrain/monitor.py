@@ -1,7 +1,6 @@
 """Numbers of pre-training while it runs: utility of documents, retrieval, age of the index, time.
 
-Cheap ones come from every step. Those that need more work of the index are measured at every 20th step on a few queries.
-"""
+Cheap ones come from every step. Those that need more work of the index are measured at every 20th step on a few queries."""
 
 import time
 from collections import deque
