@@ -161,12 +161,12 @@ def joined_lines(text: str) -> str:
 def _blocks(text: str, ranges: Sequence[Range]) -> Iterator[list[Line]]:
     """Lines that follow one another without an empty one between them, quoted equally deep."""
     block: list[Line] = []
-    comments = [match.span() for match in _STARRED.finditer(text)] if "/*" in text else []
+    comments = [match.span() for match in _STARRED.finditer(text)][::-1] if "/*" in text else []
     for start, end in ranges:
         whole = text[start:end]
-        while comments and comments[0][1] <= start:
-            del comments[0]
-        mark = _STAR if comments and comments[0][0] <= start else _QUOTED
+        while comments and comments[-1][1] <= start:
+            comments.pop()
+        mark = _STAR if comments and comments[-1][0] <= start else _QUOTED
         marks = whole[: len(whole) - len(mark.sub("", whole, count=1))].removeprefix("/" * (mark is _STAR))
         indent = start - 1 - text.rfind("\n", 0, start)
         line = Line(start, end, whole[len(marks) :].lstrip(), indent, "".join(marks.split()))
