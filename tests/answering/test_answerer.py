@@ -179,6 +179,23 @@ def test_an_answer_closes_what_it_opens(tmp_path):
     assert chosen(answerer, alone) == ("Sky Hub (a small", 0.5, "Sky Hub (a small")
 
 
+@pytest.mark.parametrize(
+    ("text", "words", "expected"),
+    [
+        ("Stop it with --force now.", "force", "--force"),
+        ("Ask in #mutt today.", "mutt", "#mutt"),
+        ("It is in ~/.paint here.", ".paint", "~/.paint"),
+        ("It has -5 degrees.", "5", "-5"),
+        ("Of 3-5 days.", "5", "5"),
+        ("Well...and then.", "and", "and"),
+        ("Buy: milk - bread", "bread", "bread"),
+    ],
+)
+def test_the_signs_that_open_a_name_are_of_the_answer(text, words, expected, tmp_path):
+    answerer, scores = scored(text, {words: 0.9}, tmp_path)
+    assert chosen(answerer, scores) == (expected, 0.9, expected)
+
+
 def test_no_span_goes_on_beyond_a_line_that_ends_something(tmp_path):
     text = "Mayor: Ida Holm\n\nDeputy: Per Lund, who was\nborn in Velm. He sails."
     answerer, scores = scored(text, {}, tmp_path)

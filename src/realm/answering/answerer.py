@@ -1,6 +1,7 @@
 """Answers with their evidence: the object that evaluation scores, ``ask`` prints and a server sends."""
 
 import math
+import re
 import time
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence as SequenceOf
@@ -31,6 +32,7 @@ KIND_MISMATCH_WEIGHT = 0.03
 
 Chosen on 300 questions of SQuAD's articles that no reader had learnt from.
 """
+SIGNS = re.compile(r"(?:^|(?<=[\s\"'“‘(\[{<`]))(--?|[#$@%+~]|\.|(?:~|\.{1,2})?/)$")
 MIN_PROBABILITY = 1e-6  # probabilities of answers are clipped to this and 1 minus this
 
 
@@ -134,8 +136,10 @@ class ReadBlocks:
         return self._blocks[row]
 
     def characters(self, row: int, start: int, end: int) -> tuple[int, int]:
-        """Code-point range in a block's text of its body wordpieces [start, end)."""
-        return self._character(row, start)[0], self._character(row, end - 1)[1]
+        """Code-point range in a block's text of its body wordpieces [start, end), with the signs that open a name: ``--force``, ``#mutt``."""
+        first, last = self._character(row, start)[0], self._character(row, end - 1)[1]
+        signs = SIGNS.search(self.block(row).text, max(0, first - 4), first)
+        return (signs.start(1) if signs else first), last
 
     def _character(self, row: int, wordpiece: int) -> tuple[int, int]:
         if row not in self._sentences:
