@@ -3,6 +3,7 @@
 import importlib
 import json
 import math
+import random
 import shutil
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from safetensors.torch import load_file
 
 from realm.answering.opening import open_run
 from realm.cli import main
+from realm.documents.ingest.builder import build_corpus
 from realm.documents.store.blocks import BlockStore
 from realm.errors import ConfigError
 from realm.models.bodies.body import has_bf16
@@ -34,6 +36,26 @@ TEXTS = [
     for n, place in enumerate(PLACES)
 ]
 
+MANUAL = """\
+To mute a track, press the red button. If the disk is full, the backup stops at once.
+Use the -q option to hide all messages. A snapshot is a picture of the disk at one moment.
+The log cannot be read because the daemon owns it. Notes are stored in the home folder.
+
+OPTIONS
+  -v, --verbose
+         Print each name that is copied.
+"""
+ANSWERS = {
+    "purpose": {"press the red button"},
+    "condition": {"the backup stops at once"},
+    "means": {"Use the -q option"},
+    "which": {"-q"},
+    "definition": {"a picture of the disk at one moment"},
+    "reason": {"the daemon owns it"},
+    "place": {"the home folder"},
+    "does": {"Print each name that is copied"},
+    "option": {"-v, --verbose", "-v", "--verbose"},
+}
 FEW_STEPS = {"warm": {"steps": 2, "batch": 4}, "ict": {"steps": 2, "batch": 4}}
 
 
@@ -167,6 +189,18 @@ def test_fine_tuned_runs_are_shipped_as_what_they_changed(body, documents, tmp_p
     opened = open_run(tmp_path / "other")
     answers = [run.answerer.answer([f"What is the river of {PLACES[0]} called?"])[0] for run in (tuned, opened)]
     assert answers[0].p == pytest.approx(answers[1].p, rel=0.1) and answers[1].confidence is not None and not opened.without_questions
+
+
+def test_sentences_of_a_manual_become_questions_that_they_answer(tmp_path, monkeypatch):
+    """released/manuals.py."""
+    manuals = released("manuals", monkeypatch)
+    (tmp_path / "manual.txt").write_text(MANUAL)
+    build_corpus([tmp_path / "manual.txt"], tmp_path / "corpus", vocab_size=300)
+    store = BlockStore.open(tmp_path / "corpus")
+    made = [one for row in range(len(store)) for one in manuals.block_questions(store, row, {"print"}, random.Random(0))]
+    assert {kind: set(question.answers) for kind, question in made} == ANSWERS
+    assert all(question.context[start:end] in question.answers for _, question in made for start, end in question.places)
+    assert "Why can the log not be read?" in [question.text for _, question in made]
 
 
 def test_pre_training_starts_the_null_document_at_its_share(body, documents, tmp_path):

@@ -136,10 +136,9 @@ class ReadBlocks:
         return self._blocks[row]
 
     def characters(self, row: int, start: int, end: int) -> tuple[int, int]:
-        """Code-point range in a block's text of its body wordpieces [start, end), with the signs that open a name: ``--force``, ``#mutt``."""
+        """Code-point range in a block's text of its body wordpieces [start, end), with signs that open a name: ``--force``, ``#mutt``."""
         first, last = self._character(row, start)[0], self._character(row, end - 1)[1]
-        signs = SIGNS.search(self.block(row).text, max(0, first - 4), first)
-        return (signs.start(1) if signs else first), last
+        return (found.start(1) if (found := SIGNS.search(self.block(row).text, max(0, first - 4), first)) else first), last
 
     def _character(self, row: int, wordpiece: int) -> tuple[int, int]:
         if row not in self._sentences:

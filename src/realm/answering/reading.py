@@ -12,8 +12,7 @@ from realm.models.spec import ReaderSpec
 from realm.models.types import Reading, Sequence, Spans
 from realm.search.blocks import BlockInputs
 
-OPENING = 4
-"""Wordpieces of a sentence among which the first of a question is looked for: questions are numbered and lettered."""
+OPENING = 4  # wordpieces of a sentence among which a question's first is looked for: questions are numbered and lettered
 QUESTION_MARKS = ("?", "？", "؟")
 Pairs = tuple[np.ndarray, np.ndarray]
 """Questions and candidates of n pairs, int64 [n] each."""

@@ -125,8 +125,7 @@ def _cut(text: str, first: int, last: int, start: int, end: int) -> tuple[int, i
 
 
 def _said(question: str, sentence: str) -> str:
-    """Return "yes" or "no" as the sentence begins, else "no" where one of question and sentence is negated; empty where they share too few
-    words."""
+    """Return "yes" or "no" as the sentence begins, else by its negations; empty where it shares too few words with the question."""
     if said := _SAYING.match(sentence):
         return "yes" if said[1] else "no"
     asked, held = set(words(question)), set(words(sentence))

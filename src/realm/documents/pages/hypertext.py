@@ -44,8 +44,7 @@ _FRAME_NAMES = regex.compile(
 _FOOT_ROLES, _FOOT_NAMES = frozenset(["contentinfo", "banner"]), regex.compile(r"(?i)(?:^|[\s_-])footer(?:[\s_-]|$)")
 _OF_A_FOOT = regex.compile(r"(?i)(?:©|\(c\)|copyright|all rights reserved|powered by)|[^\s\d]+(?:\s[^\s\d]+)?$")
 """A line of a foot that says nothing: a copyright, or one or two words."""
-PERMALINKS = frozenset("#¶§🔗")
-"""Signs behind a heading or a term that link to it."""
+PERMALINKS = frozenset("#¶§🔗")  # signs behind a heading or a term that link to it
 _LABEL = regex.compile(r"[^\d:.!?]*")
 _CLOSING = regex.compile(r"</([\w-]+)")
 _BLANKS = regex.compile(r" {2,}")
