@@ -135,7 +135,7 @@ def test_corpus_verbs(say, tmp_path, write_tiny):
 
 def test_ask(say, tiny_run):
     found = say("ask", tiny_run, "What is the currency of Arvad?", "--k", 3, "--json")
-    parts = "question answer p confidence abstained kind shown said level prose evidence versions timings_ms"
+    parts = "question answer p confidence abstained kind shown said level prose note evidence versions timings_ms"
     assert set(found) == set(parts.split())
     keys = {"doc_id", "block_id", "title", "heading", "text", "p_z", "p_span", "answer", "start", "end", "doc_start", "path", "media"}
     keys |= {"also_in"}

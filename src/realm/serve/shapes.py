@@ -118,7 +118,7 @@ class Limits:
 LIMITS = Limits()
 """The limits in the OpenAPI document."""
 
-VISIBLE = "[^\\s\\p{Cc}\\p{Cf}\\p{Z}\u115f\u1160\u2800\u3164\uffa0]"
+VISIBLE = "[^\\s\x00-\x20\x7f-\xa0\xad\u115f\u1160\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u2800\u3000\u3164\ufeff\uffa0\ufff9-\ufffb]"
 Text = Annotated[str, Field(min_length=1, max_length=LIMITS.text_chars, pattern=VISIBLE)]
 Texts = Annotated[list[Text], Field(min_length=1, max_length=LIMITS.texts)]
 DocumentId = Annotated[str, Field(min_length=1, max_length=LIMITS.id_chars, pattern=r"\S")]
