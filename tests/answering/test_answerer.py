@@ -13,7 +13,7 @@ from realm.answering.answerer import KIND_MISMATCH_WEIGHT, SPANS_PER_BLOCK, Answ
 from realm.answering.levels import leveled
 from realm.answering.pointing import read_candidates, score_spans
 from realm.answering.questions.answer_kinds import asked_for
-from realm.answering.reading import asked_alike, within_lines
+from realm.answering.reading import asked_alike, bodies_of, within_lines
 from realm.documents.ingest.builder import build_corpus
 from realm.models.bodies.body import has_bf16
 from realm.models.model import RealmModel
@@ -199,7 +199,7 @@ def test_the_signs_that_open_a_name_are_of_the_answer(text, words, expected, tmp
 def test_no_span_goes_on_beyond_a_line_that_ends_something(tmp_path):
     text = "Mayor: Ida Holm\n\nDeputy: Per Lund, who was\nborn in Velm. He sails."
     answerer, scores = scored(text, {}, tmp_path)
-    within = within_lines(answerer.inputs, np.array([0]), *scores.shape[1:])[0]
+    within = within_lines(bodies_of(answerer.inputs, np.array([0])), *scores.shape[1:])[0]
     offsets = answerer.inputs.store.tokenizer.encode_offsets(text)[1]
     for start, width in np.ndindex(*within.shape):
         if start + width < len(offsets):
@@ -210,10 +210,8 @@ def test_a_question_of_the_text_does_not_answer_one_that_opens_alike(tmp_path):
     text = "2. What is a lease?\n\nA contract. Shall we meet on Monday? What a day!"
     answerer, scores = scored(text, {}, tmp_path)
     inputs, shape = answerer.inputs, scores.shape[1:]
-    alike = {
-        words: asked_alike(inputs, np.array([0]), inputs.store.tokenizer.encode([words]), *shape)[0]
-        for words in ("What is it", "Who is it")
-    }
+    bodies, encode = bodies_of(inputs, np.array([0])), inputs.store.tokenizer.encode
+    alike = {words: asked_alike(bodies, encode([words]), *shape)[0] for words in ("What is it", "Who is it")}
     begins = [begin for begin, _ in inputs.store.tokenizer.encode_offsets(text)[1]]
     assert [begins[start] for start in np.flatnonzero(alike["What is it"][:, 0])] == [at for at in begins if at < text.index("A contract")]
     assert alike["What is it"][0].all() and not alike["Who is it"].any()

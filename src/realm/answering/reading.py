@@ -6,16 +6,16 @@ from collections.abc import Sequence as SequenceOf
 
 import numpy as np
 
+from realm.documents.store.blocks import SentenceTable
 from realm.models.featurize import marked
 from realm.models.runtime.posterior import span_log_posterior
 from realm.models.spec import ReaderSpec
 from realm.models.types import Reading, Sequence, Spans
 from realm.search.blocks import BlockInputs
 
-OPENING = 4  # wordpieces of a sentence among which a question's first is looked for: questions are numbered and lettered
-QUESTION_MARKS = ("?", "？", "؟")
-Pairs = tuple[np.ndarray, np.ndarray]
-"""Questions and candidates of n pairs, int64 [n] each."""
+OPENING, QUESTION_MARKS = 4, ("?", "？", "؟")  # wordpieces among which a question's first is looked for: it may be numbered
+Body = tuple[SentenceTable, str, np.ndarray]  # sentences, text and wordpieces of a block
+Pairs = tuple[np.ndarray, np.ndarray]  # questions and candidates of n pairs, int64 [n] each
 
 
 def joint_inputs(
@@ -59,8 +59,8 @@ def read_spans(reader: Reading, inputs: BlockInputs, questions: SequenceOf[Seque
     found = reader.read(sequences, starts)
     shape = (*rows.shape, *found.scores.shape[1:])
     spans, valid, not_here = np.full(shape, -np.inf, np.float32), np.zeros(shape, bool), np.zeros(rows.shape, np.float32)
-    within = found.valid & within_lines(inputs, rows[pairs], *found.scores.shape[1:])
-    within &= ~asked_alike(inputs, rows[pairs], [questions[i] for i in pairs[0].tolist()], *found.scores.shape[1:])
+    bodies, sizes = bodies_of(inputs, rows[pairs]), found.scores.shape[1:]
+    within = found.valid & within_lines(bodies, *sizes) & ~asked_alike(bodies, [questions[i] for i in pairs[0].tolist()], *sizes)
     spans[pairs], valid[pairs], not_here[pairs] = np.where(within, found.scores, -np.inf), within, found.not_here
     if reader.spec.pointer:
         flat, not_here = span_log_posterior(spans.reshape(*rows.shape, -1), not_here, valid.reshape(*rows.shape, -1))
@@ -68,27 +68,27 @@ def read_spans(reader: Reading, inputs: BlockInputs, questions: SequenceOf[Seque
     return Spans(spans, not_here, valid)
 
 
-def within_lines(inputs: BlockInputs, rows: np.ndarray, places: int, widths: int) -> np.ndarray:
+def bodies_of(inputs: BlockInputs, rows: np.ndarray) -> list[Body]:
+    return [(inputs.store.sentences(row), inputs.store.block(row).text, inputs.store.token_ids(row)) for row in rows.tolist()]
+
+
+def within_lines(bodies: SequenceOf[Body], places: int, widths: int) -> np.ndarray:
     """Spans [n, t, w] of blocks that lie on one side of every line end that ends something: no answer crosses it."""
-    lines = np.zeros((len(rows), places + widths), np.int32)
-    for at, row in enumerate(rows.tolist()):
-        table, text = inputs.store.sentences(row), inputs.store.block(row).text
-        for (_, behind), (before, _), (_, token) in zip(
-            table.chars[:-1].tolist(), table.chars[1:].tolist(), table.tokens[:-1].tolist(), strict=True
-        ):
+    lines = np.zeros((len(bodies), places + widths), np.int32)
+    for at, (table, text, _) in enumerate(bodies):
+        chars, tokens = table.chars.tolist(), table.tokens.tolist()
+        for (_, behind), (before, _), (_, token) in zip(chars[:-1], chars[1:], tokens[:-1], strict=True):
             lines[at, min(token, places + widths - 1)] += "\n" in text[behind:before]
     lines = lines.cumsum(axis=1)
     return np.stack([lines[:, width : width + places] for width in range(widths)], axis=-1) == lines[:, :places, None]
 
 
-def asked_alike(inputs: BlockInputs, rows: np.ndarray, questions: SequenceOf[SequenceOf[int]], places: int, widths: int) -> np.ndarray:
-    """Spans [n, t, w] that touch a question of the block that opens as the one that is asked: "What is a lease?" does not answer "What is a
-    contract?"; what stands below it may."""
-    alike = np.zeros((len(rows), 1 + places + widths), np.int32)
-    for at, (row, question) in enumerate(zip(rows.tolist(), questions, strict=True)):
-        table, text, ids = inputs.store.sentences(row), inputs.store.block(row).text, inputs.store.token_ids(row)
+def asked_alike(bodies: SequenceOf[Body], questions: SequenceOf[SequenceOf[int]], places: int, widths: int) -> np.ndarray:
+    """Spans [n, t, w] that touch a question of the block that opens as the one that is asked: what stands below it may answer that."""
+    alike = np.zeros((len(bodies), 1 + places + widths), np.int32)
+    for at, ((table, text, ids), question) in enumerate(zip(bodies, questions, strict=True)):
         for (_, end), (first, last) in zip(table.chars.tolist(), table.tokens.tolist(), strict=True):
-            if text[:end].endswith(QUESTION_MARKS) and set(question[:1]) & set(ids[first : min(first + OPENING, last)].tolist()):
+            if text.endswith(QUESTION_MARKS, 0, end) and set(question[:1]) & set(ids[first : min(first + OPENING, last)].tolist()):
                 alike[at, 1 + first : 1 + last] = 1
     alike = alike.cumsum(axis=1)
     return np.stack([alike[:, width + 1 : width + 1 + places] for width in range(widths)], axis=-1) > alike[:, :places, None]

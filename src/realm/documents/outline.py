@@ -65,12 +65,12 @@ def _located(text: str, marked: Marked) -> Iterator[_Heading]:
         while at > 0 and text[at - 1] != "\n":
             at = text.find(line, at + 1)
         if at >= 0 and len(line) <= MOST_CHARS:
-            yield _Heading(at, (0, level), line.rstrip(_ANCHORS))
+            yield _Heading(at, (0, level), line.rstrip(f" {PERMALINKS}"))
             behind = at + len(line)
 
 
-_ANCHORS = " #¶§🔗"
-"""Signs behind a heading that link to it."""
+PERMALINKS = "#¶§🔗"
+"""Signs behind a heading or a term that link to it."""
 _RULE = regex.compile(r"([-=~^\"'`#*+_:.])\1{2,}")
 _HASHED = regex.compile(r"(#{1,6}|={1,5})[ \t]+(?=\S)(.*?)[ \t]*\1?")
 _NUMBERED = regex.compile(r"(?:(\d{1,3}(?:\.\d{1,3})*)[.)]?|(?:\p{Lu}\p{Ll}+|§) (?:\d+|[IVX]+)[.:]?)(?:[ \t]+(\S.*))?")

@@ -10,6 +10,7 @@ from itertools import pairwise
 import regex
 
 from realm.documents.links import MOST_LINKS
+from realm.documents.outline import PERMALINKS
 from realm.documents.pages.figures import LEAST_SIDE, MOST_PICTURES, Figure, around, may_be_read
 from realm.text.lines import joined_lines
 
@@ -44,7 +45,6 @@ _FRAME_NAMES = regex.compile(
 _FOOT_ROLES, _FOOT_NAMES = frozenset(["contentinfo", "banner"]), regex.compile(r"(?i)(?:^|[\s_-])footer(?:[\s_-]|$)")
 _OF_A_FOOT = regex.compile(r"(?i)(?:©|\(c\)|copyright|all rights reserved|powered by)|[^\s\d]+(?:\s[^\s\d]+)?$")
 """A line of a foot that says nothing: a copyright, or one or two words."""
-PERMALINKS = frozenset("#¶§🔗")  # signs behind a heading or a term that link to it
 _LABEL = regex.compile(r"[^\d:.!?]*")
 _CLOSING = regex.compile(r"</([\w-]+)")
 _BLANKS = regex.compile(r" {2,}")
@@ -210,7 +210,7 @@ class _Walk(HTMLParser):
     def handle_data(self, data: str) -> None:
         if self._reference:
             self._words.append(data)
-        if self._hidden or ("#" in self._reference and data.strip() in PERMALINKS):
+        if self._hidden or ("#" in self._reference and data.strip() in {*PERMALINKS}):
             return
         text = data if self._names["pre"] else _SPACES.sub(" ", data)
         (self._deleted if any(self._names[tag] for tag in _DELETED) else self._parts).append(text)
