@@ -246,3 +246,33 @@ def interrupt_each(monkeypatch):
         monkeypatch.setattr(realm.training.loop.loop, "_one_step", one_step)
 
     return arm
+
+
+@pytest.fixture(scope="module")
+def inputs(paths):
+    """The corpus of the module's ``paths``."""
+    from realm.search.blocks import open_inputs
+
+    return open_inputs(paths.corpus, 64)
+
+
+@pytest.fixture(scope="module")
+def model(inputs):
+    """Small networks for it, without training."""
+    import torch
+
+    from realm.models.model import RealmModel
+    from realm.models.spec import bert_spec, one_body
+
+    torch.manual_seed(0)
+    sizes = {"vocab_size": inputs.store.tokenizer.vocab_size, "hidden": 16, "layers": 1, "heads": 2, "intermediate": 32}
+    body = bert_spec(max_length=352, dropout=0.1, attention_dropout=0.0, **sizes)
+    return RealmModel(one_body(body, projection=8)).fork_document_embedder().with_reader(0, span_hidden=8, max_span=10)
+
+
+@pytest.fixture(scope="module")
+def generation(paths, inputs, model):
+    """Its index."""
+    from realm.search.publishing.refresher import refresh_index
+
+    return refresh_index(model, inputs, paths, step=0)

@@ -7,6 +7,8 @@ import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from realm.answering.opening import open_run
+from realm.documents.ingest.packing import FREE, PackingCounts, fill_blocks, make_pieces
+from realm.documents.spans.spans import TaggedSpan
 from realm.progress import Progress
 from realm.recipe import build_recipe
 from realm.runs.run import run_recipe
@@ -89,3 +91,22 @@ def test_answers_from_a_body_of_each_family(family, tmp_path):
         for evidence in answer.evidence:
             begin = evidence.doc_start + evidence.start
             assert evidence.answer and TEXTS[evidence.doc_id][begin : begin + len(evidence.answer)] == evidence.answer
+
+
+@pytest.mark.parametrize("make", [byte_pieces, sentence_pieces])
+def test_other_kinds_of_tokenizers_pack_right(make):
+    """Every character in exactly one piece, none over the limit, spans on exactly the tokens of their text."""
+    tokenizer, text = make(), "The 🏦 of Quincy met Ada Lovelace in 青川. " + "백하시는 " * 30 + "London."
+    ranges = [(0, text.index("백")), (text.index("백"), len(text))]
+    ranges = [(start, start + len(text[start:end].rstrip())) for start, end in ranges]
+    spans = [[TaggedSpan(text.index(word), text.index(word) + len(word), "name") for word in ("🏦", "Ada Lovelace", "青川")], []]
+    counts, tokens = PackingCounts(), tokenizer.tokenize([text[start:end] for start, end in ranges])
+    room = int(tokens.starts[1])
+    pieces = make_pieces(text, ranges, tokens, 0, spans, room, counts)
+    assert counts.sentences_cut == 1
+    blocks = fill_blocks(pieces.lengths, [room] * len(pieces), [FREE] * len(pieces))
+    assert all(sum(pieces.lengths[first:last]) <= room for first, last in blocks)
+    assert "".join("".join(text[start:end] for start, end in zip(pieces.starts, pieces.ends, strict=True)).split()) == "".join(text.split())
+    for span, word in zip(pieces.spans, ("🏦", "Ada Lovelace", "青川"), strict=True):
+        covered = tokenizer.decode(tokens.ids[span.token_start : span.token_end].tolist())
+        assert text[span.char_start : span.char_end] == word and (covered.strip() == word or "<unk>" in covered)

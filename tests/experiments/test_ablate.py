@@ -229,19 +229,6 @@ def test_bad_input(tmp_path, write_tiny, capsys):
         ablate(recipe, tmp_path / "small", chosen_ablations("k16"), 1, QUIET)
 
 
-def test_two_processes_do_not_train_in_one_directory(tmp_path, write_tiny, monkeypatch):
-    from realm.storage import locks as locking
-
-    recipe = load_recipe(write_recipe(tmp_path, write_tiny))
-    monkeypatch.setattr(locking, "WAIT_SECONDS", 0.0)
-    (tmp_path / "out").mkdir()
-    with (
-        locking.held(tmp_path / "out", lambda named: AssertionError(named)),
-        pytest.raises(RunError, match=r"another process \(process \d+\) trains here.*ablation\.txt"),
-    ):
-        ablate(recipe, tmp_path / "out", TABLE2, 1, QUIET)
-
-
 def test_questions_that_dev_and_evaluation_share_are_said(tmp_path, write_tiny, capsys):
     recipe = load_recipe(write_tiny(tmp_path), {"finetune": {"dev": str(tmp_path / "qa.jsonl")}})
     with pytest.raises(CorpusError, match="row k16"):  # before anything is trained

@@ -14,13 +14,9 @@ from realm.documents.ingest.builder import build_corpus
 from realm.documents.neighbours import Neighbours
 from realm.documents.store.blocks import BlockStore
 from realm.errors import ConfigError
-from realm.models.model import RealmModel
-from realm.models.spec import bert_spec, one_body
 from realm.recipe import build_recipe
-from realm.search.blocks import open_inputs
 from realm.search.candidates import DenseCandidates, HybridCandidates, Searching, make_source
 from realm.search.links import LINK_SOURCES, Reached, merged
-from realm.search.publishing.refresher import refresh_index
 from realm.storage.paths import RunPaths
 from realm.training.beams import LiveSource
 from realm.training.context import retrieval_facts
@@ -52,24 +48,6 @@ def paths(tmp_path_factory):
     (root / "docs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows()), "utf-8")
     build_corpus([root / "docs.jsonl"], root / "corpus", vocab_size=300, block_length=64)
     return RunPaths(root)
-
-
-@pytest.fixture(scope="module")
-def inputs(paths):
-    return open_inputs(paths.corpus, 64)
-
-
-@pytest.fixture(scope="module")
-def model(inputs):
-    torch.manual_seed(0)
-    sizes = {"vocab_size": inputs.store.tokenizer.vocab_size, "hidden": 16, "layers": 1, "heads": 2, "intermediate": 32}
-    body = bert_spec(max_length=352, dropout=0.1, attention_dropout=0.0, **sizes)
-    return RealmModel(one_body(body, projection=8)).fork_document_embedder().with_reader(0, span_hidden=8, max_span=10)
-
-
-@pytest.fixture(scope="module")
-def generation(paths, inputs, model):
-    return refresh_index(model, inputs, paths, step=0)
 
 
 @pytest.fixture

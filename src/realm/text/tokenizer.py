@@ -3,12 +3,14 @@
 What does not live here: how token ids are laid out in model inputs (models/featurize.py) and how sentences are found (sentences.py)."""
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import regex
 from tokenizers import Encoding, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
@@ -26,7 +28,6 @@ from realm.text.alphabet import (
     writing_of,
 )
 from realm.text.folding import fold, folded
-from realm.text.wordcache import Tokenized, WordCache, cuts_characters, splits_at_spaces
 
 RELEASED = Path(__file__).parents[1] / "released" / "realm-minilm-en"
 """The model that ships in the package, with its tokenizer."""
@@ -56,6 +57,25 @@ class SpecialTokens:
     mask: int
 
 
+Offsets = list[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Tokenized:
+    """Wordpieces of several texts.
+
+    Attributes:
+        ids: uint32 [tokens], of all texts, one after the other.
+        starts: int64 [texts + 1]: ``ids[starts[i]:starts[i + 1]]`` are those of text i.
+        offsets: of text i, (start, end) in code points of the text of every id.
+        words: of text i, the number of the word that every id is of."""
+
+    ids: np.ndarray
+    starts: np.ndarray
+    offsets: Callable[[int], Offsets]
+    words: Callable[[int], Sequence[int | None]]
+
+
 class TextTokenizer:
     """A ``tokenizers.Tokenizer`` without truncation, padding or added special tokens.
 
@@ -77,7 +97,6 @@ class TextTokenizer:
         self._backend = backend
         self._names = {role: _find_role(backend, role, names or {}, origin) for role in _KNOWN_NAMES}
         self.special = SpecialTokens(**{role: backend.token_to_id(name) or 0 for role, name in self._names.items()})
-        self._words: WordCache | None = None
         self._json = backend.to_str(pretty=True)
         self.sha256 = hashlib.sha256(self._json.encode("utf-8")).hexdigest()
 
@@ -89,7 +108,9 @@ class TextTokenizer:
     @cached_property
     def cuts_characters(self) -> bool:
         """Return whether characters of Hangul, kana, Thai and their like are words of their own, as Han characters are."""
-        return cuts_characters(json_value(self._json)["pre_tokenizer"])
+        cut = {"type": "Split", "pattern": {"Regex": CHARACTER_PATTERN}, "behavior": "Isolated", "invert": False}
+        steps = (json_value(self._json)["pre_tokenizer"] or {}).get("pretokenizers", [])
+        return len(steps) == 2 and steps[0].get("type") == "BertPreTokenizer" and steps[1] == cut
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of each text in its one spelling (folding.py): no special tokens, no truncation."""
@@ -102,13 +123,12 @@ class TextTokenizer:
         return encoding.ids, written.places(encoding.offsets)
 
     def tokenize(self, sentences: Sequence[str]) -> Tokenized:
-        """Ids and offsets of running text: what ``encode_offsets`` gives, at many times its rate for BERT's tokenizers."""
-        if self._words is None and splits_at_spaces(self._backend):
-            self._words = WordCache(self._backend)
+        """Ids and offsets of running text: what ``encode_offsets`` gives."""
         written = [fold(sentence) for sentence in sentences]
-        spelled = [sentence.text for sentence in written]
-        tokens = Tokenized.of(self._encodings(spelled)) if self._words is None else self._words.tokenize(spelled)
-        return replace(tokens, offsets=lambda index: written[index].places(tokens.offsets(index)))
+        found = self._encodings([sentence.text for sentence in written])
+        starts = np.cumsum([0, *(len(encoding) for encoding in found)], dtype=np.int64)
+        ids = np.fromiter(chain.from_iterable(encoding.ids for encoding in found), np.uint32, count=int(starts[-1]))
+        return Tokenized(ids, starts, lambda i: written[i].places(found[i].offsets), lambda i: found[i].word_ids)
 
     def _encodings(self, texts: Sequence[str]) -> list[Encoding]:
         return self._backend.encode_batch(list(texts), add_special_tokens=False)

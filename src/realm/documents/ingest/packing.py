@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from realm.documents.ingest.spool import Document
 from realm.documents.spans.spans import TaggedSpan
-from realm.text.wordcache import Offsets, Tokenized
+from realm.text.tokenizer import Offsets, Tokenized
 
 # [CLS] title [SEP] body [SEP]
 SPECIAL_TOKENS_PER_BLOCK = 3
