@@ -17,6 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from bake import bake
 from fit import mean_reader
 
 from realm import __version__
@@ -134,6 +135,7 @@ def main() -> None:
     write_atomic(arguments.out / "README.md", card(arguments.out.name, base, data))
     for file in stage.glob("tokenizer*.json"):
         shutil.copy(file, arguments.out / file.name)
+    bake(arguments.out)
     size = sum(path.stat().st_size for path in arguments.out.iterdir())
     print(json.dumps({"sha256": sha256_file(arguments.out / WEIGHTS), "megabytes": round(size / 1e6, 2), "parts": model.spec.parts}))
 

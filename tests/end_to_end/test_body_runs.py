@@ -174,7 +174,7 @@ def test_fine_tuned_runs_are_shipped_as_what_they_changed(body, documents, tmp_p
     shutil.rmtree(out)
     ship.main()
     assert files == {path.name: path.read_bytes() for path in out.iterdir()}, "bit for bit"
-    assert {"README.md", "config.json", "data.json", "model.safetensors", "tokenizer.json"} <= set(files)
+    assert {"README.md", "centred.safetensors", "config.json", "data.json", "model.safetensors", "tokenizer.json"} <= set(files)
     card = files["README.md"].decode()
     assert "| qa.jsonl | CC0 | 12 |" in card and "paragraphs: 12 of 12 in 3 steps, then 12 of 12 in 3 steps" in card
     released("ship", monkeypatch, second, "--data", tmp_path / "before", "--out", tmp_path / "later").main()

@@ -12,6 +12,7 @@ from realm.evaluation.questions.rows import QuestionOptions
 from realm.experiments.atlas import read_atlas
 from realm.models.bodies.known import KNOWN_BODIES, WEIGHTS, body_directory
 from realm.models.model import RealmModel
+from realm.models.runtime.model import RuntimeModel
 from realm.storage.files import sha256_file
 from realm.text.matching.answers import normalize_answer
 
@@ -117,4 +118,6 @@ def test_what_is_shipped_is_small_and_is_what_the_table_names(known):
     assert sha256_file(folder(known.name) / WEIGHTS) == known.sha256
     model = RealmModel.from_pretrained(body_directory(known.name))
     assert model.spec.parts == ("embedder", "reader") and model.reader.spec.taught and model.reader.spec.pointer
-    assert 0 < model.reader.spec.abstain_below < 1
+    assert 0 < model.reader.spec.abstain_below < 1 and "_name_or_path" not in model.spec.reader.body.config
+    read = RuntimeModel(folder(known.name), model.spec, eight_bit=True)
+    assert read.embedder.body._baked() and read.reading().body._baked(), f"python released/bake.py {folder(known.name)}"

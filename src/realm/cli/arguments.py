@@ -15,13 +15,8 @@ import tyro
 
 from realm.storage.decoding import toml_values
 
-
-def _hint(default: str) -> str:
-    """A default as help shows it: nothing where it means "not given" or belongs to a flag."""
-    return "" if default in ("", "''", "None", "none", "False", "True") else f"(default: {default})"
-
-
-SHORT_DEFAULT = tyro.conf.arg(help_behavior_hint=_hint)
+UNSAID = ("", "''", "None", "none", "False", "True")  # defaults that mean "not given" or belong to a flag
+SHORT_DEFAULT = tyro.conf.arg(help_behavior_hint=lambda default: "" if default in UNSAID else f"(default: {default})")
 Word = Annotated[str, SHORT_DEFAULT]
 Flag = Annotated[bool, SHORT_DEFAULT]
 

@@ -154,8 +154,11 @@ def bert_spec(
 
 
 def spec_to_json(spec: ModelSpec) -> dict[str, Any]:
-    """Contents of ``config.json``."""
-    return {"format": SPEC_FORMAT, "library": "realm", **{name: asdict(network) for name, network in spec.networks.items()}}
+    """Contents of ``config.json``, without the path that a body was read from, which says something of this machine alone."""
+    networks = {name: asdict(network) for name, network in spec.networks.items()}
+    for network in networks.values():
+        network["body"]["config"].pop("_name_or_path", None)
+    return {"format": SPEC_FORMAT, "library": "realm", **networks}
 
 
 def read_spec(path: Path) -> ModelSpec:

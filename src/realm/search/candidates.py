@@ -38,9 +38,9 @@ def groups(texts: Sequence[np.ndarray]) -> list[list[int]]:
     holders: dict[bytes, list[int]] = {}  # groups by the sequences of their first
     sizes: list[int] = []
     for position, text in enumerate(texts):
-        length = min(SEQUENCE, max(1, len(text)))
-        sequences = {text[at : at + length].tobytes() for at in range(max(1, len(text) - length + 1))}
-        shared = Counter(group for sequence in sequences for group in holders.get(sequence, ()))
+        data, size = text.tobytes(), text.itemsize * min(SEQUENCE, max(1, len(text)))
+        sequences = {data[at : at + size] for at in range(0, max(1, len(data) - size + 1), text.itemsize)}
+        shared = Counter(group for sequence in holders.keys() & sequences for group in holders[sequence])
         same = next((group for group, count in shared.most_common(1) if count >= SHARED * min(len(sequences), sizes[group])), None)
         if same is not None:
             found[same].append(position)

@@ -1,16 +1,20 @@
 """A model's directory without torch: the same vectors, scores and identity as by torch, and one line where torch is needed."""
 
 import sys
+from importlib import import_module
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load_file, save_file
 
 from realm.errors import MissingExtra, RunError
 from realm.models.model import RealmModel, state_sha256
+from realm.models.runtime.body import RuntimeBody
 from realm.models.runtime.model import RuntimeModel, learning_model, load_model, multiplies_integers, runtime_model
-from realm.models.spec import BodySpec, one_body
+from realm.models.spec import BodySpec, one_body, read_spec
 from realm.models.types import Sequence
 
 BERT = {
@@ -25,8 +29,8 @@ MODERN = {"model_type": "modernbert", **{key: value for key, value in BERT.items
 SEQUENCES = [Sequence([2, 9, 17, 3, 21, 22, 8, 3], [0, 0, 0, 0, 1, 1, 1, 1]), Sequence([2, 5, 3, 7, 3], [0, 0, 0, 1, 1])]
 
 
-def saved(directory, config=BERT, parts=("embedder", "document_embedder", "reader")):
-    torch.manual_seed(0)
+def saved(directory, config=BERT, parts=("embedder", "document_embedder", "reader"), seed=0):
+    torch.manual_seed(seed)
     body = BodySpec({"layer_norm_eps": 1e-12, "max_position_embeddings": 64, **config}, pooling="mean", segments=config is BERT)
     model = RealmModel(one_body(body, projection=8, dropout=0.0, max_span=4, parts=parts)).eval()
     model.save_pretrained(directory, card=None)
@@ -51,6 +55,22 @@ def test_parts_may_be_missing(tmp_path):
     assert found.documents is found.embedder and not runtime_model(tmp_path / "model", without=("embedder",)).has("embedder")
     with pytest.raises(RunError, match="no reader"):
         found.reading()
+
+
+def test_what_was_centred_at_release_is_read_where_it_is_of_these_weights(tmp_path, monkeypatch):
+    saved(tmp_path)
+    measured, spec = [], read_spec(tmp_path / "config.json")
+    blocks = lambda: RuntimeModel(tmp_path, spec, eight_bit=True).documents.embed_blocks(SEQUENCES)  # noqa: E731
+    monkeypatch.setattr(RuntimeBody, "_centred", lambda body, centred=RuntimeBody._centred: measured.append(1) or centred(body))
+    without = blocks()
+    monkeypatch.syspath_prepend(Path(__file__).parents[3] / "released")
+    kept, before = import_module("bake").bake(tmp_path), len(measured)
+    assert np.array_equal(blocks(), without) and len(measured) == before, "bit for bit, and nothing is measured"
+    saved(tmp_path, seed=1)
+    assert not np.array_equal(blocks(), without) and len(measured) == before + 1, "of other weights"
+    saved(tmp_path)
+    save_file({name: value + (value.dtype == np.float32) for name, value in load_file(kept).items()}, kept)
+    assert np.array_equal(blocks(), without) and len(measured) == before + 2, "damaged"
 
 
 def test_weights_that_do_not_fit_are_one_line(tmp_path):

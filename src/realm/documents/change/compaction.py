@@ -59,7 +59,7 @@ def publish_version(corpus: Path, staging: Path, manifest: CorpusManifest, kept:
         os.replace(staged, final)
         segments.append(replace(info, name=final.name))
     files.fsync_directory(directory)
-    tombstones = manifests.tombstones_name(manifest.version) if len(removed) else None
+    tombstones = f"tombstones-{manifest.version:06d}.npy" if len(removed) else None
     if tombstones is not None:
         publish_array(corpus / tombstones, removed)
     found = array_sum(removed) if len(removed) else None

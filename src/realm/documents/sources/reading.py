@@ -29,10 +29,6 @@ def is_hub_name(source: Path) -> bool:
     return str(source).startswith(HUB_PREFIX)
 
 
-def is_saved_dataset(folder: Path) -> bool:
-    return any((folder / mark).is_file() for mark in _MARKS)
-
-
 def read_dataset(source: Path, options: SourceOptions) -> Iterator[Record]:
     """Rows of a dataset; ``line`` is the 1-based row. A name on the hub is ``hf:owner/name[:config][:split]`` and is streamed. Raises
     MissingExtra: ``datasets`` is not installed; DataError: the dataset cannot be had, has several splits and none is named, or lacks a
@@ -123,7 +119,7 @@ def _format_of(path: Path, options: SourceOptions) -> str:
 def _read_directory(folder: Path, name: str, options: SourceOptions, workers: Workers | None, cursor: Cursor | None) -> Iterator[Record]:
     if holds_run(folder):
         raise DataError("a run lies here, not documents", path=folder, cure="Give the folder of the documents")
-    if options.format == "datasets" or (options.format is None and is_saved_dataset(folder)):
+    if options.format == "datasets" or (options.format is None and any((folder / mark).is_file() for mark in _MARKS)):
         return _all_bounded(read_dataset(folder, options), options)
     documents = beir_documents(folder) if options.format in (None, "beir") else None
     if documents is not None:

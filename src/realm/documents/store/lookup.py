@@ -139,12 +139,8 @@ class SegmentLookup:
     def _documents(self) -> np.ndarray:
         return _checked(self._mapped, self._sum, self._path)
 
-    def first_rows(self, doc_id: str) -> list[int]:
-        """Rows at which a document with the hash of ``doc_id`` starts; the caller compares the ids."""
-        return self.first_rows_of_key(document_key(doc_id.encode("utf-8", "replace")))
-
     def first_rows_of_key(self, key: int) -> list[int]:
-        """Rows at which a document with the key (``links.document_key``) starts."""
+        """Rows at which a document with the key (``links.document_key``) starts; the caller compares the ids."""
         hashes, firsts = self._documents
         wanted = np.uint64(key)
         position, found = int(np.searchsorted(hashes, wanted)), []

@@ -112,10 +112,6 @@ class CorpusManifest:
         """Wordpieces of all live blocks, titles not counted."""
         return sum(segment.tokens for segment in self.segments) - self.removed_tokens
 
-    def said_of_source(self, block_id: int) -> dict[str, str]:
-        """Statements of the user about the source of a block: fields of ``SourceOptions``."""
-        return next((entry.options for entry in reversed(self.readings) if entry.first_id <= block_id), {})
-
     def with_reading(self, said: dict[str, str]) -> "CorpusManifest":
         """This manifest, with what was said of the sources of the blocks that come next."""
         if said == (self.readings[-1].options if self.readings else {}):
@@ -229,10 +225,6 @@ def write_manifest(corpus: Path, manifest: CorpusManifest) -> None:
     """Publish ``manifest``: its file first, then ``CURRENT``."""
     write_sealed(manifest_path(corpus, manifest.version), asdict(manifest))
     point_at(corpus, manifest.version)
-
-
-def tombstones_name(version: int) -> str:
-    return f"tombstones-{version:06d}.npy"
 
 
 def read_tombstones(corpus: Path, manifest: CorpusManifest) -> np.ndarray:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from realm.documents.links import title_key
+from realm.documents.links import document_key, title_key
 from realm.documents.store.lookup import SegmentLookup, flat_view
 from realm.documents.store.manifest import CORPUS_CURE, SegmentInfo, damage
 from realm.documents.store.segments import DIGITS, column_sum, frame_sum, read_whole, segment_schema
@@ -199,7 +199,7 @@ class Segment:
     def rows_of_document(self, doc_id: str) -> list[int]:
         """Rows of one document, ascending."""
         found: list[int] = []
-        for row in self.lookup.first_rows(doc_id):
+        for row in self.lookup.first_rows_of_key(document_key(doc_id.encode("utf-8", "replace"))):
             while row < self.rows and self.scalar("doc_id", row) == doc_id:
                 found.append(row)
                 row += 1

@@ -5,6 +5,7 @@ from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+from xxhash import xxh3_64
 
 from realm.errors import MissingExtra, RunError, said
 from realm.models.runtime.graph import ROUNDING, BodyShape, body_graph, normalised_states
@@ -34,6 +35,8 @@ MPNET_NAMES = BERT_NAMES | {
 }
 """Names of a layer's parts in the two families, below ``encoder.layer.N``."""
 MEAN_TOKENS = 32  # that the means of states are measured on
+CENTRED, SUM = "centred.safetensors", "sum"
+"""The file beside the weights that spares measuring these means at each start, and its checksums' name (released/bake.py)."""
 
 
 def onnx_runtime() -> Any:
@@ -100,26 +103,51 @@ class RuntimeBody:
         return {"embedded": self._embedded(inputs), **bias}
 
     @cached_property
+    def _arrays(self) -> dict[str, np.ndarray]:
+        """The graph's weights by its own names: the session reads them where they lie, so they live as long as it does."""
+        return {name: np.ascontiguousarray(array) if array.ndim else array for name, array in self._layers()}
+
+    @cached_property
     def _session(self) -> Any:
-        # The session reads the arrays where they lie, so they live as long as it does.
-        self._arrays = {name: np.ascontiguousarray(array) if array.ndim else array for name, array in self._layers()}
         if self.shape.eight_bit:
-            self._centre()
+            self._arrays |= self._baked() or self._centred()
         return self._opened()
 
-    def _centre(self) -> None:
+    def _baked(self) -> dict[str, np.ndarray] | None:
+        """Return what ``_centred`` found when the model was released; None: nothing is kept beside the weights, or it is of others."""
+        path = self._weights.path.with_name(CENTRED)
+        kept = SafetensorWeights(path, self._weights.prefix) if path.is_file() else None
+        if kept is None or not kept.has(SUM):
+            return None
+        found = {
+            name: kept.array(name) for norm, bias, _, skipped in normalised_states(self.shape).values() for name in (norm, bias, skipped)
+        }
+        return found if kept.read(SUM).tobytes() == self._sum(found) else None
+
+    def _sum(self, found: dict[str, np.ndarray]) -> bytes:
+        """Return the checksum of the layers' weights as they are stored, and of what was found for them."""
+        checksum = xxh3_64(repr(self.shape).encode())
+        for array in (*self._arrays.values(), *found.values()):
+            checksum.update(array.data)
+        return checksum.digest()
+
+    def to_bake(self) -> dict[str, np.ndarray]:
+        """Return what a file named ``CENTRED`` beside the weights holds of this body, by its names there."""
+        found = self._centred()
+        return {self._weights.prefix + name: array for name, array in {**found, SUM: np.frombuffer(self._sum(found), np.uint8)}.items()}
+
+    def _centred(self) -> dict[str, np.ndarray]:
         """Take the mean of what is rounded out of the states and into the biases, which is the same network: a few channels stand far from
         0 whatever the text is, and would take the range of all others. Words from all over the vocabulary tell the means."""
         count = min(MEAN_TOKENS, self._config["max_position_embeddings"] - 2)
         ids = np.linspace(0, self._config["vocab_size"] - 1, count).astype(np.int64)[None]
-        arrays, states = self._arrays, normalised_states(self.shape)
-        _, *found = self._opened(*states).run(None, self._given(Inputs(ids, np.zeros_like(ids))))
-        for (norm, bias, products, skipped), values in zip(states.values(), found, strict=True):
+        arrays, states, found = self._arrays, normalised_states(self.shape), dict[str, np.ndarray]()
+        _, *measured = self._opened(*states).run(None, self._given(Inputs(ids, np.zeros_like(ids))))
+        for (norm, bias, products, skipped), values in zip(states.values(), measured, strict=True):
             mean = values.mean((0, 1))
             moved = [(mean @ arrays[name].astype(np.float32)) * arrays[f"{name}.scale"] for name in products]
-            arrays[norm] = arrays[norm] - mean
-            arrays[bias] = arrays[bias] + np.concatenate(moved)
-            arrays[skipped] = arrays[skipped] + mean
+            found |= {norm: arrays[norm] - mean, bias: arrays[bias] + np.concatenate(moved), skipped: arrays[skipped] + mean}
+        return found
 
     def _opened(self, *others: str) -> Any:
         onnxruntime = onnx_runtime()
@@ -159,11 +187,8 @@ class RuntimeBody:
 
     def _embedded(self, inputs: Inputs) -> np.ndarray:
         """Return words, positions and segments, added and normalised, float32 [b, t, h]."""
-        weights, ids = self._weights, inputs.ids
-        unique, where = np.unique(ids, return_inverse=True)
-        words = weights.rows("embeddings.word_embeddings.weight", unique)[where.reshape(ids.shape)]
-        first = FIRST_POSITION[self._config["model_type"]]
-        positions = self._array("embeddings.position_embeddings.weight")[first : first + ids.shape[1]]
+        words, first = self._weights.rows("embeddings.word_embeddings.weight", inputs.ids), FIRST_POSITION[self._config["model_type"]]
+        positions = self._array("embeddings.position_embeddings.weight")[first : first + inputs.ids.shape[1]]
         summed = words + positions
         if not self._mpnet:
             kinds = self._array("embeddings.token_type_embeddings.weight")

@@ -44,7 +44,7 @@ class RuntimeModel:
     def __init__(self, directory: Path, spec: ModelSpec, *, eight_bit: bool | None = None, threads: int = 0):
         self.spec = spec
         self._weights = open_weights(directory)
-        eight_bit = self._weights.is_rounded() and multiplies_integers() if eight_bit is None else eight_bit
+        eight_bit = self._weights.eight_bit and multiplies_integers() if eight_bit is None else eight_bit
         self._options: dict[str, Any] = {"eight_bit": eight_bit, "threads": threads}
 
     def has(self, part: str) -> bool:

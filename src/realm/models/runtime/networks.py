@@ -67,16 +67,13 @@ class RuntimeReader:
         def projected(inputs: Inputs, chosen: np.ndarray) -> np.ndarray:
             states = self.body.states(inputs)
             at = np.minimum(first_and_body[chosen], states.shape[1] - 1)
-            return self._dense(np.take_along_axis(states, at[:, :, None], 1))
+            return states[np.arange(len(at))[:, None], at] @ self._array("dense.weight").T + self._array("dense.bias")
 
         ends = in_buckets(sequences, projected)
         first, body = ends[:, :1], ends[:, 1:]
         last = np.arange(longest)[:, None] + np.arange(self.spec.max_span)
         valid = last[None] < lengths[:, None, None]
         return Spans(self._spans(body, last), self._spans(first, np.arange(self.spec.max_span)[None])[:, 0, 0], valid)
-
-    def _dense(self, states: np.ndarray) -> np.ndarray:
-        return states @ self._array("dense.weight").T + self._array("dense.bias")
 
     def _spans(self, ends: np.ndarray, last: np.ndarray) -> np.ndarray:
         """Return the score of every span [n, t, w] from projections of its first and last wordpiece [n, t, 2 s]."""

@@ -15,6 +15,7 @@ from realm.storage.stages import DAMAGED
 
 SCALE = ":scale"  # after the name of an int8 matrix: the name of its scales, float32 [r, 1]
 SHARED = "shared"  # in a file's metadata: JSON of tensors that stand under another name
+TYPES = {"F16": np.float16, "F32": np.float32, "F64": np.float64, "I8": np.int8}  # of tables, by safetensors' names
 AGAIN = "Fetch or train the model again."
 
 
@@ -25,10 +26,11 @@ class SafetensorWeights:
         from safetensors import SafetensorError, safe_open
 
         self.path, self.prefix = path, prefix
-        self._kept: dict[str, np.ndarray] = {}
+        self._mapped: dict[str, np.ndarray] = {}
         try:
             self._file: Any = safe_open(path, framework="numpy")
             self._names = frozenset(self._file.keys())
+            self.eight_bit = any(name.endswith(SCALE) for name in self._names)
         except (OSError, SafetensorError) as error:
             raise RunError(f"the weights cannot be read: {str(error).splitlines()[0]}", path=path, cure=AGAIN) from error
 
@@ -40,10 +42,6 @@ class SafetensorWeights:
     def names(self) -> list[str]:
         """Return the names of all tensors, those that stand under another name among them."""
         return [name for name in (*self._names, *self._shared) if not name.endswith(SCALE)]
-
-    def is_rounded(self) -> bool:
-        """Return whether matrices are stored in 8 bits."""
-        return any(name.endswith(SCALE) for name in self._names)
 
     def _stored(self, name: str) -> str:
         """Return the name in the file. Raises RunError: there is no such tensor."""
@@ -85,17 +83,21 @@ class SafetensorWeights:
 
     def rows(self, name: str, ids: np.ndarray) -> np.ndarray:
         """Return some rows of a matrix in float32."""
-        table = self.read(name, keep=True)
-        return table[ids].astype(np.float32) if table.dtype != np.int8 else table[ids] * self.read(name, SCALE, keep=True)[ids]
+        table = self.read(name, mapped=True)
+        return table[ids].astype(np.float32) if table.dtype != np.int8 else table[ids] * self.read(name, SCALE, mapped=True)[ids]
 
-    def read(self, name: str, of: str = "", *, keep: bool = False) -> np.ndarray:
-        """Return a tensor as it is stored, or its scales; ``keep`` it in memory for the next time."""
+    def read(self, name: str, of: str = "", *, mapped: bool = False) -> np.ndarray:
+        """Return a tensor as it is stored, or its scales; ``mapped``: where the file lies, of which only what is looked at is read."""
         stored = self._stored(name) + of
         if stored not in self._names:
             raise RunError(f"the tensor {stored.removesuffix(of)} has no scale", path=self.path, cure=AGAIN)
-        found: np.ndarray = self._kept[stored] if stored in self._kept else self._file.get_tensor(stored)
-        if keep:
-            self._kept[stored] = found
+        if mapped and stored not in self._mapped:
+            with self.path.open("rb") as file:
+                length = int.from_bytes(file.read(8), "little")
+                facts = json_value(file.read(length).decode())[stored]
+            place, shape = 8 + length + facts["data_offsets"][0], tuple(facts["shape"])
+            self._mapped[stored] = np.asarray(np.memmap(self.path, TYPES[facts["dtype"]], "r", place, shape))
+        found: np.ndarray = self._mapped[stored] if mapped else self._file.get_tensor(stored)
         return found
 
 

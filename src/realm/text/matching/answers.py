@@ -203,15 +203,17 @@ def _without_punctuation(text: str, start: int, end: int) -> Range:
 
 
 BRACKETS = {")": "(", "]": "[", "}": "{", "）": "（", "】": "【", "》": "《", "〉": "〈", "」": "「", "』": "『"}
+_OPENING = frozenset(BRACKETS.values())
 
 
+@lru_cache(maxsize=2**12)
 def is_whole(text: str) -> bool:
     """Return whether a text has the form of an answer: one sentence at most, and each bracket that is opened is closed, in order. Of 6,629
     answers of SQuAD eight are more than one sentence. A letter with a full stop is taken for an initial ("J. R. R. Tolkien"), except before
     a word that begins a sentence ("the symbol N. Of these")."""
     opened: list[str] = []
     for character in text:
-        if character in BRACKETS.values():
+        if character in _OPENING:
             opened.append(character)
         elif character in BRACKETS and (not opened or opened.pop() != BRACKETS[character]):
             return False

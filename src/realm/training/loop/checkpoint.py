@@ -99,10 +99,6 @@ class CheckpointDirectory:
                 continue
         return states
 
-    def task_states(self) -> list[dict[str, Any]]:
-        """State of the task in each checkpoint that is kept."""
-        return [state["task"] for state in self.states() if "task" in state]
-
     def discard(self) -> None:
         """Remove all checkpoints: the stage is published, they have served."""
         shutil.rmtree(self.path, ignore_errors=True)

@@ -88,7 +88,7 @@ def fit(task: Task, options: LoopOptions, *, log: MetricsLog, checkpoints: Check
     optimizer = OPTIMIZERS[options.optimizer].build([task.model], lr=options.lr, rates=task.rates)
     window = StepWindow(task, options, log.path.parent / STUDY)
     stage = _Stage(task, options, optimizer, window, BestWeights(checkpoints.path), log, checkpoints, report)
-    task.kept_states = checkpoints.task_states
+    task.kept_states = lambda: [state["task"] for state in checkpoints.states() if "task" in state]
     step = stage.resume()
     while step < options.steps:
         stage.between(step)

@@ -50,7 +50,8 @@ class PretrainTask(Task):
         self.queries = Queries(context)
         self._generation: Generation | None = None
         self.cloze = IctTask(_with_batch(context, self.section.ict_batch), model) if self.section.ict_batch else None
-        self.source = index_source(context, self.kept_generations)
+        # A killed run would go back to the generations that were searched at a kept checkpoint.
+        self.source = index_source(context, lambda: frozenset(int(state["generation"]) for state in self.kept_states()))
         self.watcher = monitor.Watcher()
         self._restored: dict[str, Any] | None = None
         self._searched: tuple[Snapshot, HybridSearch | None] | None = None
@@ -94,10 +95,6 @@ class PretrainTask(Task):
 
     def row(self, step: int, steps: int) -> Metrics:
         return self.watcher.row(step, steps)
-
-    def kept_generations(self) -> frozenset[int]:
-        """Generations that a killed run would go back to: those that were searched at a kept checkpoint."""
-        return frozenset(int(state["generation"]) for state in self.kept_states())
 
     def between(self, step: int) -> Metrics | None:
         """Continue with the generation that a checkpoint was searching, and swap to a newer one when there is one."""
@@ -171,11 +168,6 @@ class PretrainTask(Task):
         self._restored = state
         self.watcher.restore(state["watcher"])
         self.first_recall, self.own_em, self._even_offset = state["first_recall"], state["own_em"], state["even_offset"]
-
-    @property
-    def retriever_learnt(self) -> bool:
-        """Tell whether blocks are searched by other parameters than the stage began with."""
-        return self.section.queries_alone or any(map(self.section.retriever_learns, range(self.generation.step)))
 
     def finalize(self, step: int) -> Generation:
         """The index of the parameters as they are in the end: fine-tuning freezes the document side under it."""
