@@ -7,7 +7,7 @@ are all kept, so that what the whole of Simple Wikipedia can answer, the subset 
     python -m benchmarks.documents.simplewiki_subset simplewiki.jsonl.xz --questions webquestions/dev.jsonl.xz curatedtrec/dev.jsonl.xz \
         --share 0.2 --out simplewiki-subset.jsonl
 
-It needs the extra eval. The last line of its output is one JSON object.
+The last line of its output is one JSON object.
 """
 
 import argparse
@@ -15,13 +15,14 @@ import hashlib
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from realm.evaluation.questions.loading import load_questions
 from realm.models.types import Question
 from realm.storage.decoding import open_text
 from realm.storage.files import write_atomic
-from realm.text.matching.answers import normalize_answer
-from realm.text.matching.patterns import LikelyPatterns, PatternSearch, automaton, compiled_pattern
+from realm.text.matching.answers import answer_forms, by_first_word, form_ranges
+from realm.text.matching.patterns import PatternSearch, compiled_pattern, folded, required_strings
 
 
 def in_share(document: str, share: float) -> bool:
@@ -38,24 +39,27 @@ class Holders:
 
     def __init__(self, questions: list[Question]):
         self.articles: list[set[int]] = [set() for _ in questions]
-        self._of_string: dict[str, list[int]] = {}
+        self._of_form: dict[Any, list[int]] = {}
         self._of_pattern: dict[str, list[int]] = {}
         for number, question in enumerate(questions):
-            for answer in question.answers:
-                if question.answer_type == "regex":
-                    self._of_pattern.setdefault(answer, []).append(number)
-                elif words := normalize_answer(answer):
-                    self._of_string.setdefault(f" {words} ", []).append(number)
-        self._strings = list(self._of_string)
-        self._found = automaton(self._strings).find_matches_as_indexes
-        self._likely = LikelyPatterns(one for one in self._of_pattern if compiled_pattern(one))
+            if question.answer_type == "regex":
+                for pattern in filter(compiled_pattern, question.answers):
+                    self._of_pattern.setdefault(pattern, []).append(number)
+            else:
+                for form in answer_forms(question.answers):
+                    self._of_form.setdefault(form, []).append(number)
+        self._forms = by_first_word(self._of_form)
+        self._needed = {pattern: required_strings(pattern) for pattern in self._of_pattern}
 
     def read(self, at: int, text: str) -> None:
         """Note for whom the article of this number holds an answer."""
-        for hit in {found[0] for found in self._found(f" {normalize_answer(text)} ", overlapping=True)}:
-            for number in self._of_string[self._strings[hit]]:
+        for form in form_ranges(text, self._forms):
+            for number in self._of_form[form]:
                 self.articles[number].add(at)
-        for pattern in self._likely.of(text):
+        plain = folded(text)
+        for pattern, needed in self._needed.items():
+            if needed and not any(one in plain for one in needed):
+                continue
             if PatternSearch().found(text, [pattern]):  # anew for each, so that slow ones are not given up, wherever this runs
                 for number in self._of_pattern[pattern]:
                     self.articles[number].add(at)

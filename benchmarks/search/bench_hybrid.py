@@ -13,20 +13,17 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from benchmarks.common import result
 from realm.documents.ingest.builder import BuildOptions, build_corpus
-from realm.evaluation.calibration import BM25_WEIGHTS, hits_by_weight
 from realm.evaluation.evaluate import rank, ranking_summary
 from realm.evaluation.measures import Relevance
 from realm.evaluation.questions.loading import load_datasets, pooled
 from realm.models.bodies.known import body_directory
-from realm.models.types import Question
 from realm.recipe import build_recipe
 from realm.search.blocks import open_inputs
-from realm.search.candidates import DEFAULT_BM25_WEIGHT, HybridCandidates, Searching, make_source
+from realm.search.candidates import Searching, make_source
 from realm.search.publishing.generation import Generation, open_generation
 from realm.search.publishing.refresher import refresh_index
 from realm.storage.generations import current_generation
@@ -36,8 +33,6 @@ from realm.training.starting import new_model
 
 DEPTHS = (1, 5, 20, 100)
 BLOCK_LENGTH = 160
-DRAWS = 5
-"""Times that the questions for a weight are drawn."""
 
 
 def prepared(data: Path, body: str, projection: int, paths: RunPaths) -> Generation:
@@ -54,23 +49,6 @@ def prepared(data: Path, body: str, projection: int, paths: RunPaths) -> Generat
     return open_generation(paths, open_inputs(paths.corpus, recipe.model.query_length))
 
 
-def fitted(source: HybridCandidates, relevance: Relevance, questions: list[Question], counts: list[int]) -> list[dict[str, Any]]:
-    """Does a weight fitted on some questions help with others? Recall at 5 of those that it was not fitted on, and with weight 1."""
-    hits, table = hits_by_weight(source, relevance, questions, BM25_WEIGHTS), []
-    for count in counts:
-        for seed in range(DRAWS):
-            order = np.random.default_rng(seed).permutation(len(questions))
-            dev, others = order[:count], order[count:]
-            chosen = int(hits[:, dev].mean(1).argmax())
-            gain = hits[chosen, others].astype(float) - hits[BM25_WEIGHTS.index(DEFAULT_BM25_WEIGHT), others]
-            spread = float(gain.std() / np.sqrt(len(gain)))
-            facts = {"fitted_on": count, "seed": seed, "weight": BM25_WEIGHTS[chosen], "others": len(others)}
-            found = {"recall": hits[chosen, others].mean(), "even": hits[BM25_WEIGHTS.index(DEFAULT_BM25_WEIGHT), others].mean()}
-            table.append(facts | {name: round(float(value), 4) for name, value in found.items()} | {"error": round(spread, 4)})
-    best = {str(weight): round(float(share), 4) for weight, share in zip(BM25_WEIGHTS, hits.mean(1), strict=True)}
-    return [{"all": len(questions), "recall_by_weight": best}, *table]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
@@ -79,7 +57,6 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, required=True)
     parser.add_argument("--questions", type=int, default=400)
     parser.add_argument("--weight", type=float, default=1.0)
-    parser.add_argument("--fit", type=int, nargs="*", default=[], help="questions that a weight is fitted on, to be tried on the others")
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -98,10 +75,6 @@ def main() -> None:
         found = ranking_summary(rank(source, relevance, questions, max(DEPTHS)), DEPTHS)
         rows[kind] = found | {"ms_per_question": round(1000 * (time.perf_counter() - started) / len(questions), 2)}
         print(kind, json.dumps(rows[kind]))
-    if arguments.fit:
-        hybrid = make_source(*parts, Searching("hybrid"))
-        assert isinstance(hybrid, HybridCandidates)
-        rows["fitted"] = fitted(hybrid, relevance, questions, arguments.fit)
     facts = {
         "blocks": len(inputs.store),
         "body": arguments.body,

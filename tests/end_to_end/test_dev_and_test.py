@@ -56,7 +56,7 @@ def test_a_run_says_it_once(tiny_run, tmp_path, write_tiny, capsys):
 
 @pytest.mark.parametrize(("dev", "fitted"), [("half", 4), ("qa_dev", 6), ("qa", 0)])
 def test_nothing_is_fitted_to_what_is_measured(tiny_run, half, tmp_path, dev, fitted, monkeypatch):
-    """Neither the temperature nor the weight of hybrid search looks at a question of the evaluation."""
+    """The calibration looks at no question of the evaluation."""
     run = shutil.copytree(tiny_run, tmp_path / "run")
     path = half if dev == "half" else tiny_run.parent / f"{dev}.jsonl"
     recipe = load_recipe(run / "config.toml", {"finetune": {"dev": str(path)}, "retrieval": {"kind": "hybrid"}})
@@ -76,7 +76,6 @@ def test_nothing_is_fitted_to_what_is_measured(tiny_run, half, tmp_path, dev, fi
     import realm.training.finetune.task as module
 
     monkeypatch.setattr(module, "calibrate", watched(module.calibrate, 1))
-    monkeypatch.setattr(module, "fit_weight", watched(module.fit_weight, 2))
     facts = task.calibration()
     assert len(task.dev) == 6, "all of them are watched"
     assert all(texts and not texts & {q.text for q in load_questions(tiny_run.parent / "qa.jsonl")} for texts in looked)

@@ -4,15 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from realm.answering.explain import explain
-from realm.answering.opening import open_run
 from realm.documents.store.blocks import NULL_BLOCK
 from realm.models import losses
 from realm.models.model import state_sha256
 from realm.progress import Progress
 from realm.recipe import load_recipe
 from realm.runs.run import run_recipe
-from realm.search.blocks import NULL_ROW
 from realm.search.publishing.generation import open_generation
 from realm.storage.paths import RunPaths
 from realm.training.context import load_stage, open_context
@@ -85,31 +82,3 @@ def test_a_step_scores_with_both_and_both_learn(context, generation):
         learning = [p for name, p in side.named_parameters() if name != "null_offset" or side is query]
         assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in learning)
         assert side.dense.weight.grad is not None and side.dense.weight.grad.abs().max() > 0
-
-
-def test_the_run_answers_and_explains(run):
-    opened = open_run(run)
-    (answer,) = opened.answerer.answer(["What is the currency of Arvad?"], k=3)
-    assert answer.answer and len(answer.evidence) == 3
-    text = "People in Arvad pay with the [MASK]."
-    found = explain(opened.pretrained, opened.generation, opened.inputs, text, targets=["Tirel"], k=3)
-    assert sum(candidate.p_z for candidate in found.candidates) == pytest.approx(1)
-    (query,) = [opened.inputs.featurizer.query(ids) for ids in opened.inputs.store.tokenizer.encode(["Arvad"])]
-    ways = opened.generation.queries, opened.generation.embedder
-    assert not np.allclose(*(embedder.embed_blocks([query]) for embedder in ways))
-
-
-def test_titles_and_the_null_document_reach_the_document_side(context):
-    """The published open-QA class embeds blocks without titles; here, as in the original, the title is part of the input."""
-    _, document = sides(load_stage(context, "pretrain"))
-    features, store = context.inputs.featurizer, context.store
-    with torch.no_grad():
-        titled = document([context.inputs.block(0)])
-        bare = document([features.block([], store.token_ids(0).tolist())])
-        null = document(context.inputs.blocks([NULL_ROW]))
-    assert context.inputs.block(0).ids[1 : 1 + len(store.title_ids(0))] == store.title_ids(0).tolist()
-    assert not torch.allclose(titled, bare)
-    assert context.inputs.block(NULL_ROW).ids == [features.cls, features.sep, features.sep] and context.inputs.block(NULL_ROW).segments == [
-        0, 0, 1,
-    ]  # fmt: skip
-    assert torch.isfinite(null).all() and not torch.allclose(null, titled)

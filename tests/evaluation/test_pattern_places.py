@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import sys
 import time
 
 import numpy as np
@@ -49,10 +48,7 @@ def slow_places(store, pattern):
     return {row: sorted(spans) for row, spans in found.items()}
 
 
-@pytest.mark.parametrize("automaton", [True, False])
-def test_places_are_those_of_a_slow_search(store, automaton, monkeypatch):
-    if not automaton:
-        monkeypatch.setitem(sys.modules, "ahocorasick_rs", None)
+def test_places_are_those_of_a_slow_search(store):
     found = locate_patterns(store, PATTERNS, PatternSearch())
     assert set(found) == set(PATTERNS) - {"("}
     for pattern, table in found.items():

@@ -1,17 +1,14 @@
 """Benchmarks are run by hand: here only that they import, stay few, and are found from the pages that name them."""
 
-import copy
 import importlib
 import json
 import re
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = ROOT / "benchmarks"
@@ -51,39 +48,3 @@ def test_a_small_run(tmp_path):
     assert vectors.shape == (3000, 32) and vectors.dtype == np.float32 and not (tmp_path / "published").exists()
     np.testing.assert_allclose(vectors.mean(axis=1), 0, atol=1e-5)
     np.testing.assert_allclose(vectors.std(axis=1), 1, atol=1e-4)
-
-
-@pytest.fixture
-def work(monkeypatch):
-    """Three queries of two candidates with inputs of many lengths; the second query has one mask fewer, and a document repeats."""
-    monkeypatch.syspath_prepend(str(ROOT))
-    from benchmarks.training.step_work import full_workload
-
-    found = full_workload(3, 2, query_length=12, block_length=24)
-    queries = [replace(q, ids=q.ids[: 10 - i]) for i, q in enumerate(found.queries)]
-    positions = [min(q.positions[0], 6) for q in queries]
-    queries = [replace(q, positions=[p, p + 1], targets=q.targets) for q, p in zip(queries, positions, strict=True)]
-    queries[1] = replace(queries[1], positions=queries[1].positions[:1], targets=queries[1].targets[:1])
-    found.retrieved.block_ids[2, 1] = found.retrieved.block_ids[0, 0]
-    words = type(found.inputs)._words
-    monkeypatch.setattr(type(found.inputs), "_words", lambda self, row: words(self, row)[: 8 + 3 * row])
-    return replace(found, queries=queries)
-
-
-def test_every_way_gives_the_same_loss_and_gradients(work):
-    from benchmarks.training.bench_step import new_model
-    from benchmarks.training.step_work import OURS, PLAIN, WAYS, our_loss, prepare, way_loss
-
-    start, losses, gradients = new_model("tiny").double(), {}, {}
-    for name in (*WAYS, OURS):
-        model, way = copy.deepcopy(start), WAYS.get(name)
-        prepare(model, way)
-        loss = our_loss(model, work) if way is None else way_loss(way, model, work)
-        loss.backward()
-        losses[name] = loss.detach()
-        gradients[name] = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
-    largest = max(float(g.abs().max()) for g in gradients[PLAIN].values())
-    for name, loss in losses.items():
-        torch.testing.assert_close(loss, losses[PLAIN], rtol=1e-11, atol=0, msg=name)
-        assert gradients[name].keys() == gradients[PLAIN].keys()
-        assert max(float((gradients[name][n] - g).abs().max()) for n, g in gradients[PLAIN].items()) < 1e-10 * largest, name

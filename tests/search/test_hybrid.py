@@ -13,13 +13,10 @@ from realm.answering.opening import open_run
 from realm.cli import main
 from realm.documents.change.updates import add_documents, remove_documents
 from realm.errors import ConfigError
-from realm.evaluation.calibration import BM25_WEIGHTS, fit_weight
-from realm.evaluation.measures import Relevance
-from realm.models.types import MaskedQuery, Question
+from realm.models.types import MaskedQuery
 from realm.recipe import build_recipe
 from realm.search import hybrid
 from realm.search.candidates import BM25_LOGIT_SCALE, DenseCandidates, HybridCandidates, Searching, make_source
-from realm.storage.manifests import seal
 from realm.training.beams import LiveSource
 from realm.training.context import open_context
 from realm.training.pretrain.monitor import excluded_share
@@ -252,47 +249,13 @@ def test_a_run_trains_with_hybrid_retrieval(tmp_path, write_tiny):
     assert facts[0]["retrieval"] == {"kind": "hybrid", "weight": 1.0}
 
 
-def test_the_weight_is_the_one_that_finds_most_answers(tiny_run, tmp_path, monkeypatch):
-    """Every weight finds what a source with that weight finds; of equally good ones the most even is taken."""
-    run = open_run(copy_of(tiny_run, tmp_path))
-    source, relevance = sources(run)["hybrid"], Relevance(run.inputs.store)
-    assert isinstance(source, HybridCandidates)
-    dev = [Question(str(n), text, ("cents",)) for n, text in enumerate(QUESTIONS)]
-    tokens = run.inputs.store.tokenizer.encode(QUESTIONS)
-    for weight, rows in zip(BM25_WEIGHTS, source.rows_by_weight(QUESTIONS, tokens, BM25_WEIGHTS, 3), strict=True):
-        assert np.array_equal(rows, asked(sources(run, weight=weight)["hybrid"], 3).rows)
-
-    def fitted(good):
-        """What is fitted where an answer is found at these weights alone."""
-        hits = {weight: np.full((len(dev), 5), weight in good) for weight in BM25_WEIGHTS}
-        drawn = (row for weight in BM25_WEIGHTS for row in hits[weight])
-        monkeypatch.setattr(relevance, "by_answer", lambda question, rows: next(drawn))
-        return fit_weight(source, relevance, dev)
-
-    assert fitted([4.0, 2.0])["retrieval_weight"] == pytest.approx(2.0)
-    assert fitted([0.25, 1.0, 4.0])["retrieval_weight"] == 1.0 and fitted([])["retrieval_weight"] == 1.0
-    assert fitted([0.5])["weight_fit"] == {"n": len(dev), "recall": 1.0, "recall_even": 0.0}
-
-
-def test_the_fitted_weight_is_searched_with_unless_the_recipe_states_one(tmp_path, write_tiny):
-    from realm.progress import Progress
-    from realm.runs.run import run_recipe
-
-    recipe, root = write_tiny(tmp_path), tmp_path / "run"
-    recipe.write_text(recipe.read_text("utf-8") + '[retrieval]\nkind = "hybrid"\n', "utf-8")
-    run_recipe(recipe, root, stages=("corpus", "warm", "ict", "pretrain", "finetune"), progress=Progress(quiet=True))
-    stage = root / "stages" / "finetune" / "stage.json"
-    facts = json.loads(stage.read_text("utf-8"))
-    assert facts["retrieval_weight"] in BM25_WEIGHTS and facts["weight_fit"]["recall"] >= facts["weight_fit"]["recall_even"]
-    stage.write_text(json.dumps({**facts, "retrieval_weight": 2.0}), "utf-8")
-    seal(stage.parent)
-    source = open_run(root).source
-    assert isinstance(source, HybridCandidates) and source.weight == source.search.weight == 2.0
-    run_recipe(recipe, root, stages=("eval",), progress=Progress(quiet=True))
-    assert json.loads((root / "results" / "finetune.json").read_text("utf-8"))["retrieval"] == {"kind": "hybrid", "weight": 2.0}
-    (root / "config.toml").write_text((root / "config.toml").read_text("utf-8").replace('weight = "auto"', "weight = 0.5"), "utf-8")
-    stated = open_run(root).source
-    assert isinstance(stated, HybridCandidates) and stated.weight == 0.5
+def test_the_weight_is_1_unless_the_recipe_states_one(tiny_run, tmp_path):
+    run = copy_of(tiny_run, tmp_path)
+    for stated, weight in (('"auto"', 1.0), ("0.5", 0.5)):
+        text = (run / "config.toml").read_text("utf-8")
+        (run / "config.toml").write_text(text.replace('weight = "auto"', f"weight = {stated}"), "utf-8")
+        source = open_run(run).source
+        assert isinstance(source, HybridCandidates) and source.weight == source.search.weight == weight
     with pytest.raises(ConfigError, match=r"'retrieval\.weight' is -1"):
         build_recipe({"retrieval": {"weight": -1.0}})
     with pytest.raises(ConfigError, match="one of: auto, a number"):

@@ -19,7 +19,7 @@ from realm.models.runtime.model import RuntimeModel, learning_model, load_model
 from realm.models.spec import ReaderSpec, read_spec
 from realm.recipe import Recipe, load_recipe
 from realm.search.blocks import BlockInputs, open_inputs
-from realm.search.candidates import DEFAULT_BM25_WEIGHT, DenseCandidates, HybridCandidates, Searching, make_source, search_weight
+from realm.search.candidates import DenseCandidates, HybridCandidates, Searching, make_source
 from realm.search.hybrid import HybridSearch
 from realm.search.publishing.embedding import EmbedOptions
 from realm.search.publishing.generation import Generation, open_generation
@@ -58,7 +58,6 @@ def open_run(root: str | Path, *, device: str = "cpu") -> "OpenRun":
     if has_stage(paths, "finetune"):
         facts = stage_facts(paths, "finetune")
         networks.tuned = load_model(paths.stage("finetune"), device)
-    networks.weight = search_weight(recipe.retrieval.weight, facts)
     inputs = open_inputs(paths.corpus, recipe.model.query_length)
     sha, load = None if networks.tuned is None else networks.tuned.documents_sha256(), partial(load_model, device=device)
     generation = open_generation(paths, inputs, facts["generation"], document_embedder_sha256=sha, device=device, load=load)
@@ -70,8 +69,8 @@ def open_run(root: str | Path, *, device: str = "cpu") -> "OpenRun":
 def wrap_body(paths: RunPaths, recipe: Recipe, inputs: BlockInputs, model: "RuntimeModel | RealmModel") -> "OpenRun":
     """Open a cached folder's documents under its body (``answering_model``), without a stage. Raises SnapshotError: no valid index."""
     generation = open_generation(paths, inputs, read_current(paths.index), model=model)
-    weight, learning = search_weight(recipe.retrieval.weight, {}), partial(body_model, recipe, inputs)
-    return OpenRun(paths, recipe, inputs, generation, Networks(paths, "cpu", recipe.run.bf16, None, weight, model, learning))
+    networks = Networks(paths, "cpu", recipe.run.bf16, None, model, partial(body_model, recipe, inputs))
+    return OpenRun(paths, recipe, inputs, generation, networks)
 
 
 @dataclass
@@ -82,7 +81,6 @@ class Networks:
     device: str
     bf16: bool  # read in bfloat16 if the hardware multiplies it
     tuned: "RuntimeModel | RealmModel | None" = None  # None if the run ended after pre-training
-    weight: float = DEFAULT_BM25_WEIGHT  # of BM25 in hybrid search: stated by the recipe, or fitted by the last stage
     body: "RuntimeModel | RealmModel | None" = None  # networks of a cached folder, without a stage; None in a run
     body_by_torch: "Callable[[], RealmModel] | None" = None
 
@@ -194,7 +192,7 @@ class OpenRun:
 
     def _source(self, exclude: np.ndarray | None, kind: str = "") -> DenseCandidates:
         embedder = self.generation.queries if self.tuned is None else self.tuned.embedder
-        how = Searching.stated(self.recipe, self.networks.weight, kind)
+        how = Searching.stated(self.recipe, kind)
         return make_source(embedder, self.generation.snapshot, self.generation.index, self.inputs, self.paths.index, how, exclude)
 
     @cached_property

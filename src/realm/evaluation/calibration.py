@@ -10,9 +10,8 @@ import numpy as np
 from realm.answering.answerer import MIN_PROBABILITY, Answerer, Confidence, logit
 from realm.answering.levels import held
 from realm.answering.records import Answer
-from realm.evaluation.measures import Relevance, is_correct
+from realm.evaluation.measures import is_correct
 from realm.models.types import Question
-from realm.search.candidates import DEFAULT_BM25_WEIGHT, HybridCandidates
 
 SLOPES = np.logspace(-1.5, 1, 101)  # from 1/32, at which confidence hardly depends on p, to 10
 WEIGHTS = tuple(n / 2 for n in range(13))
@@ -22,9 +21,6 @@ CALIBRATION_BINS = 10
 COVERAGES = tuple(round(0.05 * n, 2) for n in range(1, 21))
 ABSTENTION_COST = 0.1  # share of the right answers that abstaining may cost
 MIN_RIGHT_ANSWERS = 20  # right answers that a threshold needs
-BM25_WEIGHTS = tuple(sorted((2 ** (n / 2) for n in range(-4, 5)), key=lambda weight: abs(log(weight))))
-"""Of sparse against dense search, from 1/4 to 4, the most even first."""
-WEIGHT_DEPTH = 5  # blocks among which an answer counts when a weight is fitted: as many as are read
 
 
 def calibrate(answerer: Answerer, dev: SequenceOf[Question], read: int) -> dict[str, Any]:
@@ -82,25 +78,6 @@ def threshold(confidence: SequenceOf[float], hits: SequenceOf[bool]) -> float:
     Most unanswerable questions are below it: no question without an answer is needed to find it."""
     right = sorted(p for p, hit in zip(confidence, hits, strict=True) if hit)
     return right[int(ABSTENTION_COST * len(right))] if len(right) >= MIN_RIGHT_ANSWERS else 0.0
-
-
-def fit_weight(source: HybridCandidates, relevance: Relevance, dev: SequenceOf[Question]) -> dict[str, Any]:
-    """Fit BM25's weight by recall of answers among five blocks: {"retrieval_weight", "weight_fit": {"n", "recall", "recall_even"}}."""
-    recall = hits_by_weight(source, relevance, dev, BM25_WEIGHTS).mean(1).tolist()
-    best = int(np.argmax(recall))
-    return {
-        "retrieval_weight": BM25_WEIGHTS[best],
-        "weight_fit": {"n": len(dev), "recall": recall[best], "recall_even": recall[BM25_WEIGHTS.index(DEFAULT_BM25_WEIGHT)]},
-    }
-
-
-def hits_by_weight(
-    source: HybridCandidates, relevance: Relevance, questions: SequenceOf[Question], weights: SequenceOf[float]
-) -> np.ndarray:
-    """Hits of an answer among each question's best ``WEIGHT_DEPTH`` blocks at each of w weights, bool [w, n]."""
-    texts = [question.text for question in questions]
-    rows = source.rows_by_weight(texts, relevance.store.tokenizer.encode(texts), weights, WEIGHT_DEPTH)
-    return np.array([[relevance.by_answer(q, found).any() for q, found in zip(questions, each, strict=True)] for each in rows])
 
 
 def log_loss(confidence: SequenceOf[float], hits: SequenceOf[bool]) -> float:

@@ -126,8 +126,7 @@ class RetrievalConfig:
     (BM25 alone). auto: hybrid where model.body names published weights, dense for networks from nothing. Whatever proposes, p(z|x) and what
     the retriever learns from are the embedder's."""
     weight: float | Literal["auto"] = "auto"
-    """Weight of BM25 against the embedder in hybrid search. auto: 1 in training; fine-tuning ends by fitting it to the recall at 5 of its
-    dev questions, and the run searches with that weight afterwards."""
+    """Weight of BM25 against the embedder in hybrid search; auto: 1."""
     relevance: Literal["embedder", "sparse"] = "embedder"
     """Scores that give p(z|x) for a question: the embedder's, or BM25's (sparse), which are better while the embedder is untrained; then
     no embedder learns from questions."""
@@ -179,6 +178,11 @@ class Recipe:
         return self.eval.read or self.finetune.read
 
     @property
+    def bm25_weight(self) -> float:
+        """Weight of BM25 in hybrid search as a number."""
+        return 1.0 if isinstance(self.retrieval.weight, str) else self.retrieval.weight
+
+    @property
     def retrieval_kind(self) -> str:
         """hybrid, dense or sparse: what [retrieval] kind comes to."""
         if self.retrieval.kind != "auto":
@@ -206,9 +210,8 @@ def check_recipe(recipe: Recipe) -> None:
     for name in ("ict", "warm", "pretrain", "finetune"):
         training.check_steps(name, getattr(recipe, name), recipe.run.accumulate)
     training.check_pretrain(recipe.pretrain)
-    weight = recipe.retrieval.weight
-    if not isinstance(weight, str) and weight < 0:
-        raise ConfigError(f"'retrieval.weight' is {weight}", cure="It is at least 0, or auto.")
+    if recipe.bm25_weight < 0:
+        raise ConfigError(f"'retrieval.weight' is {recipe.retrieval.weight}", cure="It is at least 0, or auto.")
     if recipe.retrieval.relevance == "sparse" and recipe.retrieval_kind == "dense":
         cure = "Set retrieval.kind to sparse or hybrid, or leave relevance out."
         raise ConfigError("'retrieval.relevance' is 'sparse', and nothing searches by words", cure=cure)

@@ -32,7 +32,7 @@ from realm.models.model import RealmModel
 from realm.models.types import Question
 from realm.progress import Progress
 from realm.runs.directory import read_seconds
-from realm.search.candidates import Source, search_weight
+from realm.search.candidates import Source
 from realm.storage.files import files_sha256, publish_file
 from realm.storage.manifests import read_note, write_note
 from realm.storage.paths import RunPaths
@@ -50,14 +50,14 @@ def evaluate_stage(context: StageContext, stage: str) -> dict[str, Any]:
     """Evaluate a published stage on the recipe's questions, unless that is done: ict, pretrain and finetune."""
     recipe, path = context.recipe, context.paths.results / f"{stage}.json"
     facts, asked = stage_facts(context.paths, stage), files_sha256(recipe.eval_files)
-    known = [facts["fingerprint"], asked, list(recipe.eval.k), recipe.read, *retrieval_facts(recipe, facts)]
+    known = [facts["fingerprint"], asked, list(recipe.eval.k), recipe.read, *retrieval_facts(recipe)]
     mark = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
     done = read_note(path)
     if done is not None and done.get("fingerprint") == mark:
         return dict(done)
     score = {"ict": _after_ict, "pretrain": _after_pretrain, "finetune": _after_finetune}[stage]
     found = score(context, pooled(load_datasets(recipe.eval_files)))
-    weight = {"weight": search_weight(recipe.retrieval.weight, facts)} if recipe.retrieval_kind == "hybrid" else {}
+    weight = {"weight": recipe.bm25_weight} if recipe.retrieval_kind == "hybrid" else {}
     row = {"name": stage, "fingerprint": mark, **found, "retrieval": {"kind": recipe.retrieval_kind, **weight}}
     write_note(path, row | {"seconds": read_seconds(context.paths).get(stage)})
     return row
@@ -106,9 +106,9 @@ def _answered(context: StageContext, stage: str, model: RealmModel, source: Sour
 
 
 def _after_finetune(context: StageContext, questions: list[Question]) -> dict[str, Any]:
-    model, facts = load_stage(context, "finetune"), stage_facts(context.paths, "finetune")
+    model = load_stage(context, "finetune")
     generation = stage_generation(context, "finetune", documents=model.documents)
-    source = source_over(context, model.embedder, generation, facts=facts)
+    source = source_over(context, model.embedder, generation)
     return _recall(context, source, questions) | _answered(context, "finetune", model, source, questions)
 
 

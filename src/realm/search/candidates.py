@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence, Sequence as SequenceOf
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -118,10 +118,10 @@ class Searching:
     relevance: str = "embedder"  # owner of the scores, embedder or sparse; nothing learns through the latter
 
     @classmethod
-    def stated(cls, recipe: Recipe, weight: float, kind: str = "") -> "Searching":
-        """The recipe's way, with this weight, and another kind of search if one is given."""
+    def stated(cls, recipe: Recipe, kind: str = "") -> "Searching":
+        """The recipe's way, with another kind of search if one is given."""
         asked = recipe.retrieval
-        return cls(kind or recipe.retrieval_kind, weight, asked.hops, asked.relevance)
+        return cls(kind or recipe.retrieval_kind, recipe.bm25_weight, asked.hops, asked.relevance)
 
 
 class Source(Protocol):
@@ -275,30 +275,11 @@ class HybridCandidates(DenseCandidates):
     def bm25_relevance(self, proposals: Proposals | None) -> np.ndarray | None:
         return None if self.relevance == "embedder" or proposals is None else BM25_LOGIT_SCALE * proposals.sparse
 
-    def reweigh(self, weight: float) -> None:
-        """Change BM25's weight from the next search on."""
-        self.weight, self.search.weight = weight, weight
-
-    def rows_by_weight(
-        self, texts: SequenceOf[str], questions: SequenceOf[SequenceOf[int]], weights: SequenceOf[float], k: int
-    ) -> np.ndarray:
-        """Rows int64 [w, b, k] found at each of w weights, NO_ROW if missing; arguments as for ``find``."""
-        left_out = None if self.exclude is None else [self.exclude] * len(texts)
-        ids = self.search.search_by_weight(self.embedded(questions), texts, weights, k, left_out)
-        rows = np.full(ids.shape, NO_ROW, np.int64)
-        rows[ids != NULL_BLOCK] = self.inputs.store.rows_of(ids[ids != NULL_BLOCK])
-        return rows
-
     def _found(
         self, query_emb: np.ndarray, texts: SequenceOf[str], k: int, exclude: list[np.ndarray] | None
     ) -> tuple[np.ndarray, Proposals | None]:
         proposals = self.search.search(query_emb, texts, k, exclude)
         return proposals.block_ids, proposals
-
-
-def search_weight(stated: float | str, facts: Mapping[str, Any]) -> float:
-    """BM25's weight: stated by the recipe, or ("auto") fitted at the end of the stage with these facts, or the default."""
-    return float(facts.get("retrieval_weight", DEFAULT_BM25_WEIGHT)) if isinstance(stated, str) else stated
 
 
 def make_source(

@@ -1,6 +1,6 @@
 """Dense and sparse search together: each proposes its best; scores are standardised over the best of the query, and added."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,36 +48,17 @@ class HybridSearch:
         ``query_emb`` [b,d] is as for ``MipsIndex.search``; ``exclude`` has block ids (int64) that each query must not get."""
         kinds = ("f4",) * 3 + (np.int64,) * 2
         found = Proposals(np.full((len(texts), k), -1, np.int64), *(np.zeros((len(texts), k), kind) for kind in kinds))
-        for i, (one, _) in enumerate(self._proposed(query_emb, texts, k, exclude)):
+        ids, scores = self.sparse.search(texts, min(PROPOSAL_DEPTH if self.dense else max(k, PROPOSAL_DEPTH), len(self.index)), exclude)
+        hits = self.index.search(query_emb, min(max(k, PROPOSAL_DEPTH), len(self.index)), exclude)
+        for i, valid in enumerate(hits.valid):
+            one = self._one(query_emb[i], hits.ids[i, valid], hits.scores[i, valid], ids[i], scores[i])
             order = np.argsort(-one.total, kind="stable")[:k]
             for name, values in vars(one).items():
                 getattr(found, name)[i, : len(order)] = values[order]
         return found
 
-    def search_by_weight(
-        self, query_emb: np.ndarray, texts: Sequence[str], weights: Sequence[float], k: int, exclude: Sequence[np.ndarray] | None = None
-    ) -> np.ndarray:
-        """Block ids int64 [w,b,k] found at each of w weights, -1 if missing; arguments as for ``search``."""
-        found = np.full((len(weights), len(texts), k), -1, np.int64)
-        for i, (one, parts) in enumerate(self._proposed(query_emb, texts, k, exclude)):
-            for ids, weight in zip(found[:, i], weights, strict=True):
-                order = np.argsort(-_total(parts, weight), kind="stable")[:k]
-                ids[: len(order)] = one.block_ids[order]
-        return found
-
-    def _proposed(
-        self, query_emb: np.ndarray, texts: Sequence[str], k: int, exclude: Sequence[np.ndarray] | None
-    ) -> Iterator[tuple[Proposals, np.ndarray]]:
-        ids, scores = self.sparse.search(texts, min(PROPOSAL_DEPTH if self.dense else max(k, PROPOSAL_DEPTH), len(self.index)), exclude)
-        hits = self.index.search(query_emb, min(max(k, PROPOSAL_DEPTH), len(self.index)), exclude)
-        for i in range(len(texts)):
-            valid = hits.valid[i]
-            yield self._one(query_emb[i], hits.ids[i, valid], hits.scores[i, valid], ids[i], scores[i])
-
-    def _one(
-        self, query: np.ndarray, near: np.ndarray, products: np.ndarray, ids: np.ndarray, scores: np.ndarray
-    ) -> tuple[Proposals, np.ndarray]:
-        """All proposals for one query [d], unordered: blocks ``near`` and BM25's ``ids``; with the scaled scores, float64 [2, c]."""
+    def _one(self, query: np.ndarray, near: np.ndarray, products: np.ndarray, ids: np.ndarray, scores: np.ndarray) -> Proposals:
+        """All proposals for one query [d], unordered: blocks ``near`` and BM25's ``ids``."""
         worded = ids[ids >= 0]
         others = worded[~np.isin(worded, near)]
         both = np.concatenate([near, others]) if self.dense else worded
@@ -94,10 +75,5 @@ class HybridSearch:
         dense[here] = np.asarray(self.snapshot.vectors[np.searchsorted(self.snapshot.block_ids, others)], np.float32) @ query
         here = place(worded)
         sparse[here], ranks[1, here] = scores[: len(worded)], np.arange(1, len(worded) + 1)
-        parts = np.stack([standardised(dense, products[:PROPOSAL_DEPTH]), standardised(sparse, scores[:PROPOSAL_DEPTH])])
-        total = _total(parts, self.weight) if self.dense else sparse
-        return Proposals(both, dense, sparse, total, ranks[0], ranks[1]), parts
-
-
-def _total(parts: np.ndarray, weight: float) -> np.ndarray:
-    return (parts[0] + weight * parts[1]).astype(np.float32)
+        scaled = standardised(dense, products[:PROPOSAL_DEPTH]) + self.weight * standardised(sparse, scores[:PROPOSAL_DEPTH])
+        return Proposals(both, dense, sparse, scaled.astype(np.float32) if self.dense else sparse, ranks[0], ranks[1])

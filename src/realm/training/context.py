@@ -3,10 +3,9 @@
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -19,7 +18,7 @@ from realm.models.model import RealmModel, state_sha256
 from realm.progress import Counting
 from realm.recipe import Recipe
 from realm.search.blocks import BlockInputs, open_inputs
-from realm.search.candidates import DenseCandidates, Searching, make_source, search_weight
+from realm.search.candidates import DenseCandidates, Searching, make_source
 from realm.search.publishing.embedding import EmbedOptions
 from realm.search.publishing.generation import Generation, open_generation
 from realm.search.publishing.refresher import refresh_index
@@ -91,24 +90,18 @@ def open_context(
     return StageContext(paths, recipe, inputs, device, log or MetricsLog(paths.metrics), report, say, count)
 
 
-def source_over(
-    context: StageContext,
-    embedder: Embedder,
-    generation: Generation,
-    paths: RunPaths | None = None,
-    facts: Mapping[str, Any] = MappingProxyType({}),
-) -> DenseCandidates:
-    """The source of blocks that [retrieval] names, over a generation in ``paths`` or the run; ``facts`` of a stage hold a fitted weight."""
-    how = Searching.stated(context.recipe, search_weight(context.recipe.retrieval.weight, facts))
+def source_over(context: StageContext, embedder: Embedder, generation: Generation, paths: RunPaths | None = None) -> DenseCandidates:
+    """The source of blocks that [retrieval] names, over a generation in ``paths`` or the run."""
+    how = Searching.stated(context.recipe)
     return make_source(embedder, generation.snapshot, generation.index, context.inputs, (paths or context.paths).index, how)
 
 
-def retrieval_facts(recipe: Recipe, facts: Mapping[str, Any] = MappingProxyType({})) -> list[Any]:
-    """Settings of search that results depend on, besides the embedder's own; a weight that was fitted is in the stage's ``facts``."""
+def retrieval_facts(recipe: Recipe) -> list[Any]:
+    """Settings of search that results depend on, besides the embedder's own."""
     more = [f"hops {recipe.retrieval.hops}"] if recipe.retrieval.hops else []
     if recipe.retrieval_kind == "dense":
         return more
-    weight = [search_weight(recipe.retrieval.weight, facts)] if recipe.retrieval_kind == "hybrid" else []
+    weight = [recipe.bm25_weight] if recipe.retrieval_kind == "hybrid" else []
     return [recipe.retrieval_kind, *weight, *more]
 
 

@@ -5,7 +5,6 @@ import logging
 import numpy as np
 import pytest
 
-from realm.errors import SnapshotError
 from realm.search.index import clustered
 from realm.search.index.clustered import RECALL_DEPTH, ClusteredIndex
 from realm.search.index.exact import ExactIndex
@@ -107,13 +106,6 @@ def test_as_many_as_there_are():
     assert index.search(queries, 0).ids.shape == (3, 0) and index.search(queries[:0], 4).ids.shape == (0, 4)
 
 
-@pytest.mark.parametrize("n", [0, 1, 5])
-def test_few_rows_are_searched_exactly(n):
-    index = ClusteredIndex(np.eye(n, 8, dtype=np.float32), np.arange(n))
-    assert not index.approximate and index.info()["recall"] is None
-    assert index.search(np.ones((2, 8)), 3).valid.sum(axis=1).tolist() == [min(n, 3)] * 2
-
-
 @pytest.mark.parametrize("what", ["all equal", "zeros", "one huge row", "overflow"])
 def test_hostile_rows(what):
     rows = clustered_rows(1000)
@@ -138,9 +130,3 @@ def test_refuses():
         ClusteredIndex(rows, ids, sample=np.zeros((4, D + 1)))
     with pytest.raises(ValueError, match="at least two sample queries"):
         ClusteredIndex(rows, ids, sample=np.zeros((1, D)))
-    index = ClusteredIndex(rows, ids)
-    with pytest.raises(ValueError, match="query 1 has a component"):
-        index.search(np.array([[0.0] * D, [float("nan")] * D]), 3)
-    rows[77, 3] = np.inf
-    with pytest.raises(SnapshotError, match="vector 77 has a component"):
-        ClusteredIndex(rows, ids)

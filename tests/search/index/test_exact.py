@@ -6,7 +6,6 @@ import torch
 from hostile_vectors import hostile
 from hypothesis import given, settings, strategies as st
 
-from realm.errors import SnapshotError
 from realm.search.index import base, exact, listing
 from realm.search.index.exact import CompressedIndex, ExactIndex
 from realm.search.index.listing import CodeScan
@@ -149,34 +148,6 @@ def test_few_rows_are_listed_where_rows_differ_and_all_are_scanned_where_they_ti
     assert index.statistics.scanned_exactly == 6
     excluded = [ids[:-9]] * 6
     assert_equal(index.search(queries, 8, excluded), exact.search(queries, 8, excluded))
-
-
-@pytest.mark.parametrize("scan", SCANS)
-def test_tombstones_come_and_go(open_by, scan):
-    rng = np.random.default_rng(4)
-    vectors, ids, queries = hostile("gaussian", 500, 16, rng), np.arange(500), queries_of(3, 16, rng)
-    index = open_by(scan)(vectors, ids)
-    for live in (rng.random(500) < 0.1, np.zeros(500, bool), None, rng.random(500) < 0.9):
-        index.set_live(live)
-        assert_equal(index.search(queries, 30), ExactIndex(vectors, ids, live).search(queries, 30))
-
-
-@pytest.mark.parametrize("scan", SCANS)
-def test_vectors_that_are_not_finite_are_refused(open_by, scan):
-    vectors = np.ones((100, 8), np.float32)
-    vectors[70, 1] = np.inf
-    with pytest.raises(SnapshotError, match="vector 70 has a component that is not finite"):
-        open_by(scan)(vectors, np.arange(100))
-
-
-@pytest.mark.parametrize("scan", SCANS)
-def test_bad_requests_and_empty_indexes(open_by, scan):
-    index = open_by(scan)(np.zeros((0, 8), np.float32), np.zeros(0, np.int64))
-    assert not index.search(np.zeros((2, 8)), 3).valid.any()
-    with pytest.raises(ValueError):
-        index.search(np.full((1, 8), np.nan), 3)
-    with pytest.raises(ValueError):
-        index.search(np.zeros((1, 9)), 3)
 
 
 def test_info_says_what_is_searched(kernel):

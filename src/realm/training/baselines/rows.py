@@ -70,7 +70,7 @@ def run_contender(context: StageContext, contender: Contender) -> Row:
         list(context.recipe.eval.k),
         context.recipe.read,
         context.store.version,
-        *retrieval_facts(context.recipe, facts),
+        *retrieval_facts(context.recipe),
     ]
     mark = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
     path = context.paths.root / "compare" / f"{contender.name}.json"
@@ -123,7 +123,7 @@ def _learned(
 ) -> Row:
     """A fine-tuned retriever and reader, over the generation in ``paths`` or the run; sparse search by the recipe, unless ``dense``."""
     model = load_stage(context, stage)
-    source = source_over(context, model.embedder, generation, paths, stage_facts(context.paths, stage))
+    source = source_over(context, model.embedder, generation, paths)
     if dense:
         source = DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs)
     reader = load_reader(context.paths, stage, model, device=context.device, bf16=context.recipe.run.bf16)

@@ -16,7 +16,7 @@ from realm.answering.generative import FusionAnswerer, passages_of
 from realm.answering.pointing import read_candidates
 from realm.documents.store.blocks import BlockStore
 from realm.errors import DataError
-from realm.evaluation.calibration import calibrate, fit_weight
+from realm.evaluation.calibration import calibrate
 from realm.evaluation.evaluate import rank
 from realm.evaluation.measures import Relevance, exact_match_share, recall_at
 from realm.evaluation.places import Spans
@@ -26,8 +26,7 @@ from realm.models.fusion import FusionReader
 from realm.models.reader import Reader, ReadingNetwork, SpanScores
 from realm.models.types import Question, TokenIds
 from realm.recipe.seeds import generator
-from realm.search.candidates import HybridCandidates
-from realm.training.beams import Beam, LearningSource, LiveSource
+from realm.training.beams import Beam, LearningSource
 from realm.training.context import StageContext
 from realm.training.finetune.located import Subjects, blocks_read, locate_answers, presence_scores
 from realm.training.loop.distributed import on_first
@@ -240,16 +239,8 @@ class ReadingTask(Task):
         return [question for question in dev if id(question) not in asked]
 
     def calibration(self) -> dict[str, Any]:
-        """The weight of BM25, unless stated, and the calibration of p, fitted on dev questions that evaluation does not ask."""
-        return on_first(self._calibrated) if self.fitting else {}
-
-    def _calibrated(self) -> dict[str, Any]:
-        facts: dict[str, Any] = {}
-        source = self.source.over if isinstance(self.source, LiveSource) else None
-        if isinstance(source, HybridCandidates) and source.kind == "hybrid" and self.context.recipe.retrieval.weight == "auto":
-            facts = fit_weight(source, self._relevance, self.fitting)
-            source.reweigh(facts["retrieval_weight"])
-        return facts | calibrate(self.answerer, self.fitting, self.section.read)
+        """The calibration of p, fitted on dev questions that evaluation does not ask."""
+        return on_first(lambda: calibrate(self.answerer, self.fitting, self.section.read)) if self.fitting else {}
 
     def state(self) -> dict[str, Any]:
         return {"highest": self._highest, "evaluated_since": self._evaluated_since, "recall_before": self.recall_before}
