@@ -1,4 +1,4 @@
-"""The frameworks themselves call a run: LangChain, LlamaIndex and Haystack, each skipped where it is not installed."""
+"""The frameworks themselves call a run: LangChain, LlamaIndex, Haystack and DSPy, each skipped where it is not installed."""
 
 import asyncio
 
@@ -90,3 +90,17 @@ def test_haystack(tiny_run, realm):
     first = spans[0]
     assert "".join(first.document.content[first.document_offset.start : first.document_offset.end].split()) == "".join(first.data.split())
     assert (found["reader"]["answers"][0].data is None) is answer.abstained
+
+
+def test_dspy(realm):
+    dspy = pytest.importorskip("dspy", reason="dspy is not installed")
+    from realm.integrations.dspy import RealmAnswers, RealmRM
+
+    hits, answer, model = realm.search(QUESTION, k=3), realm.ask(QUESTION, k=2), RealmRM(realm, k=2)
+    with dspy.context(rm=model):
+        assert dspy.Retrieve(k=3)(QUESTION).passages == [hit.text for hit in hits]
+    assert [(one.score, one.doc_id) for one in model(QUESTION)] == [(hit.score, hit.doc_id) for hit in hits[:2]]
+    module = RealmAnswers(realm, k=2)
+    for said in (module(question=QUESTION), asyncio.run(module.acall(question=QUESTION))):
+        assert said.answer in (answer.answer, "not here") and said.p == answer.p
+        assert said.passages == [evidence.text for evidence in answer.evidence]

@@ -1,7 +1,7 @@
 """Masked sentences for people: "[MASK]" stands for a whole span of any number of wordpieces."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import groupby
 
 import numpy as np
@@ -14,6 +14,8 @@ from realm.text.lines import canonical_text
 from realm.text.sentences import split_sentences
 
 MASK = "[MASK]"
+MIN_BEGINNING = 4
+"""Wordpieces before a hidden span with which a sentence can be begun; otherwise its first half is."""
 
 
 def masked_text(store: BlockStore, query: MaskedQuery) -> tuple[str, tuple[str, ...]]:
@@ -28,6 +30,18 @@ def masked_text(store: BlockStore, query: MaskedQuery) -> tuple[str, tuple[str, 
     edges = [(offsets[start][0], offsets[end - 1][1]) for start, end in runs]
     last = offsets[-1][1] if offsets else 0
     return MASK.join(text[start:end] for start, end in _between(edges, last)), tuple(text[start:end] for start, end in edges)
+
+
+def begun(store: BlockStore, query: MaskedQuery) -> MaskedQuery:
+    """The query cut before what it hides: its beginning is searched with, and a language model continues it."""
+    whole, first = query.whole, query.positions[0]
+    cut = first if first >= MIN_BEGINNING else len(whole) // 2
+    text, offsets = _written(store, query, whole)
+    if offsets is None:
+        parts = store.tokenizer.decode(whole[:cut]), store.tokenizer.decode(whole[cut:])
+    else:
+        parts = text[: offsets[cut][0]], text[offsets[cut][0] : offsets[-1][1]]
+    return replace(query, ids=whole[:cut], positions=[], begun=parts)
 
 
 def _searched(store: BlockStore, query: MaskedQuery) -> str:

@@ -1,4 +1,4 @@
-"""A run or documents in LangChain, LlamaIndex and Haystack: each module needs the framework that it is named after, which you have."""
+"""A run or documents in LangChain, LlamaIndex, Haystack and DSPy: each module needs the framework of its name, which you have."""
 
 import re
 from collections.abc import Iterator

@@ -18,6 +18,23 @@ IGNORE_INDEX = -100
 Passage = tuple[str, str]  # title and text
 
 
+def load_transformers(directory: Path, auto: str, kind: str, examples: str) -> tuple[Any, Any]:
+    """A model of transformers' class ``auto`` and its tokenizer, executing nothing. Raises ConfigError: no such model in safetensors."""
+    import transformers
+
+    cure = f"Name a directory with config.json, model.safetensors and tokenizer files of {examples}."
+    if not Path(directory).is_dir():
+        raise ConfigError("no such directory", path=directory, cure=cure)
+    try:
+        refuse_kernels(transformers.AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False))
+        load = getattr(transformers, auto).from_pretrained
+        model = load(directory, use_safetensors=True, local_files_only=True, trust_remote_code=False)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
+    except Exception as error:  # transformers raises whatever the damaged file makes its parts raise
+        raise ConfigError(f"no {kind} can be loaded: {said(error)}", path=directory, cure=cure) from error
+    return model, tokenizer
+
+
 class FusionReader(nn.Module):
     """A transformers sequence-to-sequence model with its tokenizer."""
 
@@ -29,18 +46,7 @@ class FusionReader(nn.Module):
     @classmethod
     def load(cls, directory: Path) -> "FusionReader":
         """Load a directory of transformers, executing nothing. Raises ConfigError: no sequence-to-sequence model in safetensors."""
-        from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer
-
-        cure = "Name a directory with config.json, model.safetensors and tokenizer files of a T5, a BART or the like."
-        if not Path(directory).is_dir():
-            raise ConfigError("no such directory", path=directory, cure=cure)
-        try:
-            refuse_kernels(AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False))
-            model = AutoModelForSeq2SeqLM.from_pretrained(directory, use_safetensors=True, local_files_only=True, trust_remote_code=False)
-            tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
-        except Exception as error:  # transformers raises whatever the damaged file makes its parts raise
-            raise ConfigError(f"no sequence-to-sequence model can be loaded: {said(error)}", path=directory, cure=cure) from error
-        return cls(model, tokenizer)
+        return cls(*load_transformers(directory, "AutoModelForSeq2SeqLM", "sequence-to-sequence model", "a T5, a BART or the like"))
 
     def save(self, directory: Path) -> None:
         """Write the files of :meth:`load`."""

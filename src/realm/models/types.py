@@ -75,6 +75,7 @@ class MaskedQuery:
     excluded: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     others: tuple[tuple[int, ...], ...] = ()  # wordpieces of the sentence's other listed spans
     shown: bool = False  # the retriever, but never the reader, sees the hidden span
+    begun: tuple[str, str] = ("", "")  # text of ``ids`` and of the sentence's rest, where a language model continues it
 
     @property
     def pointed(self) -> TokenIds:

@@ -86,7 +86,7 @@ def _published(body: str, recipe: Values) -> Values:
         return {}
     values = _read_preset("published/default.toml")
     section = recipe.get("pretrain", {})
-    if isinstance(section, dict) and section.get("steps") and section.get("fill") != "pointer":
+    if isinstance(section, dict) and section.get("steps") and section.get("fill", "mlm") == "mlm":
         values = _merge(values, {"pretrain": {"from_warm": True}})
     own = _read_preset(f"published/{body}.toml") if body in preset_names("published") else {}
     pointing = own.pop("pointer", {})

@@ -62,9 +62,12 @@ class PretrainConfig:
     sentences: FileList = ()
     """Documents whose sentences are masked instead of the corpus's own, or the directory of a corpus with the same tokenizer; empty: the
     corpus's own."""
-    fill: Literal["mlm", "pointer"] = "mlm"
-    """Prediction of the hidden span: mlm (wordpiece by wordpiece, as in the paper) or pointer (by pointing at it in a document, with the
-    span reader that fine-tuning continues to train)."""
+    fill: Literal["mlm", "pointer", "lm"] = "mlm"
+    """Prediction of the hidden span: mlm (wordpiece by wordpiece, as in the paper), pointer (by pointing at it in a document, with the span
+    reader that fine-tuning continues to train) or lm (a language model that stays as it is continues the sentence from there; the retriever
+    alone learns, as in REPLUG)."""
+    language_model: File = ""
+    """With lm: directory of a causal language model of transformers, such as a GPT-2 or a Llama, with its tokenizer."""
     masking: Literal["salient", "recurring", "spans", "tokens"] = "salient"
     """Masks: salient (spans found by the tagger), recurring (words that another document has too, together with something else of
     the sentence), spans (random ones, whole words) or tokens (15 % of the wordpieces)."""
@@ -155,10 +158,15 @@ def check_pretrain(section: PretrainConfig) -> None:
     if section.ict_batch == 1:
         cure = "Take 16, or 0 for no such loss."
         raise ConfigError("'pretrain.ict_batch' is 1, and ICT tells blocks from each other", cure=cure)
-    if section.fill == "mlm" and (section.reader_first or section.questions or section.own_block):
+    if section.fill != "pointer" and (section.reader_first or section.questions or section.own_block):
         cure = 'Set pretrain.fill = "pointer", or leave them out.'
         raise ConfigError("'pretrain.reader_first', 'questions' and 'own_block' are for a reader that points", cure=cure)
-    if section.reader == "frozen" and (section.fill == "mlm" or section.reader_first or not section.retriever_rate):
+    if (section.fill == "lm") != bool(section.language_model) or (section.fill == "lm" and not section.retriever_rate):
+        cure = "Name its directory in pretrain.language_model, with retriever_rate above 0; or set pretrain.fill to another."
+        raise ConfigError(
+            "'pretrain.fill' is 'lm' where a language model is named, by which the retriever learns, and only there", cure=cure
+        )
+    if section.reader == "frozen" and (section.fill != "pointer" or section.reader_first or not section.retriever_rate):
         cure = 'Set pretrain.fill = "pointer", reader_first to 0 and retriever_rate above 0, or leave pretrain.reader out.'
         raise ConfigError("'pretrain.reader' is 'frozen', so that the retriever alone learns, by a reader that points", cure=cure)
     if section.own_block and section.steps and section.retriever_learns(0):

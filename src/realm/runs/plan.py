@@ -44,11 +44,11 @@ def plan(recipe: Recipe | Path, out: Path, *, progress: Progress | None = None) 
 def rates_by_part(recipe: Recipe) -> dict[str, dict[str, float]]:
     """The highest learning rate of each network in each stage that trains; the word table's apart where it stays as it is."""
     pretrain, finetune = recipe.pretrain, recipe.finetune
-    reads = "reader" if pretrain.fill == "pointer" else "encoder"
+    reads = {"mlm": {"encoder": pretrain.lr}, "pointer": {"reader": pretrain.lr}, "lm": {}}[pretrain.fill]
     rates = {
         "warm": (recipe.warm.steps * pretrain.from_warm, {"encoder": recipe.warm.lr}),
         "ict": (recipe.ict.steps * pretrain.from_ict, {"retriever": recipe.ict.lr}),
-        "pretrain": (pretrain.steps, {"retriever": pretrain.lr * pretrain.retriever_rate, reads: pretrain.lr}),
+        "pretrain": (pretrain.steps, {"retriever": pretrain.lr * pretrain.retriever_rate, **reads}),
         "finetune": (finetune.steps, {"retriever": finetune.lr * finetune.retriever_rate, "reader": finetune.lr}),
     }
     words = {"words": 0.0} if recipe.model.freeze_words else {}

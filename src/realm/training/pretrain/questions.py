@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from realm.answering.answerer import Answerer
-from realm.answering.cloze import masked_text
+from realm.answering.cloze import begun, masked_text
 from realm.evaluation.measures import exact_match_share
 from realm.models.reader import ReadingNetwork
 from realm.models.types import MaskedQuery, Question
@@ -47,8 +47,12 @@ class Queries:
     def query(self, position: int, item: int) -> MaskedQuery:
         """The sentence ``item`` as it is masked at a position of the training order, with what is hidden shown to the retriever or not."""
         rng = generator("pretrain", self.context.seed, position)
-        query = self.sentences.query(item, rng)
+        query = self._drawn(item, rng)
         return replace(query, shown=True) if rng.random() < self.section.shown else query
+
+    def _drawn(self, item: int, rng: np.random.Generator) -> MaskedQuery:
+        query = self.sentences.query(item, rng)
+        return begun(self.sentences.store, query) if self.section.fill == "lm" else query
 
     def drawn(self, step: int, share: Share = WHOLE) -> dict[int, MaskedQuery]:
         """The masked sentences of a share of a step by their positions in the training order."""
@@ -79,7 +83,7 @@ class Queries:
     def held_out_queries(self) -> list[MaskedQuery]:
         """The held-out sentences, masked the same at every evaluation; what is hidden is never shown."""
         # Training visits positions from 0: a negative one is drawn like them, and by no step.
-        return [self.sentences.query(item, generator("pretrain", self.context.seed, -1 - item)) for item in self.held_out]
+        return [self._drawn(item, generator("pretrain", self.context.seed, -1 - item)) for item in self.held_out]
 
     @cached_property
     def statements(self) -> Statements:

@@ -9,9 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from realm.answering.generative import passages_of
 from realm.answering.pointing import Pointed, best_strings, point_at, pointing_loss
 from realm.models import losses
 from realm.models.bodies.body import multiplying
+from realm.models.continuing import language_model
 from realm.models.encoder import mask_slots
 from realm.models.model import RealmModel
 from realm.models.types import MaskedQuery, Sequence
@@ -106,7 +108,7 @@ def score_candidates(
     ``reader_only``: candidates weigh what the search found; ``retriever_only``: no gradient reaches what fills the masks. Returns log
     p(z|x) [b, k], log p(y_j|z,x) [b, k, m] (0 at invalid candidates), slots [b, m]."""
     weighed = weigh_candidates(model, context, queries, retrieved, known=known, as_found=reader_only)
-    fill = _point if context.recipe.pretrain.fill == "pointer" else _fill_masks
+    fill = {"mlm": _fill_masks, "pointer": _point, "lm": _continue}[context.recipe.pretrain.fill]
     rows = context.inputs.rows(retrieved.block_ids)
     with torch.set_grad_enabled(torch.is_grad_enabled() and not retriever_only):
         target_log_probs, slots, encoded, pointed = fill(model, context, queries, rows, retrieved.valid)
@@ -142,6 +144,27 @@ def _point(model: RealmModel, context: StageContext, queries: list[MaskedQuery],
     return pointed.log_probs.masked_fill(~there, 0.0).unsqueeze(-1), slots, pointed.tokens, pointed
 
 
+def _continue(model: RealmModel, context: StageContext, queries: list[MaskedQuery], rows: np.ndarray, valid: np.ndarray) -> Filled:
+    """The language model that the recipe names: the rest of each sentence, token by token, after its beginning and a block."""
+    log_probs, _, slots = continued(context, queries, rows, valid)
+    return log_probs, slots, 0, None
+
+
+def continued(context: StageContext, queries: list[MaskedQuery], rows: np.ndarray, valid: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
+    """log p(y_j|z,x) of the m tokens of each rest [b, k, m], 0 at invalid candidates; which are greedy choices; slots [b, m]."""
+    example, candidate = np.nonzero(valid)
+    asked = [queries[i].begun for i in example.tolist()]
+    found = iter(passages_of(context.inputs, rows[valid & (rows >= 0)].reshape(-1, 1)))
+    blocks = ["\n".join(next(found)[0]) if rows[at] >= 0 else "" for at in zip(example, candidate, strict=True)]
+    model = language_model(context.recipe.pretrain.language_model, context.device)
+    scored, best, there = model.log_probs(blocks, [beginning for beginning, _ in asked], [rest for _, rest in asked])
+    scored, best, there = (part.to(context.device) for part in (scored, best, there))
+    at = tuple(torch.from_numpy(places).to(context.device) for places in (example, candidate))
+    log_probs = scored.new_zeros(*rows.shape, scored.shape[1]).index_put(at, scored)
+    greedy = torch.zeros_like(log_probs, dtype=torch.bool).index_put(at, best)
+    return log_probs, greedy, torch.zeros_like(greedy[:, 0]).index_put(at[:1], there)
+
+
 def joint_inputs(
     inputs: BlockInputs, queries: SequenceOf[MaskedQuery], rows: np.ndarray, valid: np.ndarray, device: torch.device
 ) -> tuple[Tensor, Tensor, list[Sequence]]:
@@ -160,7 +183,7 @@ def evaluate_held_out(view: PretrainView, queries: list[MaskedQuery], size: int)
     view.model.eval()
     mine = queries[rank() :: world()]
     sums = torch.zeros(5, dtype=torch.float64)
-    sums_of = _sums_pointed if view.section.fill == "pointer" else _sums
+    sums_of = {"mlm": _sums, "pointer": _sums_pointed, "lm": _sums_continued}[view.section.fill]
     with multiplying(view.context.device.type, bf16=view.context.recipe.run.bf16):
         for at in range(0, len(mine), size):
             sums += sums_of(view, mine[at : at + size])
@@ -211,6 +234,16 @@ def _sums_pointed(view: PretrainView, queries: list[MaskedQuery]) -> Tensor:
         right[i, 0] = bool(found) and found[0].key == key
         right_null[i, 0] = inputs.span_places.likeliest == key
     return _summed(pointed.log_probs.unsqueeze(-1), log_p_z, slots, pointed.log_prior.unsqueeze(-1), right, right_null)
+
+
+def _sums_continued(view: PretrainView, queries: list[MaskedQuery]) -> Tensor:
+    """The same over the tokens that a language model adds to b sentences; right: greedily, beside the likeliest candidate. float64 [5]."""
+    retrieved = view.retrieve(queries)
+    log_p_z = weigh_candidates(view.model, view.context, queries, retrieved, known=view.known).log_p_z
+    found, greedy, slots = continued(view.context, queries, view.inputs.rows(retrieved.block_ids), retrieved.valid)
+    alone, right_null, _ = continued(view.context, queries, *(np.full((len(queries), 1), what) for what in (NULL_ROW, True)))
+    best = log_p_z.argmax(-1)
+    return _summed(found, log_p_z, slots, alone[:, 0], greedy[torch.arange(len(best)), best], right_null[:, 0])
 
 
 def _summed(target_log_probs: Tensor, log_p_z: Tensor, slots: Tensor, alone: Tensor, right: Tensor, right_null: Tensor) -> Tensor:

@@ -46,7 +46,7 @@ def with_what_fills(context: StageContext, model: RealmModel) -> RealmModel:
         raise ConfigError("'pretrain.reader' is 'frozen', and this body has no reader", path=context.paths.config, cure=cure)
     if context.recipe.pretrain.fill == "pointer":
         return with_new_reader(context, model, pointer=True).to(context.device)
-    if context.recipe.pretrain.steps and not model.has("encoder"):
+    if context.recipe.pretrain.fill == "mlm" and context.recipe.pretrain.steps and not model.has("encoder"):
         cure = 'Set pretrain.fill = "pointer" to continue training its reader.'
         raise ConfigError("this body has a reader that points, and no head that fills masks", path=context.paths.config, cure=cure)
     return model
@@ -109,6 +109,8 @@ def keep_better(task: PretrainTask, start: Callable[[], RealmModel]) -> dict[str
                 getattr(task.model, part).load_state_dict(getattr(began, part).state_dict())
             task.search_start()
         facts["retriever"] = verdict.facts()
+    if task.section.fill == "lm":  # nothing else learns
+        return facts
     name = "reader" if task.section.fill == "pointer" else "encoder"
 
     def utility() -> float:
