@@ -10,7 +10,7 @@ import realm
 
 SOURCE = Path(realm.__file__).parent
 NEED_A_RUN = {"realm.knn.datastore", "realm.runs.api", "realm.runs.run"}
-NEED_A_RUN |= {f"realm.integrations.{framework}" for framework in ("haystack", "langchain", "llama_index")}
+NEED_A_RUN |= {f"realm.integrations.{framework}" for framework in ("dspy", "haystack", "langchain", "llama_index")}
 EXAMPLES = {
     ".".join(("realm", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
     for path in SOURCE.rglob("*.py")
