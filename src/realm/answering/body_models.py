@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 from realm.errors import ConfigError, by_torch
 from realm.models.bodies.known import body_directory
 from realm.models.featurize import MARKED_SEGMENTS
+from realm.models.hub import is_own
 from realm.models.runtime.model import RuntimeModel, learning_model, runtime_model
-from realm.models.spec import BodySpec, ModelSpec, bert_spec, one_body
+from realm.models.spec import PARTS, BodySpec, ModelSpec, bert_spec, one_body, read_spec
 from realm.recipe import ModelConfig, Recipe
 from realm.search.blocks import BlockInputs
 from realm.storage.paths import is_realm_model
@@ -50,6 +51,16 @@ def answering_model(recipe: Recipe, inputs: BlockInputs) -> "RuntimeModel | Real
     if found is None or not (found.has("embedder") and found.has("reader")):
         with by_torch(f"the body '{recipe.model.body}'"):
             return body_model(recipe, inputs).eval().requires_grad_(False)
+    _require_fit(found.spec, inputs, directory)
+    return found
+
+
+def reading_model(body: str, inputs: BlockInputs) -> "RuntimeModel | RealmModel":
+    """The reader of a model alone. Raises ConfigError: the model is not here, has no reader, or reads other wordpieces than the blocks'."""
+    directory = body_directory(body)
+    if not is_own(directory) or read_spec(directory / "config.json").reader is None:
+        raise ConfigError(f"the model '{body}' has no reader", path=directory, cure="Name a model with one, such as realm-minilm-en.")
+    found = runtime_model(directory, without=tuple(part for part in PARTS if part != "reader")) or learning_model(directory).only("reader")
     _require_fit(found.spec, inputs, directory)
     return found
 

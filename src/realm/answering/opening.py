@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from realm.answering.answerer import Answerer
-from realm.answering.body_models import answering_model, body_model
+from realm.answering.body_models import answering_model, body_model, reading_model
 from realm.answering.generative import StageReader, load_reader, own_reader
 from realm.answering.levels import leveled
 from realm.answering.records import Answer, Explanation, Hit
@@ -83,6 +83,7 @@ class Networks:
     tuned: "RuntimeModel | RealmModel | None" = None  # None if the run ended after pre-training
     body: "RuntimeModel | RealmModel | None" = None  # networks of a cached folder, without a stage; None in a run
     body_by_torch: "Callable[[], RealmModel] | None" = None
+    other: StageReader | None = None  # reads in place of the run's own reader
 
     @cached_property
     def first(self) -> "RuntimeModel | RealmModel":
@@ -115,6 +116,8 @@ class Networks:
     @cached_property
     def reader(self) -> StageReader:
         """The fine-tuned reader, or else one taught to point by pre-training. Raises RunError: the run has no reader."""
+        if self.other is not None:
+            return self.other
         if self.body is not None and self.pointing:
             return own_reader(self.body, {}, bf16=self.bf16)
         if self.tuned is not None:
@@ -163,7 +166,7 @@ class OpenRun:
     @property
     def reads(self) -> bool:
         """True if the run has a reader."""
-        return self.tuned is not None or self.networks.pointing
+        return self.tuned is not None or self.networks.pointing or self.networks.other is not None
 
     @property
     def abstain_below(self) -> float:
@@ -220,6 +223,12 @@ class OpenRun:
         if len(exclude) >= int(self.inputs.store.live.sum()) - self.unsearchable:
             raise ConfigError("every document is left out, so there is nothing to read", cure="Leave fewer documents out.")
         return self.networks.reader.over(self.inputs, self._source(exclude), versions=self.versions)
+
+    def read_by(self, body: str) -> "OpenRun":
+        """The same run with another model's reader, by a name as in ``model.body``. Raises ConfigError: the model is not here, has no
+        reader, or reads other wordpieces."""
+        reader = own_reader(reading_model(body, self.inputs), {}, bf16=self.networks.bf16)
+        return replace(self, networks=replace(self.networks, other=reader))
 
     @cached_property
     def documents(self) -> list[str]:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 Asked = Annotated[list, tyro.conf.arg(metavar="RUN|DOCUMENTS... [QUESTION]")]  # type: ignore[type-arg]  # list[str] loads typeguard
 Served = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN|DOCUMENTS...")]
+Reader = Annotated[
+    str, tyro.conf.arg(help="another model with a reader of the same wordpieces, by name or directory, which reads what is found")
+]
 Body = Annotated[str, tyro.conf.arg(help="the model for documents (realm models lists them); a run uses its own")]
 
 
@@ -71,7 +74,15 @@ HISTORY_LINES = 1000
 
 
 def ask(
-    asked: Asked, /, *, k: int = 5, abstain_below: Threshold = None, write: Write = "", body: Body = DEFAULT_BODY, json: Json = False
+    asked: Asked,
+    /,
+    *,
+    k: int = 5,
+    abstain_below: Threshold = None,
+    write: Write = "",
+    body: Body = DEFAULT_BODY,
+    reader: Reader = "",
+    json: Json = False,
 ) -> None:
     """Answer a question from a run, or from files and folders of documents, with its evidence.
 
@@ -94,6 +105,7 @@ def ask(
     places, question = parted(asked)
     run = named_run(places)
     opened = opened_documents(places, body) if run is None else open_run(run)
+    opened = opened.read_by(reader) if reader else opened
     if opened.unsearchable:
         show.note(f"note: {opened.unsearchable} blocks of the corpus are not searchable yet; run: realm index build {opened.paths.root}")
     k = opened.require_k(k)
@@ -193,6 +205,7 @@ def serve(
     without_token: bool = False,
     write: Write = "",
     body: Body = DEFAULT_BODY,
+    reader: Reader = "",
 ) -> None:
     """Serve a web page and an HTTP API: questions, searches, explanations, and changes of documents.
 
@@ -226,6 +239,7 @@ def serve(
         say=show.note,
         documents=followed,
         endpoint=endpoint,
+        reader=reader,
     )
 
 

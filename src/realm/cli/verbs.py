@@ -128,14 +128,15 @@ def models(asked: Asked = (), /, *, json: bool = False) -> None:
         json: print one JSON object as the last line."""
     from dataclasses import asdict
 
-    from realm.models.bodies.known import KNOWN_BODIES, get_body, local_directory
+    from realm.models.bodies.known import KNOWN_BODIES, local_directory
+    from realm.models.runtime.differences import get_model
 
     if asked:
         if len(asked) != 2 or asked[0] != "get":
             raise ConfigError(
                 f"'{' '.join(asked)}' is nothing that realm models does", cure="Write: realm models, or: realm models get NAME."
             )
-        show.result({"model": asked[1], "directory": str(get_body(asked[1]))}, json)
+        show.result({"model": asked[1], "directory": str(get_model(asked[1]))}, json)
         return
     found = [{**asdict(body), "directory": str(local_directory(body) or "")} for body in KNOWN_BODIES]
     if not json:

@@ -43,33 +43,35 @@ class Realm:
         1.0
     """
 
-    def __init__(self, run: OpenRun):
-        self._run = run
+    def __init__(self, run: OpenRun, reader: str = ""):
+        self._reader = reader
+        self._run = self._read(run)
         self._opening = threading.Lock()
         self._changed = False
 
     @classmethod
-    def open(cls, run: str | Path) -> Self:
-        """Open a run directory. Raises RealmError: no run, pre-training has not ended, or its parts do not match.
+    def open(cls, run: str | Path, *, reader: str = "") -> Self:
+        """Open a run directory; ``reader`` names another model that reads what is found. Raises RealmError: no run, pre-training has not
+        ended, or its parts do not match.
 
         >>> Realm.open("runs/demo").unsearchable
         0
         """
-        return cls(open_run(run))
+        return cls(open_run(run), reader)
 
     load = open
     """The same, for what ``save`` has written."""
 
     @classmethod
-    def from_documents(cls, *documents: Given, body: str = DEFAULT_BODY, progress: bool = False) -> Self:
+    def from_documents(cls, *documents: Given, body: str = DEFAULT_BODY, reader: str = "", progress: bool = False) -> Self:
         """Open files, folders or rows of documents, as ``realm ask`` does: indexed at the first call, brought up to date at later ones.
 
         >>> rows = [{"id": "b", "title": "Bridge", "text": "The Harrow bridge was built by Ellen Marsh."}]
         >>> Realm.from_documents(rows, body="runs/demo/stages/pretrain").search("Who built the bridge?")[0].doc_id
         'b'
 
-        ``body``: a name as in ``model.body``, or the directory of a model of your own. Raises RealmError: documents or body cannot be
-        used, or another process is indexing these documents."""
+        ``body``: a name as in ``model.body``, or the directory of a model of your own; ``reader``: as for ``open``. Raises RealmError:
+        documents or body cannot be used, or another process is indexing these documents."""
         from realm.runs.cached import is_run, open_cached, rows_directory
 
         if not documents:
@@ -78,7 +80,7 @@ class Realm:
         if runs := [place for place in places if is_run(place)]:
             raise ConfigError("this is a run, not documents", path=runs[0], cure="Open it: Realm.open(RUN).")
         with Progress(quiet=not progress, says=False) as bars:
-            return cls(open_cached(places, body, bars))
+            return cls(open_cached(places, body, bars), reader)
 
     @classmethod
     def from_pretrained(cls, source: str | Path, *, revision: str | None = None, token: str | bool | None = None) -> Self:
@@ -314,8 +316,11 @@ class Realm:
         """The run, reopened if its corpus has changed, so that removed documents vanish at once."""
         with self._opening:
             if self._run.inputs.store.changed():
-                self._run = open_run(self._run.paths.root)
+                self._run = self._read(open_run(self._run.paths.root))
             return self._run
+
+    def _read(self, run: OpenRun) -> OpenRun:
+        return run.read_by(self._reader) if self._reader else run
 
     def _change(self, act: Any, documents: Sequence[Given]) -> int:
         with tempfile.TemporaryDirectory() as scratch:

@@ -186,14 +186,15 @@ def serve(
     say: Callable[[str], None],
     documents: Callable[[Path], object] | None = None,
     endpoint: Endpoint | None = None,
+    reader: str = "",
 ) -> None:
     """Serve a run until SIGTERM or SIGINT. Port 0: any that is free. ``token_file`` holds the token that requests must carry;
-    ``allow_hosts`` are names under which the server may be asked, besides ``host`` and those of the loopback address. ``without_token``:
-    listen on an address that others reach although there is no token. ``say`` is told where it listens; ``documents``: as for ``Serving``;
-    ``endpoint``: writes prose. Raises ConfigError: an address that others reach without a token or a name, a bad token file, or a port that
-    is taken; RealmError: the run cannot be opened."""
+    ``allow_hosts`` are names under which the server may be asked, besides ``host`` and those of the loopback address.
+    ``without_token``: listen on an address that others reach although there is no token. ``say`` is told where it listens;
+    ``documents``, ``reader``: as for ``Serving``; ``endpoint``: writes prose. Raises ConfigError: an address that others reach without
+    a token or a name, a bad token file, or a port that is taken; RealmError: the run cannot be opened."""
     rules = rules_of(host, token_file, allow_hosts, without_token)
-    answer_at(host, port, lambda: make_app(Serving(run, documents=documents), rules, endpoint), str(run), say)
+    answer_at(host, port, lambda: make_app(Serving(run, documents=documents, reader=reader), rules, endpoint), str(run), say)
 
 
 def answer_at(host: str, port: int, app: Callable[[], Any], what: str, say: Callable[[str], None], path: str = "") -> None:

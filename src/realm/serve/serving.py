@@ -73,26 +73,37 @@ logger = logging.getLogger(__name__)
 
 
 class Serving:
-    """A run that is being served; ``close`` ends it. ``documents`` brings the corpus up to date with the files that it is made of, if they
-    have changed; None: a run of its own. Raises RealmError: the run cannot be opened, or another process serves it."""
+    """A run that is being served; ``close`` ends it. ``documents`` brings the corpus up to date with the files that it is made of, if
+    they have changed; None: a run of its own. ``reader``: a model that reads in place of the run's own reader. Raises RealmError: the
+    run cannot be opened, or another process serves it."""
 
     def __init__(
-        self, root: Path, *, limits: Limits = LIMITS, meter: Meter | None = None, documents: Callable[[Path], object] | None = None
+        self,
+        root: Path,
+        *,
+        limits: Limits = LIMITS,
+        meter: Meter | None = None,
+        documents: Callable[[Path], object] | None = None,
+        reader: str = "",
     ):
-        self._documents, self._rests = documents, 0.0
+        self._documents, self._rests, self._reader = documents, 0.0, reader
         self.paths = RunPaths(root)
         self.limits = limits
         self.meter = meter or Meter()
         self._changing = threading.RLock()
         self._told = ""
         self._seen = networks_seen(self.paths)
-        current = _ready(open_run(root))
+        current = _ready(self._opened())
         self._only = self._only_server()
         self.current = self._with_added(current)  # what a killed server had taken into the corpus and not embedded yet
         self.batcher = Batcher(self._compute, waiting=limits.waiting, most=BATCH_SIZE, told=self.meter.batch)
         self._stopped = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="realm-watcher", daemon=True)
         self._watcher.start()
+
+    def _opened(self) -> OpenRun:
+        opened = open_run(self.paths.root)
+        return opened.read_by(self._reader) if self._reader else opened
 
     @property
     def versions(self) -> dict[str, int]:
@@ -121,7 +132,7 @@ class Serving:
         with self._changing:
             seen = networks_seen(self.paths)
             if seen != self._seen:
-                opened = open_run(self.paths.root)
+                opened = self._opened()
                 if opened.tuned is None and self.current.tuned is not None:
                     raise RunError("the fine-tuned networks no longer exist on disk; answering from those in memory", path=self.paths.root)
                 self._swap(self._with_added(_ready(opened)))

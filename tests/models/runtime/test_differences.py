@@ -1,0 +1,115 @@
+"""A model from a published body and the difference that ships: the sum, in the vocabulary of the blocks, read by torch and without it."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer
+
+from realm.cli import main
+from realm.errors import RunError
+from realm.models.bodies import known as known_bodies
+from realm.models.bodies.known import WEIGHTS, KnownBody
+from realm.models.model import RealmModel
+from realm.models.runtime import differences
+from realm.models.runtime.differences import DIFFERENCE, get_model, rows_of, summed
+from realm.models.runtime.model import runtime_model
+from realm.models.runtime.weights import SafetensorWeights
+from realm.models.tensor_files import write_rounded
+from realm.models.types import Sequence
+from realm.text.tokenizer import RELEASED, TextTokenizer
+
+CONFIG = {
+    "model_type": "mpnet", "vocab_size": 30527, "hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "intermediate_size": 32, "max_position_embeddings": 514, "pad_token_id": 1, "layer_norm_eps": 1e-5,
+}  # fmt: skip
+ROLES = {"[CLS]": "<s>", "[PAD]": "<pad>", "[SEP]": "</s>", "[UNK]": "<unk>", "[MASK]": "<mask>"}
+QUERY = "encoder.layer.0.attention.attn.q"
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory):
+    """A body with a vocabulary in another order, and a difference to it."""
+    from transformers import AutoConfig, AutoModel
+
+    root = tmp_path_factory.mktemp("parts")
+    base, shipped = root / "base", root / "shipped"
+    torch.manual_seed(0)
+    config = AutoConfig.for_model(**CONFIG)
+    AutoModel.from_config(config).save_pretrained(base)
+    described = json.loads((RELEASED / "tokenizer.json").read_text("utf-8"))
+    words = [word for word in sorted(described["model"]["vocab"], reverse=True) if word not in ROLES]
+    described["model"] |= {"vocab": {word: at for at, word in enumerate([*ROLES.values(), *words])}, "unk_token": "<unk>"}
+    described |= {"added_tokens": [], "post_processor": None}
+    TextTokenizer(Tokenizer.from_str(json.dumps(described))).save(base)
+    shipped.mkdir()
+    change = {f"body.model.{QUERY}.down": torch.randn(2, 24), f"body.model.{QUERY}.up": torch.randn(24, 2)}
+    change |= {f"body.model.{QUERY}.base.bias": torch.randn(24), "dense.weight": torch.randn(2, 24), "dense.bias": torch.zeros(2)}
+    write_rounded(change, shipped / DIFFERENCE)
+    spec = json.loads((RELEASED / "config.json").read_text("utf-8"))
+    spec["reader"]["body"] = {"config": {**CONFIG, "vocab_size": 30522}, "pooling": "cls", "segments": False}
+    (shipped / "config.json").write_text(json.dumps(spec))
+    return base, shipped
+
+
+@pytest.fixture
+def made(parts, tmp_path, monkeypatch):
+    base, shipped = parts
+    known = KnownBody("small-sum", "", "", "", "", 24, 1, 1, "English", base="small-base")
+    monkeypatch.setattr(KnownBody, "shipped", shipped)
+    monkeypatch.setattr(known_bodies, "_BY_NAME", {"small-sum": known})
+    monkeypatch.setattr(differences, "get_body", lambda name: base)
+    monkeypatch.setattr(differences, "models_directory", lambda: tmp_path)
+    return get_model("small-sum")
+
+
+def test_the_sum_is_the_matrix_and_its_product_word_for_word(parts):
+    base, shipped = parts
+    rows, whole = rows_of(base), SafetensorWeights(base / WEIGHTS)
+    change = SafetensorWeights(shipped / DIFFERENCE)
+    found = summed(whole, change, rows)
+    product = change.array(f"body.model.{QUERY}.up") @ change.array(f"body.model.{QUERY}.down")
+    assert np.array_equal(found[f"body.model.{QUERY}.weight"], whole.array(f"{QUERY}.weight") + product)
+    assert np.array_equal(found[f"body.model.{QUERY}.bias"], change.array(f"body.model.{QUERY}.base.bias"))
+    theirs, ours = TextTokenizer.load(base), TextTokenizer.load(RELEASED)
+    table, own = found["body.model.embeddings.word_embeddings.weight"], whole.array("embeddings.word_embeddings.weight")
+    for text in ("Who replaced the boiler?", "naïve 東京"):
+        assert np.array_equal(table[ours.encode([text])[0]], own[theirs.encode([text])[0]])
+    assert np.array_equal(table[ours.special.cls], own[theirs.special.cls]) and np.array_equal(table[ours.special.mask], own[4])
+
+
+def test_it_reads_as_by_torch_and_keeps_the_embedder(made, monkeypatch):
+    monkeypatch.setattr(differences, "write_sum", None)
+    assert get_model("small-sum") == made, "what is made is not made again"
+    model, shipped = runtime_model(made, eight_bit=False), runtime_model(RELEASED)
+    assert model.documents_sha256() == shipped.documents_sha256(), "one index serves both"
+    ids = [101, *range(2000, 2008), 102, *range(3000, 3020), 102]
+    sequence = Sequence(ids, [0] * len(ids))
+    with torch.inference_mode():
+        expected = RealmModel.from_pretrained(made).eval().reader([sequence], [10])
+    found = model.reading().read([sequence], [10])
+    assert np.allclose(found.scores[found.valid], expected.logits.numpy()[found.valid], atol=1e-4)
+    assert np.std(found.scores[found.valid]) > 0.1
+
+
+def test_nothing_is_left_of_a_damaged_difference(made, tmp_path, monkeypatch):
+    made.rename(tmp_path / "other")
+    shipped = tmp_path / "damaged"
+    shipped.mkdir()
+    (shipped / DIFFERENCE).write_bytes(b"cut short")
+    monkeypatch.setattr(KnownBody, "shipped", shipped)
+    with pytest.raises(RunError, match="cannot be read"):
+        get_model("small-sum")
+    assert not (tmp_path / "small-sum").exists()
+
+
+def test_a_reader_that_is_not_here_is_one_line(tmp_path, capsys):
+    (tmp_path / "note.txt").write_text("The boiler was replaced by Ada in March.")
+    for name, cure in (
+        ("minilm-l12", "Download sentence-transformers/all-MiniLM-L12-v2"),
+        (str(tmp_path), "Name a directory that save_pretrained wrote"),
+    ):
+        assert main(["ask", str(tmp_path / "note.txt"), "Who replaced the boiler?", "--reader", name]) == 2
+        error = capsys.readouterr().err.strip().splitlines()[-1]
+        assert error.startswith("error: ") and cure in error
