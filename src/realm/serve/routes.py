@@ -24,7 +24,7 @@ from realm.serve.serving import Serving
 from realm.serve.shapes import LIMITS, Json, Refusal
 
 REFUSALS: dict[int | str, dict[str, Any]] = {
-    status: {"model": records.Problem} for status in (400, 401, 403, 404, 408, 409, 413, 415, 422, 500, 502, 503, 504)
+    status: {"model": records.Problem} for status in (400, 401, 403, 404, 405, 408, 409, 411, 413, 414, 415, 422, 431, 500, 502, 503, 504)
 }
 DocId = Annotated[str, Path(description="an id, slashes included")]
 BlockId = Annotated[int, Path(ge=0, le=2**53)]
@@ -207,7 +207,7 @@ def page_routes() -> APIRouter:
         data, kind, tag = served[request.scope["path"]]
         headers = {"etag": tag, "cache-control": "no-cache"}
         known = [one.strip().removeprefix("W/") for one in request.headers.get("if-none-match", "").split(",")]
-        if tag in known:
+        if tag in known or "*" in known:
             return Response(status_code=304, headers=headers)
         return Response(data, media_type=kind, headers=headers)
 

@@ -2,14 +2,14 @@
 
 ``serve`` returns when it was told to stop and every request was answered."""
 
-import ipaddress
 import logging
 import signal
 import socket
 import threading
 from asyncio import TimerHandle, Transport
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from pathlib import Path
 from socket import IPPROTO_TCP, TCP_NODELAY
 from typing import Any, ClassVar
@@ -26,7 +26,7 @@ from realm import __version__
 from realm.answering.writing import Endpoint
 from realm.errors import ConfigError, RealmError
 from realm.serve.documents import Documents
-from realm.serve.guard import Guard, Rules
+from realm.serve.guard import Guard, Rules, address_of
 from realm.serve.routes import document_routes, page_routes, question_routes, state_routes
 from realm.serve.serving import Serving
 from realm.serve.shapes import LIMITS, Refusal, refusal_of
@@ -115,7 +115,7 @@ class BoundedProtocol(H11Protocol):
 NAME_CHARS = 60
 CLOSING_SECONDS = 3
 """Of the time to drain, kept for what must be closed when the last answer is given."""
-CODES = {404: "not_found", 405: "method"}
+CODES = {400: "body", 404: "not_found", 405: "method"}
 
 
 def make_app(serving: Serving, rules: Rules, endpoint: Endpoint | None = None) -> FastAPI:
@@ -136,7 +136,8 @@ def make_app(serving: Serving, rules: Rules, endpoint: Endpoint | None = None) -
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
     app.include_router(page_routes())
-    app.add_middleware(Guard, rules=rules, meter=serving.meter, limits=serving.limits)  # type: ignore[arg-type]
+    takes = partial(_takes, app)
+    app.add_middleware(Guard, rules=rules, meter=serving.meter, limits=serving.limits, takes=takes)  # type: ignore[arg-type]
     return app
 
 
@@ -145,7 +146,9 @@ async def _refused(request: Request, error: Any) -> Response:
 
 
 async def _invalid(request: Request, error: Any) -> Response:
-    """Name the fields of a request that are wrong. Their values are not repeated: they may be large or private."""
+    """Name the fields of a request that are wrong, or where it stops being JSON. Values are not repeated: they may be large or private."""
+    if error.errors()[0]["type"] == "json_invalid":
+        return Refusal(400, "body", f"the body is not JSON, from character {error.errors()[0]['loc'][-1]} on").response()
     found = [f"{'.'.join(str(part)[:NAME_CHARS] for part in problem['loc'])}: {problem['msg']}" for problem in error.errors()[:5]]
     return Refusal(422, "invalid", "; ".join(found)).response()
 
@@ -153,7 +156,8 @@ async def _invalid(request: Request, error: Any) -> Response:
 async def _http(request: Request, error: Any) -> Response:
     """Errors of the framework itself: no such route, no such method, no JSON. OPTIONS is told the methods that there are."""
     if error.status_code == 405:
-        error.headers = {"allow": ", ".join([*_methods(request), "OPTIONS"])}
+        found = [method for method in ("DELETE", "GET", "POST", "PUT") if _takes(request.app, {**request.scope, "method": method})]
+        error.headers = {"allow": ", ".join([*found, *["HEAD"] * ("GET" in found), "OPTIONS"])}
         if request.method == "OPTIONS":
             return Response(status_code=204, headers=error.headers)
     response = Refusal(error.status_code, CODES.get(error.status_code, "invalid"), str(error.detail)).response()
@@ -161,13 +165,8 @@ async def _http(request: Request, error: Any) -> Response:
     return response
 
 
-def _methods(request: Request) -> list[str]:
-    def has(method: str) -> bool:
-        scope = {**request.scope, "method": method}
-        return any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
-
-    found = [method for method in ("DELETE", "GET", "POST", "PUT") if has(method)]
-    return [*found, "HEAD"] if "GET" in found else found
+def _takes(app: FastAPI, scope: MutableMapping[str, Any]) -> bool:
+    return any(route.matches(scope)[0] is Match.FULL for route in app.routes)
 
 
 MIN_TOKEN_CHARS = 16
@@ -237,10 +236,8 @@ def rules_of(host: str, token_file: Path | None, allow_hosts: tuple[str, ...], w
 
 def is_loopback(host: str) -> bool:
     """Return whether an address can be reached from this machine only."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
+    found = address_of(host)
+    return host.lower() == "localhost" if found is None else found.is_loopback
 
 
 def read_token(path: Path) -> str:

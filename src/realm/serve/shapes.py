@@ -17,19 +17,18 @@ from realm.errors import ConfigError, CorpusError, DataError, PoolError, RealmEr
 
 
 class Refusal(Exception):
-    """A request that is not answered: with a status of HTTP, a word that stays the same from version to version, a sentence, and seconds
-    after which it may be tried again."""
+    """A request that is not answered: with a status of HTTP, a word that stays the same from version to version, a sentence, and headers,
+    such as the seconds after which it may be tried again."""
 
-    def __init__(self, status: int, code: str, message: str, retry_after: int | None = None):
+    def __init__(self, status: int, code: str, message: str, **headers: str | int):
         super().__init__(message)
         self.status = status
         self.code = code
         self.message = message
-        self.retry_after = retry_after
+        self.headers = {name.replace("_", "-"): str(value) for name, value in headers.items()}
 
     def response(self) -> Response:
-        headers = {} if self.retry_after is None else {"retry-after": str(self.retry_after)}
-        return Json(Problem(ServiceProblem(self.code, self.message)), self.status, headers)
+        return Json(Problem(ServiceProblem(self.code, self.message)), self.status, self.headers)
 
 
 class Json(JSONResponse):
