@@ -99,6 +99,7 @@ def test_several_spellings_are_the_same_wordpieces():
 
 def test_an_answer_is_shown_on_one_line_as_it_is_written():
     assert unbroken("the ﬁrst Upper Tar-\n  vik by\nEllen") == "the ﬁrst Upper Tarvik by Ellen"
+    assert unbroken("REM told by Ellen\nREM Marsh of", 12, 27) == "Ellen Marsh" and unbroken("in\nREM sleep") == "in REM sleep"
 
 
 @pytest.mark.parametrize(

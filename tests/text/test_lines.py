@@ -64,6 +64,12 @@ PASSAGES = {
     "comment of a program": (
         "/**\n * Rebuilt by\n * Ellen Marsh.\n *\n * @param a one\n */\n\n* Rebuilt by\n* Ellen\n\n-- Rebuilt by\n-- Ellen Marsh.",
         ["/**", "* Rebuilt by Ellen Marsh.", "*", "* @param a one", "*/", "* Rebuilt by", "* Ellen", "-- Rebuilt by Ellen Marsh."]),
+    **{f"comments behind {mark}": (
+        f"x = 1\n{mark} The weir was rebuilt by\n{mark} Ellen Marsh.\n{mark}\n{mark} It is told of\n{mark} Otto.\ny = 2",
+        ["x = 1", f"{mark} The weir was rebuilt by Ellen Marsh.", mark, f"{mark} It is told of Otto.", "y = 2"])
+        for mark in ("REM", "rem", "@REM", "::", "dnl", "NB.", "*>", '"', '.\\"', "'\\\"", "#", "//", ";;", "%", "--", "!", "'")},
+    "comment of Fortran": ("C     Rebuilt by\nC     Ellen.\n      X = 1", ["C     Rebuilt by Ellen.", "X = 1"]),
+    "a word that is a mark elsewhere": ("The cat was seen to dream during\nREM sleep.", ["The cat was seen to dream during REM sleep."]),
     "rule": ("Ann Lind\n--------\nwas born in 1950 and\ndied.", ["Ann Lind", "--------", "was born in 1950 and died."]),
     "Chinese": ("东京是日本的首都,也是日本最大的城\n市,人口约一千四百万。", ["东京是日本的首都,也是日本最大的城市,人口约一千四百万。"]),
     "capitals and figures by chance": (

@@ -75,7 +75,7 @@ class TextSpan:
     @property
     def words(self) -> str:
         """The words of the span, on one line."""
-        return unbroken(self.text[self.start : self.end])
+        return unbroken(self.text, self.start, self.end)
 
     def weight(self, asked: Asked | None) -> float:
         """1 for a kind that is asked for, or if any is; ``KIND_MISMATCH_WEIGHT`` for others."""
@@ -112,7 +112,7 @@ def logit(p: float) -> float:
 
 def cited(block: Block, p_z: float, p_span: float, start: int, end: int) -> Evidence:
     """Evidence from a block, with the answer at code points [start, end)."""
-    answer = p_z, p_span, unbroken(block.text[start:end]), start, end
+    answer = p_z, p_span, unbroken(block.text, start, end), start, end
     return Evidence(
         block.doc_id, block.block_id, block.title, block.text, *answer, block.char_start, media=block.media, heading=block.heading
     )

@@ -37,7 +37,9 @@ _LAST_PARTS = (
 )
 MARGIN = r"(?:(?:>[ \t]?)++|(?://[/!]*+|[#%;]++|--|[!'])[ \t]++)"
 """Marks before a line of quoted mail, or of a comment in a program."""
-WRAPPED = rf"(?:{MARGIN}|\*[ \t]++(?=[^\W\d]|[\"'(`<]))"
+REMARK = r"(?:@?(?i:rem)|::|dnl|\*>|NB\.|['.]?\\?\"|C(?=[ \t]{2}))"
+"""Marks that may be words of a text too: of batch files, BASIC, m4, COBOL, J, manual pages, Vim and Fortran; told by the line before."""
+WRAPPED = rf"(?:{MARGIN}|\*[ \t]++(?=[^\W\d]|[\"'(`<])|(?<=(?:\A|\n)[ \t]*{REMARK}[ \t][^\n]*\n[ \t]*){REMARK}[ \t]++)"
 """The same, or the star before a line of a long comment."""
 _BREAK = rf"(?<![ \t])[ \t]*+\n[ \t]*+{WRAPPED}?+[ \t]*+"
 _UNSPACED = rf"[[{UNSPACED}、，。]--\p{{Hangul}}]"
@@ -115,9 +117,9 @@ def fold(text: str) -> Folded:
     return Folded("".join([*parts, text[behind:]]), ranges, text)
 
 
-def unbroken(text: str) -> str:
-    """The text on one line, as it is written: line ends become spaces, and words that they cut are whole."""
-    return _LINE_ENDS.sub(_plain, text) if "\n" in text else text
+def unbroken(text: str, start: int = 0, end: int | None = None) -> str:
+    """A range of a text on one line, as it is written: line ends become spaces, and words that they cut are whole."""
+    return _LINE_ENDS.sub(_plain, text[:end], pos=start)[start:] if "\n" in text[start:end] else text[start:end]
 
 
 def unaccented(text: str) -> str:

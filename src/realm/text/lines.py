@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import regex
 
-from realm.text.folding import MARGIN, unbroken
+from realm.text.folding import MARGIN, REMARK, unbroken
 
 # Zero-width joiners shape Persian, Indic and emoji text, and the prepended marks (U+0600...) are visible: they stay.
 _INVISIBLE = regex.compile(
@@ -47,9 +47,11 @@ Range = tuple[int, int]
 _LINE = regex.compile(r"[^\n\r\u2028\u2029\u0085\v\f]+")
 _TWO_LINES = regex.compile(r"\S[ \t]*+\n[ \t]*+\S")
 _QUOTED = regex.compile(rf"\A{MARGIN}")
-_STARRED = regex.compile(r"(?m)^[ \t]*+/\*[^\n]*+(?:\n[ \t]*+\*[^\n]*+)++")
-_STAR = regex.compile(r"\A(?:/\*++|\*)[ \t]*+")
-"""A long comment of a program each line of which begins with a star, and what begins a line of it."""
+_STARRED = regex.compile(
+    rf"(?m)^[ \t]*+(?:/\*[^\n]*+(?:\n[ \t]*+\*[^\n]*+)++|(?P<mark>{REMARK})[ \t][^\n]*+(?:\n[ \t]*+(?P=mark)(?:[ \t][^\n]*+)?+$)++)"
+)
+_STAR = regex.compile(rf"\A(?:(?:/\*++|\*(?!>))[ \t]*+|{REMARK}(?:[ \t]++|\Z))")
+"""A long comment of a program each line of which begins with a star or a word, and what begins a line of it."""
 _MARKER = regex.compile(r"(?:[-*+•‣▪●◦–—]|\(?(?:\d{1,3}|[a-z]|[ivx]{1,5})[.)]|\[\d{1,3}\])[ \t]+(?=\S)|\\item\b")
 _FIELD = regex.compile(r"(?:[\p{Lu}\d][\w .'/()-]{0,30}|[\p{Ll}_][\w.-]{0,30}):(?:[ \t]|$)")
 _CODE = regex.compile(
@@ -161,7 +163,7 @@ def joined_lines(text: str) -> str:
 def _blocks(text: str, ranges: Sequence[Range]) -> Iterator[list[Line]]:
     """Lines that follow one another without an empty one between them, quoted equally deep."""
     block: list[Line] = []
-    comments = [match.span() for match in _STARRED.finditer(text)][::-1] if "/*" in text else []
+    comments = [match.span() for match in _STARRED.finditer(text)][::-1]
     for start, end in ranges:
         whole = text[start:end]
         while comments and comments[-1][1] <= start:

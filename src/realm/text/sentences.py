@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
+import regex
 from syntok import segmenter
 from syntok._segmentation_states import State
 from syntok.tokenizer import Tokenizer as SyntokTokenizer
@@ -59,7 +60,7 @@ def split_sentences(text: str, passages: Sequence[tuple[int, int]] | None = None
     return ranges
 
 
-_WRAP = re.compile(rf"\n[ \t]*+{WRAPPED}?+")
+_WRAP = regex.compile(rf"\n[ \t]*+{WRAPPED}?+")
 
 
 def _split_line(text: str, start: int, end: int, ranges: list[tuple[int, int]]) -> None:
