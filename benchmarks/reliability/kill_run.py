@@ -1,6 +1,7 @@
 """Is anything lost when processes are killed? A small run is trained, asked, mended and changed by processes that are killed over and over.
 
     python -m benchmarks.reliability.kill_run DIRECTORY --kills 1000
+    python -m benchmarks.reliability.kill_run DIRECTORY --whole --kills 400
 
 Pre-training, fine-tuning, answers, ``realm repair`` of a damaged run, additions, removals, updates and compaction of its corpus and builds
 of its index each run in a process of their own that gets SIGKILL at a random moment, or when it comes by a random write point
@@ -8,6 +9,10 @@ of its index each run in a process of their own that gets SIGKILL at a random mo
 corpus holds what it held before or what it is to hold, stages keep their bits, the index opens whole and nothing was put aside. After each
 operation what it made is compared, bit for bit, with the same run that nobody disturbed: weights, vectors, rows of the log, blocks,
 answers with their probabilities. A round ends with ``realm verify`` and a look for anything half-written.
+
+With ``--whole``, one command trains a run from its documents to its questions. First the directory is copied at each of its write points,
+which is what a kill there leaves, and each copy is gone on with, those between ict and pre-training first; then whole runs are killed up
+to three times at random points. Each time all that was made is compared. Either way the whole group of processes is killed.
 
 Killed itself, the same command goes on counting where it was. Prints one JSON object as its last line; the exit code is 1 if anything was
 lost.
@@ -40,7 +45,7 @@ from realm.documents.store.blocks import BlockStore
 from realm.errors import RealmError
 from realm.progress import Progress
 from realm.recipe import load_recipe
-from realm.runs.mending import corpus_damage
+from realm.runs.mending import corpus_damage, verify
 from realm.runs.run import run_recipe
 from realm.search.publishing.snapshot import Snapshot
 from realm.storage import files
@@ -52,6 +57,10 @@ from realm.storage.paths import RunPaths
 MOST_IN_A_ROW = 20
 """Kills of one operation; then it may come through. Of one that only reads, ``MOST_READING``."""
 MOST_READING = 3
+PAGE = 600
+"""Paragraphs of one page: more than is read without a child."""
+AT_ONCE = 3
+"""Kills of a whole run, at most, once each of its points had one."""
 HALF_WRITTEN = (".staging", ".building", ".removed", ".link", ".quarantined")
 QUESTIONS = ("What is the currency of Arvad?", "Which money do people in Faldor pay with?", "When was the Levka made?")
 COUNTRIES = [("Arvad", "Tirel"), ("Belmor", "Osten"), ("Carsin", "Levka"), ("Dulwen", "Marop"), ("Estrag", "Nivel"), ("Faldor", "Quessa")]
@@ -61,7 +70,7 @@ threads = 1
 device = "cpu"
 checkpoint_every = 3
 [corpus]
-sources = ["docs.jsonl"]
+sources = ["docs.jsonl", "page.html"]
 vocab_size = 300
 block_length = 64
 [model]
@@ -100,6 +109,7 @@ eval_every = 4
 def write_sources(root: Path) -> Path:
     """Documents, questions and the recipe. Returns the recipe."""
     root.mkdir(parents=True, exist_ok=True)
+    (root / "page.html").write_text(f"<html><body>{'<p>The Dorn is a river of Arvad.</p>' * PAGE}</body></html>", "utf-8")
     documents, questions = [], []
     for name, money in COUNTRIES:
         texts = [
@@ -137,6 +147,20 @@ def trained(run: RunPaths, stage: str) -> Any:
     rows = [{key: value for key, value in row.items() if key not in (*TIMES, "refresher_restarts")} for row in log]
     newest = run.index / f"{published_generations(run.index)[-1]:06d}"
     return [weights(run), sha256_file(newest / "vectors-00000.npy"), rows]
+
+
+def everything(run: RunPaths) -> Any:
+    """All that a whole run makes."""
+    stages = {path.parent.name: sha256_file(path) for path in run.root.glob("stages/*/model.safetensors")}
+    return [
+        stages,
+        trained(run, "warm"),
+        trained(run, "ict"),
+        trained(run, "pretrain"),
+        trained(run, "finetune"),
+        blocks(run),
+        answers(run),
+    ]
 
 
 def answers(run: RunPaths) -> Any:
@@ -236,12 +260,20 @@ ONCE = ("add", "remove", "update")
 """What is refused when it is asked for again."""
 
 
-def forked(work: Callable[[], int], says: Path, killed_at: int = 0, count: Path | None = None) -> int:
-    """``work`` in a forked process, which kills itself at the so-manieth write point; its number. ``count`` gets how many there were."""
+def forked(
+    work: Callable[[], int],
+    says: Path,
+    killed_at: int = 0,
+    count: Path | None = None,
+    look: Callable[[int, Path], None] = lambda n, p: None,
+) -> int:
+    """``work`` in a forked process with a group of its own, which kills itself at the so-manieth write point; its number. ``count`` gets
+    how many there were, ``look`` each of them."""
     pid = os.fork()
     if pid == 0:
         code, seen = 99, 0
         try:
+            os.setpgid(0, 0)
             with open(says, "ab", buffering=0) as file:
                 os.dup2(file.fileno(), 1)
                 os.dup2(file.fileno(), 2)
@@ -251,7 +283,8 @@ def forked(work: Callable[[], int], says: Path, killed_at: int = 0, count: Path 
                 nonlocal seen
                 seen += 1
                 if seen == killed_at:
-                    os.kill(os.getpid(), signal.SIGKILL)
+                    os.killpg(0, signal.SIGKILL)
+                look(seen, path)
 
             files.listener = reached
             try:
@@ -265,6 +298,8 @@ def forked(work: Callable[[], int], says: Path, killed_at: int = 0, count: Path 
             sys.stderr.flush()
         finally:
             os._exit(code)
+    with contextlib.suppress(OSError):  # it did so itself
+        os.setpgid(pid, pid)
     return pid
 
 
@@ -288,6 +323,9 @@ class KillRun:
         seed: of moments and points.
     """
 
+    each_anew = False
+    """Whether each round begins with nothing, so that one goes on after a loss."""
+
     def __init__(self, root: Path, kills: int, seed: int):
         self.root, self.wanted, self.seed = root, kills, seed
         self.sources, self.base, self.says = root / "sources", RunPaths(root / "base"), root / "says.txt"
@@ -300,7 +338,7 @@ class KillRun:
 
     def run(self) -> dict[str, Any]:
         self.prepare()
-        while self.kills < self.wanted and not self.lost:
+        while self.kills < self.wanted and (self.each_anew or not self.lost):
             self.one_round()
         return self.facts()
 
@@ -386,7 +424,7 @@ class KillRun:
         code = waited(pid, None if last or point else 1.2 * expected["seconds"] * rng.random() ** 2)
         if code is None:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+                os.killpg(pid, signal.SIGKILL)
             code = waited(pid)
         if code == -signal.SIGKILL:
             self.kills += 1
@@ -409,16 +447,77 @@ class KillRun:
         self.lost += [f"{operation.name}: {problem}" for problem in found]
 
 
+class WholeRuns(KillRun):
+    """The same of one command that makes a whole run: from each of its write points on, then killed at random ones."""
+
+    each_anew = True
+
+    def prepare(self) -> None:
+        """A run that nobody disturbs, and what it was at each of its points."""
+        self.recipe, self.work, self.states = write_sources(self.sources), RunPaths(self.root / "work"), self.root / "states"
+        self._clear()
+        with open(self.says, "a") as file, contextlib.redirect_stdout(file), contextlib.redirect_stderr(file):
+            assert self.train() == 0  # loads what is needed into this process
+        if not self.states.exists():
+            self._clear()
+            assert waited(forked(self.train, self.says, look=self._copy)) == 0, self.says.read_text()[-2000:]
+        self.expected = json.loads(json.dumps(everything(self.work)))
+        between = {
+            path.name for path in self.states.iterdir() if (path / "stages/ict").exists() and not (path / "stages/pretrain").exists()
+        }
+        between -= {name for name in between if any((self.states / name / "checkpoints/pretrain").glob("step-*"))}
+        names = sorted(path.name for path in self.states.iterdir())
+        random.Random(self.seed).shuffle(names)
+        self.points = [*sorted(between), *(name for name in names if name not in between)]
+
+    def train(self) -> int:
+        return realm(["run", str(self.recipe), "--out", str(self.work.root)])
+
+    def _copy(self, number: int, path: Path) -> None:
+        shutil.copytree(self.work.root, self.states / f"{number:06d}")
+
+    def _clear(self) -> None:
+        shutil.rmtree(self.work.root, ignore_errors=True)
+
+    def one_round(self) -> None:
+        """Go on from one state; or one run, killed several times."""
+        self._clear()
+        rng, name = random.Random(f"{self.seed}/{self.rounds}"), f"killed at random, {self.rounds}"
+        if self.rounds < len(self.points):
+            name = self.points[self.rounds]
+            shutil.copytree(self.states / name, self.work.root)
+            self.at_points += 1
+        for _ in range(rng.randint(1, AT_ONCE) if self.rounds >= len(self.points) else 0):
+            if waited(forked(self.train, self.says, rng.randint(1, len(self.points)))) == -signal.SIGKILL:
+                self.kills += 1
+        self.rounds += 1
+        self._look(f"{name}, before")
+        if (code := waited(forked(self.train, self.says))) != 0:
+            self.lost.append(f"{name}: ended with {code}: {self.says.read_text(errors='replace')[-600:]}")
+        elif json.loads(json.dumps(everything(self.work))) != self.expected:
+            self.lost.append(f"{name}: what it made is not what nobody disturbed makes")
+        self._look(f"{name}, after")
+        self.lost += [f"{name}: left over: {left}" for left in half_written(self.work)]
+        self.by_operation["from a state"], self.by_operation["killed run"] = self.at_points, self.kills
+        self.note()
+
+    def _look(self, when: str) -> None:
+        found = verify(self.work.root, Progress(quiet=True)) if self.work.config.exists() else []
+        self.lost += [f"{when}: {one.path}: {one.problem}" for one in found]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("directory", type=Path)
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--whole", action="store_true", help="kill a whole run at each of its write points")
     parser.add_argument("--nice", type=int, default=0, help="how far the other work on this machine goes first")
     arguments = parser.parse_args()
     os.nice(arguments.nice)
     torch.set_num_threads(1)
-    found = KillRun(arguments.directory, arguments.kills, arguments.seed).run()
+    arguments.directory.mkdir(parents=True, exist_ok=True)
+    found = (WholeRuns if arguments.whole else KillRun)(arguments.directory, arguments.kills, arguments.seed).run()
     print(json.dumps(result("kill_run", 1, **found)))
     return 1 if found["lost"] else 0
 

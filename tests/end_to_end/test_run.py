@@ -16,7 +16,7 @@ from realm.progress import Progress
 from realm.recipe import load_recipe
 from realm.runs.plan import plan
 from realm.runs.run import run_recipe
-from realm.storage import locks as locking
+from realm.storage import files, locks as locking
 from realm.storage.files import sha256_file
 from realm.storage.manifests import read_note
 from realm.storage.metrics import TIMES, MetricsLog
@@ -148,6 +148,27 @@ def test_changed_sources_are_refused(tiny_run, tmp_path, write_tiny):
         run_recipe(recipe, tmp_path / "run", stages=("corpus",), progress=QUIET)
     corpus = {name: sha for name, sha in before.items() if name.startswith("corpus/")}
     assert {name: sha for name, sha in tree(tmp_path / "run").items() if name.startswith("corpus/")} == corpus
+
+
+@pytest.mark.parametrize("point", ["directory: renamed", "file: staged"])
+def test_sources_that_change_after_a_kill_are_noticed(tmp_path, write_tiny, monkeypatch, point):
+    """Killed once the corpus is there, or while the mark of its sources is written, which the next start clears away."""
+    recipe, copy = load_recipe(write_tiny(tmp_path)), tmp_path / "copy"
+
+    def taken(reached, path):
+        if reached == point and path.name in ("corpus", "sources.json") and not copy.exists():
+            shutil.copytree(tmp_path / "run", copy)
+
+    monkeypatch.setattr(files, "listener", taken)
+    run_recipe(recipe, tmp_path / "run", stages=("corpus",), progress=QUIET)
+    if point == "directory: renamed":
+        source = Path(recipe.corpus.sources[0])
+        source.write_text(source.read_text("utf-8") + '{"id": "more", "title": "", "text": "More of Arvad."}\n', "utf-8")
+        with pytest.raises(CorpusError, match="the sources have changed"):
+            run_recipe(recipe, copy, stages=("corpus",), progress=QUIET)
+    else:
+        run_recipe(recipe, copy, stages=("corpus",), progress=QUIET)
+    assert not list(copy.glob("*.staging")) and (copy / "sources.json").exists()
 
 
 def test_a_source_on_the_hub(tmp_path, write_tiny, monkeypatch):

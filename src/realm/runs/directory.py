@@ -17,7 +17,7 @@ from realm.models.bodies.known import body_directory
 from realm.progress import Progress
 from realm.recipe import Recipe, dump_recipe, load_recipe
 from realm.storage.decoding import json_value
-from realm.storage.files import file_sum, make_directory, read_json, sha256_file, write_atomic, write_json
+from realm.storage.files import file_sum, make_directory, read_json, remove_staging, sha256_file, write_atomic, write_json
 from realm.storage.locks import held
 from realm.storage.paths import HUB_PREFIX, RunPaths
 from realm.storage.processes import place
@@ -64,6 +64,7 @@ def alone(root: Path, cure: str) -> Iterator[None]:
             raise RunError("a file is here, not a directory", path=root, cure="Give another directory with --out.")
         make_directory(root)
         stack.enter_context(held(root, lambda named: RunError(f"another process{named} trains here", path=root, cure=cure)))
+        remove_staging(root)
 
     from realm.training.loop.distributed import on_first
 
@@ -165,8 +166,9 @@ def _build(
             whole_rows=whole_rows,
         ),
     )
+    # Before the corpus: a process that is killed leaves none without its mark. A name on the hub is no file.
+    write_json(mark, _marks([source for source in sources if source.exists()]))
     build_corpus(sources, corpus, options, progress=progress.counting(corpus.name), say=progress.say)
-    write_json(mark, _marks([source for source in sources if source.exists()]))  # a name on the hub is no file
     return True
 
 
@@ -175,7 +177,7 @@ def _check_sources(mark: Path, sources: list[Path], corpus: Path) -> None:
     try:
         known = json_value(mark.read_text("utf-8"))
     except (OSError, ValueError):
-        return  # killed between the corpus and its mark, or built by hand: what is there is taken
+        return  # built by hand: what is there is taken
     here = [source for source in sources if source.exists()]
     if len(here) < len([source for source in sources if not str(source).startswith(HUB_PREFIX)]) or known["stat"] == stat_digest(here):
         return
