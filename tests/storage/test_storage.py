@@ -2,8 +2,6 @@
 
 import errno
 import json
-import os
-from pathlib import Path
 from unittest.mock import Mock
 
 import numpy as np
@@ -12,7 +10,7 @@ import pytest
 from realm.errors import CorpusError, RealmError, SnapshotError
 from realm.storage import arrays, locks
 from realm.storage.arrays import array_header, publish_array, read_array, write_array
-from realm.storage.files import publish_directory, write_atomic
+from realm.storage.files import publish_directory
 from realm.storage.generations import advance_current, delete_unnamed, read_current, steadily
 from realm.storage.manifests import Errors, changed_files, file_hashes, read_note, read_sealed, write_note, write_sealed
 
@@ -183,38 +181,3 @@ def test_arrays_of_objects_are_not_read(tmp_path):
     np.save(tmp_path / "ids.npy", np.array([{}], dtype=object), allow_pickle=True)
     with pytest.raises(CorpusError, match=r"not a complete \.npy file"):
         read_array(tmp_path / "ids.npy", (1,), np.dtype(object), ERRORS)
-
-
-@pytest.fixture
-def calls(monkeypatch):
-    """What is synced and renamed, in its order: ("sync" or "rename", name of the file or directory)."""
-    seen = []
-    sync, rename, replace = os.fsync, os.rename, os.replace
-
-    def synced(descriptor):
-        seen.append(("sync", Path(os.readlink(f"/proc/self/fd/{descriptor}")).name))
-        sync(descriptor)
-
-    def renamed(how):
-        def note(source, target):
-            seen.append(("rename", Path(target).name))
-            how(source, target)
-
-        return note
-
-    monkeypatch.setattr(os, "fsync", synced)
-    monkeypatch.setattr(os, "rename", renamed(rename))
-    monkeypatch.setattr(os, "replace", renamed(replace))
-    return seen
-
-
-def test_what_is_published_is_synced_before_and_after_its_rename(tmp_path, calls):
-    write_atomic(tmp_path / "a", "1")
-    publish_array(tmp_path / "b", np.arange(3))
-    with publish_directory(tmp_path / "c") as staging:
-        (staging / "inside").write_text("1")
-    for name, inside in (("a", []), ("b", []), ("c", [("sync", "inside")])):
-        whole = [*inside, ("sync", f"{name}.staging"), ("rename", name), ("sync", tmp_path.name)]
-        here, calls = calls[: len(whole)], calls[len(whole) :]
-        assert here == whole
-    assert not calls

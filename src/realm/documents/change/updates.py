@@ -4,7 +4,7 @@ An update is a tombstone on the document's blocks plus new blocks with new ids. 
 (compaction.py) drops the rows under tombstones."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -154,13 +154,8 @@ def _absent(store: BlockStore, found: Spool, unreadable: set[str]) -> np.ndarray
     """Live rows, ascending, of documents that are not among those found and do not lie in what is unreadable."""
     here = set(found.document_ids())
     absent = (row for row in np.flatnonzero(store.live).tolist() if store.doc_id(row) not in here)
-    return np.array([row for row in absent if unreadable.isdisjoint(_above(store.block(row).source))], np.int64)
-
-
-def _above(source: str) -> Iterator[str]:
-    """A file, and the folders that it lies in."""
-    yield source
-    yield from map(str, Path(source).parents)
+    lies = lambda row: [source := store.block(row).source, *map(str, Path(source).parents)]  # noqa: E731
+    return np.array([row for row in absent if unreadable.isdisjoint(lies(row))], np.int64)
 
 
 def _changed_documents(store: BlockStore, found: Spool, spool: Spool, rejected: RejectedList | None) -> np.ndarray:

@@ -224,7 +224,8 @@ def corpus_from_records(
     that is not UTF-8, or what reading them, twice, raises."""
     with files.publish_directory(out) as staging:
         (staging / manifests.SEGMENTS_DIRECTORY).mkdir()
-        tagger = TaggerPlan().learned_from(_first_sentences(records, origin))
+        first = islice(_texts(records, origin), TAGGER_RECORDS)
+        tagger = TaggerPlan().learned_from(text[start:end] for text in first for start, end in split_sentences(text))
         tokenizer.save(staging / manifests.TOKENIZER_DIRECTORY)
         seal(staging / manifests.TOKENIZER_DIRECTORY)
         save_tagger(tagger, staging / manifests.TAGGER_FILE)
@@ -256,11 +257,6 @@ def _texts(records: Iterable[bytes], origin: Path) -> Iterator[str]:
             yield canonical_text(record.decode("utf-8"))
         except UnicodeDecodeError as error:
             raise DataError(f"record {number} is not UTF-8 ({error.reason})", path=origin, cure="Fetch the file again.") from error
-
-
-def _first_sentences(records: Iterable[bytes], origin: Path) -> Iterator[str]:
-    for text in islice(_texts(records, origin), TAGGER_RECORDS):
-        yield from (text[start:end] for start, end in split_sentences(text))
 
 
 def _rows(documents: list[Document], tokenizer: TextTokenizer, tagger: SpanTagger, room: int, counts: PackingCounts) -> pa.RecordBatch:
