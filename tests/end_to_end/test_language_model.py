@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+from language_models import write_language_model
 
 from realm.answering.cloze import begun
 from realm.answering.opening import open_run
@@ -27,28 +28,9 @@ from realm.training.pretrain.task import PretrainTask
 BLOCKS, BEGINNING = ["Arvad\nPeople pay with the Tirel.", "", "It is long and dark there in the winters of Belmor."], "People in Arvad pay"
 
 
-def write_model(directory, family):
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
-
-    words = ["<end>", *" \nabcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:?.,"]
-    backend = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="<end>"))
-    backend.pre_tokenizer = pre_tokenizers.Split("", "isolated")
-    torch.manual_seed(0)
-    sizes = {"vocab_size": len(words), "bos_token_id": None, "eos_token_id": 0, "initializer_range": 0.4}
-    if family == "gpt2":
-        model = GPT2LMHeadModel(GPT2Config(n_positions=128, n_embd=16, n_layer=2, n_head=2, **sizes))
-    else:
-        heads = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
-        model = LlamaForCausalLM(LlamaConfig(max_position_embeddings=128, **heads, **sizes))
-    model.save_pretrained(directory, safe_serialization=True)
-    PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<end>").save_pretrained(directory)
-    return directory
-
-
 @pytest.fixture(scope="module", params=["gpt2", "llama"])
 def directory(request, tmp_path_factory):
-    return write_model(tmp_path_factory.mktemp("lm") / request.param, request.param)
+    return write_language_model(tmp_path_factory.mktemp("lm") / request.param, request.param)
 
 
 @pytest.fixture(scope="module")

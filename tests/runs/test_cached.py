@@ -328,7 +328,8 @@ def test_the_same_rows_are_one_file(tmp_path):
 
 
 @pytest.mark.parametrize(("given", "problem"), [
-    (["a text"], "row 1 is no dictionary"), ([{"text": "a"}, 3], "row 2 is no dictionary"), ("nowhere", "no such file or folder"),
+    (["a text"], "row 1 is no dictionary"), (5, "row 1 is no dictionary"), ([{"text": "a"}, 3], "row 2 is no dictionary"),
+    ("nowhere", "no such file or folder"),
 ])  # fmt: skip
 def test_what_is_neither(given, problem, tmp_path):
     with pytest.raises(DataError, match=problem):

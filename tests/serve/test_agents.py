@@ -1,7 +1,9 @@
 """The Model Context Protocol, by the SDK's own client: in this process, over standard input and output, over HTTP, and killed."""
 
 import asyncio
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -187,6 +189,52 @@ def test_over_http_with_the_token(run_copy, tmp_path):
     finally:
         server.kill()
         server.communicate()
+
+
+RUBBISH = (b"\xff\xfe\0", b'{"jsonrpc": "2.0"', b"[]", b"[" * 100_000, b'{"jsonrpc": "2.0", "id": [1], "method": 5}', b"")
+ASKED_WRONG = {8: {"method": "no/such"}, 9: {"method": "tools/call", "params": {"name": 7, "arguments": "x"}}}
+
+
+def test_rubbish_on_standard_input_is_passed_over(tiny_run):
+    """What is no message is left, what is a wrong one is refused by its number, and the next call is answered."""
+    client = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "rubbish", "version": "1"}}
+    call = {"name": "search", "arguments": {"text": "Arvad", "k": 1}}
+    sent = {1: {"method": "initialize", "params": client}, **ASKED_WRONG, 2: {"method": "tools/call", "params": call}}
+    lines = [json.dumps({"jsonrpc": "2.0", "id": number, **message}).encode() for number, message in sent.items()]
+    lines[1:1] = [json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}).encode(), *RUBBISH]
+    server = subprocess.Popen([sys.executable, "-m", "realm", "mcp", str(tiny_run)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        server.stdin.write(b"\n".join(lines) + b"\n")
+        server.stdin.flush()
+        found = {}
+        while 2 not in found:
+            answer = json.loads(server.stdout.readline())
+            found[answer["id"]] = answer
+        assert {number for number, answer in found.items() if "error" in answer} == set(ASKED_WRONG)
+        assert len(found[2]["result"]["structuredContent"]["blocks"]) == 1
+        server.communicate(timeout=60)
+        assert server.returncode == 0
+    finally:
+        server.kill()
+
+
+@pytest.mark.skipif(not shutil.which("mcp-inspector"), reason="no inspector: npm install -g @modelcontextprotocol/inspector")
+def test_the_inspector_of_the_protocol_finds_no_fault(tiny_run):
+    def inspected(*words):
+        command = ["mcp-inspector", "--cli", sys.executable, "-m", "realm", "mcp", str(tiny_run), *words]
+        environment = {**os.environ, "MCP_INSPECTOR_SECRET_STORE": "memory"}
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=200)
+        assert done.stdout, done.stderr
+        return done.returncode, json.loads(done.stdout)
+
+    code, listed = inspected("--method", "tools/list", "--strict")
+    assert code == 0 and [tool["name"] for tool in listed["tools"]] == ["search", "ask", "read", "explain"]
+    code, found = inspected("--method", "resources/list")
+    assert code == 0 and len(found["resources"]) == 12
+    code, found = inspected("--method", "tools/call", "--tool-name", "search", "--tool-arg", "text=Arvad")
+    assert code == 0 and "isError" not in found
+    code, found = inspected("--method", "tools/call", "--tool-name", "read")
+    assert code == 5 and found["isError"]
 
 
 @pytest.mark.parametrize(

@@ -262,7 +262,7 @@ def _rows(given: Any) -> Iterator[dict[str, Any]]:
             given = pyarrow.table(given).to_pylist()
         except pyarrow.ArrowException as error:
             raise DataError(f"the data frame cannot be read: {error}", cure="Give each column one type, such as text.") from error
-    for number, row in enumerate(given, 1):
+    for number, row in enumerate(given if isinstance(given, Iterable) else [given], 1):
         if not isinstance(row, Mapping):
             raise DataError(f"row {number} is no dictionary", cure='Give rows such as {"id": "1", "text": "..."}, a data frame, or a path.')
         yield {name: value for name, value in row.items() if value is not None and value == value}
