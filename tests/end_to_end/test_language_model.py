@@ -39,9 +39,11 @@ def recipe(directory, tiny_run):
     return load_recipe(tiny_run / "config.toml", {"pretrain": pretrain})
 
 
-def test_likelihoods_are_those_of_one_text_alone(directory, monkeypatch):
+def test_likelihoods_are_those_of_one_text_alone(directory, monkeypatch, capfd):
     """In batches of any size, with padding; the greedy choice; and the longest block gives way."""
+    capfd.readouterr()
     reader, rests = LanguageModel.load(directory), ["with the Tirel.", "by day", "x"]
+    assert capfd.readouterr() == ("", ""), "no bars"
     log_probs, greedy, there = reader.log_probs(BLOCKS, [BEGINNING, BEGINNING, ""], rests)
     for i, (block, beginning, rest) in enumerate(zip(BLOCKS, [BEGINNING, BEGINNING, ""], rests, strict=True)):
         head = [0, *reader.tokenizer(f"{block}\n\n" * bool(block) + beginning)["input_ids"]]

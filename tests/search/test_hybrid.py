@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 
-from realm.answering.cloze import masked_text
 from realm.answering.explain import explain
 from realm.answering.opening import open_run
 from realm.cli import main
@@ -19,7 +18,6 @@ from realm.search import hybrid
 from realm.search.candidates import BM25_LOGIT_SCALE, DenseCandidates, HybridCandidates, Searching, make_source
 from realm.training.beams import LiveSource
 from realm.training.context import open_context
-from realm.training.pretrain.monitor import excluded_share
 from realm.training.pretrain.retrieve import PretrainView
 
 QUESTIONS = ["What is the currency of Arvad?", "winters in Dulwen", "cents", "zzz"]
@@ -189,21 +187,6 @@ def test_explain_searches_as_the_run_does(tiny_run, tmp_path, capsys):
     assert [mine for mine, _ in odds] == pytest.approx([theirs for _, theirs in odds], rel=1e-3)
 
 
-def test_the_excluded_share_is_that_of_the_search_in_use(tiny_run, tmp_path):
-    run = open_run(copy_of(tiny_run, tmp_path))
-    store, row = run.inputs.store, 0
-    start, end = store.sentences(row).tokens[0].tolist()
-    ids = store.token_ids(row)[start:end].tolist()
-    query = MaskedQuery([*ids[:1], run.inputs.featurizer.mask, *ids[2:]], [1], ids[1:2], int(store.block_ids[row]), 0, store.block_ids[:1])
-    context, search = open_context(run.paths, run.recipe, lambda *_: None), sources(run)["sparse"].search
-    view = PretrainView(context, run.pretrained, run.generation, store, search)
-    words, candidates = masked_text(store, query)[0].replace("[MASK]", " "), view.section.candidates - 1
-    expected = search.search(run.generation.queries.embed_questions([run.inputs.featurizer.query(query.ids)]), [words], candidates)
-    found = expected.block_ids[expected.block_ids >= 0]
-    share = excluded_share(view, [query])["excluded_share"]
-    assert share == pytest.approx(float(np.isin(found, query.excluded).mean())) and share > 0
-
-
 def test_explained_search(tiny_run, tmp_path, capsys):
     root = copy_of(tiny_run, tmp_path)
     assert main(["index", "search", str(root), "winters in Dulwen", "--k", "3", "--explain", "--json"]) == 0
@@ -218,20 +201,6 @@ def test_explained_search(tiny_run, tmp_path, capsys):
     assert [(hit["dense"]["rank"], hit["sparse"]) for hit in results] == [(1, None), (2, None)]
     assert main(["index", "search", str(root), "winters in Dulwen", "--explain"]) == 0
     assert "sparse" in capsys.readouterr().out
-
-
-def test_verify_reads_the_sparse_index(tiny_run, tmp_path, capsys):
-    root = copy_of(tiny_run, tmp_path)
-    open_run(root).search("Arvad", 1)
-    assert main(["verify", str(root)]) == 0
-    (file,) = (root / "index").glob("*/sparse/*/counts.npy")
-    damaged = bytearray(file.read_bytes())
-    damaged[-1] ^= 1
-    file.write_bytes(damaged)
-    capsys.readouterr()
-    assert main(["verify", str(root), "--json"]) == 2
-    out = capsys.readouterr().out
-    assert "counts.npy" in out and "changed since it was published" in out
 
 
 def test_a_run_trains_with_hybrid_retrieval(tmp_path, write_tiny):

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from realm.errors import ConfigError, said
-from realm.models.bodies.body import refuse_kernels
+from realm.models.bodies.body import refuse_kernels, silenced
 
 MAX_INPUT_TOKENS = 256  # tokens of one "question, title, block", in the model's own vocabulary
 MAX_ANSWER_TOKENS = 16  # tokens of an answer
@@ -28,7 +28,8 @@ def load_transformers(directory: Path, auto: str, kind: str, examples: str) -> t
     try:
         refuse_kernels(transformers.AutoConfig.from_pretrained(directory, local_files_only=True, trust_remote_code=False))
         load = getattr(transformers, auto).from_pretrained
-        model = load(directory, use_safetensors=True, local_files_only=True, trust_remote_code=False)
+        with silenced():
+            model = load(directory, use_safetensors=True, local_files_only=True, trust_remote_code=False)
         tokenizer = transformers.AutoTokenizer.from_pretrained(directory, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # transformers raises whatever the damaged file makes its parts raise
         raise ConfigError(f"no {kind} can be loaded: {said(error)}", path=directory, cure=cure) from error

@@ -8,7 +8,7 @@ import torch
 from hostile_vectors import hostile
 from hypothesis import given, settings, strategies as st
 
-from realm.errors import MissingExtra, SnapshotError
+from realm.errors import SnapshotError
 from realm.search.index import choice, exact
 from realm.search.index.choice import EXACT_ENTRIES, KINDS, chosen_kind, make_index
 from realm.search.index.exact import CompressedIndex, exact_index
@@ -246,9 +246,3 @@ def test_without_a_kernel_the_same_is_found(monkeypatch):
     check(index, index.search(queries, 9), brute_force(vectors, queries, "ip"), ids)
     with pytest.raises(ValueError, match="needs the native kernel"):
         CompressedIndex(vectors, ids)
-
-
-def test_faiss_is_an_extra(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "faiss", None)
-    with pytest.raises(MissingExtra, match=r"the index kind clustered needs the extra 'faiss'.*pip install 'realm-qa\[faiss\]'"):
-        make_index(np.ones((3, 8), np.float32), np.arange(3, dtype=np.int64), kind="clustered")

@@ -150,12 +150,6 @@ def test_few_rows_are_listed_where_rows_differ_and_all_are_scanned_where_they_ti
     assert_equal(index.search(queries, 8, excluded), exact.search(queries, 8, excluded))
 
 
-def test_info_says_what_is_searched(kernel):
-    vectors = np.random.default_rng(0).standard_normal((6400, 128)).astype(np.float32)
-    facts = CompressedIndex(vectors, np.arange(6400), kernel=kernel("scalar")).info()
-    assert facts["kind"] == "compressed" and facts["scan"] == "scalar" and facts["bytes"] < vectors.nbytes / 4 * 1.1
-
-
 @pytest.mark.parametrize("scan", SCANS)
 def test_more_rows_than_usual_are_listed_by_a_second_look(open_by, scan, monkeypatch):
     """600 equal rows: more than 5 k, fewer than 6 k and one in 64 of all."""

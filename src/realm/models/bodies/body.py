@@ -302,7 +302,7 @@ def load_body(
             if hasattr(config, name):
                 setattr(config, name, rates[on])
         options = _pooler_option(config, pooling, segments, pooler)
-        with _silenced():
+        with silenced():
             model = AutoModel.from_pretrained(source, config=config, use_safetensors=True, trust_remote_code=False, **options)
     except RealmError:
         raise
@@ -315,7 +315,7 @@ def load_body(
 
 
 @contextmanager
-def _silenced() -> Iterator[None]:
+def silenced() -> Iterator[None]:
     """Silence transformers' progress bars and its list of unused tensors."""
     from transformers.utils import logging
 
