@@ -6,10 +6,15 @@ server. The offline rows are the Answerer alone, batched by itself and one by on
 rows are interleaved; the ratios compare medians. Needs a run that is fine-tuned, such as that of `realm demo`.
 
     python -m benchmarks.serving.bench_serve runs/demo --questions 512 --rounds 3
+    python -m benchmarks.serving.bench_serve FOLDER --beside OTHER/src --questions 256 --rounds 3
+
+The second form compares two versions of this package as servers of one folder of texts with 64 clients, in turns; OTHER is a checkout whose
+dependencies are here. Each reads the folder by itself, before anything is measured, into a cache of its own.
 """
 
 import argparse
 import json
+import os
 import shutil
 import socket
 import statistics
@@ -24,6 +29,7 @@ from typing import Any
 import numpy as np
 import torch
 
+import realm
 from benchmarks.common import result
 from realm.answering.opening import OpenRun, open_run
 
@@ -43,10 +49,10 @@ def questions_of(opened: OpenRun, count: int) -> list[str]:
     return texts
 
 
-def start(run: Path) -> tuple[subprocess.Popen[str], int]:
+def start(run: Path, **environment: str) -> tuple[subprocess.Popen[str], int]:
     """A server as a process of its own, and its port."""
     command = [sys.executable, "-m", "realm", "serve", str(run), "--port", "0"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | environment)
     assert process.stderr is not None
     said = ""
     for line in process.stderr:
@@ -132,12 +138,43 @@ def row(method: str, count: int, seconds: list[float], latencies: list[float], p
     return {**found, **{f"{name}_ms": round(value, 2) for name, value in parts.items()}}
 
 
+def versions(folder: Path, sources: dict[str, Path], caches: Path, count: int, rounds: int) -> dict[str, Any]:
+    """Questions a second of servers of these versions' sources over one folder, and the ratio of the first's to the last's."""
+    sentences = [one.strip() for path in sorted(folder.rglob("*.txt")) for one in path.read_text("utf-8").split(". ") if len(one) > 40]
+    questions = [f"What is known of this? {sentences[at % len(sentences)]}"[:120] for at in range(0, 7 * count, 7)]
+    servers = {name: start(folder, PYTHONPATH=str(path), XDG_CACHE_HOME=str(caches / name)) for name, path in sources.items()}
+    seconds: dict[str, list[float]] = {name: [] for name in sources}
+    latencies: dict[str, list[float]] = {name: [] for name in sources}
+    try:
+        for turn in range(-1, rounds):
+            for name, (_, port) in servers.items():
+                took, each, _ = ask(port, questions if turn >= 0 else questions[:64], CLIENTS[-1])
+                if turn >= 0:
+                    seconds[name].append(took)
+                    latencies[name] += each
+    finally:
+        for process, _ in servers.values():
+            process.terminate()
+            process.wait()
+    rows = [row(f"{name}, {CLIENTS[-1]} clients", count, seconds[name], latencies[name], {}) for name in sources]
+    first, *_, last = (line["questions_per_second"] for line in rows)
+    return result("serve, two versions", torch.get_num_threads(), k=K, questions=count, rows=rows, times=round(first / last, 2))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("run", type=Path)
     parser.add_argument("--questions", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--beside", type=Path, help="sources of another version")
+    parser.add_argument("--caches", type=Path, help="where both versions keep what they read; otherwise they read it now")
     arguments = parser.parse_args()
+    if arguments.beside is not None:
+        own = Path(realm.__file__).parents[1]
+        with tempfile.TemporaryDirectory() as scratch:
+            sources = {"this version": own, "the other": arguments.beside.resolve()}
+            print(json.dumps(versions(arguments.run, sources, arguments.caches or Path(scratch), arguments.questions, arguments.rounds)))
+        return
     with tempfile.TemporaryDirectory() as scratch:
         run = Path(shutil.copytree(arguments.run, Path(scratch) / "run"))
         process, port = start(run)
