@@ -97,7 +97,7 @@ def fast_embedder(source: str, scratch: Path, threads: int) -> Callable[[list[st
         raise SystemExit(f"pip install fastembed: {error}") from None
     directory = scratch / "exported"
     shutil.copytree(body_directory(source), directory, ignore=shutil.ignore_patterns("*.safetensors"))
-    body = AutoModel.from_pretrained(body_directory(source), attn_implementation="eager").eval()
+    body = AutoModel.from_pretrained(body_directory(source), trust_remote_code=False, attn_implementation="eager").eval()
     names = ["input_ids", "attention_mask", "token_type_ids"]
     given = tuple(torch.ones(2, 7, dtype=torch.int64) for _ in names)
     axes = {name: {0: "b", 1: "t"} for name in (*names, "last_hidden_state")}

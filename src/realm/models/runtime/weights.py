@@ -29,6 +29,7 @@ class SafetensorWeights:
         self._mapped: dict[str, np.ndarray] = {}
         try:
             self._file: Any = safe_open(path, framework="numpy")
+            self._data = np.asarray(np.memmap(path, np.uint8, "r"))  # from now on, whatever becomes of the file
             self._names = frozenset(self._file.keys())
             self.eight_bit = any(name.endswith(SCALE) for name in self._names)
         except (OSError, SafetensorError) as error:
@@ -92,11 +93,10 @@ class SafetensorWeights:
         if stored not in self._names:
             raise RunError(f"the tensor {stored.removesuffix(of)} has no scale", path=self.path, cure=AGAIN)
         if mapped and stored not in self._mapped:
-            with self.path.open("rb") as file:
-                length = int.from_bytes(file.read(8), "little")
-                facts = json_value(file.read(length).decode())[stored]
-            place, shape = 8 + length + facts["data_offsets"][0], tuple(facts["shape"])
-            self._mapped[stored] = np.asarray(np.memmap(self.path, TYPES[facts["dtype"]], "r", place, shape))
+            length = int.from_bytes(self._data[:8].tobytes(), "little")
+            facts = json_value(self._data[8 : 8 + length].tobytes().decode())[stored]
+            start, end = (8 + length + at for at in facts["data_offsets"])
+            self._mapped[stored] = self._data[start:end].view(TYPES[facts["dtype"]]).reshape(facts["shape"])
         found: np.ndarray = self._mapped[stored] if mapped else self._file.get_tensor(stored)
         return found
 
