@@ -232,10 +232,6 @@ HOSTILE: dict[str, Callable[[int], bytes]] = {
         b"<text:p>Cost</text:p></table:table-cell></table:table-row></table:table>"
     ),
     "spaces.odt": lambda size: open_document(b'<text:p>The weir<text:s text:c="%d"/> was rebuilt.</text:p>' % (size * 100)),
-    "wide.odt": lambda size: open_document(
-        b'<text:p/><table:table><table:table-row table:number-rows-repeated="%d"><table:table-cell table:number-columns-repeated="%d"/>'
-        b"</table:table-row></table:table>" % (size, size)
-    ),
     "sections.odt": lambda size: open_document(repeated("<text:section>", size)),
     "slide.pptx": one_slide_again,
     "chapter.epub": one_chapter_again,

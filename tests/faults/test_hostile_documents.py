@@ -12,9 +12,8 @@ from realm.documents.store.blocks import BlockStore
 
 from .hostile_documents import BYTES, HOSTILE
 
-pytest.importorskip("pypdfium2")
-pytest.importorskip("docx")
-pytest.importorskip("trafilatura")
+for extra in ("docx", "pptx", "pypdfium2", "python_calamine", "striprtf", "trafilatura", "warcio", "xlsxwriter"):
+    pytest.importorskip(extra)
 FEW = 30_000
 SECONDS, MEMORY = 60, 1_400
 """Of processor time for a whole build of one hostile document, and MB of its largest process: tokenizer, tagger and libraries with it."""
@@ -45,8 +44,6 @@ SMALL = {"far.xlsx": TOO_MUCH_MEMORY, "empty.jsonl.gz": TOO_MANY_EMPTY, "empty.c
 
 @pytest.mark.parametrize("number", range(FOLDERS))
 def test_small_ones_are_taken_in_or_counted(tmp_path, number):
-    for extra in ("python_calamine", "pptx", "warcio", "striprtf"):
-        pytest.importorskip(extra)
     names = list(HOSTILE)[number::FOLDERS]
     folder = folder_of(tmp_path / "source", *names, size=FEW)
     build_corpus([folder], tmp_path / "corpus", vocab_size=300, workers=1)

@@ -76,6 +76,16 @@ def test_killed_at_random_moments(tmp_path, kills):
     assert ended(reader) == 0 and not left_over(root) and read_current(root / "index") == before + 20
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_a_whole_run_goes_on_from_each_of_its_write_points(tmp_path):
+    """From its documents to its questions, with the processes it starts: weights, vectors, log, blocks and answers bit for bit the same."""
+    from benchmarks.reliability.kill_run import WholeRuns
+
+    found = WholeRuns(tmp_path, kills=10, seed=0).run()
+    assert found["lost"] == [] and found["at_points"] > 300
+
+
 def on_a_small_disk(place, pages, work):
     """Run ``work`` in a process that sees a tmpfs of so many pages at ``place``, in a mount namespace that ends with it."""
     place.mkdir()

@@ -38,9 +38,10 @@ BODY, KIND = b'{"questions": ["Who?"], "k": 1}', "application/json"
     *(("POST /v1/answer", kind, BODY, 200) for kind in (KIND, "Application/JSON; Charset=UTF-8")),
     *(("POST /v1/answer", kind, BODY, 415) for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; a=b", "")),
     *(("POST /v1/answer", KIND, body, 400) for body in (
-        b"", b" \n", b"{", BODY[:-1] + b",}", BODY + BODY, b"{'questions': 'Who?'}", b"questions=Who?", b'{"questions": ["\xe9"]}',
+        b"", b"{", b"[" * 100_000, BODY[:-1] + b",}", BODY + BODY, b"{'questions': 'Who?'}", b"questions=Who?", b'{"questions": ["\xe9"]}',
     )),
-    *(("POST /v1/answer", KIND, body, 422) for body in (b"[]", b"null", b'"Who?"', b"3", b"{}", b'{"questions": "Who?"}')),
+    *(("POST /v1/answer", KIND, BODY[:-2] + value + b"}", 422) for value in (b"NaN", b"-Infinity", b"1e999", b"1.5")),
+    *(("POST /v1/answer", KIND, body, 422) for body in (b"[]", b"null", b'"Who?"', b"3", b"{}", b'{"\\ud800": 1}')),
     # Whatever such a request brings, what is wrong is where it goes.
     *((line, "", b"", 405) for line in ("POST /healthz", "POST /", "PUT /v1/answer", "PATCH /v1/documents", "PUT /v1/documents/Arvad/0")),
     *((line, "text/plain", b"a", 405) for line in ("POST /readyz", "DELETE /v1/run", "TRACE /", "PROPFIND /")),

@@ -125,9 +125,6 @@ def _sent(port, body, *headers):
 def _floods(port):
     """Requests that are not honest: a 4xx answer or a closed connection, at once."""
     assert b" 422 " in _sent(port, json.dumps({"questions": ["word " * 1_000_000]}).encode())
-    assert b" 422 " in _sent(port, b'{"questions": ["Who?"], "k": 1000000000}')
-    assert b" 422 " in _sent(port, b'{"questions": ["Who?"], "abstain_below": NaN}')
-    assert b" 400 " in _sent(port, b'{"questions": ["\xff\xfe"]}')
     for large in (
         HEAD + b"Content-Length: 20000000\r\n\r\n" + b"a" * 20_000_000,
         HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + 300 * CHUNK,

@@ -68,6 +68,9 @@ PASSAGES = {
         f"x = 1\n{mark} The weir was rebuilt by\n{mark} Ellen Marsh.\n{mark}\n{mark} It is told of\n{mark} Otto.\ny = 2",
         ["x = 1", f"{mark} The weir was rebuilt by Ellen Marsh.", mark, f"{mark} It is told of Otto.", "y = 2"])
         for mark in ("REM", "rem", "@REM", "::", "dnl", "NB.", "*>", '"', '.\\"', "'\\\"", "#", "//", ";;", "%", "--", "!", "'")},
+    **{f"comment in {opened}": (
+        f"{opened} Rebuilt by\nEllen Marsh. {closed}\nmain = f(x)", [f"{opened} Rebuilt by Ellen Marsh. {closed}", "main = f(x)"])
+        for opened, closed in (("{-", "-}"), ("(*", "*)"), ("<#", "#>"), ("<!--", "-->"), ("/*", "*/"))},
     "comment of Fortran": ("C     Rebuilt by\nC     Ellen.\n      X = 1", ["C     Rebuilt by Ellen.", "X = 1"]),
     "a word that is a mark elsewhere": ("The cat was seen to dream during\nREM sleep.", ["The cat was seen to dream during REM sleep."]),
     "rule": ("Ann Lind\n--------\nwas born in 1950 and\ndied.", ["Ann Lind", "--------", "was born in 1950 and died."]),

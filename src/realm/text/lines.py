@@ -55,14 +55,14 @@ _STAR = regex.compile(rf"\A(?:(?:/\*++|\*(?!>))[ \t]*+|{REMARK}(?:[ \t]++|\Z))")
 _MARKER = regex.compile(r"(?:[-*+•‣▪●◦–—]|\(?(?:\d{1,3}|[a-z]|[ivx]{1,5})[.)]|\[\d{1,3}\])[ \t]+(?=\S)|\\item\b")
 _FIELD = regex.compile(r"(?:[\p{Lu}\d][\w .'/()-]{0,30}|[\p{Ll}_][\w.-]{0,30}):(?:[ \t]|$)")
 _CODE = regex.compile(
-    r"[{}]$|[)\]}\"']\s*;$|\w\(.*\)$|\w ?[-+*/:]?==?[ \w\"']|->"
+    r"(?<!-)[{}]$|[)\]}\"']\s*;$|\w\(.*\)$|\w ?[-+*/:]?==?[ \w\"']|(?<!-)->"
     r"|^(?:def \w+\(|class \w+[(:]|import [\w.]+$|from \S+ import |#include|function \w*\(|\$ |>{3} |//|</?\w)"
 )
 _ALONE = regex.compile(
     r"\\(?:begin|end|(?:sub)*section|chapter|title|author|label|caption|documentclass|usepackage)\b.*\}$|\.[A-Z]{2}\b|#\+\w|\*{2,} "
 )
 """A command of TeX or of a manual page, a heading of Org."""
-_OPENS, _CLOSES = regex.compile(r"/\*|\"\"\"|'''|<!--"), regex.compile(r"(?:\*/|\"\"\"|'''|-->)$")
+_OPENS, _CLOSES = regex.compile(r"/\*|\"\"\"|'''|<!--|\{-|\(\*|<#"), regex.compile(r"(?:\*/|\"\"\"|'''|-->|-\}|\*\)|#>)$")
 """The beginning and the end of a long comment or string of a program."""
 _ROW = regex.compile(r"\S(?:\t+| {3,})\S|\S ?\|(?:\s|$)")
 _RULE = regex.compile(r"[^\p{L}\p{N}]*")

@@ -82,12 +82,14 @@ def test_opendocument_text(tmp_path):
 def test_a_notebook_is_its_cells(tmp_path):
     cells = (
         '{"cell_type": "markdown", "source": ["# Study\\n", "The **mean** is 3."]}, {"cell_type": "code", "source": "show()", '
-        '"outputs": [{"text": ["a 1\\n"]}, {"data": {"text/plain": "b 2"}}, {"data": {"image/png": "x"}}]}, '
+        '"outputs": [{"text": ["a 1\\n"]}, {"data": {"text/plain": "b 2"}}, {"data": {"image/png": "x"}}, '
+        '{"data": {"text/markdown": "c **3**", "text/plain": "<IPython.core.display.Markdown object>"}}, '
+        '{"data": {"text/html": "<b>d</b> 4"}}, {"data": {"text/html": "<b>e</b>", "text/plain": "e 5"}}]}, '
         '{"cell_type": "raw", "source": "r"}'
     )
     (tmp_path / "n.ipynb").write_text(f'{{"cells": [{cells}]}}')
     (tmp_path / "old.ipynb").write_text('{"worksheets": [{"cells": [{"cell_type": "code", "input": ["x = 1"]}]}]}')
-    assert seen(tmp_path / "n.ipynb") == [("n.ipynb", "Study", "Study\n\nThe mean is 3.\n\nshow()\n\na 1\n\nb 2\n\nr")]
+    assert seen(tmp_path / "n.ipynb") == [("n.ipynb", "Study", "Study\n\nThe mean is 3.\n\nshow()\n\na 1\n\nb 2\n\nc 3\n\nd 4\n\ne 5\n\nr")]
     assert seen(tmp_path / "old.ipynb") == [("old.ipynb", "old", "x = 1")]
 
 

@@ -54,7 +54,10 @@ def deck(path):
 
     made = pptx.Presentation()
     slide = made.slides.add_slide(made.slide_layouts[5])
-    slide.shapes.title.text = "Sales of 2025"
+    slide.shapes.title.text = "Sales of 2025, "
+    for text, value in (("10", "0"), ("6", "30000")):
+        slide.shapes.title.text_frame.paragraphs[0].add_run().text = text
+        slide.shapes.title.text_frame.paragraphs[0].runs[-1]._r.get_or_add_rPr().set("baseline", value)
     group = slide.shapes.add_group_shape()
     words = group.shapes.add_textbox(0, 0, 9, 9).text_frame.paragraphs[0]
     for text, name, value in (("Held 10", "b", "1"), ("6", "baseline", "30000"), (" for 8", "b", "1"), ("9", "strike", "sngStrike")):
@@ -75,9 +78,9 @@ def deck(path):
 def test_a_slide_gives_groups_tables_charts_and_notes(tmp_path):
     deck(tmp_path / "deck.pptx")
     found = list(iter_documents(tmp_path / "deck.pptx"))
-    assert (found[0].doc_id, found[0].title) == ("deck.pptx#slide=1", "deck: Sales of 2025")
+    assert (found[0].doc_id, found[0].title) == ("deck.pptx#slide=1", "deck: Sales of 2025, 10⁶")
     assert found[0].text.split("\n\n") == [
-        "Sales of 2025",
+        "Sales of 2025, 10⁶",
         "Held 10\u2076 for 8",
         "Item | Price\nItem: Key | Price: 3",
         "Series | East | West\nSeries: Boilers | East: 19 | West: 21.5",

@@ -233,6 +233,8 @@ def test_names_that_differ_are_ids_that_differ(tmp_path):
         (["b/x.txt", "a/x.txt"], ["b/x.txt", "a/x.txt"]),
         (["a/docs", "a/x.txt"], ["", "x.txt"]),
         (["b", "a/x.txt"], ["", "a/x.txt"]),
+        (["b/x.txt", "a/docs", "a/x.txt"], ["b/x.txt", "", "a/x.txt"]),
+        (["a/x.txt", "a/../a/x.txt"], ["x.txt", "x.txt"]),
     ],
 )
 def test_sources_are_told_apart(tmp_path, monkeypatch, sources, names):

@@ -32,6 +32,8 @@ def seen(path, options=None):
         ("crlf.csv", "id,text\r\n1,Hello\r\n\r\n2,World\r\n", [(2, "1", "", "Hello"), (4, "2", "", "World")]),
         ("bom.csv", "\ufeffid,text\n1,Hello\n", [(2, "1", "", "Hello")]),
         ("semicolon.csv", "id;title;text\n1;T;Hello, you\n", [(2, "1", "T", "Hello, you")]),
+        ("named.csv", "sep=;\nid;title;text\n1;T;Hello, you\n", [(3, "1", "T", "Hello, you")]),
+        ("named-comma.csv", "sep=,\r\nid,text\r\n1,A\r\n", [(3, "1", "", "A")]),
         ("quoted.csv", 'id,text\n1,"a\nb\n\nc, ""d"""\n2,e\n', [(2, "1", "", 'a\nb\n\nc, "d"'), (6, "2", "", "e")]),
         ("other.csv", "contents,_id,more\nHello,x,1\n", [(2, "x", "", "Hello")]),
         ("noid.csv", 'text\nOne\n"two\nlines"\nThree\n',

@@ -132,10 +132,13 @@ def notebook_text(data: bytes) -> Parts:
 
 
 def _code(cell: dict[str, Any]) -> Iterator[str]:
-    """The source of a cell, and the plain text that it gave."""
+    """The source of a cell, and the text that it gave, plain where there is any."""
     yield _joined(cell.get("source") or cell.get("input"))
     for output in cell.get("outputs") or ():
-        yield _joined(output.get("text") or (output.get("data") or {}).get("text/plain"))
+        data = output.get("data") or {}
+        plain, marked = _joined(output.get("text") or data.get("text/plain")), _joined(data.get("text/markdown"))
+        rich = plain_markdown(marked)[1] if marked else text_of(blocks_of(_joined(data.get("text/html"))))
+        yield rich if rich and (not plain or plain.startswith("<IPython")) else plain
 
 
 def _joined(lines: str | list[str] | None) -> str:

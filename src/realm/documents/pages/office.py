@@ -59,7 +59,7 @@ def slides(data: bytes) -> Parts:
 def _slide(slide: Any) -> tuple[str, str]:
     title = slide.shapes.title
     notes = slide.notes_slide.notes_text_frame.text if slide.has_notes_slide and slide.notes_slide.notes_text_frame else ""
-    head = " ".join(title.text.split()) if title is not None and title.has_text_frame else ""
+    head = " ".join(" ".join(_texts(title)).split()) if title is not None and title.has_text_frame else ""
     told = [text for shape in slide.shapes for text in _texts(shape)]
     for drawn in (part.target_part for part in slide.part.rels.values() if part.reltype.endswith("/diagramData")):
         told += ["".join(one.itertext()) for one in ElementTree.fromstring(drawn.blob).iter() if one.tag.endswith("}p")]

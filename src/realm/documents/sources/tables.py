@@ -94,6 +94,7 @@ def style_of(path: Path, delimiters: str) -> Style:
     lines = [line.decode("utf-8", "replace") + "\n" for line in head.split(b"\n")]
     if len(head) >= streams.HEAD_BYTES and len(lines) > 1:
         del lines[-1]  # cut off
+    lines = lines[1:] if len(lines) > 1 and lines[0][:4] == "sep=" else lines
     spaced = {delimiter: all(name[:1] == " " for name in lines[0].split(delimiter)[1:]) for delimiter in delimiters}
     styles = [style | {"delimiter": one, "skipinitialspace": skips} for one, skips in spaced.items() for style in _STYLES]
     return min(styles, key=lambda style: _misfit(lines, style))
@@ -177,7 +178,7 @@ def rows_of(path: Path, style: Style) -> Iterator[tuple[int, list[str] | str] | 
         lines.rejected.clear()
         if row is None:
             return
-        if not row:
+        if not row or (not width and row == ["sep=", ""]):  # the line in which Excel names the delimiter
             continue
         width = width or len(row)
         wrong = not isinstance(row, str) and (len(row) < width or any(row[width:]))
