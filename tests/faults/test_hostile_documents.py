@@ -39,7 +39,6 @@ def folder_of(place, *names, size):
 
 FOLDERS = 9
 SMALL = {"far.xlsx": TOO_MUCH_MEMORY, "empty.jsonl.gz": TOO_MANY_EMPTY, "empty.csv.gz": TOO_MANY_EMPTY}
-"""What is beyond a limit however few bytes are asked for."""
 
 
 @pytest.mark.parametrize("number", range(FOLDERS))

@@ -27,7 +27,7 @@ from realm.search.sparse import SPARSE_DIRECTORY as SPARSE
 from realm.storage import files, generations
 from realm.storage.arrays import kept_array
 from realm.storage.decoding import json_value
-from realm.storage.files import is_transient
+from realm.storage.files import STAGING_SUFFIX, is_transient
 from realm.storage.manifests import CHECKSUM, sealed_problems, unsealed
 from realm.storage.metrics import MetricsLog
 from realm.storage.paths import RunPaths
@@ -180,14 +180,14 @@ def _run_damage(paths: RunPaths, progress: Progress) -> Iterator[Damage]:
     for corpus in (paths.corpus, paths.sentences):
         if corpus.is_dir():
             yield from corpus_damage(corpus)
-    for stage in sorted((paths.root / "stages").glob("*/")):
+    for stage in sorted({*(paths.root / "stages").glob("*/")} - {*(paths.root / "stages").glob(f"*{STAGING_SUFFIX}/")}):
         yield from _stage(paths, stage)
     if paths.index.is_dir():
         yield from _index(paths, progress)
-    for directory in sorted((paths.root / "checkpoints").glob("*/step-*/")):
+    for directory in sorted((paths.root / "checkpoints").glob("*/step-*[0-9]/")):
         if (problem := checkpoint_problem(directory)) is not None:
             yield Damage(directory, problem, "Remove it: an older one, or none, is used")
-    for directory in sorted((paths.root / "checkpoints").glob("*/best-*/")):
+    for directory in sorted((paths.root / "checkpoints").glob("*/best-*[0-9]/")):
         yield from findings(partial(read_score, directory), directory)
     for path in sorted({*paths.root.glob("*.json"), *paths.results.glob("*.json")} - {paths.root / "run.json"}):
         derived = path.parent != paths.root or path.name == "seconds.json"
@@ -219,17 +219,17 @@ def _index(paths: RunPaths, progress: Progress) -> Iterator[Damage]:
         return
     if needed is None:
         return
-    if (numbers := generations.generation_numbers(paths.index)) and generations.read_current(paths.index) is None:
-        whole = (number for number in reversed(numbers) if not read_through(paths, needed.inputs, number)[1])
-        newest = next(whole, needed.number) or 0
+    numbers, current = generations.generation_numbers(paths.index), generations.read_current(paths.index)
+    if len(numbers) > (needed.number is None) and current is None:
+        newest = next((one for one in reversed(numbers) if not read_through(paths, needed.inputs, one)[1]), needed.number) or 0
 
         def point() -> None:
             with publishing(paths.index):
                 generations.advance_current(paths.index, newest)
 
         cure = f"make generation {newest} the current one" if newest else "No generation can be read. Run: realm index build RUN"
-        problem = "missing or not a number: the published generation is unknown"
-        yield Damage(paths.index / generations.CURRENT, problem, cure, point if newest else None)
+        problem, mend = "missing or not a number: the published generation is unknown", point if newest else None
+        yield Damage(paths.index / generations.CURRENT, problem, cure, mend)
         return
     published = generations.published_generations(paths.index)
     missing = [] if needed.number is None or needed.number in published else [needed.number]
