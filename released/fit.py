@@ -1,8 +1,10 @@
 """The confidence of a reader that learnt from given paragraphs: fitted to its answers over documents, where most blocks hold none.
 
     python released/fit.py DATA runs/first runs/second --out runs/fitted.json
+    python released/fit.py DATA --body realm-mpnet-en --out runs/fitted.json
 
-The weights of the runs' readers are averaged: the first knows more answers, the second knows better where there is none.
+A body is fitted as it is. The weights of runs' readers are averaged: the first knows more answers, the second knows better where there is
+none.
 
 Questions of SQuAD 2.0's dev articles are asked of all their paragraphs, five blocks each: those with an answer, and those without one,
 whose answers are all wrong. With ``--manuals QUESTIONS DOCUMENTS`` questions of manuals (``manuals.py``) are asked of their folder, too:
@@ -85,7 +87,8 @@ def pooled(told: Mapping[str, Sequence[Outcome]], *fields: str) -> list[list[Any
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path, help="the directory of public data")
-    parser.add_argument("runs", type=Path, nargs="+")
+    parser.add_argument("runs", type=Path, nargs="*")
+    parser.add_argument("--body", help="a known body with a reader, or a directory of one, instead of runs")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--manuals", type=Path, nargs=2, metavar=("QUESTIONS", "DOCUMENTS"))
     parser.add_argument("--most", type=int, default=400, help="questions with an answer")
@@ -93,10 +96,11 @@ def main() -> None:
     asked = {"articles": (arguments.data / ASKED, arguments.data / DOCUMENTS)}
     if arguments.manuals:
         asked["manuals"] = arguments.manuals
-    with tempfile.TemporaryDirectory() as body:
-        tokenizer = TextTokenizer.load(RunPaths(arguments.runs[-1]).stage("finetune"))
-        mean_reader(arguments.runs).save_pretrained(Path(body), tokenizer=tokenizer)
-        told = {name: outcomes(body, *files, arguments.most) for name, files in asked.items()}
+    with tempfile.TemporaryDirectory() as mean:
+        if arguments.runs:
+            tokenizer = TextTokenizer.load(RunPaths(arguments.runs[-1]).stage("finetune"))
+            mean_reader(arguments.runs).save_pretrained(Path(mean), tokenizer=tokenizer)
+        told = {name: outcomes(arguments.body or mean, *files, arguments.most) for name, files in asked.items()}
     found = fit_confidence(*pooled(told, "p", "right", "held"))
     sure = {name: [found.of(one.p, one.held) for one in rows] for name, rows in told.items()}
     below = threshold([value for values in sure.values() for value in values], pooled(told, "right")[0])

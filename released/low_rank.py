@@ -1,0 +1,114 @@
+"""A base-size reader as a difference of low rank to its published body (LoRA, Hu et al. 2021): trained, and packed for shipping.
+
+    python released/low_rank.py train recipes/realm-mpnet-en.toml --out runs/realm-mpnet-en     # run it again to continue
+    python released/low_rank.py pack runs/realm-mpnet-en --out src/realm/released/realm-mpnet-en
+    realm models get realm-mpnet-en
+    python released/fit.py ../shared/data --body realm-mpnet-en --out runs/fitted.json
+    python released/low_rank.py pack runs/realm-mpnet-en --fitted runs/fitted.json --out src/realm/released/realm-mpnet-en
+
+Beside each matrix of the encoder stands a product of ``RANK``, which learns with biases, normalisations and the span head; matrices and
+words stay as they were published, so that a step costs two thirds, and 4 MB tell the reader from the body. Matrices are in bfloat16 while
+it learns. What ships is the sum of the published matrix and the product, which ``realm.models.runtime.differences`` makes.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from realm.cli import main as realm_command
+from realm.models.model import RealmModel
+from realm.models.runtime.differences import BODY, DIFFERENCE, DOWN, UP
+from realm.models.tensor_files import write_rounded
+from realm.storage.files import write_json
+from realm.storage.paths import RunPaths
+from realm.text.tokenizer import RELEASED
+from realm.training.context import StageContext
+from realm.training.finetune import stage
+
+RANK, SCALE = 16, 2.0
+LEARNT = "low_rank.safetensors"
+"""In the run: what was learnt, in float32."""
+_given = stage.finetune_given
+
+
+class LowRank(nn.Module):
+    """y = W x + b + SCALE B A x, with W frozen and B 0 at the start."""
+
+    def __init__(self, base: nn.Linear):
+        super().__init__()
+        self.base = base
+        base.weight.requires_grad_(False)
+        base.weight.data = base.weight.data.to(torch.bfloat16)
+        self.down = nn.Parameter(torch.empty(RANK, base.in_features))
+        self.up = nn.Parameter(torch.zeros(base.out_features, RANK))
+        nn.init.kaiming_uniform_(self.down, a=5**0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        whole: Tensor = self.base(x) + nn.functional.linear(nn.functional.linear(x, self.down), self.up * SCALE)
+        return whole
+
+
+def layers(encoder: nn.Module, kind: type[nn.Module]) -> Iterator[tuple[nn.Module, str, Any]]:
+    """Layers of a kind, each with the module that holds it and its name there."""
+    found = [(parent, name, child) for parent in encoder.modules() for name, child in parent.named_children() if isinstance(child, kind)]
+    yield from found
+
+
+def finetune(context: StageContext, model: RealmModel, mark: str) -> dict[str, Any]:
+    """Fine-tune the differences on given paragraphs, keep them in the run, and leave the model with the sums."""
+    torch.manual_seed(context.seed)
+    body: Any = model.reader.body.model
+    for name, parameter in body.named_parameters():
+        parameter.requires_grad_("embedding" not in name)
+    for parent, name, layer in layers(body.encoder, nn.Linear):
+        setattr(parent, name, LowRank(layer))
+    facts = _given(context, model, mark)
+    learnt = {name: value.float().contiguous() for name, value in model.reader.state_dict().items() if _ships(name)}
+    save_file(learnt, context.paths.root / LEARNT)
+    for parent, name, layer in layers(body.encoder, LowRank):
+        layer.base.weight.data = layer.base.weight.data.float() + SCALE * (layer.up @ layer.down).detach()
+        setattr(parent, name, layer.base)
+    return facts
+
+
+def _ships(name: str) -> bool:
+    """Return whether a tensor is of the difference: all but published matrices and tables."""
+    return name.endswith((DOWN, UP, "bias")) or "LayerNorm" in name or not name.startswith(BODY)
+
+
+def pack(run: Path, fitted: Path | None, out: Path) -> int:
+    """Write the difference in 8 bits with the model's configuration, which has the shipped embedder. Returns its bytes."""
+    out.mkdir(parents=True, exist_ok=True)
+    learnt = load_file(run / LEARNT)
+    write_rounded({name: value * SCALE if name.endswith(UP) else value for name, value in learnt.items()}, out / DIFFERENCE)
+    spec = json.loads((RELEASED / "config.json").read_text("utf-8"))
+    reader = json.loads((RunPaths(run).stage("finetune") / "config.json").read_text("utf-8"))["reader"]
+    reader["body"]["config"]["vocab_size"] = spec["reader"]["body"]["config"]["vocab_size"]
+    facts = json.loads(fitted.read_text("utf-8")) if fitted else {}
+    spec["reader"] = reader | {name: facts[name] for name in ("slope", "bias", "words_weight", "abstain_below") if name in facts}
+    write_json(out / "config.json", spec)
+    return (out / DIFFERENCE).stat().st_size
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("act", choices=("train", "pack"))
+    parser.add_argument("what", type=Path, help="a recipe to train by, or the run to pack")
+    parser.add_argument("--fitted", type=Path, help="what fit.py wrote")
+    parser.add_argument("--out", type=Path, required=True)
+    arguments = parser.parse_args()
+    if arguments.act == "train":
+        stage.finetune_given = finetune
+        sys.exit(realm_command(["run", str(arguments.what), "--out", str(arguments.out)]))
+    print(json.dumps({"bytes": pack(arguments.what, arguments.fitted, arguments.out)}))
+
+
+if __name__ == "__main__":
+    main()
