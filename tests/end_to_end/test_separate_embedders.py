@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from realm.answering.opening import open_run
 from realm.documents.store.blocks import NULL_BLOCK
 from realm.models import losses
 from realm.models.model import state_sha256
@@ -82,3 +83,8 @@ def test_a_step_scores_with_both_and_both_learn(context, generation):
         learning = [p for name, p in side.named_parameters() if name != "null_offset" or side is query]
         assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in learning)
         assert side.dense.weight.grad is not None and side.dense.weight.grad.abs().max() > 0
+
+
+def test_the_run_answers(run):
+    (answer,) = open_run(run).answerer.answer(["What is the currency of Arvad?"], k=3)
+    assert answer.answer and len(answer.evidence) == 3

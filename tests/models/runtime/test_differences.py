@@ -36,8 +36,7 @@ def parts(tmp_path_factory):
     root = tmp_path_factory.mktemp("parts")
     base, shipped = root / "base", root / "shipped"
     torch.manual_seed(0)
-    config = AutoConfig.for_model(**CONFIG)
-    AutoModel.from_config(config).save_pretrained(base)
+    AutoModel.from_config(AutoConfig.for_model(**CONFIG)).save_pretrained(base)
     described = json.loads((RELEASED / "tokenizer.json").read_text("utf-8"))
     words = [word for word in sorted(described["model"]["vocab"], reverse=True) if word not in ROLES]
     described["model"] |= {"vocab": {word: at for at, word in enumerate([*ROLES.values(), *words])}, "unk_token": "<unk>"}
@@ -55,20 +54,18 @@ def parts(tmp_path_factory):
 
 @pytest.fixture
 def made(parts, tmp_path, monkeypatch):
-    base, shipped = parts
     known = KnownBody("small-sum", "", "", "", "", 24, 1, 1, "English", base="small-base")
-    monkeypatch.setattr(KnownBody, "shipped", shipped)
+    monkeypatch.setattr(KnownBody, "shipped", parts[1])
     monkeypatch.setattr(known_bodies, "_BY_NAME", {"small-sum": known})
-    monkeypatch.setattr(differences, "get_body", lambda name: base)
+    monkeypatch.setattr(differences, "get_body", lambda name: parts[0])
     monkeypatch.setattr(differences, "models_directory", lambda: tmp_path)
     return get_model("small-sum")
 
 
 def test_the_sum_is_the_matrix_and_its_product_word_for_word(parts):
     base, shipped = parts
-    rows, whole = rows_of(base), SafetensorWeights(base / WEIGHTS)
-    change = SafetensorWeights(shipped / DIFFERENCE)
-    found = summed(whole, change, rows)
+    whole, change = SafetensorWeights(base / WEIGHTS), SafetensorWeights(shipped / DIFFERENCE)
+    found = summed(whole, change, rows_of(base))
     product = change.array(f"body.model.{QUERY}.up") @ change.array(f"body.model.{QUERY}.down")
     assert np.array_equal(found[f"body.model.{QUERY}.weight"], whole.array(f"{QUERY}.weight") + product)
     assert np.array_equal(found[f"body.model.{QUERY}.bias"], change.array(f"body.model.{QUERY}.base.bias"))
@@ -82,8 +79,8 @@ def test_the_sum_is_the_matrix_and_its_product_word_for_word(parts):
 def test_it_reads_as_by_torch_and_keeps_the_embedder(made, monkeypatch):
     monkeypatch.setattr(differences, "write_sum", None)
     assert get_model("small-sum") == made, "what is made is not made again"
-    model, shipped = runtime_model(made, eight_bit=False), runtime_model(RELEASED)
-    assert model.documents_sha256() == shipped.documents_sha256(), "one index serves both"
+    model = runtime_model(made, eight_bit=False)
+    assert model.documents_sha256() == runtime_model(RELEASED).documents_sha256(), "one index serves both"
     ids = [101, *range(2000, 2008), 102, *range(3000, 3020), 102]
     sequence = Sequence(ids, [0] * len(ids))
     with torch.inference_mode():
@@ -95,10 +92,8 @@ def test_it_reads_as_by_torch_and_keeps_the_embedder(made, monkeypatch):
 
 def test_nothing_is_left_of_a_damaged_difference(made, tmp_path, monkeypatch):
     made.rename(tmp_path / "other")
-    shipped = tmp_path / "damaged"
-    shipped.mkdir()
-    (shipped / DIFFERENCE).write_bytes(b"cut short")
-    monkeypatch.setattr(KnownBody, "shipped", shipped)
+    (tmp_path / DIFFERENCE).write_bytes(b"cut short")
+    monkeypatch.setattr(KnownBody, "shipped", tmp_path)
     with pytest.raises(RunError, match="cannot be read"):
         get_model("small-sum")
     assert not (tmp_path / "small-sum").exists()
@@ -111,5 +106,4 @@ def test_a_reader_that_is_not_here_is_one_line(tmp_path, capsys):
         (str(tmp_path), "Name a directory that save_pretrained wrote"),
     ):
         assert main(["ask", str(tmp_path / "note.txt"), "Who replaced the boiler?", "--reader", name]) == 2
-        error = capsys.readouterr().err.strip().splitlines()[-1]
-        assert error.startswith("error: ") and cure in error
+        assert (error := capsys.readouterr().err.splitlines()[-1]).startswith("error: ") and cure in error
