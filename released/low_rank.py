@@ -51,8 +51,9 @@ class LowRank(nn.Module):
         nn.init.kaiming_uniform_(self.down, a=5**0.5)
 
     def forward(self, x: Tensor) -> Tensor:
-        whole: Tensor = self.base(x) + nn.functional.linear(nn.functional.linear(x, self.down), self.up * SCALE)
-        return whole
+        weight = self.base.weight if torch.is_autocast_enabled(x.device.type) else self.base.weight.to(x.dtype)
+        product = nn.functional.linear(nn.functional.linear(x, self.down), self.up * SCALE)
+        return nn.functional.linear(x, weight, self.base.bias) + product
 
 
 def layers(encoder: nn.Module, kind: type[nn.Module]) -> Iterator[tuple[nn.Module, str, Any]]:
