@@ -1,10 +1,11 @@
 """A base-size reader as a difference of low rank to its published body (LoRA, Hu et al. 2021): trained, and packed for shipping.
 
     python released/low_rank.py train recipes/realm-mpnet-en.toml --out runs/realm-mpnet-en     # run it again to continue
-    python released/low_rank.py pack runs/realm-mpnet-en --out src/realm/released/realm-mpnet-en
-    realm models get realm-mpnet-en
+    python released/low_rank.py pack runs/realm-mpnet-en --data runs/reader-data --out src/realm/released/realm-mpnet-en
+    realm models get realm-mpnet-en                                # after its digest has gone into src/realm/models/bodies/known.toml
     python released/fit.py ../shared/data --body realm-mpnet-en --out runs/fitted.json
-    python released/low_rank.py pack runs/realm-mpnet-en --fitted runs/fitted.json --out src/realm/released/realm-mpnet-en
+    python released/low_rank.py pack runs/realm-mpnet-en --data runs/reader-data --fitted runs/fitted.json \
+        --out src/realm/released/realm-mpnet-en
 
 Beside each matrix of the encoder stands a product of ``RANK``, which learns with biases, normalisations and the span head; matrices and
 words stay as they were published, so that a step costs two thirds, and 4 MB tell the reader from the body. Matrices are in bfloat16 while
@@ -19,14 +20,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from prepare import GIVEN
 from safetensors.torch import load_file, save_file
+from ship import card, facts_of
 from torch import Tensor, nn
 
 from realm.cli import main as realm_command
 from realm.models.model import RealmModel
 from realm.models.runtime.differences import BODY, DIFFERENCE, DOWN, UP
 from realm.models.tensor_files import write_rounded
-from realm.storage.files import write_json
+from realm.storage.files import sha256_file, write_atomic, write_json
 from realm.storage.paths import RunPaths
 from realm.text.tokenizer import RELEASED
 from realm.training.context import StageContext
@@ -84,8 +87,14 @@ def _ships(name: str) -> bool:
     return name.endswith((DOWN, UP, "bias")) or "LayerNorm" in name or not name.startswith(BODY)
 
 
-def pack(run: Path, fitted: Path | None, out: Path) -> int:
-    """Write the difference in 8 bits with the model's configuration, which has the shipped embedder. Returns its bytes."""
+STORED = (
+    "What ships is the difference to the published body, in products of rank 16, 8 bits; the embedder is that of `realm-minilm-en`.\n"
+    "`realm models get realm-mpnet-en` fetches the body and adds it up. Use it with `--reader realm-mpnet-en`."
+)
+
+
+def pack(run: Path, data: Path, fitted: Path | None, out: Path) -> dict[str, Any]:
+    """Write the difference in 8 bits, the model's configuration with the shipped embedder, and its card. Returns size and digest."""
     out.mkdir(parents=True, exist_ok=True)
     learnt = load_file(run / LEARNT)
     write_rounded({name: value * SCALE if name.endswith(UP) else value for name, value in learnt.items()}, out / DIFFERENCE)
@@ -95,20 +104,25 @@ def pack(run: Path, fitted: Path | None, out: Path) -> int:
     facts = json.loads(fitted.read_text("utf-8")) if fitted else {}
     spec["reader"] = reader | {name: facts[name] for name in ("slope", "bias", "words_weight", "abstain_below") if name in facts}
     write_json(out / "config.json", spec)
-    return (out / DIFFERENCE).stat().st_size
+    stated = json.loads((data / "data.json").read_text("utf-8")) | {"base": "mpnet", "runs": [facts_of(RunPaths(run))]}
+    stated["read"] = {name: value for name, value in stated["read"].items() if name in GIVEN}
+    write_json(out / "data.json", stated)
+    write_atomic(out / "README.md", card(out.name, "mpnet", stated, STORED))
+    return {"bytes": (out / DIFFERENCE).stat().st_size, "sha256": sha256_file(out / DIFFERENCE)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("act", choices=("train", "pack"))
     parser.add_argument("what", type=Path, help="a recipe to train by, or the run to pack")
+    parser.add_argument("--data", type=Path, help="what prepare.py wrote")
     parser.add_argument("--fitted", type=Path, help="what fit.py wrote")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     if arguments.act == "train":
         stage.finetune_given = finetune
         sys.exit(realm_command(["run", str(arguments.what), "--out", str(arguments.out)]))
-    print(json.dumps({"bytes": pack(arguments.what, arguments.fitted, arguments.out)}))
+    print(json.dumps(pack(arguments.what, arguments.data, arguments.fitted, arguments.out)))
 
 
 if __name__ == "__main__":

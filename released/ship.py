@@ -40,7 +40,7 @@ CARD = """# {name}
 
 The embedder is the published one. The reader learnt from questions with their paragraphs: {learnt}; runs that shipped
 together were averaged.
-`recipes/{name}*.toml` are the recipes; seed {seed}. The weights are stored in 8 bits, with a scale for each row of a matrix.
+`recipes/{name}*.toml` are the recipes; seed {seed}. {stored}
 
 ## What it learnt from
 
@@ -67,12 +67,15 @@ def facts_of(run: RunPaths) -> dict[str, Any]:
         **{name: tuned[name] for name in ("questions", "steps")},
         "batch": recipe.finetune.batch,
         "seed": recipe.run.seed,
-        "hours": {stage: round(spent[stage] / 3600, 1) for stage in TRAINED if spent[stage] > LEAST_SECONDS},
+        "hours": {stage: round(spent[stage] / 3600, 1) for stage in TRAINED if spent.get(stage, 0) > LEAST_SECONDS},
         "where": f"{recipe.run.device}, threads {recipe.run.threads}",
     }
 
 
-def card(name: str, base: str, data: dict[str, Any]) -> str:
+WHOLE = "The weights are stored in 8 bits, with a scale for each row of a matrix."
+
+
+def card(name: str, base: str, data: dict[str, Any], stored: str = WHOLE) -> str:
     """The model card, from what the runs and their data say of themselves."""
     known = known_body(base)
     read, runs = data["read"], data["runs"]
@@ -86,6 +89,7 @@ def card(name: str, base: str, data: dict[str, Any]) -> str:
             f"{min(run['questions'], run['steps'] * run['batch']):,} of {run['questions']:,} in {run['steps']:,} steps" for run in runs
         ),
         seed=runs[0]["seed"],
+        stored=stored,
         rows="\n".join(rows),
         words=data["words_in_a_row"],
         left_out=", ".join(data["left_out_of"]),

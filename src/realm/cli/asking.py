@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
 Asked = Annotated[list, tyro.conf.arg(metavar="RUN|DOCUMENTS... [QUESTION]")]  # type: ignore[type-arg]  # list[str] loads typeguard
 Served = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN|DOCUMENTS...")]
-Reader = Annotated[
-    str, tyro.conf.arg(help="another model with a reader of the same wordpieces, by name or directory, which reads what is found")
-]
+Reader = Annotated[str, tyro.conf.arg(help="another model that reads what is found, such as realm-mpnet-en: right more often, slower")]
 Body = Annotated[str, tyro.conf.arg(help="the model for documents (realm models lists them); a run uses its own")]
 
 

@@ -8,7 +8,7 @@ import torch
 from tokenizers import Tokenizer
 
 from realm.cli import main
-from realm.errors import RunError
+from realm.errors import ConfigError
 from realm.models.bodies import known as known_bodies
 from realm.models.bodies.known import WEIGHTS, KnownBody
 from realm.models.model import RealmModel
@@ -18,6 +18,7 @@ from realm.models.runtime.model import runtime_model
 from realm.models.runtime.weights import SafetensorWeights
 from realm.models.tensor_files import write_rounded
 from realm.models.types import Sequence
+from realm.storage.files import sha256_file
 from realm.text.tokenizer import RELEASED, TextTokenizer
 
 CONFIG = {
@@ -54,7 +55,7 @@ def parts(tmp_path_factory):
 
 @pytest.fixture
 def made(parts, tmp_path, monkeypatch):
-    known = KnownBody("small-sum", "", "", "", "", 24, 1, 1, "English", base="small-base")
+    known = KnownBody("small-sum", "", "", sha256_file(parts[1] / DIFFERENCE), "", 24, 1, 1, "English", base="small-base")
     monkeypatch.setattr(KnownBody, "shipped", parts[1])
     monkeypatch.setattr(known_bodies, "_BY_NAME", {"small-sum": known})
     monkeypatch.setattr(differences, "get_body", lambda name: parts[0])
@@ -94,7 +95,7 @@ def test_nothing_is_left_of_a_damaged_difference(made, tmp_path, monkeypatch):
     made.rename(tmp_path / "other")
     (tmp_path / DIFFERENCE).write_bytes(b"cut short")
     monkeypatch.setattr(KnownBody, "shipped", tmp_path)
-    with pytest.raises(RunError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="not the published ones"):
         get_model("small-sum")
     assert not (tmp_path / "small-sum").exists()
 

@@ -309,8 +309,7 @@ def load_body(
     except Exception as error:  # transformers raises whatever a strange file makes its parts raise
         hint = "Give a directory with config.json and model.safetensors, or a hub name while online."
         raise ConfigError(f"no body can be loaded from '{source}': {said(error)}", cure=hint) from error
-    described = {key: value for key, value in model.config.to_dict().items() if key != "_name_or_path"}  # a path of this machine
-    spec = BodySpec(config=described, pooling=pooling, segments=segments)
+    spec = BodySpec(config=model.config.to_dict(), pooling=pooling, segments=segments)
     return Body(spec, _attending(model))
 
 

@@ -32,7 +32,7 @@ class KnownBody:
     name: str  # value of ``model.body``
     repository: str
     revision: str  # on the Hugging Face hub
-    sha256: str  # of the weights; empty: the hub states it
+    sha256: str  # of the weights, or of the difference; empty: the hub states it
     licence: str
     width: int
     layers: int
@@ -77,7 +77,7 @@ def body_directory(source: str, *, fetch: Callable[..., Path] = download) -> Pat
         raise ConfigError(
             f"the body '{source}' is not on this machine, and the hub has none or cannot be reached", cure=_cure(known)
         ) from error
-    check_digest(directory / WEIGHTS, "" if known is None else known.sha256)
+    check_digest(directory / WEIGHTS, "" if known is None or known.base else known.sha256)
     return directory
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from realm.models.bodies.known import WEIGHTS, get_body, known_body
+from realm.models.bodies.known import WEIGHTS, check_digest, get_body, known_body
 from realm.models.hub import models_directory
 from realm.models.runtime.weights import SCALE, SHARED, SafetensorWeights, rounded
 from realm.storage.files import publish_directory
@@ -22,13 +22,14 @@ READER, EMBEDDER = "reader.", "embedder."
 
 
 def get_model(name: str) -> Path:
-    """Directory of a known body, fetched or made if needed. Raises ConfigError: unknown, or not available; RunError: a damaged file."""
+    """Directory of a known body, fetched or made if needed. Raises ConfigError: unknown, not available, or a damaged file."""
     known = known_body(name)
     if known is None or not known.base:
         return get_body(name)
     final = models_directory() / name
     if not final.is_dir():
         base = get_body(known.base)
+        check_digest(known.shipped / DIFFERENCE, known.sha256)
         with publish_directory(final) as staging:
             write_sum(base, known.shipped, staging)
     return final
