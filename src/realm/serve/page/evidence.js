@@ -35,7 +35,7 @@ export function answerCard(found, heading, below) {
     el("h2", { class: "kicker" }, heading),
     el("p", { class: "said weak" }, found.level === "nothing" ? "Nothing here is about that" : "I am not sure"),
     el("p", { class: "held" }, `${found.level === "nothing" ? "N" : "The passage below comes closest; n"}o answer is claimed: ${why}.`),
-    el("details", { class: "guess" }, el("summary", {}, "Show the best guess"), answerText(found, "Best guess")),
+    el("details", { class: "guess" }, el("summary", {}, "Show the best guess"), answerText({ ...found, level: "" }, "Best guess")),
   );
 }
 
