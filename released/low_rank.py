@@ -100,6 +100,7 @@ def pack(run: Path, data: Path, fitted: Path | None, out: Path) -> dict[str, Any
     write_rounded({name: value * SCALE if name.endswith(UP) else value for name, value in learnt.items()}, out / DIFFERENCE)
     spec = json.loads((RELEASED / "config.json").read_text("utf-8"))
     reader = json.loads((RunPaths(run).stage("finetune") / "config.json").read_text("utf-8"))["reader"]
+    reader["body"]["config"].pop("_name_or_path", None)  # of this machine
     reader["body"]["config"]["vocab_size"] = spec["reader"]["body"]["config"]["vocab_size"]
     facts = json.loads(fitted.read_text("utf-8")) if fitted else {}
     spec["reader"] = reader | {name: facts[name] for name in ("slope", "bias", "words_weight", "abstain_below") if name in facts}
