@@ -93,6 +93,8 @@ def main() -> None:
     parser.add_argument("--manuals", type=Path, nargs=2, metavar=("QUESTIONS", "DOCUMENTS"))
     parser.add_argument("--most", type=int, default=400, help="questions with an answer")
     arguments = parser.parse_args()
+    if bool(arguments.runs) == bool(arguments.body):
+        parser.error("name runs, or --body")
     asked = {"articles": (arguments.data / ASKED, arguments.data / DOCUMENTS)}
     if arguments.manuals:
         asked["manuals"] = arguments.manuals

@@ -15,7 +15,6 @@ it learns. What ships is the sum of the published matrix and the product, which 
 import argparse
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -59,10 +58,9 @@ class LowRank(nn.Module):
         return nn.functional.linear(x, weight, self.base.bias) + product
 
 
-def layers(encoder: nn.Module, kind: type[nn.Module]) -> Iterator[tuple[nn.Module, str, Any]]:
+def layers(encoder: nn.Module, kind: type[nn.Module]) -> list[tuple[nn.Module, str, Any]]:
     """Layers of a kind, each with the module that holds it and its name there."""
-    found = [(parent, name, child) for parent in encoder.modules() for name, child in parent.named_children() if isinstance(child, kind)]
-    yield from found
+    return [(parent, name, child) for parent in encoder.modules() for name, child in parent.named_children() if isinstance(child, kind)]
 
 
 def finetune(context: StageContext, model: RealmModel, mark: str) -> dict[str, Any]:
@@ -88,7 +86,7 @@ def _ships(name: str) -> bool:
 
 
 STORED = (
-    "What ships is the difference to the published body, in products of rank 16, 8 bits; the embedder is that of `realm-minilm-en`.\n"
+    f"What ships is the difference to the published body, in products of rank {RANK}, 8 bits; the embedder is that of `realm-minilm-en`.\n"
     "`realm models get realm-mpnet-en` fetches the body and adds it up. Use it with `--reader realm-mpnet-en`."
 )
 
@@ -100,7 +98,6 @@ def pack(run: Path, data: Path, fitted: Path | None, out: Path) -> dict[str, Any
     write_rounded({name: value * SCALE if name.endswith(UP) else value for name, value in learnt.items()}, out / DIFFERENCE)
     spec = json.loads((RELEASED / "config.json").read_text("utf-8"))
     reader = json.loads((RunPaths(run).stage("finetune") / "config.json").read_text("utf-8"))["reader"]
-    reader["body"]["config"].pop("_name_or_path", None)  # of this machine
     reader["body"]["config"]["vocab_size"] = spec["reader"]["body"]["config"]["vocab_size"]
     facts = json.loads(fitted.read_text("utf-8")) if fitted else {}
     spec["reader"] = reader | {name: facts[name] for name in ("slope", "bias", "words_weight", "abstain_below") if name in facts}

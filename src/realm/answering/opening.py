@@ -155,7 +155,7 @@ class OpenRun:
     def without_questions(self) -> bool:
         """True if the reader was trained on documents alone, in this run or before."""
         reader = self.networks.first_reader
-        return self.tuned is None and reader is not None and not reader.taught
+        return self.networks.other is None and self.tuned is None and reader is not None and not reader.taught
 
     @property
     def own_em(self) -> float | None:
@@ -225,8 +225,10 @@ class OpenRun:
         return self.networks.reader.over(self.inputs, self._source(exclude), versions=self.versions)
 
     def read_by(self, body: str) -> "OpenRun":
-        """The same run with another model's reader, by a name as in ``model.body``. Raises ConfigError: the model is not here, has no
-        reader, or reads other wordpieces."""
+        """The same run with another model's reader, by a name as in ``model.body``; "" leaves its own. Raises ConfigError: the model is
+        not here, has no reader, or reads other wordpieces."""
+        if not body:
+            return self
         reader = own_reader(reading_model(body, self.inputs), {}, bf16=self.networks.bf16)
         return replace(self, networks=replace(self.networks, other=reader))
 

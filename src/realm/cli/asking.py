@@ -102,8 +102,7 @@ def ask(
     endpoint = Endpoint.parse(write) if write else None
     places, question = parted(asked)
     run = named_run(places)
-    opened = opened_documents(places, body) if run is None else open_run(run)
-    opened = opened.read_by(reader) if reader else opened
+    opened = (opened_documents(places, body) if run is None else open_run(run)).read_by(reader)
     if opened.unsearchable:
         show.note(f"note: {opened.unsearchable} blocks of the corpus are not searchable yet; run: realm index build {opened.paths.root}")
     k = opened.require_k(k)

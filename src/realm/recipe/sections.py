@@ -10,6 +10,8 @@ from realm.recipe import training
 from realm.recipe.training import FinetuneConfig, IctConfig, PretrainConfig, RefresherConfig, WarmConfig
 from realm.recipe.values import MAX_LAYERS, MAX_PIECES, MAX_WIDTH, Count, File, FileList, Files, Positive, Share, Width, named
 
+DEFAULT_BM25_WEIGHT = 1.0  # against the embedder's score
+
 
 @dataclass(frozen=True)
 class RunConfig:
@@ -180,7 +182,7 @@ class Recipe:
     @property
     def bm25_weight(self) -> float:
         """Weight of BM25 in hybrid search as a number."""
-        return 1.0 if isinstance(self.retrieval.weight, str) else self.retrieval.weight
+        return DEFAULT_BM25_WEIGHT if isinstance(self.retrieval.weight, str) else self.retrieval.weight
 
     @property
     def retrieval_kind(self) -> str:

@@ -45,7 +45,7 @@ class Realm:
 
     def __init__(self, run: OpenRun, reader: str = ""):
         self._reader = reader
-        self._run = self._read(run)
+        self._run = run.read_by(reader)
         self._opening = threading.Lock()
         self._changed = False
 
@@ -316,11 +316,8 @@ class Realm:
         """The run, reopened if its corpus has changed, so that removed documents vanish at once."""
         with self._opening:
             if self._run.inputs.store.changed():
-                self._run = self._read(open_run(self._run.paths.root))
+                self._run = open_run(self._run.paths.root).read_by(self._reader)
             return self._run
-
-    def _read(self, run: OpenRun) -> OpenRun:
-        return run.read_by(self._reader) if self._reader else run
 
     def _change(self, act: Any, documents: Sequence[Given]) -> int:
         with tempfile.TemporaryDirectory() as scratch:
@@ -351,5 +348,5 @@ class Realm:
         stages = STAGES[: STAGES.index(stage) + 1]
         with Progress(quiet=not progress) as bars:
             run_recipe(build_recipe(values, overrides={stage: dict(keys)}), out, stages=stages, progress=bars)
-        self._run = open_run(out)
+        self._run, self._reader = open_run(out), ""  # what has learnt reads
         return self

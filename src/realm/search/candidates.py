@@ -15,6 +15,7 @@ import numpy as np
 from realm.documents.store.blocks import NULL_BLOCK, Block
 from realm.models.types import Embedding
 from realm.recipe import Recipe
+from realm.recipe.sections import DEFAULT_BM25_WEIGHT
 from realm.search.blocks import NO_ROW, BlockInputs
 from realm.search.hybrid import HybridSearch, Proposals
 from realm.search.index.mips import MipsIndex
@@ -70,7 +71,6 @@ def _changed(source: str) -> float:
 
 BM25_LOGIT_SCALE = 0.35  # natural logarithms per point of BM25, if BM25 gives the relevance: .3 and .4 suit Korean and Chinese questions
 MAX_WIDENING = 8  # of a search in which copies of a text crowd others out
-DEFAULT_BM25_WEIGHT = 1.0  # against the dense score
 
 
 @dataclass(frozen=True)

@@ -188,10 +188,7 @@ def check(scope: MutableMapping[str, Any], rules: Rules) -> None:
         raise Refusal(403, "origin", "another site may not use this server")
     path = scope["path"]
     without_token = scope["path"] in PATHS_WITHOUT_TOKEN or (path == "/" or path.startswith(PAGE_PREFIX))
-    kind, _, sent = (_header(scope, b"authorization") or "").partition(" ")
-    token = (rules.token or "").encode("utf-8")
-    right = kind.lower() == "bearer" and hmac.compare_digest(sent.strip().encode("latin-1"), token)  # in constant time
-    if rules.token is not None and not without_token and not right:
+    if rules.token is not None and not without_token and not _has_token(scope, rules.token):
         raise Refusal(401, "token", "send the server's token: Authorization: Bearer TOKEN", www_authenticate="Bearer")
 
 
@@ -224,6 +221,12 @@ def _header(scope: MutableMapping[str, Any], name: bytes) -> str | None:
 def _without_port(host: str) -> str:
     name, colon, port = host.rpartition(":")
     return (name if colon and port.isdigit() else host).lower()
+
+
+def _has_token(scope: MutableMapping[str, Any], token: str) -> bool:
+    """Return whether a request brings the token, compared in constant time."""
+    kind, _, sent = (_header(scope, b"authorization") or "").partition(" ")
+    return kind.lower() == "bearer" and hmac.compare_digest(sent.strip().encode("latin-1"), token.encode("utf-8"))
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

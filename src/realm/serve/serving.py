@@ -93,17 +93,13 @@ class Serving:
         self._changing = threading.RLock()
         self._told = ""
         self._seen = networks_seen(self.paths)
-        current = _ready(self._opened())
+        current = _ready(open_run(root).read_by(reader))
         self._only = self._only_server()
         self.current = self._with_added(current)  # what a killed server had taken into the corpus and not embedded yet
         self.batcher = Batcher(self._compute, waiting=limits.waiting, most=BATCH_SIZE, told=self.meter.batch)
         self._stopped = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="realm-watcher", daemon=True)
         self._watcher.start()
-
-    def _opened(self) -> OpenRun:
-        opened = open_run(self.paths.root)
-        return opened.read_by(self._reader) if self._reader else opened
 
     @property
     def versions(self) -> dict[str, int]:
@@ -132,7 +128,7 @@ class Serving:
         with self._changing:
             seen = networks_seen(self.paths)
             if seen != self._seen:
-                opened = self._opened()
+                opened = open_run(self.paths.root).read_by(self._reader)
                 if opened.tuned is None and self.current.tuned is not None:
                     raise RunError("the fine-tuned networks no longer exist on disk; answering from those in memory", path=self.paths.root)
                 self._swap(self._with_added(_ready(opened)))

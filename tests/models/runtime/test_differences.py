@@ -13,7 +13,7 @@ from realm.models.bodies import known as known_bodies
 from realm.models.bodies.known import WEIGHTS, KnownBody
 from realm.models.model import RealmModel
 from realm.models.runtime import differences
-from realm.models.runtime.differences import DIFFERENCE, get_model, rows_of, summed
+from realm.models.runtime.differences import DIFFERENCE, get_model, rows_of, summed, write_sum
 from realm.models.runtime.model import runtime_model
 from realm.models.runtime.weights import SafetensorWeights
 from realm.models.tensor_files import write_rounded
@@ -34,8 +34,7 @@ def parts(tmp_path_factory):
     """A body with a vocabulary in another order, and a difference to it."""
     from transformers import AutoConfig, AutoModel
 
-    root = tmp_path_factory.mktemp("parts")
-    base, shipped = root / "base", root / "shipped"
+    base, shipped = (tmp_path_factory.mktemp(name) for name in ("base", "shipped"))
     torch.manual_seed(0)
     AutoModel.from_config(AutoConfig.for_model(**CONFIG)).save_pretrained(base)
     described = json.loads((RELEASED / "tokenizer.json").read_text("utf-8"))
@@ -43,7 +42,6 @@ def parts(tmp_path_factory):
     described["model"] |= {"vocab": {word: at for at, word in enumerate([*ROLES.values(), *words])}, "unk_token": "<unk>"}
     described |= {"added_tokens": [], "post_processor": None}
     TextTokenizer(Tokenizer.from_str(json.dumps(described))).save(base)
-    shipped.mkdir()
     change = {f"body.model.{QUERY}.down": torch.randn(2, 24), f"body.model.{QUERY}.up": torch.randn(24, 2)}
     change |= {f"body.model.{QUERY}.base.bias": torch.randn(24), "dense.weight": torch.randn(2, 24), "dense.bias": torch.zeros(2)}
     write_rounded(change, shipped / DIFFERENCE)
@@ -82,8 +80,7 @@ def test_it_reads_as_by_torch_and_keeps_the_embedder(made, monkeypatch):
     assert get_model("small-sum") == made, "what is made is not made again"
     model = runtime_model(made, eight_bit=False)
     assert model.documents_sha256() == runtime_model(RELEASED).documents_sha256(), "one index serves both"
-    ids = [101, *range(2000, 2008), 102, *range(3000, 3020), 102]
-    sequence = Sequence(ids, [0] * len(ids))
+    sequence = Sequence(ids := [101, *range(2000, 2008), 102, *range(3000, 3020), 102], [0] * len(ids))
     with torch.inference_mode():
         expected = RealmModel.from_pretrained(made).eval().reader([sequence], [10])
     found = model.reading().read([sequence], [10])
@@ -100,8 +97,11 @@ def test_nothing_is_left_of_a_damaged_difference(made, tmp_path, monkeypatch):
     assert not (tmp_path / "small-sum").exists()
 
 
-def test_a_reader_that_is_not_here_is_one_line(tmp_path, capsys):
+def test_it_answers_over_the_shipped_index_and_one_that_is_not_here_is_one_line(parts, tmp_path, capsys):
     (tmp_path / "note.txt").write_text("The boiler was replaced by Ada in March.")
+    (tmp_path / "sum").mkdir()
+    write_sum(*parts, tmp_path / "sum")
+    assert main(["ask", str(tmp_path / "note.txt"), "Who replaced the boiler?", "--reader", str(tmp_path / "sum")]) == 0
     for name, cure in (("minilm-l12", "Download sentence-transformers/"), (str(tmp_path), "that save_pretrained wrote")):
         assert main(["ask", str(tmp_path / "note.txt"), "Who replaced the boiler?", "--reader", name]) == 2
         assert (error := capsys.readouterr().err.splitlines()[-1]).startswith("error: ") and cure in error

@@ -154,8 +154,12 @@ def _absent(store: BlockStore, found: Spool, unreadable: set[str]) -> np.ndarray
     """Live rows, ascending, of documents that are not among those found and do not lie in what is unreadable."""
     here = set(found.document_ids())
     absent = (row for row in np.flatnonzero(store.live).tolist() if store.doc_id(row) not in here)
-    lies = lambda row: [source := store.block(row).source, *map(str, Path(source).parents)]  # noqa: E731
-    return np.array([row for row in absent if unreadable.isdisjoint(lies(row))], np.int64)
+    return np.array([row for row in absent if unreadable.isdisjoint(_above(store.block(row).source))], np.int64)
+
+
+def _above(source: str) -> list[str]:
+    """A file, and the folders that it lies in."""
+    return [source, *map(str, Path(source).parents)]
 
 
 def _changed_documents(store: BlockStore, found: Spool, spool: Spool, rejected: RejectedList | None) -> np.ndarray:

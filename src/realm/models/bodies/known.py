@@ -100,9 +100,8 @@ def local_directory(known: KnownBody) -> Path | None:
     if (known.shipped / WEIGHTS).is_file():
         return known.shipped
     fetched = models_directory() / known.name
-    if fetched.is_dir() or not known.repository:
-        return fetched if fetched.is_dir() else None
-    return _packaged(*known.package) or cached(known.repository, revision=known.revision)
+    here = _packaged(*known.package) or (fetched if fetched.is_dir() else None)
+    return here or (cached(known.repository, revision=known.revision) if known.repository else None)
 
 
 def present_directory(source: str) -> Path | None:

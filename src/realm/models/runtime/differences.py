@@ -10,7 +10,7 @@ import numpy as np
 
 from realm.models.bodies.known import WEIGHTS, check_digest, get_body, known_body
 from realm.models.hub import models_directory
-from realm.models.runtime.weights import SCALE, SHARED, SafetensorWeights, rounded
+from realm.models.runtime.weights import SCALE, SafetensorWeights, rounded
 from realm.storage.files import publish_directory
 from realm.text.tokenizer import CONFIG_FILE, RELEASED, TOKENIZER_FILE, TextTokenizer, read_tokenizer
 
@@ -51,7 +51,7 @@ def write_sum(base: Path, shipped: Path, out: Path) -> None:
         stored[name] = embedder.read(name)
         if stored[name].dtype == np.int8:
             stored[name + SCALE] = embedder.read(name, SCALE)
-    save_file(stored, out / WEIGHTS, metadata={SHARED: "{}"})
+    save_file(stored, out / WEIGHTS)
     (out / "config.json").write_bytes((shipped / "config.json").read_bytes())
     for file in (TOKENIZER_FILE, CONFIG_FILE):
         (out / file).write_bytes((RELEASED / file).read_bytes())
