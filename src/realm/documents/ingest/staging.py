@@ -40,6 +40,7 @@ class Staging:
     def save_segments(self, manifest: CorpusManifest, batches: int) -> None:
         """Note that the segments of ``manifest`` are finished and hold the first ``batches`` batches of the spool."""
         files.fsync_tree(self.corpus)
+        files.fsync_directory(self.root)  # the name of the corpus before the note of it
         files.write_json(self.segments, {"batches": batches, "manifest": asdict(manifest)})
 
     def load_segments(self) -> tuple[CorpusManifest, int] | None:
