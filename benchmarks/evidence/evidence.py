@@ -192,7 +192,7 @@ def retriever_rows(names: str) -> list[Ablation]:
     """
     rows = list(chosen_ablations(names)) if names else []
     for row in rows:
-        if set(row.changes) != {"pretrain"} or {"refresh", "separate_embedders", "from_ict", "from_warm"} & set(row.changes["pretrain"]):
+        if set(row.changes) != {"pretrain"} or {"refresh", "from_ict", "from_warm"} & set(row.changes["pretrain"]):
             raise SystemExit(f"{row.name} is not a matter of the retriever's part over an index that stays: use `realm ablate`")
     return rows
 

@@ -84,7 +84,7 @@ def test_figures_are_those_of_the_results(monkeypatch, tmp_path):
 
 def test_rows_of_an_ablation_beside_realm(evidence):
     assert {row.name for row in evidence.retriever_rows("no_null,salient,ict")} == {"no_null", "salient", "ict"}
-    for name in ("stale", "frozen", "orqa", "two_embedders", "no_warm"):
+    for name in ("stale", "frozen", "orqa", "no_warm"):
         with pytest.raises(SystemExit, match=name):
             evidence.retriever_rows(name)
     measured = evidence.Evidence()

@@ -102,8 +102,6 @@ class PretrainConfig:
     """Start from ICT's embedder; false skips the stage and starts from random weights or the body."""
     from_warm: bool = True
     """Start from the warm stage's encoder; false skips the stage, and an encoder that cannot read yet needs force = true."""
-    separate_embedders: bool = False
-    """Give documents an embedder of their own, which starts as a copy of ICT's, instead of one for queries and documents."""
     refresh: Literal["process", "inline", "external", "frozen"] = "process"
     """Process that embeds the corpus again: process (a refresher beside the trainer), inline (the trainer itself: same seed, same weights),
     external (realm refresh RUN, which you start), frozen (nothing: the first index stays)."""

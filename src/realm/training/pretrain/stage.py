@@ -29,12 +29,7 @@ def starting_model(context: StageContext) -> RealmModel:
     if section.from_warm:
         model = model.with_parts(encoder=load_stage(context, "warm").encoder)
     model = with_what_fills(context, model)
-    if section.queries_alone:
-        return model.fork_document_embedder()
-    if section.separate_embedders:
-        model = model.fork_document_embedder()
-        model.documents.requires_grad_(True)  # frozen in fine-tuning only; here both sides learn
-    return model
+    return model.fork_document_embedder() if section.queries_alone else model
 
 
 def with_what_fills(context: StageContext, model: RealmModel) -> RealmModel:
