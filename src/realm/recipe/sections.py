@@ -27,8 +27,6 @@ class RunConfig:
     """Autocast the networks to bfloat16 where the hardware multiplies it; elsewhere they stay in float32."""
     optimizer: Literal["adamw", "bert"] = "adamw"
     """adamw, or bert: AdamW without bias correction, as in BERT and the released REALM code."""
-    gradient_checkpointing: bool = False
-    """Recompute activations in the backward pass instead of keeping them: less memory, about a third slower."""
     accumulate: Positive = 1
     """Parts in which a rank computes its share of a batch: less memory, the same step. In ICT the negatives stay those of the whole batch;
     embeddings are computed twice."""

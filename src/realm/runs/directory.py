@@ -24,7 +24,7 @@ from realm.storage.processes import place
 from realm.storage.stages import CONFIG_SUM, STAGE_SECTIONS, check_run_format, write_run_format
 from realm.text.tokenizer import TextTokenizer, read_tokenizer
 
-FREE_RUN_KEYS = ("device", "threads", "accumulate", "checkpoint_every", "gradient_checkpointing")
+FREE_RUN_KEYS = ("device", "threads", "accumulate", "checkpoint_every")
 """Keys of [run] that may change at any time: where and how fast it runs and who sees it, not what is learnt (but for last bits)."""
 FILE_KEYS = (
     ("corpus", "sources"),

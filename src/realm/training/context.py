@@ -30,7 +30,7 @@ from realm.storage.processes import place
 from realm.storage.stages import RUN_FORMAT, STAGE_FILE, STAGE_SECTIONS, stage_facts
 from realm.training.loop.checkpoint import CheckpointDirectory
 from realm.training.loop.distributed import on_first, world
-from realm.training.loop.loop import Report, fit, recompute_layers
+from realm.training.loop.loop import Report, fit
 from realm.training.loop.task import LoopOptions, Task
 from realm.training.order import Share
 
@@ -148,8 +148,6 @@ def train(context: StageContext, task: Task, section: Any, mark: str) -> int:
     """Run the one loop on a task with its section of the recipe. Returns the finished steps. Raises ConfigError: an indivisible batch."""
     accumulate = context.recipe.run.accumulate
     Share(0, world() * accumulate).places(section.batch)
-    if context.recipe.run.gradient_checkpointing:
-        recompute_layers(task.model)
     if context.recipe.model.freeze_words:
         freeze_words(task.model)
     options = LoopOptions(

@@ -16,9 +16,7 @@ from torch import Tensor, nn
 
 from realm.answering.opening import read_run_recipe
 from realm.errors import ConfigError, TrainingError
-from realm.models.bodies.body import build_body
 from realm.models.model import state_sha256
-from realm.models.spec import bert_spec
 from realm.search.publishing.generation import open_generation
 from realm.storage.metrics import MetricsLog
 from realm.storage.paths import RunPaths
@@ -29,7 +27,7 @@ from realm.training.context import load_stage, open_context, source_over
 from realm.training.finetune.task import ReadingTask, training_questions
 from realm.training.ict import IctTask
 from realm.training.loop.checkpoint import BestWeights, CheckpointDirectory, shared_best
-from realm.training.loop.loop import fit, recompute_layers
+from realm.training.loop.loop import fit
 from realm.training.loop.optim import OPTIMIZERS
 from realm.training.loop.stepping import Pending, as_numbers, one_step
 from realm.training.loop.task import LoopOptions, StepResult, Task
@@ -112,26 +110,6 @@ def test_parts_of_unequal_weight_give_the_step_of_the_whole(tmp_path):
         assert one["step"] == other["step"] and one["valid"] == other["valid"]
         for name in ("loss", "mean_x", "grad_norm"):
             assert one[name] == pytest.approx(other[name], abs=2e-6)
-
-
-def test_recomputed_layers_give_the_same_gradients_dropout_included():
-    spec = bert_spec(vocab_size=50, hidden=16, layers=3, heads=2, intermediate=32, max_length=32, dropout=0.3, attention_dropout=0.0)
-    torch.manual_seed(0)
-    body, ids, calls = build_body(spec, pooler=False).train(), torch.randint(5, 50, (2, 9)), []
-    body.model.encoder.layer[1].intermediate.register_forward_hook(lambda *_: calls.append(1))
-
-    def gradients():
-        body.zero_grad()
-        torch.manual_seed(1)
-        body.model(input_ids=ids).last_hidden_state.pow(2).sum().backward()
-        return [p.grad.clone() for p in body.parameters() if p.grad is not None]
-
-    plain = gradients()
-    assert len(calls) == 1
-    recompute_layers(body)
-    again = gradients()
-    assert len(calls) == 3  # once forwards, once again in the backward pass
-    assert all(torch.equal(a, b) for a, b in zip(plain, again, strict=True))
 
 
 def test_the_best_weights_are_kept_and_no_number_is_the_best(tmp_path):

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
-from torch import nn
 
 from realm.errors import TrainingError
 from realm.models.model import state_sha256
@@ -106,13 +105,3 @@ def fit(task: Task, options: LoopOptions, *, log: MetricsLog, checkpoints: Check
         stage.best.prune([])
         log.sync()
     return step
-
-
-def recompute_layers(module: nn.Module) -> None:
-    """Checkpoint gradients in every transformers model below ``module``: activations are recomputed in the backward pass."""
-    for part in module.modules():
-        # The older of the two names is what the first releases of transformers 5 have.
-        names = ("activation_checkpointing_enable", "gradient_checkpointing_enable")
-        name = next((name for name in names if hasattr(part, name)), None)
-        if name is not None:
-            getattr(part, name)({"use_reentrant": False})
