@@ -29,7 +29,7 @@ from benchmarks.common import result
 from realm.knn.datastore import Datastore, Progress, build_from_texts
 from realm.knn.network import HubNetwork, load_network
 from realm.knn.scoring import ScoredTokens, score_windows
-from realm.knn.session import perplexities, tune, with_gate
+from realm.knn.session import perplexities, tune
 from realm.knn.settings import Mixing
 from realm.knn.windows import TextOptions, windows_of_texts
 from realm.storage.files import publish_directory, write_json
@@ -234,13 +234,10 @@ def measure_seed(work: Path, files: dict[str, Path], seed: int) -> dict[str, Any
         settings = kept.get(f"{domain}: settings", lambda store=store, domain=domain: _tuned(network, store, files[f"dev {domain}"], seed))
         mixing = Mixing(settings["k"], settings["a"], settings["temperature"])
         for test in ("simple", "english", "wikitext2 valid", "wikitext2 test"):
-            gated = Mixing.load(work / f"lm-{seed}-{domain}.gate.json")
 
-            def measured(test: str = test, store: Datastore = store, mixing: Mixing = mixing, gated: Mixing = gated) -> dict[str, Any]:
+            def measured(test: str = test, store: Datastore = store, mixing: Mixing = mixing) -> dict[str, Any]:
                 scored, words = _scored(network, store, files[test], f"lm-{seed} {test}")
-                gate = perplexities(scored, gated, words)
-                own = {"keys": len(store), "build_seconds": store.facts.seconds, "gate_word_perplexity": gate["knn_word_perplexity"]}
-                return perplexities(scored, mixing, words) | own
+                return perplexities(scored, mixing, words) | {"keys": len(store), "build_seconds": store.facts.seconds}
 
             kept.get(f"{domain} / {test}", measured)
     return kept.rows
@@ -249,7 +246,6 @@ def measure_seed(work: Path, files: dict[str, Path], seed: int) -> dict[str, Any
 def _tuned(network: HubNetwork, store: Datastore, dev: Path, seed: int) -> dict[str, Any]:
     scored, _ = _scored(network, store, dev, f"lm-{seed} dev")
     best = tune(scored).best
-    with_gate(scored, best).save(store.path.with_name(f"{store.path.name}.gate.json"))
     return {"k": best.k, "a": best.a, "temperature": best.temperature}
 
 
@@ -273,7 +269,7 @@ def main() -> None:
         for test in ("simple", "english", "wikitext2 valid", "wikitext2 test"):
             cells = [rows_of[f"{domain} / {test}"] for rows_of in found.values()]
             row = {"method": f"datastore {domain}, text {test}", "keys": cells[0]["keys"], "tokens": cells[0]["tokens"]}
-            for name in ("perplexity", "knn_perplexity", "word_perplexity", "knn_word_perplexity", "gate_word_perplexity", "found"):
+            for name in ("perplexity", "knn_perplexity", "word_perplexity", "knn_word_perplexity", "found"):
                 row[name] = [cell[name] for cell in cells]
             rows.append(row)
             shares = [cell["knn_word_perplexity"] / cell["word_perplexity"] for cell in cells]

@@ -1,6 +1,5 @@
 """The verbs end to end, and what users get wrong: one line, exit code 2."""
 
-import json
 import shutil
 
 import pytest
@@ -19,8 +18,6 @@ def test_from_a_model_to_a_text(say, tmp_path, kind, model_directories, text_fil
     assert made["kind"] == kind and made["keys"] == made["forecast"]["keys"] > 100 and made["dtype"] == "float16"
     found = say("knn", "tune", tmp_path / "d", held_out, "--out", tmp_path / "s.json", "--k", 2, 8, "--json")
     assert found["loss"] <= found["model_loss"] and {row["k"] for row in found["grid"]} == {2, 8}
-    gated = say("knn", "tune", tmp_path / "d", held_out, "--out", tmp_path / "g.json", "--gate", "--json")
-    assert gated["settings"]["gate"] and json.loads((tmp_path / "g.json").read_text())["gate"]
     scores = say("knn", "eval", tmp_path / "d", held_out, "--settings", tmp_path / "s.json", "--beams", 2, "--json")
     assert scores["knn_perplexity"] == pytest.approx(found["knn_perplexity"], rel=1e-3)
     assert ("translation_with" in scores) == (kind == "translation") and scores["seconds_per_token"]["search"] > 0

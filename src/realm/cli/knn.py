@@ -167,7 +167,6 @@ def knn_tune(
     k: tuple[int, ...] = (),
     a: tuple[float, ...] = (),
     temperature: tuple[float, ...] = (),
-    gate: bool = False,
     json: Json = False,
 ) -> None:
     """Find k, a and temperature on held-out text; all points of the grid come from one run of model and search.
@@ -177,13 +176,12 @@ def knn_tune(
         out: the settings, a JSON file for --settings.
         k: numbers of neighbours to try.
         a: shares to try.
-        temperature: temperatures to try; without any, multiples of the mean distance.
-        gate: also train a small network that predicts a for each token."""
+        temperature: temperatures to try; without any, multiples of the mean distance."""
     from realm.knn.session import tune_on
 
     grid = {"neighbours": k, "shares": a, "temperatures": temperature}
     with Progress() as progress:
-        found = tune_on(opened.session(datastore), sources, grid, out, gate=gate, progress=progress.count)
+        found = tune_on(opened.session(datastore), sources, grid, out, progress.count)
     show.result(found, json, lambda facts: show.facts({name: value for name, value in facts.items() if name != "grid"}))
 
 

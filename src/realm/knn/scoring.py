@@ -19,11 +19,10 @@ ROWS_AT_ONCE = 1 << 15
 
 @dataclass(frozen=True)
 class ScoredTokens:
-    """n wanted tokens, int32 [n], the model's log-probability of each and its largest one there, float32 [n], and the neighbours [n,k]."""
+    """n wanted tokens, int32 [n], the model's log-probability of each, float32 [n], and the neighbours [n,k]."""
 
     wanted: np.ndarray
     log_probs: np.ndarray
-    best: np.ndarray
     neighbours: Neighbours
     model_seconds: float = 0.0
     search_seconds: float = 0.0
@@ -34,7 +33,7 @@ class ScoredTokens:
     def of(self, rows: np.ndarray | slice, k: int | None = None) -> "ScoredTokens":
         """Some of them, with the nearest k neighbours."""
         near = Neighbours(*(values[rows, :k] for values in vars(self.neighbours).values()))
-        return replace(self, wanted=self.wanted[rows], log_probs=self.log_probs[rows], best=self.best[rows], neighbours=near)
+        return replace(self, wanted=self.wanted[rows], log_probs=self.log_probs[rows], neighbours=near)
 
     def without(self, token: int | None) -> "ScoredTokens":
         """Those that want another token."""
@@ -45,7 +44,7 @@ class ScoredTokens:
         probs, shares = [], []
         for start in range(0, len(self), ROWS_AT_ONCE):
             part = self.of(slice(start, start + ROWS_AT_ONCE), mixing.k)
-            weights, a = mixing.weigh(part.neighbours, torch.from_numpy(part.best))
+            weights, a = mixing.weigh(part.neighbours)
             probs.append(wanted_probs(weights, torch.from_numpy(part.neighbours.tokens), torch.from_numpy(part.wanted)))
             shares.append(a)
         empty = torch.zeros(0, dtype=torch.float64)
@@ -63,7 +62,7 @@ class ScoredTokens:
 def score_windows(network: Network, windows: WindowSet, index: RowIndex, k: int, progress: Progress | None = None) -> ScoredTokens:
     """Score every wanted token of ``windows``, with its k neighbours in the index of a datastore."""
     n = windows.count
-    log_probs, best, found = np.zeros(n, np.float32), np.zeros(n, np.float32), Neighbours.empty(n, k)
+    log_probs, found = np.zeros(n, np.float32), Neighbours.empty(n, k)
     seconds = [0.0, 0.0]
     for first, stop in windows.parts():
         base = windows.rows(first, stop).start
@@ -73,14 +72,13 @@ def score_windows(network: Network, windows: WindowSet, index: RowIndex, k: int,
             assert states.log_probs is not None
             wanted = torch.from_numpy(np.asarray(windows.targets[rows], np.int64)).to(states.log_probs.device)
             log_probs[rows] = states.log_probs.gather(1, wanted[:, None])[:, 0].cpu().numpy()
-            best[rows] = states.log_probs.amax(-1).cpu().numpy()
             searched = time.perf_counter()
             for name, values in vars(find_neighbours(index, states.keys, k)).items():
                 getattr(found, name)[rows] = values
             seconds = [seconds[0] + searched - started, seconds[1] + time.perf_counter() - searched]
         if progress is not None:
             progress(windows.rows(first, stop).stop, n)
-    return ScoredTokens(np.array(windows.targets), log_probs, best, found, *seconds)
+    return ScoredTokens(np.array(windows.targets), log_probs, found, *seconds)
 
 
 class KnnLogitsProcessor(KeyTap, LogitsProcessor):  # type: ignore[misc]
@@ -110,7 +108,7 @@ class KnnLogitsProcessor(KeyTap, LogitsProcessor):  # type: ignore[misc]
     def _mixed(self, keys: Tensor, scores: Tensor) -> Tensor:
         log_probs = torch.log_softmax(scores.float(), -1)
         neighbours = find_neighbours(self._index, keys, self._mixing.k)
-        weights, a = self._mixing.weigh(neighbours, log_probs.amax(-1))
+        weights, a = self._mixing.weigh(neighbours)
         p_knn = token_probs(weights, torch.from_numpy(neighbours.tokens), scores.shape[-1]).to(scores.device)
         a = a.to(scores.device)
         return torch.where(a.unsqueeze(-1) > 0, mixed_log_probs(log_probs, p_knn, a).to(scores.dtype), scores)

@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -16,7 +16,7 @@ from realm.errors import ConfigError, DataError, MissingExtra
 from realm.knn.datastore import BuildOptions, Datastore, DatastoreFacts, Progress, build_from_texts
 from realm.knn.network import HubNetwork, load_network
 from realm.knn.scoring import KnnLogitsProcessor, ScoredTokens, score_windows
-from realm.knn.settings import Mixing, gate_features, neighbour_weights, train_gate, wanted_probs
+from realm.knn.settings import Mixing
 from realm.knn.windows import TextOptions, read_pairs, windows_of_texts
 from realm.search.index.base import RowIndex
 from realm.search.publishing.embedding import length_batches
@@ -165,16 +165,13 @@ def translation_scores(hypotheses: Sequence[str], references: Sequence[str]) -> 
     return {name: float(measure.corpus_score(list(hypotheses), [list(references)]).score) for name, measure in measures.items()}
 
 
-def tune_on(
-    session: Session, sources: Sequence[Path], grid: Mapping[str, Sequence[Any]], out: Path, *, gate: bool = False, progress: Count
-) -> dict[str, Any]:
+def tune_on(session: Session, sources: Sequence[Path], grid: Mapping[str, Sequence[Any]], out: Path, progress: Count) -> dict[str, Any]:
     """Search the grid on held-out text and write the best settings to ``out``."""
     scored, words = session.score(sources, max(grid["neighbours"] or NEIGHBOURS), progress)
     tuned = tune(scored, **grid)
-    best = with_gate(scored, tuned.best) if gate else tuned.best
-    best.save(out)
-    found: dict[str, Any] = {"datastore": str(session.datastore.path), "settings": best.facts(), "file": str(out)}
-    return found | perplexities(scored, best, words) | {"model_loss": tuned.model_loss, "loss": tuned.loss, "grid": tuned.rows}
+    tuned.best.save(out)
+    found: dict[str, Any] = {"datastore": str(session.datastore.path), "settings": tuned.best.facts(), "file": str(out)}
+    return found | perplexities(scored, tuned.best, words) | {"model_loss": tuned.model_loss, "loss": tuned.loss, "grid": tuned.rows}
 
 
 @dataclass(frozen=True)
@@ -216,17 +213,6 @@ def tune(
                 rows.append({"k": k, "a": a, "temperature": temperature, "loss": min(-float(mixed.mean()), 1e9)})
     best = min(rows, key=lambda row: row["loss"])
     return Tuned(Mixing(int(best["k"]), best["a"], best["temperature"]), rows, best["loss"], -float(log_model.mean()))
-
-
-def with_gate(scored: ScoredTokens, mixing: Mixing, seed: int = 0) -> Mixing:
-    """The same k and temperature with a gate trained on ``scored``."""
-    part = scored.of(slice(None), mixing.k)
-    scores, tokens, valid = part.neighbours.tensors()
-    some = valid.any(-1)
-    weights = neighbour_weights(scores, valid, mixing.temperature)
-    features = gate_features(scores, tokens, valid, weights, mixing.temperature, torch.from_numpy(part.best))
-    p_knn = wanted_probs(weights, tokens, torch.from_numpy(part.wanted))
-    return replace(mixing, gate=train_gate(features[some], torch.from_numpy(part.log_probs)[some], p_knn[some], seed=seed))
 
 
 @torch.inference_mode()
