@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import json
 import lzma
+import math
 import os
 import platform
 import subprocess
@@ -87,3 +88,43 @@ def take_documents(source: Path, target: Path, blocks: int, block_length: int) -
             left -= max(1.0, len(line) / (CHARACTERS * block_length))
             if left < 0:
                 return
+
+
+WORST_CODE = 4
+"""Cranfield's codes of relevance count from 1, the best, to this one, and become grades 4 to 1; -1 is undocumented and left out."""
+BATCH = 64
+
+
+def load_cranfield(folder: Path) -> dict[str, tuple[str, dict[str, int]]]:
+    """Text and graded documents of every query that has a relevant one, from DATA/ir."""
+
+    def rows(name: str) -> list[dict[str, Any]]:
+        with lzma.open(folder / f"cranfield_{name}.jsonl.xz", "rt", encoding="utf-8") as lines:
+            return [json.loads(line) for line in lines]
+
+    grades: dict[str, dict[str, int]] = {}
+    for row in rows("qrels"):
+        if row["code"] > 0:
+            grades.setdefault(str(row["qid"]), {})[str(row["did"])] = max(0, WORST_CODE + 1 - row["code"])
+    texts = {str(row.get("_id", row.get("id"))): row.get("text", row.get("query")).strip() for row in rows("queries")}
+    return {name: (text, grades[name]) for name, text in texts.items() if any(grades.get(name, {}).values())}
+
+
+def judged_values(source: Any, store: Any, queries: dict[str, tuple[str, dict[str, int]]], depth: int = 20) -> dict[str, list[float]]:
+    """nDCG at 10 and recall of relevant documents at ``depth`` of each query, a document at its best block; ``source`` finds blocks."""
+    values: dict[str, list[float]] = {"ndcg_10": [], f"recall_{depth}": []}
+    asked = list(queries.values())
+    for at in range(0, len(asked), BATCH):
+        texts = [text for text, _ in asked[at : at + BATCH]]
+        found = source.find(texts, store.tokenizer.encode(texts), 8 * depth)
+        for rows, (_, grades) in zip(found.rows.tolist(), asked[at : at + BATCH], strict=True):
+            ranked = list(dict.fromkeys(store.doc_id(row) for row in rows if row >= 0))
+            best = sorted(grades.values(), reverse=True)
+            gains = [
+                sum(grade / math.log2(rank + 2) for rank, grade in enumerate(order[:10]))
+                for order in ([grades.get(d, 0) for d in ranked], best)
+            ]
+            values["ndcg_10"].append(gains[0] / gains[1])
+            relevant = {document for document, grade in grades.items() if grade > 0}
+            values[f"recall_{depth}"].append(len(relevant & set(ranked[:depth])) / len(relevant))
+    return values

@@ -27,13 +27,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmarks.common import result
+from benchmarks.common import judged_values, load_cranfield, result
 from benchmarks.reading.few_questions import drawn, learning
 from realm.answering.answerer import Answerer
 from realm.answering.opening import read_run_recipe
 from realm.answering.reading import read_spans
 from realm.evaluation.evaluate import answer_all, rank
-from realm.evaluation.judged import judged_values, load_judged
 from realm.evaluation.measures import Relevance
 from realm.evaluation.questions.loading import load_questions
 from realm.experiments.ablate import Ablation, chosen_ablations
@@ -420,8 +419,8 @@ class Measuring:
         for retriever, search in self.ways() if self.options.judged else ():
             if evidence.repeated(0, retriever, search, JUDGED):
                 continue
-            values, _ = judged_values(self.source(retriever, search), self.context.store, load_judged(self.options.judged), [20])
-            evidence.add(0, retriever, search, **{measure: values[measure] for measure in JUDGED})
+            values = judged_values(self.source(retriever, search), self.context.store, load_cranfield(self.options.judged))
+            evidence.add(0, retriever, search, **{measure: np.array(values[measure]) for measure in JUDGED})
         for retriever, embedder in self.embedders.items():
             found = self.retrieving.found(embedder)
             evidence.add(0, retriever, "dense", **{f"held-out recall@{k}": found[:, at] for at, k in enumerate(DEPTHS)})
@@ -455,7 +454,7 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("--train", type=Path, help="questions that labels are taken from")
     parser.add_argument("--test", type=Path, help="questions that are asked")
-    parser.add_argument("--judged", type=Path, help="folder of queries with relevance judgements (docs/evaluation.md)")
+    parser.add_argument("--judged", type=Path, help="DATA/ir: Cranfield")
     parser.add_argument("--steps", type=int, default=0, help="steps in which the retriever learns; 0: those of RUN")
     parser.add_argument("--rows", default="", help="rows of an ablation beside REALM, such as ict,no_null")
     parser.add_argument("--search", choices=SEARCHES, nargs="+", default=list(SEARCHES), help="how blocks are found, but for BM25")

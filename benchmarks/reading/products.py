@@ -18,11 +18,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.common import result
+from benchmarks.common import judged_values, load_cranfield, result
 from realm.answering.generative import own_reader
 from realm.answering.records import Answer
 from realm.documents.ingest.builder import build_corpus
-from realm.evaluation.judged import evaluate_judged, load_judged
 from realm.evaluation.measures import is_correct
 from realm.evaluation.questions.loading import load_questions
 from realm.models.bodies.known import body_directory
@@ -115,8 +114,8 @@ def main() -> None:
             row: dict[str, Any] = {"set": name, "products": way, "blocks": len(inputs.store)}
             row["embedding_processor_seconds"] = round(time.process_time() - started, 1)
             if not known:
-                judged = evaluate_judged(found, inputs.store, load_judged(arguments.data / "ir"), [DEPTH])
-                row |= {"recall_20": judged["recall"][str(DEPTH)], "ndcg_10": judged["ndcg_10"]}
+                values = judged_values(found, inputs.store, load_cranfield(arguments.data / "ir"), DEPTH)
+                row |= {name: float(np.mean(value)) for name, value in values.items()}
             else:
                 texts, started = [question.text for question in questions], time.process_time()
                 answers = own_reader(model, {}, bf16=False).over(inputs, found, versions={}).answer(texts, k=READ)

@@ -18,11 +18,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.common import result
+from benchmarks.common import judged_values, load_cranfield, result
 from benchmarks.reading.few_questions import GoldBlocks
 from realm.answering.opening import OpenRun, open_run
 from realm.evaluation.evaluate import evaluate_answers, evaluate_retrieval
-from realm.evaluation.judged import evaluate_judged, load_judged
 from realm.evaluation.measures import Relevance, is_correct
 from realm.evaluation.questions.loading import load_questions
 from realm.models.types import Question
@@ -129,7 +128,8 @@ def main() -> None:
             row(set=name, abstaining=abstaining(run, questions, arguments.read))
     if "cranfield" in arguments.sets:
         run = indexed([arguments.data / "ir/cranfield_corpus.jsonl.xz"], arguments.body, arguments.scratch / "cranfield")
-        row(set="cranfield", **evaluate_judged(run.source, run.inputs.store, load_judged(arguments.data / "ir"), list(DEPTHS)))
+        values = judged_values(run.source, run.inputs.store, load_cranfield(arguments.data / "ir"))
+        row(set="cranfield", **{name: float(np.mean(value)) for name, value in values.items()})
     if arguments.wiki:
         run = open_run(arguments.wiki)
         for name in (name for name in arguments.sets if name in WIKI):

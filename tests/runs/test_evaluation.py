@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -10,9 +9,8 @@ import pytest
 import realm.answering.answerer
 from realm.answering.opening import open_run
 from realm.cli import main
-from realm.errors import ConfigError, DataError, MissingExtra, RunError, SnapshotError
+from realm.errors import ConfigError, DataError, RunError, SnapshotError
 from realm.evaluation.evaluate import answer_all, rank
-from realm.evaluation.judged import falling, rank_documents
 from realm.evaluation.measures import Relevance, bootstrap_interval
 from realm.evaluation.places import locate_answers
 from realm.evaluation.questions.loading import load_questions
@@ -28,17 +26,6 @@ def patterns(tmp_path):
     path = tmp_path / "patterns.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     return path
-
-
-@pytest.fixture
-def collection(tmp_path):
-    folder = tmp_path / "beir"
-    (folder / "qrels").mkdir(parents=True)
-    queries = [{"_id": f"q {n}", "text": f"What is the currency of {n}?"} for n in COUNTRIES]
-    (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n" for row in queries), "utf-8")
-    grades = "".join(f"q {n}\t{n}/0\t2\nq {n}\t{n}/1\t1\nq {n}\tgone\t1\n" for n in COUNTRIES)
-    (folder / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\n" + grades, "utf-8")
-    return folder
 
 
 def test_several_datasets(tiny_run, patterns):
@@ -123,36 +110,7 @@ def test_predictions(tiny_run, patterns, tmp_path):
             assert row["correct"] == exact_match(row["prediction"], row["answers"])
 
 
-def test_scores_fall_strictly_and_hardly_change():
-    scores = falling([2.0, 2.0, 2.0, 1.0, 1.5, -3.0])
-    assert all(a > b for a, b in pairwise(scores)) and np.allclose(scores[:4], [2, 2, 2, 1])
-    assert [float(np.float32(repr(s))) for s in scores] == scores, "what is written reads back the same"
-
-
-def test_judged_documents(tiny_run, collection):
-    ir_measures = pytest.importorskip("ir_measures")
-    found = evaluate_run(tiny_run, Wanted((collection,), depths=(1, 10)))
-    assert found["n"] == 0 and found["em"] is None and found["recall"] is None and found["datasets"] == {}
-    judged = found["judged"]["beir"]
-    assert judged["n"] == 6 and judged["unknown_documents"] == 1
-    run, queries = open_run(tiny_run), {f"q {n}": f"What is the currency of {n}?" for n in COUNTRIES}
-    ranked = rank_documents(run.source, run.inputs.store, queries, 10)
-    # nDCG by its definition, gains 2, 1, 1 at best.
-    values = []
-    for n in COUNTRIES:
-        grades = {f"{n}/0": 2, f"{n}/1": 1}
-        gain = sum(grades.get(document, 0) / np.log2(place + 2) for place, document in enumerate(ranked[f"q {n}"][0]))
-        values.append(gain / (2 + 1 / np.log2(3) + 1 / np.log2(4)))
-    assert judged["ndcg_10"] == pytest.approx(np.mean(values)) and 0 < judged["mrr"] <= 1
-    qrels = {f"q {n}": {f"{n}/0": 2, f"{n}/1": 1, "gone": 1} for n in COUNTRIES}
-    scores = {q: dict(zip(documents, falling(s), strict=True)) for q, (documents, s) in ranked.items()}
-    measured = ir_measures.calc_aggregate([ir_measures.RR, ir_measures.R @ 10], qrels, scores)
-    assert judged["mrr"] == pytest.approx(measured[ir_measures.RR]) and judged["recall"]["10"] == pytest.approx(
-        measured[ir_measures.R @ 10]
-    )
-
-
-def test_what_is_refused(tiny_run, collection, tmp_path, monkeypatch):
+def test_what_is_refused(tiny_run):
     qa = tiny_run.parent / "qa.jsonl"
     with pytest.raises(ConfigError, match="nothing to evaluate on"):
         evaluate_run(tiny_run, Wanted(()))
@@ -160,12 +118,6 @@ def test_what_is_refused(tiny_run, collection, tmp_path, monkeypatch):
         evaluate_run(tiny_run, Wanted((qa, qa.parent / "." / "qa.jsonl")))
     with pytest.raises(ConfigError, match="--k is 0"):
         evaluate_run(tiny_run, Wanted((qa,), depths=(0, 5)))
-    (collection / "qrels" / "test.tsv").write_text("q Arvad\tnowhere\t1\n", "utf-8")
-    with pytest.raises(DataError, match="none of the judged documents"):
-        evaluate_run(tiny_run, Wanted((collection,)))
-    monkeypatch.setitem(__import__("sys").modules, "ir_measures", None)
-    with pytest.raises(MissingExtra, match=r"realm-qa\[eval\]"):
-        evaluate_run(tiny_run, Wanted((collection,)))
 
 
 def test_a_depth_beyond_the_corpus_is_all_of_it(tiny_run):
@@ -197,10 +149,9 @@ def test_intervals_need_no_memory_for_a_million(monkeypatch):
     assert bootstrap_interval(hits) == whole and 0.2 < whole[0] < 0.3 < whole[1] < 0.4
 
 
-def test_the_table(tiny_run, patterns, collection, capsys):
-    pytest.importorskip("ir_measures")
-    command = ["eval", tiny_run, "--qa", tiny_run.parent / "qa.jsonl", patterns, collection, "--k", 1, 5]
+def test_the_table(tiny_run, patterns, capsys):
+    command = ["eval", tiny_run, "--qa", tiny_run.parent / "qa.jsonl", patterns, "--k", 1, 5]
     assert main([str(word) for word in command]) == 0
     shown = capsys.readouterr().out
-    for words in ("together", "patterns", "regex EM", "qa, gold", "nDCG@10", "beir", "invalid patterns"):
+    for words in ("together", "patterns", "regex EM", "qa, gold", "invalid patterns"):
         assert words in shown

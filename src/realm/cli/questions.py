@@ -84,7 +84,7 @@ def eval(
     """Measure exact match, F1 and recall of a run on questions; without a reader, recall only.
 
     Args:
-        qa: files of questions, and folders with queries and judgements such as BEIR's; one or more.
+        qa: files of questions; one or more.
         k: depths of recall; if not given, as in the recipe.
         read: blocks that are read for an answer; 0: as in the recipe.
         abstain_below: count answers whose confidence (p, where none was calibrated) is below this as not given; between 0 and 1.

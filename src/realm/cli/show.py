@@ -243,7 +243,7 @@ def explanation(value: dict[str, Any]) -> None:
 
 
 def evaluation(value: dict[str, Any]) -> None:
-    """Rates of an evaluation: a table of answers and one of recall, a row for each dataset, and one of judged collections."""
+    """Rates of an evaluation: a table of answers and one of recall, a row for each dataset."""
     rows = dict(value["datasets"]) | {f"in {language or 'no language'}": r for language, r in value["languages"].items()}
     rows |= {"together": value} if len(value["datasets"]) > 1 else {}
     if rows:
@@ -263,10 +263,6 @@ def evaluation(value: dict[str, Any]) -> None:
         recall += [[f"{name}, gold", *r["recall_gold"].values()] for name, r in rows.items() if r["recall_gold"]]
         _print(_table("Answers", ["", "questions", "EM", "95 %", "regex EM", "F1", "reader oracle", *selective], answers))
         _print(_table("Recall", ["", *(f"@{d}" for d in depths)], recall))
-    if value["judged"]:
-        judged = [[name, f"{r['n']:,}", r["ndcg_10"], r["mrr"], *r["recall"].values()] for name, r in value["judged"].items()]
-        depths = list(next(iter(value["judged"].values()))["recall"])
-        _print(_table("Judged documents", ["", "queries", "nDCG@10", "MRR", *(f"recall@{d}" for d in depths)], judged))
     remarks = {name: value[name] for name in ("cut_questions", "skipped", "invalid_patterns", "slow_patterns") if value[name]}
     if remarks:
         facts(remarks)

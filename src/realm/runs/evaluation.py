@@ -1,4 +1,4 @@
-"""Evaluations: of each stage, written to ``results/NAME.json`` once, and ``realm eval`` of a run on files and judged collections."""
+"""Evaluations: of each stage, written to ``results/NAME.json`` once, and ``realm eval`` of a run on question files."""
 
 import hashlib
 import json
@@ -23,7 +23,6 @@ from realm.evaluation.evaluate import (
     reading_summary,
     selective_facts,
 )
-from realm.evaluation.judged import evaluate_judged, load_judged
 from realm.evaluation.measures import Relevance
 from realm.evaluation.places import require_readable
 from realm.evaluation.questions.loading import QuestionFile, dataset_names, load_datasets, pooled, read_questions
@@ -119,7 +118,7 @@ SEARCH_RATES = ("recall", "recall_interval", "recall_gold")
 
 @dataclass(frozen=True)
 class Wanted:
-    """Files and folders to evaluate on, and what to write.
+    """Files to evaluate on, and what to write.
 
     ``depths`` of recall and ``read`` blocks default to the recipe's; answers below ``abstain_below`` count as abstained; ``predictions``: a
     file of all answers."""
@@ -141,15 +140,14 @@ class _Found:
 
 
 def evaluate_run(root: Path, wanted: Wanted, progress: Progress | None = None) -> dict[str, Any]:
-    """The ``eval --json`` object: rates over all questions, by dataset, by language if there are several, by judged collection.
+    """The ``eval --json`` object: rates over all questions, by dataset, by language if there are several.
 
     Without a reader the rates of answers are None. Raises RealmError: a run or file cannot be read, or an option is out of range."""
     _check(wanted)
     named = dict(zip(dataset_names(wanted.files), wanted.files, strict=True))
-    files = {name: read_questions(path, wanted.options) for name, path in named.items() if not path.is_dir()}
-    collections = {name: load_judged(path) for name, path in named.items() if path.is_dir()}
+    files = {name: read_questions(path, wanted.options) for name, path in named.items()}
     run = open_run(root)
-    if wanted.predictions is not None and files:
+    if wanted.predictions is not None:
         run.answerer  # noqa: B018  # says that there is no reader before hours of search
     for file in files.values():
         require_readable(file.path, run.inputs.store, file)
@@ -162,14 +160,12 @@ def evaluate_run(root: Path, wanted: Wanted, progress: Progress | None = None) -
         # "question" and "prediction" are read by the official evaluation
         rows = ({"dataset": dataset, **_prediction(reading)} for dataset, answered in readings.items() for reading in answered)
         _write(wanted.predictions, (json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows))
-    judged = {name: evaluate_judged(run.source, run.inputs.store, one, depths, counting=counting) for name, one in collections.items()}
     languages = _by_language(relevance, found.values())
     every = _Found([r for one in found.values() for r in one.rankings], [r for one in found.values() for r in one.readings])
     return {
         **_rates(every, depths),
         "datasets": {name: _rates(one, depths) for name, one in found.items()},
         "languages": {language: _rates(one, depths) for language, one in languages.items()},
-        "judged": judged,
         "abstain_below": wanted.abstain_below,
         **_remarks(run, list(files.values()), relevance),
         "versions": run.versions,
@@ -178,7 +174,7 @@ def evaluate_run(root: Path, wanted: Wanted, progress: Progress | None = None) -
 
 def _check(wanted: Wanted) -> None:
     if not wanted.files:
-        raise ConfigError("nothing to evaluate on", cure="Name question files, or folders with judgements: --qa FILE...")
+        raise ConfigError("nothing to evaluate on", cure="Name question files: --qa FILE...")
     require_share("--abstain-below", wanted.abstain_below)
     if wanted.depths and min(wanted.depths) < 1:
         raise ConfigError(f"--k is {min(wanted.depths)}", cure="It names depths of at least 1.")
