@@ -118,7 +118,7 @@ Object.assign(form, {method: "post", enctype: "text/plain", action: server + "/v
 const field = document.createElement("input");
 [field.name, field.value] = [body.slice(0, -2) + ', "title": "', '"}]}'];
 form.append(field); document.body.append(form); form.submit();
-for (const path of ["/v1/run", "/v1/documents", "/metrics", "/page/app.js"]) {
+for (const path of ["/v1/run", "/v1/documents", "/page/app.js"]) {
   const script = document.createElement("script"); script.src = server + path;
   script.onload = () => done["script " + path] = "ran"; document.body.append(script);
 }

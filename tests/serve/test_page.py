@@ -78,7 +78,7 @@ def test_nothing_else_is_there(client, path):
 def test_the_page_needs_no_token_and_everything_else_does(tiny_run, tmp_path):
     with served(shutil.copytree(tiny_run, tmp_path / "run"), Rules(token="a-long-enough-token")) as client:
         assert all(client.get(address).status_code == 200 for address in ("/", *ADDRESSES))
-        for address in ("/v1/run", "/openapi.json", "/metrics", "/v1/documents", "/page/../v1/run", "/pages"):
+        for address in ("/v1/run", "/openapi.json", "/v1/documents", "/page/../v1/run", "/pages"):
             assert client.get(address).status_code == 401, address
         assert client.get("/", headers={"host": "evil.example"}).status_code == 403
         assert client.get("/page/app.js", headers={"sec-fetch-site": "cross-site"}).status_code == 403

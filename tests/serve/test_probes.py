@@ -8,7 +8,7 @@ from realm.serve.shapes import Refusal
 from .test_server import raw
 from .tools import document, served
 
-READ = ("/", "/page/app.js", "/healthz", "/readyz", "/metrics", "/openapi.json", "/v1/run", "/v1/documents", "/v1/documents/Arvad/0")
+READ = ("/", "/page/app.js", "/healthz", "/readyz", "/openapi.json", "/v1/run", "/v1/documents", "/v1/documents/Arvad/0")
 
 
 @pytest.mark.parametrize("path", READ)

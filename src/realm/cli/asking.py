@@ -217,7 +217,7 @@ def serve(
     from realm.answering.writing import Endpoint
 
     endpoint = Endpoint.parse(write) if write else None
-    with _needing("realm serve", "serve", "fastapi", "uvicorn", "starlette", "prometheus_client", "h11", "pydantic"):
+    with _needing("realm serve", "serve", "fastapi", "uvicorn", "starlette", "h11", "pydantic"):
         from realm.serve.server import serve as listen
     from realm.runs.cached import follow_documents
 
@@ -252,7 +252,7 @@ def mcp(places: Served, /, *, http: Http = None, token_file: Place = None, allow
         token_file: a file with the token that requests over HTTP must carry.
         allow_host: another host name that is answered to over HTTP; may be repeated."""
     run = named_run(list(places))
-    with _needing("realm mcp", "mcp", "mcp", "mcp_types", "fastapi", "uvicorn", "starlette", "prometheus_client", "h11", "pydantic"):
+    with _needing("realm mcp", "mcp", "mcp", "mcp_types", "fastapi", "uvicorn", "starlette", "h11", "pydantic"):
         from realm.serve.agents import Agents, serve_agents, speak
     from realm.models.bodies.known import present_directory
     from realm.serve.tools import Place as Asked

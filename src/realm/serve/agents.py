@@ -26,7 +26,6 @@ from realm.serve import tools
 from realm.serve.batching import Batcher
 from realm.serve.guard import Guard
 from realm.serve.server import answer_at, rules_of
-from realm.serve.serving import Meter
 from realm.serve.shapes import LIMITS, Json, Refusal, Request
 from realm.serve.tools import Place
 
@@ -184,7 +183,7 @@ def serve_agents(
     ``server.serve`` does."""
     rules = rules_of(host, token_file, allow_hosts, without_token=False)
     unchecked = TransportSecuritySettings(enable_dns_rebinding_protection=False)  # the guard checks host and origin
-    app = Guard(agents.server.streamable_http_app(streamable_http_path=HTTP_PATH, transport_security=unchecked), rules, Meter())
+    app = Guard(agents.server.streamable_http_app(streamable_http_path=HTTP_PATH, transport_security=unchecked), rules)
     answer_at(host, port, lambda: app, what, say, HTTP_PATH)
 
 

@@ -30,14 +30,12 @@ class _Job:
 
 class Batcher:
     """Computes what is submitted, in order, at most ``most`` payloads of one key together; if ``compute`` fails for several, each is
-    computed alone. ``waiting`` payloads may wait. ``told`` is called with (payloads of a batch, seconds it took), in the one thread that
-    computes."""
+    computed alone. ``waiting`` payloads may wait."""
 
-    def __init__(self, compute: Compute, *, waiting: int, most: int, told: Callable[[int, float], None] = lambda count, seconds: None):
+    def __init__(self, compute: Compute, *, waiting: int, most: int):
         self._compute = compute
         self._waiting = waiting
         self._most = most
-        self._told = told
         self._jobs: deque[_Job] = deque()
         self._between: deque[tuple[Callable[[], None], Future[None]]] = deque()
         self._changed = threading.Condition()
@@ -121,9 +119,7 @@ class Batcher:
         return batch
 
     def _answer(self, batch: list[_Job]) -> None:
-        started = time.monotonic()
         results = self._results(batch)
-        self._told(len(batch), time.monotonic() - started)
         for job, result in zip(batch, results, strict=True):
             if not job.result.set_running_or_notify_cancel():
                 continue  # nobody wants it any more

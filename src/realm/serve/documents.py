@@ -60,7 +60,6 @@ class Documents:
 
         with self._waiting():
             current = self._serving.change(act)
-        self._serving.meter.changes.labels("removed").inc(len(names))
         return records.RemoveResponse(names, records.Versions(**current.versions))
 
     def get(self, doc_id: str) -> records.DocumentResponse:
@@ -122,7 +121,6 @@ class Documents:
 
         with self._waiting():
             current = self._serving.change(act)
-        self._serving.meter.changes.labels(kind).inc(len(ids))
         store = current.inputs.store
         stored = [records.StoredDocument(name, len(store.live_rows_of_document(name))) for name in ids]
         return records.DocumentsResponse(stored, records.Versions(**current.versions))

@@ -8,7 +8,6 @@ from importlib.resources import files
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
-from fastapi.responses import PlainTextResponse
 
 from realm import __version__
 from realm.answering import records
@@ -55,8 +54,6 @@ def question_routes(serving: Serving, endpoint: Endpoint | None) -> APIRouter:
             raise Refusal(422, "invalid", "this server has no language model; start it with realm serve --write URL#MODEL")
         until = time.monotonic() + request.timeout_ms / 1000
         results = await serving.ask(Answers(request.k, tuple(request.exclude_documents)), request.questions, request.timeout_ms)
-        for found, _ in results:
-            serving.meter.answered(found.timings_ms)
         below = serving.current.abstain_below if request.abstain_below is None else request.abstain_below
         answers = [leveled(found, below) for found, _ in results]
         if request.write and endpoint is not None:
@@ -151,12 +148,6 @@ def state_routes(serving: Serving, writes: str) -> APIRouter:
         if not serving.batcher.alive:
             raise Refusal(503, "stopping", "no questions are taken", retry_after=5)
         return Json(records.Health("ready"))
-
-    @router.get("/metrics", response_class=PlainTextResponse, responses=REFUSALS)
-    async def metrics() -> Response:
-        """Numbers for Prometheus."""
-        text = serving.meter.text(serving.batcher.depth, serving.versions)
-        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return router
 

@@ -137,7 +137,7 @@ def make_app(serving: Serving, rules: Rules, endpoint: Endpoint | None = None) -
     app.add_exception_handler(HTTPException, _http)
     app.include_router(page_routes())
     takes = partial(_takes, app)
-    app.add_middleware(Guard, rules=rules, meter=serving.meter, limits=serving.limits, takes=takes)  # type: ignore[arg-type]
+    app.add_middleware(Guard, rules=rules, limits=serving.limits, takes=takes)  # type: ignore[arg-type]
     return app
 
 
