@@ -49,6 +49,7 @@ def test_what_was_shipped_comes_back_and_equal_matrices_are_stored_once(trained,
     assert back.spec.parts == trained.spec.parts == ("embedder", "reader") and back.reader.spec.pointer
     stored = load_file(directory / WEIGHTS)
     assert len([name for name in stored if name.endswith("word_embeddings.weight")]) == 1
+    assert stored["embedder.null_offset"].shape == ()
     for (name, before), after in zip(trained.state_dict().items(), back.state_dict().values(), strict=True):
         allowed = before.abs().amax(1, keepdim=True) / 127 * 0.5001 + 1e-7 if before.dim() == 2 else torch.zeros(())
         assert ((before - after).abs() <= allowed).all(), name

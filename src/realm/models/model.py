@@ -3,7 +3,6 @@
 ``model.safetensors`` holds the weights, ``config.json`` the specification (:mod:`realm.models.spec`), ``tokenizer.json`` the wordpieces."""
 
 import copy
-import hashlib
 import tempfile
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -28,7 +27,7 @@ from realm.models.published.models import Published, load_published, read_config
 from realm.models.published.names import mask_head_name
 from realm.models.published.sentence_embedders import CODE_KEYS, MODULES_FILE
 from realm.models.reader import Reader, ReadingNetwork
-from realm.models.runtime.weights import open_weights
+from realm.models.runtime.weights import open_weights, tensors_sha256
 from realm.models.spec import PARTS, EmbedderSpec, ModelSpec, NetworkSpec, ReaderSpec, read_spec, spec_to_json
 from realm.models.tensor_files import open_weights as open_published, save_tensors
 from realm.storage.files import write_atomic, write_json
@@ -288,10 +287,6 @@ def part_sizes(model: RealmModel) -> dict[str, int]:
 
 
 def state_sha256(module: nn.Module) -> str:
-    """SHA-256 over names, dtypes, shapes and bytes of a module's tensors: the identity of its parameters."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(module.state_dict().items()):
-        value = tensor.detach().cpu().contiguous()
-        digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
-        digest.update(value.reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
+    """Identity of a module's parameters and buffers, as ``tensors_sha256`` has it."""
+    tensors = ((name, value.detach().cpu().contiguous()) for name, value in sorted(module.state_dict().items()))
+    return tensors_sha256((name, str(v.dtype), tuple(v.shape), v.reshape(-1).view(torch.uint8).numpy()) for name, v in tensors)

@@ -3,8 +3,6 @@ our own in 8 bits, which ``models/runtime/weights.py`` reads.
 
 Others' files are opened without trusting them: names and shapes first, then one tensor at a time."""
 
-import hashlib
-import json
 import os
 import re
 import warnings
@@ -19,7 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from realm.errors import DataError
-from realm.models.runtime.weights import SCALE, SHARED, rounded
+from realm.models.runtime.weights import in_eight_bits
 from realm.storage.decoding import json_value
 
 Shape = tuple[int, ...]
@@ -154,19 +152,6 @@ def _first_line(error: Exception) -> str:
 
 
 def write_rounded(state: Mapping[str, Tensor], path: Path) -> None:
-    """Write a model's state with its matrices in 8 bits; of equal matrices only the first is stored."""
-    stored, shared, first = dict[str, Tensor](), dict[str, str](), dict[bytes, str]()
-    for name, value in state.items():
-        value = value.detach().cpu().float().contiguous()
-        if value.dim() != 2:
-            stored[name] = value
-            continue
-        bits = (value + 0.0).numpy().tobytes()  # a zero has one sign
-        earlier = first.setdefault(hashlib.sha256(f"{value.shape}".encode() + bits).digest(), name)
-        if earlier != name:
-            shared[name] = earlier
-            continue
-        whole, scales = rounded(value.numpy())
-        stored[name], stored[name + SCALE] = torch.from_numpy(whole), torch.from_numpy(scales[:, None])
-    # One entry: safetensors writes several in an order that changes from time to time.
-    save_tensors(stored, path, metadata={SHARED: json.dumps(shared)})
+    """Write a model's state with its matrices in 8 bits."""
+    stored, metadata = in_eight_bits({name: value.detach().cpu().float().numpy() for name, value in state.items()})
+    save_tensors({name: torch.from_numpy(values) for name, values in stored.items()}, path, metadata)

@@ -32,7 +32,7 @@ SEQUENCES = [Sequence([2, 9, 17, 3, 21, 22, 8, 3], [0, 0, 0, 0, 1, 1, 1, 1]), Se
 def saved(directory, config=BERT, parts=("embedder", "document_embedder", "reader"), seed=0):
     torch.manual_seed(seed)
     body = BodySpec({"layer_norm_eps": 1e-12, "max_position_embeddings": 64, **config}, pooling="mean", segments=config is BERT)
-    model = RealmModel(one_body(body, projection=8, dropout=0.0, max_span=4, parts=parts)).eval()
+    model = RealmModel(one_body(body, projection=8, dropout=0.0, null_offset=True, max_span=4, parts=parts)).eval()
     model.save_pretrained(directory, card=None)
     return model
 

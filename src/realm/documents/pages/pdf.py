@@ -285,9 +285,7 @@ def _words(page: Any) -> tuple[list[Piece], int]:
             for end in (first, first + len(codes) - 1):
                 raw.FPDFText_GetLooseCharBox(shown, end, byref(box))
                 sides.append((box.left, box.bottom, box.right, box.top))
-            (left, low, right, high), last = sides[0], sides[1]  # of its first and last character; from the upper edge of the page
-            left, right, low, high = min(left, last[0]), max(right, last[2]), min(low, last[1]), max(high, last[3])
-            words.append(Piece(_text_of(codes), left, height - high, right, height - low))
+            words.append(_piece(_text_of(codes), sides[0], sides[1], height))
             unknown += len(codes) * (raw.FPDFText_HasUnicodeMapError(shown, first) == 1)
             codes = []
     return _upright(words, turned, width, height), unknown
@@ -309,6 +307,12 @@ def _figure(shown: Any, first: int, at: int, code: int) -> int:
 def _text_of(codes: Sequence[int]) -> str:
     text = "".join(_SPELT.get(code, chr(code)) for code in codes)
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") if max(codes) > 0xD7FF else text
+
+
+def _piece(text: str, first: Sequence[float], last: Sequence[float], height: float) -> Piece:
+    """A word from the boxes of its first and last character; its place counts from the upper edge of the page."""
+    low, high = min(first[1], last[1]), max(first[3], last[3])
+    return Piece(text, min(first[0], last[0]), height - high, max(first[2], last[2]), height - low)
 
 
 def _upright(words: list[Piece], turned: int, width: float, height: float) -> list[Piece]:

@@ -167,8 +167,7 @@ def source_record(corpus: Path, blocks: Sequence[dict[str, Any]]) -> dict[str, A
     """The record that a document's blocks were made of, read again with the options of then: path, line, record (None if it cannot be had)
     and a note in one line: why there is no record, or that it has changed since; None if all is as it was."""
     path, line = blocks[0]["source"], blocks[0]["line"]
-    readings, block_id = read_manifest(corpus).readings, blocks[0]["block_id"]
-    said: dict[str, Any] = next((entry.options for entry in reversed(readings) if entry.first_id <= block_id), {})
+    said: dict[str, Any] = dict(read_manifest(corpus).said_of_source(blocks[0]["block_id"]))
     options = SourceOptions(**said)
     shown: dict[str, Any] = {"path": path, "line": line, "record": None, "note": None}
     try:

@@ -112,6 +112,10 @@ class CorpusManifest:
         """Wordpieces of all live blocks, titles not counted."""
         return sum(segment.tokens for segment in self.segments) - self.removed_tokens
 
+    def said_of_source(self, block_id: int) -> dict[str, str]:
+        """Statements of the user about the source of a block: fields of ``SourceOptions``."""
+        return next((entry.options for entry in reversed(self.readings) if entry.first_id <= block_id), {})
+
     def with_reading(self, said: dict[str, str]) -> "CorpusManifest":
         """This manifest, with what was said of the sources of the blocks that come next."""
         if said == (self.readings[-1].options if self.readings else {}):

@@ -10,7 +10,7 @@ import numpy as np
 
 from realm.models.bodies.known import WEIGHTS, check_digest, get_body, known_body
 from realm.models.hub import models_directory
-from realm.models.runtime.weights import SCALE, SafetensorWeights, rounded
+from realm.models.runtime.weights import SCALE, SafetensorWeights, in_eight_bits
 from realm.storage.files import publish_directory
 from realm.text.tokenizer import CONFIG_FILE, RELEASED, TOKENIZER_FILE, TextTokenizer, read_tokenizer
 
@@ -40,18 +40,14 @@ def write_sum(base: Path, shipped: Path, out: Path) -> None:
     from safetensors.numpy import save_file
 
     difference = SafetensorWeights(shipped / DIFFERENCE)
-    stored: dict[str, np.ndarray] = {}
-    for name, values in summed(SafetensorWeights(base / WEIGHTS), difference, rows_of(base)).items():
-        if values.ndim == 2:
-            values, scales = rounded(values)
-            stored[READER + name + SCALE] = scales[:, None]
-        stored[READER + name] = np.ascontiguousarray(values)
+    whole = summed(SafetensorWeights(base / WEIGHTS), difference, rows_of(base))
+    stored, metadata = in_eight_bits({READER + name: values for name, values in whole.items()})
     embedder = SafetensorWeights(RELEASED / WEIGHTS)
     for name in filter(lambda name: name.startswith(EMBEDDER), embedder.names()):
         stored[name] = embedder.read(name)
         if stored[name].dtype == np.int8:
             stored[name + SCALE] = embedder.read(name, SCALE)
-    save_file(stored, out / WEIGHTS)
+    save_file(stored, out / WEIGHTS, metadata=metadata)
     (out / "config.json").write_bytes((shipped / "config.json").read_bytes())
     for file in (TOKENIZER_FILE, CONFIG_FILE):
         (out / file).write_bytes((RELEASED / file).read_bytes())

@@ -1,6 +1,8 @@
 """Weights of a network from safetensors, mapped into memory: float32 as training wrote them, or int8 with a scale for each row."""
 
 import hashlib
+import json
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -64,13 +66,10 @@ class SafetensorWeights:
         return part
 
     def sha256(self) -> str:
-        """Return the identity of the network's parameters, as ``models.model.state_sha256`` has it."""
-        digest = hashlib.sha256()
-        for name in sorted(name.removeprefix(self.prefix) for name in self.names() if name.startswith(self.prefix)):
-            values = self.array(name)
-            digest.update(f"{name} torch.{values.dtype} {values.shape}\n".encode())
-            digest.update(np.ascontiguousarray(values).tobytes())
-        return digest.hexdigest()
+        """Return the identity of the network's parameters."""
+        names = sorted(name.removeprefix(self.prefix) for name in self.names() if name.startswith(self.prefix))
+        arrays = ((name, np.asarray(self.array(name), order="C")) for name in names)
+        return tensors_sha256((name, f"torch.{values.dtype}", values.shape, values) for name, values in arrays)
 
     def array(self, name: str) -> np.ndarray:
         """Return a tensor in float32."""
@@ -99,6 +98,33 @@ class SafetensorWeights:
             self._mapped[stored] = self._data[start:end].view(TYPES[facts["dtype"]]).reshape(facts["shape"])
         found: np.ndarray = self._mapped[stored] if mapped else self._file.get_tensor(stored)
         return found
+
+
+def tensors_sha256(tensors: Iterable[tuple[str, str, tuple[int, ...], np.ndarray]]) -> str:
+    """SHA-256 over name, type, shape and contiguous values of tensors in the order of their names: the identity of a network."""
+    digest = hashlib.sha256()
+    for name, kind, shape, values in tensors:
+        digest.update(f"{name} {kind} {shape}\n".encode())
+        digest.update(values.data)
+    return digest.hexdigest()
+
+
+def in_eight_bits(state: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """Return a state with its float32 matrices as int8 and scales, and its file's metadata; of equal matrices only the first is stored."""
+    stored, shared, first = dict[str, np.ndarray](), dict[str, str](), dict[bytes, str]()
+    for name, values in state.items():
+        if values.ndim != 2:
+            stored[name] = np.asarray(values, order="C")
+            continue
+        bits = (values + 0.0).tobytes()  # a zero has one sign
+        earlier = first.setdefault(hashlib.sha256(f"{values.shape}".encode() + bits).digest(), name)
+        if earlier != name:
+            shared[name] = earlier
+            continue
+        stored[name], scales = rounded(values)
+        stored[name + SCALE] = scales[:, None]
+    # One entry: safetensors writes several in an order that changes from time to time.
+    return stored, {SHARED: json.dumps(shared)}
 
 
 def rounded(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -16,6 +16,9 @@ from realm.training.finetune.task import GeneratingTask, ReadingTask, training_q
 from realm.training.finetune.training import train_reader
 from realm.training.starting import with_new_reader
 
+UNFITTED: dict[str, Any] = {"slope": None, "bias": 0.0, "words_weight": 0.0, "abstain_below": 0.0}
+"""Confidence of a reader for which none was fitted: what its start had was another reader's."""
+
 
 def run_finetune(context: StageContext) -> None:
     """Fork the embedder, turn the encoder into a reader, fine-tune, publish questions' side, documents' side and reader."""
@@ -39,9 +42,7 @@ def run_finetune(context: StageContext) -> None:
 
 
 def _publish(context: StageContext, model: RealmModel, mark: str, facts: dict[str, Any]) -> None:
-    model.reader.spec = replace(
-        model.reader.spec, taught=True, slope=None, bias=0.0, words_weight=0.0, abstain_below=0.0
-    )  # those were another reader's
+    model.reader.spec = replace(model.reader.spec, taught=True, **UNFITTED)
     publish_stage(context, "finetune", model, mark, facts)
 
 

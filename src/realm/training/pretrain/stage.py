@@ -97,7 +97,7 @@ def keep_better(task: PretrainTask, start: Callable[[], RealmModel]) -> dict[str
 
     Returns ``Verdict.facts`` under "retriever", and under "reader" or "encoder"."""
     began, queries, facts = start(), task.queries.held_out_queries(), {}
-    if task.section.queries_alone or any(map(task.section.retriever_learns, range(task.generation.step))):
+    if task.retriever_learnt:
         verdict = Verdict(RECALL, task.first_recall, held_out_recall(task.view, queries, task.section.batch))
         if not verdict.improved:
             for part in filter(task.model.has, RETRIEVER):

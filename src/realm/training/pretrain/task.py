@@ -50,8 +50,7 @@ class PretrainTask(Task):
         self.queries = Queries(context)
         self._generation: Generation | None = None
         self.cloze = IctTask(_with_batch(context, self.section.ict_batch), model) if self.section.ict_batch else None
-        # A killed run would go back to the generations that were searched at a kept checkpoint.
-        self.source = index_source(context, lambda: frozenset(int(state["generation"]) for state in self.kept_states()))
+        self.source = index_source(context, self.kept_generations)
         self.watcher = monitor.Watcher()
         self._restored: dict[str, Any] | None = None
         self._searched: tuple[Snapshot, HybridSearch | None] | None = None
@@ -70,6 +69,15 @@ class PretrainTask(Task):
     def generation(self, found: Generation) -> None:
         # Where documents stay as they are, what is searched with is never old either.
         self._generation = replace(found, query_embedder=self.model.embedder) if self.section.queries_alone else found
+
+    def kept_generations(self) -> frozenset[int]:
+        """Generations that a killed run would go back to: those that were searched at a kept checkpoint."""
+        return frozenset(int(state["generation"]) for state in self.kept_states())
+
+    @property
+    def retriever_learnt(self) -> bool:
+        """Tell whether blocks are searched by other parameters than the stage began with."""
+        return self.section.queries_alone or any(map(self.section.retriever_learns, range(self.generation.step)))
 
     @property
     def view(self) -> PretrainView:
