@@ -13,29 +13,6 @@ from realm.evaluation.questions.loading import convert_questions, load_questions
 from realm.evaluation.questions.rows import FORMATS, QuestionOptions
 from realm.models.types import Question
 
-HTML = "<p>Written by <b>Ren&eacute; &amp; Co</b> in <i>1969</i>, later by a very long list of many other people.</p>"
-
-
-def span(html, words, tokens):
-    start = html.encode().index(words.encode())
-    return {"start_byte": start, "end_byte": start + len(words.encode()), "start_token": 3, "end_token": 3 + tokens}
-
-
-def natural(name, spans, **more):
-    annotations = [{"long_answer": {"start_token": 0, "end_token": 20}, "short_answers": spans, "yes_no_answer": "NONE"}]
-    return {"annotations": annotations, "document_html": HTML, "question_text": f"question {name}", "example_id": name, **more}
-
-
-NATURAL = [
-    natural(7, [span(HTML, "<b>Ren&eacute; &amp; Co</b>", 5), span(HTML, "1969", 1), span(HTML, "1969", 1)]),
-    natural(8, [span(HTML, "a very long list of many", 6)]),
-    natural(9, []),
-]
-SIMPLE = {
-    "document_text": "<P> Written by <B> Rene </B> in 1969 </P>", "question_text": "who", "example_id": 3,
-    "annotations": [{"short_answers": [{"start_token": 3, "end_token": 6}]}],
-}  # fmt: skip
-TOKENS = [{"token": word, "html_token": word.startswith("<")} for word in SIMPLE["document_text"].split(" ")]
 WEB = [
     {"url": "u", "targetValue": '(list (description "Jazmyn Bieber") (description Jaxon))', "utterance": "what is his brother?"},
     {"url": "u", "targetValue": '(list (description "A \\"B\\" (C)"))', "utterance": "who?"},
@@ -68,14 +45,6 @@ PUBLISHED = {
     "own": ("q.jsonl", lines(OWN), "jsonl", [Question("1", "Who?", ("A", "B"), ("d",))]),
     "own list": ("q.json", json.dumps([OWN, OWN], indent=1), "json", [Question(str(n), "Who?", ("A", "B"), ("d",)) for n in (1, 2)]),
     "nq-open": ("NQ-open.dev.jsonl", lines({"question": "who", "answer": ["A", "B"]}), "nq-open", [Question("1", "who", ("A", "B"))]),
-    "natural": ("nq-train-00.jsonl", lines(*NATURAL), "natural-questions", [Question("7", "question 7", ("René & Co", "1969"))]),
-    "simplified": ("simplified.jsonl", lines(SIMPLE), "natural-questions", [Question("3", "who", ("Rene",))]),
-    "tokens": (
-        "dev.jsonl",
-        lines({key: value for key, value in SIMPLE.items() if key != "document_text"} | {"document_tokens": TOKENS}),
-        "natural-questions",
-        [Question("3", "who", ("Rene",))],
-    ),
     "webquestions": (
         "webquestions.examples.train.json",
         json.dumps(WEB),
@@ -140,17 +109,11 @@ def test_each_is_recognised_and_read(tmp_path, case):
 
 
 def test_what_is_no_open_question_is_counted(tmp_path):
-    for case, skipped in (
-        ("natural", {"no short answer of at most 5 tokens": 2}),
-        ("squad", {"the question has no answer in its paragraph": 1}),
-    ):
-        path = tmp_path / PUBLISHED[case][0]
-        path.write_text(PUBLISHED[case][1], "utf-8")
-        assert read_questions(path).skipped == skipped
-    path = tmp_path / "none.jsonl"
-    path.write_text(lines(*NATURAL[1:]), "utf-8")
-    with pytest.raises(DataError, match=r"no questions \(2 rows: no short answer"):
-        read_questions(path)
+    path = write(tmp_path / "dev.json", json.dumps(SQUAD))
+    assert read_questions(path).skipped == {"the question has no answer in its paragraph": 1}
+    none = {"data": [{"paragraphs": [{"context": "gold", "qas": SQUAD_QAS[1:]}]}]}
+    with pytest.raises(DataError, match=r"no questions \(1 rows: the question has no answer"):
+        read_questions(write(tmp_path / "none.json", json.dumps(none)))
 
 
 def test_columns_have_names(tmp_path):
@@ -177,8 +140,6 @@ BROKEN = [
     ("w.json", json.dumps([*WEB, {"utterance": "who?", "targetValue": "(list)"}], indent=0), 12, "no answers"),
     ("t.json", json.dumps({"Data": [{"Question": "Q?", "QuestionId": "x"}]}), 1, "no answers"),
     ("s.json", json.dumps({"data": [{"paragraphs": [{"context": ""}]}]}), 1, "no question"),
-    ("n.jsonl", lines(NATURAL[0], {"question_text": "who", "annotations": [{}]}), 2, "not a row of Natural Questions"),
-    ("n.jsonl", lines({"question_text": "who", "annotations": 3}), 1, "not a row of Natural Questions"),
     ("d.tsv", "who\t['A']\nwho\n", 2, "1 columns where 2 are expected"),
     ("c.tsv", "1\tfactoid\twho\ta\n2\tfactoid\twho\n", 2, "3 columns where 4 are expected"),
 ]  # fmt: skip
@@ -211,10 +172,10 @@ def write(path, text):
 
 
 def test_converted(tmp_path):
-    sources = [write(tmp_path / PUBLISHED[case][0], PUBLISHED[case][1]) for case in ("natural", "curatedtrec", "own")]
+    sources = [write(tmp_path / PUBLISHED[case][0], PUBLISHED[case][1]) for case in ("squad", "curatedtrec", "own")]
     found = convert_questions(sources, tmp_path / "out.jsonl")
-    assert found == {"questions": 4, "dev_questions": 0, "skipped": {"no short answer of at most 5 tokens": 2}}
-    assert load_questions(tmp_path / "out.jsonl") == [q for case in ("natural", "curatedtrec", "own") for q in PUBLISHED[case][3]]
+    assert found == {"questions": 4, "dev_questions": 0, "skipped": {"the question has no answer in its paragraph": 1}}
+    assert load_questions(tmp_path / "out.jsonl") == [q for case in ("squad", "curatedtrec", "own") for q in PUBLISHED[case][3]]
     again = write(tmp_path / "again.jsonl", PUBLISHED["own"][1])
     with pytest.raises(DataError, match=r"again.jsonl:1: the id '1' is also in .*q.jsonl"):
         convert_questions([sources[2], again], tmp_path / "never.jsonl")

@@ -1,4 +1,4 @@
-"""Readers of question files: JSON lines and documents, Natural Questions with documents, and tables with and without a header."""
+"""Readers of question files: JSON lines and documents, and tables with and without a header."""
 
 import ast
 import csv
@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from html.parser import HTMLParser
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -116,56 +115,6 @@ def read_squad(path: Path, options: QuestionOptions) -> Rows:
                     [answer["answer_start"] for answer in placed if "answer_start" in answer],
                 )
                 yield Row(line, qa.get("id"), qa.get("question"), texts, context=context, title=article.get("title") or "", starts=starts)
-
-
-MAX_SHORT_ANSWER_TOKENS = 5  # tokens of a short answer that makes an open question, as in NQ-Open
-NO_SHORT_ANSWER = f"no short answer of at most {MAX_SHORT_ANSWER_TOKENS} tokens"
-
-
-def read_natural_questions(path: Path, options: QuestionOptions) -> Rows:
-    """Read the original files (``document_html``) and the simplified ones (``document_text``). Raises DataError: other rows."""
-    for line, value in json_lines(path, QUESTIONS_CURE):
-        try:
-            answers = distinct(text for text in (_text(value, span) for span in _short_spans(value)) if text)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            problem = f"not a row of Natural Questions ({type(error).__name__}: {error})"
-            raise DataError(problem, path=path, line=line, cure="Give the published file, or name the format.") from error
-        if answers:
-            yield Row(line, value.get("example_id", line), value.get("question_text"), answers)
-        else:
-            yield Skipped(line, NO_SHORT_ANSWER)
-
-
-def _short_spans(value: dict[str, Any]) -> list[dict[str, Any]]:
-    spans = [span for annotation in value["annotations"] for span in annotation["short_answers"]]
-    return [span for span in spans if span["start_token"] >= 0 and span["end_token"] - span["start_token"] <= MAX_SHORT_ANSWER_TOKENS]
-
-
-def _text(value: dict[str, Any], span: dict[str, Any]) -> str:
-    """Words of a span, without markup."""
-    if "document_html" in value:  # offsets count bytes
-        html = value["document_html"].encode("utf-8", "surrogatepass")[span["start_byte"] : span["end_byte"]]
-        parser = _TextParser()
-        parser.feed(html.decode("utf-8", "replace"))
-        parser.close()
-        return "".join(parser.words).strip()
-    first, last = span["start_token"], span["end_token"]
-    if "document_text" in value:
-        tokens = value["document_text"].split(" ")[first:last]
-        return " ".join(token for token in tokens if not (token.startswith("<") and token.endswith(">"))).strip()
-    tokens = value["document_tokens"][first:last]
-    return " ".join(token["token"] for token in tokens if not token["html_token"]).strip()
-
-
-class _TextParser(HTMLParser):
-    """Collector of text without tags, character references resolved."""
-
-    def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
-        self.words: list[str] = []
-
-    def handle_data(self, data: str) -> None:
-        self.words.append(data)
 
 
 DELIMITERS = ",;\t|"

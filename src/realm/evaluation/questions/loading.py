@@ -18,8 +18,6 @@ from realm.storage.decoding import json_value
 from realm.storage.files import publish_file
 from realm.text.matching.answers import normalize_answer
 
-_NATURAL_QUESTIONS_KEYS = ('"question_text"', '"document_html"', '"document_text"', '"document_tokens"')
-
 
 def format_of(path: Path) -> str:
     """Format of a file, of ``FORMATS``. Raises DataError: the file cannot be read, or has none of them."""
@@ -50,8 +48,6 @@ def _of_object(head: str, path: Path) -> str:
     except (ValueError, RecursionError):
         first = None
     if isinstance(first, dict) and "data" not in first and "Data" not in first:
-        if "question_text" in first:
-            return "natural-questions"
         if "answers" in first or "answer" not in first:
             return "jsonl"
         return "curatedtrec" if "curatedtrec" in path.name.lower() else "nq-open"
@@ -59,7 +55,7 @@ def _of_object(head: str, path: Path) -> str:
         return "squad"
     if '"Data"' in head or '"QuestionId"' in head:
         return "triviaqa"
-    return "natural-questions" if any(key in head for key in _NATURAL_QUESTIONS_KEYS) else "jsonl"
+    return "jsonl"
 
 
 def _of_table(head: str, path: Path) -> str | None:
@@ -105,7 +101,6 @@ READERS: Mapping[str, RowReader] = {
     "csv": formats.read_named,
     "tsv": partial(formats.read_named, delimiter="\t"),
     "nq-open": formats.read_own,
-    "natural-questions": formats.read_natural_questions,
     "webquestions": formats.read_webquestions,
     "curatedtrec": _read_curatedtrec,
     "triviaqa": formats.read_triviaqa,
