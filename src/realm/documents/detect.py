@@ -68,10 +68,7 @@ def holds_triples(path: Path, file_format: str) -> bool:
     """True for a file of this format that has columns for subject, relation and object, and none for a text."""
     if file_format not in TRIPLES_IN:
         return False
-    try:
-        head = streams.read_head(path, _HEAD)
-    except OSError:
-        return False
+    head = streams.head_of(path, _HEAD)
     if file_format == "jsonl":
         names = _first_names(head)
         return triple_columns(names) is not None and not set(TEXT_NAMES).intersection(names)

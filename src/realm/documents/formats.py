@@ -53,8 +53,8 @@ FORMATS = {
     "slides": Format("pages.office.read_slides", (".pptx",), one_document=True),
     "sheets": Format("pages.office.read_sheets", (".xlsx", ".xlsm", ".xls", ".xlsb", ".ods"), one_document=True),
     "rtf": Format("pages.office.read_rtf", (".rtf",), one_document=True),
-    "mail": Format("pages.mail.read_mail", (".eml", ".mbox", ".mht", ".mhtml")),
-    "outlook": Format("pages.mail.read_outlook", (".msg",), one_document=True),
+    "mail": Format("sources.mail.read_mail", (".eml", ".mbox", ".mht", ".mhtml")),
+    "outlook": Format("sources.mail.read_outlook", (".msg",), one_document=True),
     "zip": Format("sources.archives.read_zip", (".zip",), one_document=True),
 }
 ENDINGS = {ending: name for name, format in FORMATS.items() for ending in format.endings}

@@ -32,6 +32,8 @@ except ImportError:  # Windows has no limits of the kernel
     resource = None  # type: ignore[assignment]
 MEMORY = 800 * 2**20
 """Bytes that one document may add to the child."""
+BYTES_OF_TIME = 2**20
+"""Of a file, for as many more it has the time of a document once more: a book of thousands of pages is none that takes too long."""
 SMALL = 20_000
 """Bytes of a document that cannot be much work whatever it holds: read here."""
 _READERS = {
@@ -46,13 +48,14 @@ _READERS = {
     "slides": "pages.office:slides",
     "sheets": "pages.office:sheets",
     "rtf": "pages.office:rtf",
-    "mail": "pages.mail:message_text",
-    "outlook": "pages.mail:outlook_text",
+    "mail": "sources.mail:message_text",
+    "outlook": "sources.mail:outlook_text",
     "picture": "pages.recognition:picture_text",
     "pdf pictures": "pages.pdf:pdf_pictures",
     "pdf page": "pages.pdf:pdf_page_picture",
     "wikitext": "wiki.text:cleaned_page",
     "stages": "ingest.packed:stages",
+    "parquet": "sources.tables:parquet_rows",
 }
 """Module beside this one, and the function in it, that does a kind of work."""
 _PLAIN = frozenset({"html", "markdown", "mail", "notebook"})
@@ -166,7 +169,8 @@ def main() -> None:
     """The child: read what is requested until its input ends."""
     asked, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is no answer
-    for facts, data in _asked(asked):
+    while asked.peek(1):  # type: ignore[union-attr]
+        facts, data = _receive(asked)
         reader = _reader(facts["kind"])
         for name in ("RLIMIT_CPU", "RLIMIT_AS"):  # not those of the document before
             _limit(name, None)
@@ -197,12 +201,6 @@ def _parts(reader: Callable[[bytes], Any], data: bytes) -> Iterator[Any]:
         yield from found
     else:
         yield found
-
-
-def _asked(stream: IO[bytes]) -> Iterator[tuple[dict[str, Any], bytes]]:
-    with suppress(EOFError):
-        while True:
-            yield _receive(stream)
 
 
 def _limit(name: str, value: int | None) -> None:

@@ -1,11 +1,19 @@
 """Records that a reader yields: documents as their source has them, redirects, and those that cannot be used, with the reason."""
 
+import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
+
+import numpy as np
 
 from realm.documents.links import Links, bounded
 from realm.documents.outline import Marked
+
+KEY_BYTES = 16
+_KEY = np.dtype(f"S{KEY_BYTES}")
+# Keys that wait in an ordinary set, which takes about 100 bytes for each.
+RECENT = 262_144
 
 
 @dataclass(frozen=True)
@@ -125,3 +133,59 @@ def document_or_rejected(
         return Rejected(path, line, EMPTY_TEXT)
     marked = None if headings is None else tuple((level, words) for level, words in headings)
     return SourceDocument(doc_id, title, text, path, line, structured=structured, headings=marked)
+
+
+class Ids(Protocol):
+    """Ids that are taken: a set, ``TextKeys``, or a look-up in the corpus."""
+
+    def __contains__(self, doc_id: str, /) -> bool: ...
+
+    def add(self, doc_id: str, /) -> None: ...
+
+
+class TextKeys:
+    """A growing set of strings in 16 bytes each: sorted runs of their hashes, 32 while runs are merged, besides ``RECENT`` newest ones. Two
+    strings share a hash with a chance of 2^-128 a pair."""
+
+    def __init__(self) -> None:
+        self._recent: set[bytes] = set()
+        self._runs: list[np.ndarray] = []  # each at least twice as long as the next one
+
+    def __contains__(self, text: str) -> bool:
+        key = _text_key(text)
+        return key in self._recent or any(_holds(run, key) for run in self._runs)
+
+    def __len__(self) -> int:
+        return len(self._recent) + sum(map(len, self._runs))
+
+    def add(self, text: str) -> None:
+        """Take in a string that is not in the set yet."""
+        self._recent.add(_text_key(text))
+        self._settle()
+
+    def add_all(self, other: "TextKeys") -> None:
+        """Take in another set, which has no string of this one."""
+        self._recent |= other._recent
+        for run in other._runs:
+            self._put(run)
+        self._settle()
+
+    def _settle(self) -> None:
+        if len(self._recent) >= RECENT:
+            self._put(np.sort(np.array(list(self._recent), _KEY)))
+            self._recent = set()
+
+    def _put(self, run: np.ndarray) -> None:
+        while self._runs and len(self._runs[-1]) < 2 * len(run):
+            run = np.sort(np.concatenate([self._runs.pop(), run]), kind="stable")
+        self._runs.append(run)
+
+
+def _holds(run: np.ndarray, key: bytes) -> bool:
+    wanted = np.array(key, _KEY)
+    position = int(np.searchsorted(run, wanted))
+    return position < len(run) and run[position] == wanted
+
+
+def _text_key(text: str) -> bytes:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=KEY_BYTES).digest()

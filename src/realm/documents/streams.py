@@ -107,6 +107,14 @@ def read_head(path: Path, size: int = HEAD_BYTES) -> bytes:
     return decoder.decode(head).encode("utf-8", "replace")
 
 
+def head_of(path: Path, size: int = HEAD_BYTES) -> bytes:
+    """The same; nothing of a file that cannot be opened, which its reader says."""
+    try:
+        return read_head(path, size)
+    except OSError:
+        return b""
+
+
 def numbered_lines(path: Path, cursor: Cursor | None = None, encoding: str = "utf-8") -> Iterator[tuple[int, bytes] | Rejected]:
     """Lines with their 1-based numbers, as UTF-8 without a byte order mark; a rejected record for each line that cannot be had.
 

@@ -5,10 +5,14 @@ from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest.mock import Mock
+from zipfile import ZipFile
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from realm.documents.ingest.builder import build_corpus
 from realm.documents.records import Rejected, SourceDocument
 from realm.documents.sources import SourceOptions, iter_documents
 from realm.documents.sources.folders import MOST_ENTRIES, files_below, folder_words, id_of, names_of, what_changes
@@ -98,19 +102,23 @@ def test_a_closed_file(tmp_path, name, monkeypatch):
     assert isinstance(record, Rejected) and record.reason == "unreadable file"
 
 
-def test_folder_of_data_files(tmp_path):
-    """Rows without ids are named by the path in the folder, so that two parts do not meet."""
-    (tmp_path / "x").mkdir()
-    (tmp_path / "x" / "part.csv").write_text("text\nOne.\n")
-    (tmp_path / "part.csv").write_text("text\nTwo.\n")
-    (tmp_path / "z.jsonl").write_text('{"id": "three", "text": "Three."}\n')
-    (tmp_path / "empty.csv").touch()
-    assert ids(tmp_path) == ["part.csv#1", "three", "x/part.csv#1"]
-    assert reasons(tmp_path) == {"empty.csv": (0, "empty file")}
-    assert ids(tmp_path, SourceOptions(format="csv")) == ["part.csv#1", "x/part.csv#1"]
-    (tmp_path / "README.md").write_text("About.")
-    assert ids(tmp_path) == ["README.md", "part.csv#1", "three", "x/part.csv#1"]
-    assert ids(tmp_path, SourceOptions(format="jsonl")) == ["three"]
+def test_rows_of_two_files_with_one_id_are_two_documents(tmp_path):
+    pq.write_table(pa.table({"id": ["1", "5"], "text": ["E.", "F."]}), tmp_path / "e.parquet")
+    (tmp_path / "a.csv").write_text("id,text\n1,A.\n2,A.\n2,Again.\n")
+    (tmp_path / "b.csv").write_text("id,text\n1,B.\n1,Again.\n3,B.\n")
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "a.csv").write_text("text\nC.\n")
+    (tmp_path / "j.csv").touch()
+    (tmp_path / "c" / "d.jsonl").write_text('{"id": 3, "text": "D."}\n{"id": 4, "text": "D."}\n')
+    (tmp_path / "f.tsv").write_text("subject\trelation\tobject\n1\tis\tOne\n")
+    with ZipFile(tmp_path / "g.zip", "w") as archive:
+        archive.writestr("h.csv", "id,text\n1,G.\n6,G.\n")
+        archive.writestr("i.csv", "id,text\n6,G.\n")
+    first = ["1", "2", "2", "b.csv#id=1", "b.csv#id=1", "3", "e.parquet#id=1", "5", "f.tsv#1", "g.zip#id=1", "6", "g.zip/i.csv#id=6"]
+    assert ids(tmp_path) == [*first, "c/a.csv#1", "c/d.jsonl#id=3", "4"] and reasons(tmp_path) == {"j.csv": (0, "empty file")}
+    assert ids(tmp_path, SourceOptions(format="jsonl")) == ["3", "4"]
+    manifest = build_corpus([tmp_path], tmp_path / "corpus", vocab_size=300)
+    assert (manifest.documents, manifest.rejected) == (13, {"duplicate id": 2, "empty file": 1})
 
 
 def test_beir(tmp_path):

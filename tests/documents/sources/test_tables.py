@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 from realm.documents import streams
-from realm.documents.records import Rejected
-from realm.documents.sources import SourceOptions, iter_documents
+from realm.documents.limited import Beyond
+from realm.documents.records import TOO_MUCH_MEMORY, TOO_SLOW, Rejected, SourceDocument
+from realm.documents.sources import SourceOptions, iter_documents, tables
 from realm.errors import DataError
 
 
@@ -214,3 +215,21 @@ def test_no_rows(tmp_path, pack):
     (tmp_path / "a.csv").write_bytes(b"id,text\r1,A\n2,B\n")
     with pytest.raises(DataError, match=r"a\.csv:1: the first line is not a header"):
         seen(tmp_path / "a.csv")
+
+
+@pytest.mark.parametrize(("rows", "within", "told", "reason"), [
+    (["Weir."] * 3, ([3], None), 3, None), (["Weir."] * 600, ([256, 512], Beyond(TOO_SLOW)), 512, TOO_SLOW),
+    (["Weir."] * 3, ([], Beyond(TOO_MUCH_MEMORY)), 0, TOO_MUCH_MEMORY), (["Weir. " * 9, "Dorn."] * 20, None, 4, TOO_MUCH_MEMORY),
+    (["W"] * 500, None, 4, TOO_MUCH_MEMORY), ([None] * 500, None, 0, TOO_MUCH_MEMORY),
+])  # fmt: skip
+def test_a_columnar_file_has_the_limits_of_a_file(tmp_path, monkeypatch, rows, within, told, reason):
+    """Those of the child that decodes it first; and so many characters for its size, of which every row counts some."""
+    if within is None:
+        monkeypatch.setattr(tables, "EXPANDED", 4 * tables.LEAST)
+        monkeypatch.setattr(tables, "EXPANSION", 0)
+    else:
+        monkeypatch.setattr(tables, "read_parts", lambda *_: (within[0], 1.0, within[1]))
+    pq.write_table(pa.table({"text": pa.array(rows, pa.string())}), path := tmp_path / "a.parquet")
+    found = list(iter_documents(path))
+    assert sum(isinstance(one, SourceDocument) for one in found) == told and getattr(found[-1], "reason", None) == reason
+    assert len(found) == min(len(rows), 1 + (told or 4 * (within is None)))

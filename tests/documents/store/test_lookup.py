@@ -1,11 +1,11 @@
 """Key sets against a python set."""
 
-from realm.documents.store import lookup
-from realm.documents.store.lookup import TextKeys
+from realm.documents import records
+from realm.documents.records import TextKeys
 
 
 def test_the_same_as_a_set(monkeypatch):
-    monkeypatch.setattr(lookup, "RECENT", 10)
+    monkeypatch.setattr(records, "RECENT", 10)
     runs, plain = TextKeys(), set()
     made = [f"{number % 83} {number % 7}" for number in range(1000)] + ["", "\0", "\ud800"]
     for key in made * 2:

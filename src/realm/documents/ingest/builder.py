@@ -1,11 +1,6 @@
 """Build a corpus from sources, in three passes: sources to canonical documents, with casing statistics (intake.py); if no tokenizer is
 given, a vocabulary; documents to blocks (appending.py). Everything is staged beside the target and renamed at the end; an interrupted build
-continues where its last finished part ended (staging.py).
-
-Memory, whatever the size of the sources, with w workers: about 150 MB + w * 250 MB for processes, tokenizers, taggers and the chunks of
-text on their way (w + 2 of them, of a million characters or one document each), 100 MB for the rows of one record batch, and in the first
-process 16 to 32 bytes a document (ids), 16 bytes a span at the end (statistics) and about 100 bytes for each different written form of a
-word (casing)."""
+continues where its last finished part ended (staging.py). docs/corpus.md says how much memory that takes."""
 
 import hashlib
 import os
@@ -24,6 +19,7 @@ from realm.documents.ingest.packed import BlockRows, Head, Packer, SegmentFile
 from realm.documents.ingest.packing import SPECIAL_TOKENS_PER_BLOCK, PackingCounts, make_pieces
 from realm.documents.ingest.spool import Document, Spool
 from realm.documents.ingest.staging import Staging, staged_build
+from realm.documents.records import TextKeys
 from realm.documents.sources import LOOK, SourceOptions
 from realm.documents.sources.reading import source_name
 from realm.documents.spans.collocations import CollocationCounts
@@ -31,7 +27,7 @@ from realm.documents.spans.spans import SpanTagger, tag_all
 from realm.documents.spans.specs import DEFAULT as DEFAULT_TAGGER, TaggerPlan, give_tagger, save_tagger
 from realm.documents.spans.truecase import CasingCounts
 from realm.documents.store import manifest as manifests
-from realm.documents.store.lookup import TextKeys, finish_segment
+from realm.documents.store.lookup import finish_segment
 from realm.documents.store.manifest import CorpusManifest, SpanStatistics
 from realm.documents.store.segments import SEGMENT_ROWS, token_dtype
 from realm.documents.workers import in_portions, started

@@ -22,13 +22,12 @@ from realm.documents import records
 from realm.documents.ingest.spool import Document, Spool, documents_batch
 from realm.documents.limited import read_parts
 from realm.documents.outline import places_of
-from realm.documents.records import Record, Redirect, Rejected, SourceDocument
+from realm.documents.records import Ids, Record, Redirect, Rejected, SourceDocument
 from realm.documents.sources import LOOK, SourceOptions, iter_documents
 from realm.documents.sources.folders import names_of
 from realm.documents.sources.reading import source_name
 from realm.documents.spans.collocations import mostly_caseless
 from realm.documents.spans.truecase import CasingCounts
-from realm.documents.store.lookup import Ids
 from realm.documents.streams import Cursor
 from realm.documents.workers import Workers, in_portions
 from realm.errors import CorpusError, DataError
@@ -42,11 +41,8 @@ IN_MEMORY = 1_000_000
 
 
 class RejectedList:
-    """Rejected records: counted by reason, listed in a JSONL file, or fatal if ``strict``.
-
-    Attributes:
-        counts: by reason.
-        unreadable: files and folders that could not be opened; what was read of them before has not gone."""
+    """Rejected records: counted by reason, listed in a JSONL file, or fatal if ``strict``. What was read before of files and folders that
+    are ``unreadable`` has not gone."""
 
     def __init__(self, strict: bool):
         self._strict = strict
@@ -162,13 +158,9 @@ class _Chunk(NamedTuple):
 
 @dataclass(frozen=True)
 class _TakenIn:
-    """The result of one chunk of records.
-
-    Attributes:
-        documents: of ``spool.SCHEMA``: cheap to hand from process to process; ``positions`` are theirs in the chunk.
-        rejected: (position, record); also of documents that are taken in without all of their links.
-        redirects: uint64 [r, 2], keys of names and of their targets.
-        forms: counts of the words' surface forms."""
+    """The result of one chunk of records: documents of ``spool.SCHEMA`` with their positions in it, which are cheap to hand from process
+    to process; (position, record) of what is rejected, and of documents taken in without all of their links; uint64 [r, 2], keys of names
+    and of their targets; counts of the words' surface forms."""
 
     documents: pa.RecordBatch
     positions: list[int]

@@ -10,15 +10,15 @@ from zipfile import BadZipFile, ZipFile, ZipInfo
 from realm.documents import records
 from realm.documents.detect import format_of
 from realm.documents.formats import PICTURES, SourceOptions
-from realm.documents.records import Record, Rejected, SourceDocument
-from realm.documents.sources.folders import file_left_out, folder_left_out, id_of
+from realm.documents.records import Record, Rejected, SourceDocument, TextKeys
+from realm.documents.sources.folders import apart, file_left_out, folder_left_out, id_of
 from realm.documents.sources.reading import read_file
 from realm.errors import DataError, MissingExtra
 
 MOST_FILES = 10_000
 MOST_BYTES = 2**30
 """Files of an archive that are read, and bytes that all of them may unpack to."""
-_NOT_INSIDE = PICTURES | {"zip", "mediawiki"}
+NOT_INSIDE = PICTURES | {"zip", "mediawiki"}
 """Formats that are read from a folder and not from an archive: a picture could not be shown again."""
 
 
@@ -29,14 +29,14 @@ def read_zip(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
     number = 0
     try:
         with ZipFile(path) as archive, TemporaryDirectory() as room:
-            left = MOST_BYTES
-            for count, member in enumerate(one for one in archive.infolist() if not one.is_dir()):
+            left, rows = MOST_BYTES, TextKeys()
+            for count, member in enumerate(one for one in archive.infolist() if not one.filename.endswith("/")):
                 left -= member.file_size
                 told = f"{path}/{member.filename}"
                 if reason := _reason(member) or (records.TOO_LONG if left < 0 or count >= MOST_FILES else ""):
                     yield Rejected(told, 0, reason)
                     continue
-                for record in _read_member(archive, member, Path(room), f"{name}/{id_of(member.filename)}", options):
+                for record in _read_member(archive, member, Path(room), f"{name}/{id_of(member.filename)}", options, rows):
                     if isinstance(record, SourceDocument) and not record.media:
                         number += 1
                         yield replace(record, path=str(path), line=number)
@@ -56,20 +56,27 @@ def _reason(member: ZipInfo) -> str:
     return next(filter(None, (folder_left_out(folder, ()) for folder in folders)), "") or file_left_out(last)
 
 
-def _read_member(archive: ZipFile, member: ZipInfo, room: Path, name: str, options: SourceOptions) -> Iterator[Record]:
+def _read_member(archive: ZipFile, member: ZipInfo, room: Path, name: str, options: SourceOptions, rows: TextKeys) -> Iterator[Record]:
     """The records of one file of an archive."""
     inside = room / PurePosixPath(member.filename).name[-60:]  # no more bytes than a file name may have
     try:
         with archive.open(member) as packed, open(inside, "wb") as file:
             shutil.copyfileobj(packed, file)
-        kind = format_of(inside)
-        if kind is None or kind in _NOT_INSIDE:
-            yield Rejected(str(inside), 0, records.UNKNOWN_KIND)
-        else:
-            yield from read_file(inside, name, kind, replace(options, whole_rows=options.text_column is None))
-    except (DataError, MissingExtra) as error:
-        yield Rejected(str(inside), 0, error.problem)
+        yield from read_inside(inside, name, options, NOT_INSIDE, rows)
     except (BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError, ValueError):
         yield Rejected(str(inside), 0, records.DAMAGED_FILE)
     finally:
         inside.unlink(missing_ok=True)
+
+
+def read_inside(inside: Path, name: str, options: SourceOptions, unread: frozenset[str], rows: TextKeys) -> Iterator[Record]:
+    """The records of a file that was unpacked from another, by its own format unless that is ``unread``; ``rows`` as for ``apart``."""
+    try:
+        kind = format_of(inside)
+        if kind is None or kind in unread:
+            yield Rejected(str(inside), 0, records.UNKNOWN_KIND)
+        else:
+            options = replace(options, whole_rows=options.text_column is None)
+            yield from apart(read_file(inside, name, kind, options), name, kind, rows)
+    except (DataError, MissingExtra) as error:
+        yield Rejected(str(inside), 0, error.problem)

@@ -12,7 +12,7 @@ from realm.documents import records
 from realm.documents.detect import format_of
 from realm.documents.formats import DATA_FORMATS, DOCUMENT_FORMATS, PICTURES, TRIPLES_IN, SourceOptions
 from realm.documents.pages.pictures import is_caption
-from realm.documents.records import Record, Rejected, SourceDocument
+from realm.documents.records import Record, Rejected, SourceDocument, TextKeys
 from realm.documents.streams import refuse_passing
 from realm.errors import DataError, MissingExtra
 from realm.storage.files import STAGING_SUFFIX
@@ -29,6 +29,8 @@ _BACKUPS = ("~", ".bak", ".swp", ".swo", ".orig", ".rej", ".tmp", ".pyc")
 _FOLDERS_SPELLED = """assets bin build content contents data dist doc documentation docs downloads etc examples export files home html
 images include lib local main man master misc old opt other out pages pkg public raw share site source sources src static test tests text
 texts tmp usr var web www"""
+_OF_ROWS = TRIPLES_IN | {"parquet", "zip", "mail"}
+"""Formats whose files are rows, or may hold such files: two may number them alike."""
 _ANY_FOLDER = frozenset(_FOLDERS_SPELLED.split())
 """Names that folders have whatever is in them."""
 MOST_ENTRIES = 20
@@ -68,7 +70,7 @@ def read_folder(folder: Path, name: str, options: SourceOptions, read_file: Read
     wanted = None if options.format is None else TRIPLES_IN if options.format == "triples" else frozenset({options.format})
     options = replace(options, whole_rows=options.text_column is None)
     pictures, unread = list[Path](), Counter[str]()
-    shown, read = set[str](), set[str]()
+    shown, read, rows = set[str](), set[str](), TextKeys()
     for found in files_below(folder):
         if isinstance(found, Path) and wanted is None and is_caption(found):
             continue
@@ -84,7 +86,7 @@ def read_folder(folder: Path, name: str, options: SourceOptions, read_file: Read
         if kind in PICTURES:
             pictures.append(found)
         else:
-            for record in _read_one(folder, found, name, options.format or kind, options, read_file):
+            for record in _read_one(folder, found, name, options.format or kind, options, read_file, rows):
                 if isinstance(record, SourceDocument) and record.media:
                     shown.add(os.path.normpath(record.media))
                 yield record
@@ -92,7 +94,7 @@ def read_folder(folder: Path, name: str, options: SourceOptions, read_file: Read
         if wanted is None and not read.isdisjoint(DATA_FORMATS) and read.isdisjoint(DOCUMENT_FORMATS - PICTURES):
             yield Rejected(str(found), 0, records.ILLUSTRATION)
         elif os.path.normpath(found) not in shown:
-            yield from _read_one(folder, found, name, "picture", options, read_file)
+            yield from _read_one(folder, found, name, "picture", options, read_file, rows)
     if not read:
         kind = f"{options.format} file" if options.format else ".txt, .md, .html, .pdf or .docx file, and no picture or data file,"
         there = f" (but {', '.join(f'{count} {what}' for what, count in unread.most_common(5))})" if unread else ""
@@ -108,17 +110,33 @@ def _kind(found: Path) -> str | Rejected:
         return Rejected(str(found), 0, records.UNREADABLE)
 
 
-def _read_one(folder: Path, found: Path, name: str, kind: str, options: SourceOptions, read_file: ReadFile) -> Iterator[Record]:
+def _read_one(
+    folder: Path, found: Path, name: str, kind: str, options: SourceOptions, read_file: ReadFile, rows: TextKeys
+) -> Iterator[Record]:
     """The records of one file of a format; what is wrong with it as a whole costs that file alone."""
     path = id_of(found.relative_to(folder).as_posix())
     try:
-        for record in read_file(found, path, kind, options):
+        for record in apart(read_file(found, path, kind, options), path, kind, rows):
             if isinstance(record, SourceDocument) and record.doc_id.startswith(path):
                 doc_id = f"{name}/{record.doc_id}" if name else record.doc_id
                 record = replace(record, doc_id=doc_id, folder=folder_words(folder, found) if kind in DOCUMENT_FORMATS else "")
             yield record
     except (DataError, MissingExtra) as error:
         yield Rejected(str(found), 0, error.problem)
+
+
+def apart(found: Iterator[Record], name: str, kind: str, rows: TextKeys) -> Iterator[Record]:
+    """Records of a file in a folder or an archive; a row with an id that is among ``rows``, those of files before it, is called by the file
+    and its id. One that the file itself has twice stays."""
+    own = TextKeys()
+    for record in found:
+        if isinstance(record, SourceDocument) and kind in _OF_ROWS and not record.doc_id.startswith(name):
+            if record.doc_id in rows:
+                record = replace(record, doc_id=f"{name}#id={record.doc_id}")
+            elif record.doc_id not in own:
+                own.add(record.doc_id)
+        yield record
+    rows.add_all(own)
 
 
 def folder_words(folder: Path, found: Path) -> str:

@@ -55,26 +55,18 @@ def read_jsonl(path: Path, name: str, options: SourceOptions, cursor: streams.Cu
 
 def values_in(path: Path, cursor: streams.Cursor | None = None) -> Iterator[Found]:
     """The JSON values of a file, whether each has its line or not; ``cursor`` as for ``read_jsonl``."""
-    return _spread_values(streams.pieces(path), str(path)) if _is_spread(_head(path)) else _line_values(path, cursor)
+    return _spread_values(streams.pieces(path), str(path)) if _is_spread(streams.head_of(path)) else _line_values(path, cursor)
 
 
 def first_keys(path: Path) -> list[str]:
     """Keys of the objects that start a file; none where it starts without a whole one."""
-    head = _head(path)
+    head = streams.head_of(path)
     found = _spread_values([head], "") if _is_spread(head) else map(_line_value, head.split(b"\n"))
     keys: dict[str, None] = {}
     for item in found:
         if isinstance(item, tuple) and isinstance(item[1], dict):
             keys.update(dict.fromkeys(item[1]))
     return list(keys)
-
-
-def _head(path: Path) -> bytes:
-    """The start of a file; nothing of one that cannot be opened: its reader says why."""
-    try:
-        return streams.read_head(path)
-    except OSError:
-        return b""
 
 
 def _columns(path: Path, options: SourceOptions) -> Columns:

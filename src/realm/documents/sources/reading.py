@@ -93,7 +93,7 @@ def iter_documents(
     Raises DataError: the source is missing, of no known kind, lacks a column, or is a folder without documents; MissingExtra."""
     source = Path(source)
     if is_hub_name(source):
-        return _all_bounded(read_dataset(source, options), options)
+        return (_bounded(record, options.document_bytes) for record in read_dataset(source, options))
     if os.path.isdir(source):  # unlike Path's own, false for a name that no file can have
         return _read_directory(source, name, options, workers, cursor)
     if not os.path.exists(source):
@@ -120,7 +120,7 @@ def _read_directory(folder: Path, name: str, options: SourceOptions, workers: Wo
     if holds_run(folder):
         raise DataError("a run lies here, not documents", path=folder, cure="Give the folder of the documents")
     if options.format == "datasets" or (options.format is None and any((folder / mark).is_file() for mark in _MARKS)):
-        return _all_bounded(read_dataset(folder, options), options)
+        return (_bounded(record, options.document_bytes) for record in read_dataset(folder, options))
     documents = beir_documents(folder) if options.format in (None, "beir") else None
     if documents is not None:
         return read_file(documents, documents.name, "jsonl", options, workers, cursor)
@@ -157,11 +157,6 @@ def read_file(
         yield _bounded(record, options.document_bytes)
     if not found:
         yield Rejected(str(path), 0, NO_DOCUMENTS)
-
-
-def _all_bounded(records: Iterator[Record], options: SourceOptions) -> Iterator[Record]:
-    for record in records:
-        yield _bounded(record, options.document_bytes)
 
 
 def _bounded(record: Record, most: int) -> Record:

@@ -1,9 +1,11 @@
 """CSV and TSV with a header, DPR's passages among them; Parquet, a batch of rows at a time."""
 
 import csv
+import json
 from collections import deque
 from collections.abc import Iterator
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +15,7 @@ import pyarrow.parquet as pq
 from realm.documents import streams
 from realm.documents.columns import Columns, find_columns, only_one
 from realm.documents.formats import SourceOptions
+from realm.documents.limited import BYTES_OF_TIME, read_parts
 from realm.documents.records import (
     BAD_ROW,
     DAMAGED_FILE,
@@ -87,10 +90,7 @@ def named_rows(path: Path, delimiters: str = ",;\t|") -> Iterator[Row | Rejected
 
 def style_of(path: Path, delimiters: str) -> Style:
     """Delimiter and quoting under which the start of the file has several columns and the fewest bad rows."""
-    try:
-        head = streams.read_head(path)
-    except OSError:
-        return _STYLES[0] | {"delimiter": delimiters[0]}  # the reader says why
+    head = streams.head_of(path)
     lines = [line.decode("utf-8", "replace") + "\n" for line in head.split(b"\n")]
     if len(head) >= streams.HEAD_BYTES and len(lines) > 1:
         del lines[-1]  # cut off
@@ -128,7 +128,7 @@ class _Lines:
     lines of a row that was none can be given back. A byte that is not UTF-8 becomes a lone surrogate."""
 
     def __init__(self, path: Path):
-        self._found = streams.numbered_lines(path, encoding=_encoding_of(path))
+        self._found = streams.numbered_lines(path, encoding=streams.guessed_encoding(streams.head_of(path)))
         self._back: deque[tuple[int, str]] = deque()
         self.taken: list[tuple[int, str]] = []
         self.rejected: list[Rejected] = []
@@ -149,13 +149,6 @@ class _Lines:
     def give_back(self) -> None:
         """Read the lines after the first of the last row once more."""
         self._back.extendleft(reversed(self.taken[1:]))
-
-
-def _encoding_of(path: Path) -> str:
-    try:
-        return streams.guessed_encoding(streams.read_head(path))
-    except OSError:
-        return "utf-8"  # the reader says why
 
 
 def rows_of(path: Path, style: Style) -> Iterator[tuple[int, list[str] | str] | Rejected]:
@@ -185,35 +178,71 @@ def rows_of(path: Path, style: Style) -> Iterator[tuple[int, list[str] | str] | 
         yield lines.taken[0][0], BAD_ROW if wrong else row
 
 
-# Rows decoded at a time; the file's own pages, and not its size, bound the rest of the memory.
-BATCH_ROWS = 256
+# Rows decoded, and bytes read, at a time; the file's own pages, and not its size, bound the rest of the memory.
+BATCH_ROWS, BUFFER = 256, 2**20
 EXPANDED, EXPANSION = 2**25, 100
 """Characters that a file may always give, and for each of its bytes: a dictionary may name one long string in every row."""
+LEAST, LONG = 2**8, 10**6
+"""Characters that a row counts at least, since a few bytes stand for any number of rows; and from which each counts four times, since the
+work on so long a text is tried before it is done."""
 
 
 def read_parquet(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
-    """Rows of a Parquet file; ``line`` is the 1-based row. Raises DataError: a column is missing."""
-    number, room = 0, EXPANDED + EXPANSION * path.stat().st_size
+    """Rows of a Parquet file; ``line`` is the 1-based row. It is decoded in the limited child first; rows beyond the time or memory of a
+    file, or the text that one of its size may hold, are left out, which is said of the first. Raises DataError: a column is missing."""
+    number = 0
     try:
         with open(path, "rb") as raw, pq.ParquetFile(raw) as file:
-            columns = find_columns(options, file.schema_arrow.names, path)
-            wanted = columns.wanted or [only_one(name, file.schema_arrow.names, path) for name in file.schema_arrow.names]
-            texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary)
-            strings = [name for name in wanted if any(is_text(file.schema_arrow.field(name).type) for is_text in texts)]
-        # Strings stay coded by a dictionary: a few bytes a row may each name one of many megabytes.
-        with open(path, "rb") as raw, pq.ParquetFile(raw, read_dictionary=strings) as file:
-            for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=wanted):
-                for values in zip(*(_values(batch.column(column)) for column in wanted), strict=True):
-                    number += 1
-                    found = _decoded(dict(zip(wanted, values, strict=True)), columns, str(path), name, number)
-                    room -= len(found.text) if isinstance(found, SourceDocument) else 0
-                    yield found if room > 0 else Rejected(str(path), number, TOO_MUCH_MEMORY)
+            schema = file.schema_arrow
+        columns = find_columns(options, schema.names, path)
+        wanted = columns.wanted or [only_one(name, schema.names, path) for name in schema.names]
+        texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary)
+        strings = [name for name in wanted if any(is_text(schema.field(name).type) for is_text in texts)]
+        room = EXPANDED + EXPANSION * (size := path.stat().st_size)
+        most, reason = _rows_within(path, wanted, strings, options.document_seconds, size)
+        batches = _batches(str(path), wanted, strings)
+        while number < most and (batch := next(batches, None)) is not None:
+            for values in zip(*(_values(batch.column(column)) for column in wanted), strict=True):
+                number += 1
+                found = _decoded(dict(zip(wanted, values, strict=True)), columns, str(path), name, number)
+                length = len(found.text) if isinstance(found, SourceDocument) else 0
+                room -= max(LEAST, length if length < LONG else 4 * length)
+                if room < 0:
+                    yield Rejected(str(path), number, TOO_MUCH_MEMORY)
+                    return
+                yield found
+        if reason:
+            yield Rejected(str(path), number + 1, reason)
     except PermissionError:
         yield Rejected(str(path), 0, UNREADABLE)
     except (pa.ArrowException, OSError) as error:
         streams.refuse_passing(error, path)
         # What was read before the damage stays.
         yield Rejected(str(path), number + 1, DAMAGED_FILE)
+
+
+def _rows_within(path: Path, wanted: list[str], strings: list[str], seconds: float, size: int) -> tuple[float, str]:
+    """The rows of a file that can be had within the limits, and why those after them cannot; of a damaged one its reader says so."""
+    asked = json.dumps([str(path), wanted, strings]).encode()
+    try:
+        parts, _, beyond = read_parts("parquet", asked, seconds, seconds * (1 + size / BYTES_OF_TIME))
+    except ValueError:
+        return inf, ""
+    return (inf, "") if beyond is None else (parts[-1] if parts else 0, beyond.reason)
+
+
+def parquet_rows(data: bytes) -> Iterator[int]:
+    """The number of rows so far after each batch of a file that is decoded."""
+    number = 0
+    for batch in _batches(*json.loads(data)):
+        number += len(batch)
+        yield number
+
+
+def _batches(path: str, wanted: list[str], strings: list[str]) -> Iterator[pa.RecordBatch]:
+    """Batches of a Parquet file. Strings stay coded by a dictionary: a few bytes a row may each name one of many megabytes."""
+    with open(path, "rb") as raw, pq.ParquetFile(raw, read_dictionary=strings, buffer_size=BUFFER) as file:
+        yield from file.iter_batches(batch_size=BATCH_ROWS, columns=wanted, use_threads=False)
 
 
 def _values(column: pa.Array) -> list[Any]:

@@ -1,11 +1,9 @@
 """The look-up file beside a segment, ``NNNNNN.documents.npy``: uint64 [2, d], the 64-bit hash of each document id in ascending order and
 the document's first row. Made from the finished segment, mapped if large, found by binary search."""
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -16,58 +14,6 @@ from realm.documents.store.segments import read_whole, segment_sums
 from realm.storage import files
 from realm.storage.arrays import read_array, write_array
 from realm.storage.files import array_sum
-
-KEY_BYTES = 16
-_KEY = np.dtype(f"S{KEY_BYTES}")
-# Keys that wait in an ordinary set, which takes about 100 bytes for each.
-RECENT = 262_144
-
-
-class Ids(Protocol):
-    """Ids that are taken: a set, ``TextKeys``, or a look-up in the corpus."""
-
-    def __contains__(self, doc_id: str, /) -> bool: ...
-
-    def add(self, doc_id: str, /) -> None: ...
-
-
-class TextKeys:
-    """A growing set of strings in 16 bytes each: sorted runs of their hashes, 32 while runs are merged, besides ``RECENT`` newest ones. Two
-    strings share a hash with a chance of 2^-128 a pair."""
-
-    def __init__(self) -> None:
-        self._recent: set[bytes] = set()
-        self._runs: list[np.ndarray] = []  # each at least twice as long as the next one
-
-    def __contains__(self, text: str) -> bool:
-        key = _text_key(text)
-        return key in self._recent or any(_holds(run, key) for run in self._runs)
-
-    def __len__(self) -> int:
-        return len(self._recent) + sum(map(len, self._runs))
-
-    def add(self, text: str) -> None:
-        """Take in a string that is not in the set yet."""
-        self._recent.add(_text_key(text))
-        if len(self._recent) >= RECENT:
-            self._settle()
-
-    def _settle(self) -> None:
-        run = np.sort(np.array(list(self._recent), _KEY))
-        self._recent = set()
-        while self._runs and len(self._runs[-1]) < 2 * len(run):
-            run = np.sort(np.concatenate([self._runs.pop(), run]), kind="stable")
-        self._runs.append(run)
-
-
-def _holds(run: np.ndarray, key: bytes) -> bool:
-    wanted = np.array(key, _KEY)
-    position = int(np.searchsorted(run, wanted))
-    return position < len(run) and run[position] == wanted
-
-
-def _text_key(text: str) -> bytes:
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=KEY_BYTES).digest()
 
 
 def flat_view(column: pa.Array) -> np.ndarray:

@@ -1,12 +1,26 @@
-"""Messages and mailboxes: who wrote what, in every encoding; attachments are counted."""
+"""Messages and mailboxes: who wrote what, in every encoding; attachments are read as files are."""
 
 import pytest
 
-from realm.documents.records import Rejected
+from realm.documents.records import Rejected, SourceDocument
 from realm.documents.sources import iter_documents
+from realm.documents.sources.reading import read_again
 
 BOUND = 'Content-Type: multipart/mixed; boundary="x"\n\n--x\nContent-Type: text/plain\n\nSee the list.\n'
-FILE = "--x\nContent-Type: application/pdf\nContent-Disposition: attachment; filename=a.pdf\n\nJVBE\n"
+FILE = "--x\nContent-Type: %s\nContent-Disposition: attachment; filename=%s\n\n%s\n"
+ATTACHED = [
+    ("text/plain; charset=utf-8", "a.txt", "The mill is Nils's.", ("{}/a.txt", "two: a", "The mill is Nils's.")),
+    ("application/octet-stream", "b.csv", "id,text\n1,Ann", ("1", "two", "Ann")),
+    ("application/octet-stream", "c.csv", "id,text\n1,Bob", ("{}/c.csv#id=1", "two", "Bob")),
+    ("text/markdown", "d.md", "# Key\n\nWith **Ann**.", ("{}/d.md", "two: Key", "Key\n\nWith Ann.")),
+    ("text/plain", "a.txt", "Again.", ("{}/4 a.txt", "two: 4 a", "Again.")),
+    ("text/xml", '"..\\\\e.xml"', "<a>Weir.</a>", ("{}/e.xml", "two: e", "Weir.")),
+    ("text/plain", '".."', "Up.", ("{}/attachment", "two: attachment", "Up.")),
+    ("text/plain; charset=cp1252; x", '""', "None.", ("{}/attachment.txt", "two: attachment", "None.")),
+    ("image/png", "f.png", "x", "attachment of a message"),
+    ("application/zip", "g.zip", "PK", "attachment of a message"),
+    ("application/pdf", "i.pdf", "%PDF-1.4 cut", "damaged file"),
+]
 
 
 def seen(path):
@@ -33,6 +47,7 @@ PARTS = b"Content-Type: multipart/%s; boundary=x\n\n--x\nContent-Type: text/plai
         (PARTS % (b"mixed", b"One.", b"text/plain", b"Two."), "m", "One.\n\nTwo."),
         (PARTS % (b"alternative", b"One.", b"text/html", b"<p>Two."), "m", "One."),
         (PARTS % (b"mixed", b"See:", b"message/rfc822", b"Subject: b\nFrom: a@b.org\n\nTwo."), "m", "See:\n\nb\nFrom: a@b.org\n\nTwo."),
+        (PARTS % (b"alternative", b"One.", b"message/rfc822\nContent-Disposition: attachment", b"\nTwo."), "m", "One."),
         (b"Subject: a\n\nOne.\n\nFrom here on it rains.\n", "a", "One.\n\nFrom here on it rains."),
     ],
 )
@@ -43,12 +58,18 @@ def test_a_message(tmp_path, message, title, text):
 
 def test_a_mailbox_and_its_attachments(tmp_path):
     first = "From a@b Mon Jan  1 10:00:00 2024\nSubject: one\n\nThe weir.\n\n>From here on.\n\n"
-    (tmp_path / "m.mbox").write_text(f"{first}From b@c Tue Jan  2 10:00:00 2024\nSubject: two\n{BOUND}{FILE}{FILE}--x--\n")
+    files = "".join(FILE % one[:3] for one in ATTACHED)
+    (tmp_path / "m.mbox").write_text(f"{first}From b@c Tue Jan  2 10:00:00 2024\nSubject: two\n{BOUND}{files}--x--\n\n{first}")
+    read = [tuple(part.format("m.mbox#message=2") for part in found) for *_, found in ATTACHED if isinstance(found, tuple)]
     assert seen(tmp_path / "m.mbox") == [
         ("m.mbox#message=1", "one", "The weir.\n\nFrom here on."),
         ("m.mbox#message=2", "two", "See the list."),
-        *[(2, "attachment of a message")] * 2,
+        *read,
+        *((2 + len(read), found) for *_, found in ATTACHED if isinstance(found, str)),
+        ("m.mbox#message=3", "one", "The weir.\n\nFrom here on."),
     ]
+    found = [one for one in iter_documents(tmp_path / "m.mbox") if isinstance(one, SourceDocument)]
+    assert [read_again(one.path, one.line).text for one in found] == [one.text for one in found]
 
 
 def test_a_page_alone(tmp_path):
