@@ -119,7 +119,8 @@ class Line:
     @property
     def reads_on(self) -> bool:
         """Return whether it ends in a word that ends nothing."""
-        return self.words.rsplit(None, 1)[-1].lower() in _FUNCTION_WORDS
+        last = self.words.rsplit(None, 1)[-1]
+        return (last.lower() if len(last) > 1 else last) in _FUNCTION_WORDS  # "Gate A" ends
 
 
 def lines_of(text: str) -> list[Range]:

@@ -50,13 +50,14 @@ BOOK = {
     "<spine><itemref idref='b'/><itemref idref='a'/></spine></package>",
     "in/one .xhtml": "<html><head><title>T</title></head><body><p>Call me Ishmael.</p></body></html>",
     "in/two.xhtml": "<!DOCTYPE html><html><head><title>T</title></head><body>"
-    "<h1>Loomings&nbsp;1</h1><p>Some years <i>ago</i>.</p></body></html>",
+    "<h1>Loomings&nbsp;1</h1><p><img src='s.svg' alt='S'/>ome years <i>ago</i>.</p>"
+    "<p><img src='a.png' alt='The Spouter Inn'/><img src='b.png'/></p></body></html>",
 }
 
 
 def test_a_book_is_its_chapters_in_order(tmp_path):
     assert seen(zipped(tmp_path / "b.epub", BOOK)) == [
-        ("b.epub#chapter=1", "Loomings\xa01", "Loomings\xa01\n\nSome years ago."),
+        ("b.epub#chapter=1", "Loomings\xa01", "Loomings\xa01\n\nSome years ago.\n\nThe Spouter Inn"),
         ("b.epub#chapter=2", "T", "Call me Ishmael."),
     ]
 

@@ -2,6 +2,7 @@
 
 import base64
 import zlib
+from textwrap import wrap
 
 import pytest
 
@@ -97,6 +98,19 @@ LONG = "This line of the chapter goes from the left edge of the page to the righ
 )  # fmt: skip
 def test_the_order_of_reading(tmp_path, pdf, page, paragraphs):
     assert texts(tmp_path / "x.pdf", pdf(page)) == ["\n\n".join(paragraphs)]
+
+
+COURIER = b"<< /Type /Font /Subtype /Type1 /BaseFont /Courier /Encoding /WinAnsiEncoding >>"
+MENU = [["Oat soup", "Rye bread", "of the day", "Plum cake", "Cider", "Hot milk"], ["4 crowns"] * 6, ["on Monday", "all week"] * 3]
+
+
+@pytest.mark.parametrize("width", [11, 12, 13, 14, 15, 16, 17, 18, 19, 0])
+def test_three_columns_of_short_lines_and_a_table(tmp_path, pdf, width):
+    told = [WHOLE, OTHER, "A ferry still crosses above the weir. It is run by Karla Brink, who took it over and kept the old timetable."]
+    columns = [wrap(text, width) for text in told] if width else MENU
+    page = [line for left, lines in zip((50, 200, 350), columns, strict=True) for line in placed(left, 700, lines)]
+    told = told if width else [" | ".join(row) for row in zip(*MENU, strict=True)]
+    assert texts(tmp_path / "x.pdf", pdf(page, font=COURIER)) == ["\n\n".join(told)]
 
 
 def test_a_page_that_is_named_often_is_read_once(tmp_path, pdf):
@@ -214,3 +228,19 @@ def test_a_page_beyond_the_limits_costs_only_itself(monkeypatch, seconds, pages,
     monkeypatch.setattr(pdf_module, "read_parts", _paging)
     title, found, why = pdf_module._pages_within(b"", seconds)
     assert [page if isinstance(page, str) else "p" for page in found] == pages and (title, why) == ("A title", trouble)
+
+
+@pytest.mark.parametrize(("pages", "found"), [
+    ((["It was built by the com-"], ["pany of Ada Smith."]), ["It was built by the company", "of Ada Smith."]),
+    ((["It is a long-"], ["term plan."]), ["It is a long-term", "plan."]),
+    ((["It is a well-"], ["known", "plan."]), ["It is a well-known", "plan."]),
+    ((["They are pre-"], ["and postwar."]), ["They are pre-", "and postwar."]),
+    ((["It is by Smith-"], ["Jones of Velm."]), ["It is by Smith-", "Jones of Velm."]),
+    ((["It was -"], ["as said - new."]), ["It was -", "as said - new."]),
+    ((["See example.org."], ["and more."]), ["See example.org.", "and more."]),
+    ((["It was re-"], [], ["paired."]), ["It was re-", "paired."]),
+    ((["It was re-"], ["paired"]), ["It was re-", "paired"]),
+    ((["It was re-"], ["paired by the com-"], ["pany of Velm."]), ["It was repaired", "by the company", "of Velm."]),
+])  # fmt: skip
+def test_a_word_that_the_end_of_a_page_parts(tmp_path, pdf, pages, found):
+    assert texts(tmp_path / "x.pdf", pdf(*pages)) == found

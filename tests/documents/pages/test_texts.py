@@ -36,6 +36,19 @@ def test_single_text_files(tmp_path):
     assert isinstance(only(tmp_path / "a.txt"), SourceDocument)
 
 
+@pytest.mark.parametrize(("tex", "text"), [
+    (r"Jos\'e, K\"oln, Espa\~na", "José, Köln, España"), (r"{\'e}t{\'{e}}, na\"{\i}ve, Mart\'\i nez", "été, naïve, Martínez"),
+    (r"gar\c{c}on, \c Cankaya, Dvo\v{r}\'ak", "garçon, Çankaya, Dvořák"), (r"Erd{\H o}s, \k{a}, \r{u}, \u{g}", "Erdős, ą, ů, ğ"),
+    (r"Stra\ss e, Gro{\ss}, S\o ren, \AA{}rhus", "Straße, Groß, Søren, Århus"), (r"\L\'od\'z, \.Zar, \=a, \d{s}", "Łódź, Żar, ā, ṣ"),
+    (r"{\"Uber alles}, \^{o}, \`a la", "{Über alles}, ô, à la"), (r"R\&D took 5\% of \$30, a\_b, \#3", "R&D took 5% of $30, a_b, #3"),
+    (plain := r"\section{Weir} \cite{b} \over \input{s} \omega, $f\'$ \\ C:\users", plain),
+])  # fmt: skip
+def test_letters_of_tex(tmp_path, tex, text):
+    for name, found in (("a.tex", text), ("a.bib", text), ("a.txt", tex)):
+        (tmp_path / name).write_text(tex, "utf-8")
+        assert only(tmp_path / name).text == found
+
+
 def test_compressed_text(tmp_path, pack):
     import gzip
 

@@ -23,11 +23,8 @@ class Figure(NamedTuple):
 
 
 def markdown_figures(tokens: Sequence[Any], words: Sequence[str]) -> list[Figure]:
-    """The pictures of a Markdown document in its order, each reference once, ``MOST_PICTURES`` at most; no vector graphics.
-
-    Args:
-        tokens: of its parser.
-        words: of each token of the kind "inline", its words without the pictures."""
+    """The pictures of a Markdown document in its order, each reference once, ``MOST_PICTURES`` at most; no vector graphics. ``words``: of
+    each token of the kind "inline", its words without the pictures."""
     found: dict[str, Figure] = {}
     for at, token in enumerate(token for token in tokens if token.type == "inline"):
         for image in (child for child in token.children or () if child.type == "image"):

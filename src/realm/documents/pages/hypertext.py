@@ -168,6 +168,7 @@ class _Walk(HTMLParser):
         self._paragraphs: list[str] = []
         self._shown: list[list[str]] = []
         self._pictured = False
+        self.says_pictures = False
 
     def feed(self, data: str) -> None:
         if self._literal:
@@ -300,6 +301,9 @@ class _Walk(HTMLParser):
             self._shown = []
         elif tag == "iframe" and (inside := attributes.get("srcdoc")):
             self._settled().extend(blocks_of(inside))
+        elif tag == "img" and self.says_pictures:
+            said = attributes.get("alt") or ""
+            self._parts.append(said if len(said) == 1 else f" {said} ")  # a large first letter of a word
         elif tag == "img":
             self._show(attributes)
 
@@ -399,8 +403,10 @@ def page_of(html: str) -> tuple[list[Block], list[tuple[str, str]], list[Figure]
 
 
 def blocks_of(html: str, *, literal: bool = False) -> list[Block]:
-    """The blocks of a page or a fragment, in order; ``literal``: tags of unknown names are text."""
+    """The blocks of a page or a fragment, in order, with what its pictures are said to show; ``literal``: tags of unknown names are text,
+    and pictures are others' to read."""
     walk = _Walk(literal=literal)
+    walk.says_pictures = not literal
     walk.feed(html)
     return walk.finish()
 

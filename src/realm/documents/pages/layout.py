@@ -7,13 +7,15 @@ from statistics import median
 from typing import NamedTuple
 
 from realm.documents.pages.paragraphs import ENDS, FULL, POINT, dictionary
+from realm.text.lines import passages_of
 
 TALL = 1.5
 """Height by width from which a piece of several characters is written upwards."""
 APART = 0.7
 """Of a word's height, the least white that parts columns."""
-PROSE_ROWS, PROSE_WORDS = 3, 3.0
-"""Rows, and words in each on average, from which what stands beside other text is a column of its own and no column of a table."""
+PROSE_ROWS, PROSE_WORDS, LEAST_WORDS = 3, 3.0, 1.5
+"""Rows, and words in each on average, from which what stands beside other text is a column of its own and no column of a table; and the
+words if so many rows make one paragraph."""
 LOOSE = 1.35
 """Distance of lines, in parts of what is usual there, from which they are two paragraphs."""
 _LEADERS = re.compile(r"(?: ?[.·_]){4,}")
@@ -41,18 +43,6 @@ class Piece(NamedTuple):
     @property
     def upwards(self) -> bool:
         return len(self.text) > 2 and self.height > TALL * (self.right - self.left)
-
-
-def rows_of(pieces: Sequence[Piece]) -> list[list[Piece]]:
-    """Pieces that stand beside each other, rows from above, a row from the left."""
-    rows: list[list[Piece]] = []
-    for piece in sorted(pieces, key=lambda piece: piece.middle[1]):
-        last = rows[-1][-1] if rows else None
-        if last is not None and piece.middle[1] - last.middle[1] < 0.5 * min(piece.height, last.height):
-            rows[-1].append(piece)
-        else:
-            rows.append([piece])
-    return [sorted(row, key=lambda piece: piece.left) for row in rows]
 
 
 class Line(NamedTuple):
@@ -125,11 +115,11 @@ def _flow(bands: list[Band], column: tuple[float, float]) -> Iterator[Line]:
             yield from _table(run, column)
         else:
             end = at + 1
-            yield from (_line(row, column) for row in _rows(bands[at]))
+            yield from (_line(row, column) for row in rows_of(bands[at]))
         at = end
 
 
-def _rows(words: Sequence[Piece]) -> list[Band]:
+def rows_of(words: Sequence[Piece]) -> list[Band]:
     """Words on one base line, rows from above; those of a script that runs to the left from the right."""
     rows: list[Band] = []
     for word in sorted(words, key=lambda word: word.middle[1]):
@@ -207,8 +197,11 @@ def _crosses(band: Band, gap: tuple[float, float]) -> bool:
 
 
 def _is_prose(words: Sequence[Piece]) -> bool:
-    rows = len(_rows(words))
-    return rows >= PROSE_ROWS and len(words) >= PROSE_WORDS * rows
+    rows = rows_of(words)
+    if len(rows) < PROSE_ROWS or len(words) >= PROSE_WORDS * len(rows):
+        return len(rows) >= PROSE_ROWS
+    lines = "\n".join(" ".join(word.text for word in row) for row in rows)
+    return len(words) >= LEAST_WORDS * len(rows) and PROSE_ROWS * len(passages_of(lines)) <= len(rows)
 
 
 def _table(run: list[Band], column: tuple[float, float]) -> Iterator[Line]:
@@ -216,7 +209,7 @@ def _table(run: list[Band], column: tuple[float, float]) -> Iterator[Line]:
     words = [word for band in run for word in band]
     starts = [gap[1] for gap in _gaps(words)]
     rows: list[tuple[Band, list[str]]] = []
-    for row in (row for band in run for row in _rows(band)):
+    for row in (row for band in run for row in rows_of(band)):
         cells = [" ".join(word.text for word in row if at == sum(start <= word.left for start in starts)) for at in range(len(starts) + 1)]
         goes_on = not cells[0] and sum(map(bool, cells)) <= max(1, len(starts) - 1)
         if rows and goes_on and row[0].top - max(word.bottom for word in rows[-1][0]) < 0.5 * row[0].height:
@@ -246,11 +239,11 @@ def _begins(before: Line | None, line: Line, usual: dict[tuple[float, float], fl
     left, right = before.column
     ended, parted = before.text.endswith(ENDS), before.text[-2:-1].isalnum() and before.text.endswith(("-", "\u2010"))
     distance = line.box.middle[1] - before.box.middle[1]
-    if before.box.right - left < FULL * (right - left) and not parted:
+    room = right - before.box.right > line.first + 0.3 * line.box.height
+    if before.box.right - left < FULL * (right - left) and room and not parted:
         return True
     if line.column != before.column or distance < 0:
         return ended or not line.text[:1].islower()
     if distance > LOOSE * usual.get(line.column, line.box.height) or abs(line.box.height - before.box.height) > 0.2 * line.box.height:
         return True
-    room = right - before.box.right > line.first + 0.3 * line.box.height
     return ended and (room or line.box.left > before.box.left + 0.8 * line.box.height)

@@ -58,12 +58,12 @@ def slides(data: bytes) -> Parts:
 
 def _slide(slide: Any) -> tuple[str, str]:
     title = slide.shapes.title
-    notes = slide.notes_slide.notes_text_frame.text if slide.has_notes_slide and slide.notes_slide.notes_text_frame else ""
+    notes = slide.notes_slide.notes_text_frame if slide.has_notes_slide else None
     head = " ".join(" ".join(_texts(title)).split()) if title is not None and title.has_text_frame else ""
     told = [text for shape in slide.shapes for text in _texts(shape)]
     for drawn in (part.target_part for part in slide.part.rels.values() if part.reltype.endswith("/diagramData")):
-        told += ["".join(one.itertext()) for one in ElementTree.fromstring(drawn.blob).iter() if one.tag.endswith("}p")]
-    return head, "\n\n".join(filter(None, [*told, notes.strip()]))
+        told += [_paragraph(one) for one in ElementTree.fromstring(drawn.blob).iter() if one.tag.endswith("}p")]
+    return head, "\n\n".join(filter(None, [*told, *(_paragraphs(notes) if notes else ())]))
 
 
 def _texts(shape: Any) -> Iterator[str]:
@@ -71,34 +71,30 @@ def _texts(shape: Any) -> Iterator[str]:
     for inner in getattr(shape, "shapes", ()):
         yield from _texts(inner)
     if shape.has_text_frame:
-        yield from map(_paragraph, shape.text_frame.paragraphs)
+        yield from _paragraphs(shape.text_frame)
     if getattr(shape, "has_table", False):
-        rows = [[cell.text_frame.paragraphs for cell in row.cells] for row in shape.table.rows]
-        yield _table([[" ".join(map(_paragraph, cell)) for cell in row] for row in rows])
+        yield _table([[" ".join(_paragraphs(cell.text_frame)) for cell in row.cells] for row in shape.table.rows])
     if getattr(shape, "has_chart", False):
         series = [[one.name, *map(_value, one.values)] for plot in shape.chart.plots for one in plot.series]
         yield _table([["Series", *map(str, shape.chart.plots[0].categories)], *series])
 
 
+def _paragraphs(frame: Any) -> list[str]:
+    return [_paragraph(paragraph._p) for paragraph in frame.paragraphs]
+
+
 def _paragraph(paragraph: Any) -> str:
     """The text of a paragraph, raised and lowered as its runs say; what is struck out only where there is nothing else."""
     text = struck = ""
-    for part in paragraph._p:
+    for part in paragraph:
         words = "".join(one.text or "" for one in part if one.tag.endswith("}t"))
         form: Any = next((one for one in part if one.tag.endswith("}rPr")), {})
         shift = form.get("baseline", "0")
         if form.get("strike", "noStrike") != "noStrike":
             struck += words
         else:
-            text += (
-                "\n"
-                if part.tag.endswith("}br")
-                else lowered(words, text)
-                if shift[0] == "-"
-                else raised(words, text)
-                if shift != "0"
-                else words
-            )
+            words = "\n" if part.tag.endswith("}br") else words
+            text += lowered(words, text) if shift[0] == "-" else raised(words, text) if shift != "0" else words
     return joined_lines(text.strip()) or (f"~~{struck.strip()}~~" if struck.strip() else "")
 
 

@@ -67,6 +67,13 @@ def continued(before: str, line: str, occurs: Callable[[str], bool]) -> str:
     return (before[:-1] if joins or before[-1] == "\u00ad" else before) + line
 
 
+def carried(before: str, line: str, occurs: Callable[[str], bool]) -> tuple[str, str] | None:
+    """The last line of a page and the first of the next, with the word that both share whole in the first; None: they share none."""
+    end, _, rest = line.partition(" ")
+    whole = continued(before, end, occurs)
+    return (whole, rest) if _PARTED.search(before) and end[:1].islower() and not whole.endswith(f" {end}") else None
+
+
 @cache
 def dictionary() -> frozenset[str]:
     """English words that are whole in the vocabulary of the released model."""

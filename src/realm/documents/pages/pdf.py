@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 from realm.documents import streams
 from realm.documents.detect import stem
 from realm.documents.formats import SourceOptions
-from realm.documents.limited import Beyond, read_limited, read_parts
+from realm.documents.limited import BYTES_OF_TIME, Beyond, read_limited, read_parts
 from realm.documents.pages.figures import CAPTION, MOST_PICTURES
 from realm.documents.pages.layout import Piece, read_page
-from realm.documents.pages.paragraphs import continued, words_of_lines
+from realm.documents.pages.paragraphs import carried, continued, words_of_lines
 from realm.documents.pages.pictures import Told, looked_at, pictures_of_page
 from realm.documents.pages.recognition import recognised, recognises
 from realm.documents.pictures import MOST_PIXELS, inside, picture_type
@@ -38,8 +38,6 @@ LEAST_SIDE = 48
 """Pixels: what is smaller is an ornament."""
 PAGE_SHARE = 0.25
 """Of the time of a document, what one page may take."""
-BYTES_OF_TIME = 2**20
-"""Of a file, for as many more it has the time of a document once more: a book of thousands of pages is none that takes too long."""
 MOST_UNKNOWN = 0.3
 """Share of a page's characters that its fonts do not name, up to which it counts as text."""
 COMMON_LETTERS = 0.45
@@ -144,10 +142,14 @@ def _pages_within(data: bytes, seconds: float) -> tuple[str, list[Page | str], s
 
 
 def _texts(pages: Sequence[Page | str]) -> Iterator[str]:
-    """The paragraphs of each page without what recurs at the edges of pages; of one that is left out nothing."""
+    """The paragraphs of each page without what recurs at the edges of pages; of one that is left out nothing. A word that the end of a page
+    parts stands whole on the page where it begins."""
     heads = _recurring(pages)
     kept = [_body(page, number, heads) if isinstance(page, Page) else [] for number, page in enumerate(pages)]
     words = set[str]().union(*(words_of_lines([line.text for line in lines]) for lines in kept))
+    for before, after in itertools.pairwise(kept):
+        if before and after and (whole := carried(before[-1].text, after[0].text, words.__contains__)) and (whole[1] or after[1:]):
+            before[-1], after[:1] = before[-1]._replace(text=whole[0]), [after[0]._replace(text=whole[1])] if whole[1] else []
     for lines in kept:
         paragraphs: list[str] = []
         for text, begins, *_ in lines:

@@ -32,13 +32,8 @@ _CAMERA = frozenset(("img", "image", "dsc", "dscn", "dscf", "pict", "picture", "
 
 @dataclass(frozen=True)
 class Told:
-    """Facts of a picture before it is read.
-
-    Attributes:
-        doc_id, title, path, line: of its document.
-        said: what is said of it, empty strings among it.
-        stands: whether that alone makes a document of it.
-        media: how it is named."""
+    """Facts of a picture before it is read: of its document; what is said of it, empty strings among it; whether that alone makes a
+    document of it; how it is named."""
 
     doc_id: str
     title: str
@@ -149,13 +144,8 @@ def is_caption(path: Path) -> bool:
 
 
 def picture_bytes(media: str, checksum: str, seconds: float = DOCUMENT_SECONDS) -> bytes | None:
-    """The bytes of a picture of the corpus as they were when it was read.
-
-    Args:
-        media, checksum: as the block has them.
-        seconds: of computing, for a picture inside a file.
-
-    Returns: None where there is no such picture, or another one now."""
+    """The bytes of a picture of the corpus, by the block's media and checksum, as they were when it was read; None where there is no such
+    picture, or another one now. One inside a file may take so many seconds of computing."""
     inside = parted(media)
     try:
         if not checksum:

@@ -53,13 +53,7 @@ def recognition_state() -> str:
 
 
 def recognised(data: bytes, seconds: float) -> str | Beyond:
-    """The words of a picture in lines; none where the extra is not installed.
-
-    Args:
-        data: of the file.
-        seconds: of computing.
-
-    Returns: the words, or why the picture cannot be used."""
+    """The words of a picture, given by its bytes, in lines, none where the extra is not installed; or why it cannot be used."""
     if find_spec("PIL") is None:
         return ""  # nothing here can look into a picture
     engine = recognition_state()

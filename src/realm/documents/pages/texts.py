@@ -4,6 +4,7 @@ import codecs
 import html
 import itertools
 import logging
+import unicodedata
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -32,6 +33,7 @@ def read_text(path: Path, name: str, options: SourceOptions) -> Iterator[Record]
     if isinstance(text, Rejected):
         yield text
         return
+    text = _ACCENTED.sub(_letter, text) if _TEX.intersection(path.suffixes) else text
     head, *cues = _CUE.split(text.replace("\r\n", "\n"))
     spoken = bool(cues) and (not head.strip(" \n0123456789") or head.startswith("WEBVTT"))
     yield document_or_rejected(name, stem(path), "\n".join(_said(cues)) if spoken else text, str(path), 0, structured=spoken)
@@ -62,6 +64,23 @@ def read_html(path: Path, name: str, options: SourceOptions) -> Iterator[Record]
     record, title, figures = html_page(data, None, name, stem(path), str(path), 0, options.document_seconds)
     yield record
     yield from page_pictures(figures, path, name, title, options)
+
+
+_TEX = frozenset((".tex", ".ltx", ".latex", ".bib", ".bbl"))
+_MARKS = dict(zip("`'^~=u.\"rHvdckb", bytes.fromhex("00010203040607080a0b0c23272831"), strict=True))
+_SPELT = "ss=ß o=ø O=Ø l=ł L=Ł ae=æ AE=Æ oe=œ OE=Œ aa=å AA=Å i=ı j=ȷ dh=ð DH=Ð th=þ TH=Þ dj=đ DJ=Đ"
+_LETTERS = dict(pair.split("=") for pair in _SPELT.split())
+_ACCENTED = regex.compile(
+    r"""(\{)?\\(?:(?P<mark>[`'^~=."]|[urHvdckb](?=[ {\\]))[ ]*+(\{)?+(?P<letter>\p{L}|\\[ij](?![a-zA-Z])(?:\{\}|[ ])?)(?(3)\})"""
+    rf"""|(?P<name>{"|".join(_LETTERS)})(?![a-zA-Z])(?:\{{\}}|[ ])?|(?P<sign>[&%$#_]))(?(1)\}})"""
+)
+
+
+def _letter(found: "regex.Match[str]") -> str:
+    """A letter or a sign that TeX spells with a command: é, ß, &."""
+    if mark := found["mark"]:
+        return unicodedata.normalize("NFC", found["letter"].strip("\\{} ") + chr(0x300 + _MARKS[mark]))
+    return found["sign"] or _LETTERS[found["name"]]
 
 
 def _text_of(path: Path) -> str | Rejected:
