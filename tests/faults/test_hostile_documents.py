@@ -5,12 +5,11 @@ import subprocess
 import sys
 
 import pytest
+from hostile_documents import BYTES, HOSTILE
 
 from realm.documents.ingest.builder import build_corpus
 from realm.documents.records import TOO_MANY_EMPTY, TOO_MUCH_MEMORY, TOO_SLOW
 from realm.documents.store.blocks import BlockStore
-
-from .hostile_documents import BYTES, HOSTILE
 
 for extra in ("docx", "pptx", "pypdfium2", "python_calamine", "striprtf", "trafilatura", "warcio", "xlsxwriter"):
     pytest.importorskip(extra)

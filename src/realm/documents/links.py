@@ -46,11 +46,8 @@ def bounded(links: Iterable[tuple[str, int]]) -> tuple[Links, bool]:
 
 
 def reference_key(doc_id: str, reference: str) -> int | None:
-    """The key of the document that a page refers to; None where it can be none.
-
-    Args:
-        doc_id: of the page: its path below the folder of the source, or its address.
-        reference: as its ``href`` has it."""
+    """The key of the document that a page refers to by its ``href``; None where it can be none. ``doc_id`` is the page's: its path below
+    the folder of the source, or its address."""
     try:
         if "://" in doc_id:
             return document_key(urldefrag(urljoin(doc_id, reference.strip()))[0].encode("utf-8", "replace"))
@@ -64,10 +61,7 @@ def reference_key(doc_id: str, reference: str) -> int | None:
 
 
 class Redirects:
-    """Names that stand for other names.
-
-    Args:
-        pairs: uint64 [r, 2], the key of each name and of what it stands for; of two for one name the first counts."""
+    """Names that stand for other names, by ``pairs`` of their keys, uint64 [r, 2]; of two for one name the first counts."""
 
     def __init__(self, pairs: np.ndarray):
         self._names, first = np.unique(pairs[:, 0], return_index=True)

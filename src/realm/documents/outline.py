@@ -31,11 +31,8 @@ class _Heading(NamedTuple):
 
 
 def places_of(text: str, title: str, marked: Marked | None, folder: str = "") -> Places:
-    """The headings of a canonical text by their places, each with its path; none where there are neither headings nor a folder.
-
-    Args:
-        marked: headings as the source marks them; None: it marks none, and they are looked for.
-        folder: the words of the folder that the document lies in, the outermost heading of all."""
+    """The headings of a canonical text by their places, each with its path; none where there are neither headings nor a folder, whose words
+    are the outermost of all. ``marked`` are those that the source marks; None: they are looked for."""
     above: tuple[str, ...] = (folder,) if folder and not _says(title, folder) else ()
     places, open_ = [(0, above)] if above else [], list[_Heading]()
     for heading in _shown(text) if marked is None else _located(text, marked):

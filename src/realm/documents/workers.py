@@ -83,13 +83,9 @@ class Workers:
     ) -> Iterator[tuple[Item, Result]]:
         """Yield (item, result) in the order of ``items``, which are read as they are needed: ``count`` + 2 wait at most, or ``FEW`` + 1.
 
-        Args:
-            here: does an item in this process: all of them if ``count`` is 1 or there are no more than ``FEW``.
-            elsewhere: called in every other process with ``arguments``, small plain values that go with every item, once; returns the
-                function that does an item there. A module's function.
-
-        Raises:
-            Interrupted: a process died."""
+        ``here`` does an item in this process: all of them if ``count`` is 1 or there are no more than ``FEW``. ``elsewhere``, a module's
+        function, is called in every other process with ``arguments``, small plain values, and returns what does an item there. Raises
+        Interrupted: a process died."""
         items = iter(items)
         first = list(islice(items, FEW + 1)) if self.count > 1 else []
         if len(first) > FEW:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence, Sequence as SequenceOf
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -247,18 +247,8 @@ class HybridCandidates(DenseCandidates):
 
     ``directory`` is the run's ``index/``, with the sparse index in the generation; missing parts are built at the first search."""
 
-    def __init__(
-        self,
-        embedder: Embedding,
-        snapshot: Snapshot,
-        index: MipsIndex,
-        inputs: BlockInputs,
-        exclude: np.ndarray | None = None,
-        *,
-        directory: Path,
-        how: Searching,
-    ):
-        super().__init__(embedder, snapshot, index, inputs, exclude)
+    def __init__(self, *dense: Any, directory: Path, how: Searching):
+        super().__init__(*dense)
         self.directory = directory
         self.kind, self.weight, self.relevance = how.kind, how.weight, how.relevance
         self._search: HybridSearch | None = None

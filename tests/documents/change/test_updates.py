@@ -19,6 +19,7 @@ from realm.documents.store.blocks import BlockStore
 from realm.documents.store.info import corpus_info
 from realm.documents.store.manifest import read_manifest
 from realm.errors import CorpusError, DataError
+from realm.runs.directory import stat_digest
 from realm.text.tokenizer import train_wordpiece
 
 SMALL = {"vocab_size": 300, "block_length": 64}
@@ -342,17 +343,31 @@ def test_a_corpus_holds_what_a_plain_model_holds(first, steps):
             assert (store.manifest.documents, store.manifest.blocks) == (len(model), int(store.live.sum()))
 
 
-@pytest.mark.parametrize("order", [["lease-A", "lease-B"], ["lease-B", "lease-A"]])
-@pytest.mark.parametrize("change", ["remove", "update", "sync"])
-def test_the_other_lease_stays(order, change, tmp_path):
-    """Twelve ways to lose one of two leases that are equal, or that have one block in common."""
-    for number, other in enumerate((PARTS[0], " ".join(PARTS[:2]))):
-        corpus, leases = tmp_path / f"{number}", dict(zip(order, (PARTS[0], other), strict=True))
-        build_corpus(written(tmp_path, leases), corpus, tokenizer=TOKENIZER, block_length=48, tagger="none")
-        after = changed(corpus, tmp_path, change, {order[0]: PARTS[2]}, leases) if change != "sync" else {order[1]: other}
-        if change == "sync":
-            sync_documents(corpus, written(tmp_path, after))
-        assert held(corpus) == after and order[1] in after
+LIVES = [  # leases of the same parts, what is done, and the leases that are there then
+    ("A=0 B=0", ["remove A=0"], "B=0"),
+    ("A=0 B=0", ["remove B=0", "compact"], "A=0"),
+    ("A=0 B=01", ["remove A=0", "compact", "add A=0"], "A=0 B=01"),
+    ("A=01 B=0", ["update A=2"], "A=2 B=0"),
+    ("A=0 B=0", ["update B=2", "update A=2", "update B=0"], "A=2 B=0"),
+    ("A=0 B=1", ["update A=1 B=0"], "A=1 B=0"),
+    ("A=01", ["sync B=01", "tidy"], "B=01"),
+    ("A=0 B=0 C=0", ["remove A=0 C=0", "compact", "update B=10"], "B=10"),
+    ("A=0 B=0", ["remove A=0 B=0", "add B=0", "compact"], "B=0"),
+    ("A=00 B=0", ["update A=0", "remove B=0"], "A=0"),
+]
+
+
+@pytest.mark.parametrize(("first", "steps", "last"), LIVES)
+def test_leases_that_share_text(first, steps, last, tmp_path):
+    def leases(told):
+        return {f"lease-{name}": " ".join(PARTS[int(part)] for part in parts) for name, _, parts in (one.partition("=") for one in told)}
+
+    corpus, model = tmp_path / "c", leases(first.split())
+    build_corpus(written(tmp_path, model), corpus, tokenizer=TOKENIZER, block_length=48, tagger="none")
+    for step, *new in map(str.split, steps):
+        model = changed(corpus, tmp_path, step, leases(new), model)
+        assert held(corpus) == model
+    assert held(corpus) == leases(last.split())
 
 
 def test_the_same_sentence_is_left_out_of_every_document_that_holds_it(tmp_path):
@@ -388,11 +403,42 @@ def test_what_cannot_be_read_for_a_moment_stays(tmp_path, monkeypatch):
         patch.setattr(os, "scandir", closed(real_scandir, str(folder)))
         manifest = sync_documents(tmp_path / "c", [tmp_path / "notes"])
     assert set(held(tmp_path / "c")) == {"a.txt", "sub/c.txt", "d.txt"} and manifest.rejected == {"unreadable file": 2}
-    assert sync_documents(tmp_path / "c", [tmp_path / "notes"]).rejected == {} and set(held(tmp_path / "c")) == {
-        "a.txt",
-        "sub/c.txt",
-        "d.txt",
-    }
-    (tmp_path / "notes" / "a.txt").unlink()
-    sync_documents(tmp_path / "c", [tmp_path / "notes"])
-    assert set(held(tmp_path / "c")) == {"sub/c.txt", "d.txt"}
+    assert sync_documents(tmp_path / "c", [tmp_path / "notes"]).rejected == {} and len(held(tmp_path / "c")) == 3
+
+
+def again(path, text, *, whole=False):
+    """Write other bytes into a file, or put another file in its place, and set its time back."""
+    before = path.stat()
+    (path.with_name("other") if whole else path).write_text(text)
+    path.with_name("other").replace(path) if whole else None
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+@pytest.mark.parametrize(("change", "after"), [
+    (lambda at: again(at / "a.txt", "Cat."), {"a.txt": "Cat."}),
+    (lambda at: again(at / "a.txt", "Cat.", whole=True), {"a.txt": "Cat."}),
+    (lambda at: again(at / "t.csv", "id,text\n1,Fox.\n3,Gnu.\n"), {"1": "Fox.", "2": None, "3": "Gnu."}),
+    (lambda at: (at / "a.txt").unlink(), {"a.txt": None}),
+    (lambda at: (at / "a.txt").rename(at / "s" / "a.txt"), {"a.txt": None, "s/a.txt": "Ann."}),
+    (lambda at: (at / "a.txt").rename(at / ".a.txt"), {"a.txt": None}),
+    (lambda at: (at / "a.txt").replace(at / "s" / "b.txt"), {"a.txt": None, "s/b.txt": "Ann."}),
+    (lambda at: [(at / name).rename(at / new) for name, new in (("a.txt", "x"), ("s/b.txt", "a.txt"), ("x", "s/b.txt"))],
+     {"a.txt": "Bob.", "s/b.txt": "Ann."}),
+    (lambda at: ((at / "l.txt").unlink(), (at / "l.txt").symlink_to("s/b.txt")), {"l.txt": "Bob."}),
+    (lambda at: again(at / "s" / "k.txt", "Yak."), {"s/k.txt": "Yak.", "l.txt": "Yak."}),
+    (lambda at: (at / "s").rename(at / "r"), {"s/b.txt": None, "r/b.txt": "Bob.", "s/k.txt": None, "r/k.txt": "Kit.", "l.txt": "Kit."}),
+    (lambda at: ((at / "n.txt").write_text("New."), os.utime(at / "n.txt", (1, 1))), {"n.txt": "New."}),
+    (lambda at: again(at / "a.txt", ""), {"a.txt": None}),
+])  # fmt: skip
+def test_files_that_change_are_noticed_and_read_again(tmp_path, change, after):
+    (at := tmp_path / "notes" / "s").mkdir(parents=True)
+    before = {"a.txt": "Ann.", "s/b.txt": "Bob.", "s/k.txt": "Kit.", "1": "Elk.", "2": "Dog."}
+    for name, text in [*[*before.items()][:3], ("t.csv", "id,text\n1,Elk.\n2,Dog.\n")]:
+        (at.parent / name).write_text(text)
+    (at.parent / "l.txt").symlink_to("s/k.txt")
+    build_corpus([at.parent], tmp_path / "c", tokenizer=TOKENIZER, block_length=64, tagger="none", workers=1)
+    seen = stat_digest([at.parent])
+    change(at.parent)
+    assert stat_digest([at.parent]) != seen
+    sync_documents(tmp_path / "c", [at.parent])
+    assert held(tmp_path / "c") == {name: text for name, text in (before | {"l.txt": "Kit."} | after).items() if text}

@@ -32,14 +32,6 @@ def test_salient_spans_of_real_sentences(write_jsonl, city_rows, tmp_path):
     assert not {"The", "On", "People"} & set(spans)
 
 
-def test_documents_that_share_a_text_each_have_it(write_jsonl, tmp_path):
-    rows = [{"id": str(i), "title": "Same", "text": "The same words in London."} for i in range(3)]
-    manifest = build_corpus(
-        [write_jsonl("in.jsonl", [*rows, {"id": "z", "title": "Other", "text": "The same words in London."}])], tmp_path / "c", **SMALL
-    )
-    assert (manifest.blocks, manifest.documents) == (4, 4)
-
-
 def test_nothing_usable(write_jsonl, city_rows, tmp_path):
     with pytest.raises(CorpusError, match=r"no usable document .*2 bad json"):
         build_corpus([write_jsonl("in.jsonl", ["{x", "}"])], tmp_path / "c", **SMALL)

@@ -1,6 +1,4 @@
-"""A PDF and a Word file made by hand."""
-
-import io
+"""A PDF made by hand."""
 
 import pytest
 from pdf_files import CATALOG, pdf_file
@@ -10,20 +8,6 @@ from pdf_files import CATALOG, pdf_file
 def pdf():
     """Makes a PDF of pages, each a list of lines, or of text with its place."""
     return _pdf
-
-
-@pytest.fixture
-def office_files(pdf):
-    """A good file of each kind; none where their extras are not installed."""
-    try:
-        import pypdfium2  # noqa: F401
-        from docx import Document
-    except ImportError:
-        return {}
-    document, out = Document(), io.BytesIO()
-    document.add_paragraph("Some text.")
-    document.save(out)
-    return {"pdf": pdf(["Some text (with brackets)", "on two lines."], ["Another page."]), "docx": out.getvalue()}
 
 
 HELVETICA = b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>"

@@ -153,13 +153,8 @@ class _KnownDocuments:
 def _absent(store: BlockStore, found: Spool, unreadable: set[str]) -> np.ndarray:
     """Live rows, ascending, of documents that are not among those found and do not lie in what is unreadable."""
     here = set(found.document_ids())
-    absent = (row for row in np.flatnonzero(store.live).tolist() if store.doc_id(row) not in here)
-    return np.array([row for row in absent if unreadable.isdisjoint(_above(store.block(row).source))], np.int64)
-
-
-def _above(source: str) -> list[str]:
-    """A file, and the folders that it lies in."""
-    return [source, *map(str, Path(source).parents)]
+    absent = ((row, Path(store.block(row).source)) for row in np.flatnonzero(store.live).tolist() if store.doc_id(row) not in here)
+    return np.array([row for row, path in absent if unreadable.isdisjoint(map(str, (path, *path.parents)))], np.int64)
 
 
 def _changed_documents(store: BlockStore, found: Spool, spool: Spool, rejected: RejectedList | None) -> np.ndarray:

@@ -52,11 +52,8 @@ class BlockRows:
         self._links: list[list[int]] = []
 
     def add(self, document: Document, heads: Sequence[Head], pieces: Pieces, blocks: Sequence[tuple[int, int]]) -> None:
-        """Append the blocks of the batch's next document.
-
-        Args:
-            heads: of each block.
-            blocks: (first piece, piece after the last) of each block: all pieces in order, or none if they have no token."""
+        """Append the blocks of the batch's next document: their heads, and (first piece, piece after the last) of each, which are all
+        pieces in order, or none if they have no token."""
         number, text, mine = len(self._documents), document.text, self._pieces
         self._documents.append(document)
         self._heads += heads

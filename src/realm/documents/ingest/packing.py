@@ -82,11 +82,7 @@ FULL_ENOUGH = 0.67
 
 def fill_blocks(lengths: Sequence[int], rooms: Sequence[int], borders: Sequence[int]) -> list[tuple[int, int]]:
     """Greedy packing of pieces: (first piece, piece after the last) of each block. Pieces that have no token at all make no block.
-
-    Args:
-        lengths: tokens of each piece.
-        rooms: tokens that a block has room for which begins with that piece, at least its own.
-        borders: kind of the border before each piece."""
+    ``rooms``: tokens that a block has room for which begins with that piece, at least its own ``lengths``."""
     begins, filled = [0], 0
     for piece, length in enumerate(lengths):
         if borders[piece] == HEADING and filled >= FULL_ENOUGH * rooms[begins[-1]]:
@@ -143,13 +139,8 @@ def make_pieces(
     room: int,
     counts: PackingCounts,
 ) -> Pieces:
-    """Sentences of one document with aligned spans; those over ``room`` tokens in several pieces.
-
-    Args:
-        ranges: chars of each sentence in ``text``.
-        tokens: of the sentences' texts, the document's from number ``first`` on.
-        tagged: spans of each sentence, chars relative to the sentence.
-        counts: grows by what is dropped or cut."""
+    """Sentences of one document with aligned spans; those over ``room`` tokens in several pieces. ``tokens`` are of its sentences from
+    number ``first`` on, ``tagged`` spans in chars of their sentence; ``counts`` grows by what is dropped or cut."""
     pieces = Pieces()
     borders = tokens.starts[first : first + len(ranges) + 1].tolist()
     for number, (start, end) in enumerate(ranges):

@@ -109,15 +109,12 @@ def redirects_in(directory: Path) -> np.ndarray:
 
 
 class Spool:
-    """Documents on disk: written once, read as often as needed, a batch at a time.
-
-    ``path``: a directory, made if it is not there; ``resumable``: what an interrupted process left there is continued.
+    """Documents on disk: written once, read as often as needed, a batch at a time. ``resumable``: what an interrupted process left in
+    ``path`` is continued.
 
     Attributes:
-        documents: number of documents.
-        text_bytes: of their texts in UTF-8.
-        place: where in the sources they end, as four numbers. Kept for the reader of the sources (``intake.SourceWalk``).
-        complete: whether every source was read to its end."""
+        text_bytes: of the texts of its ``documents`` in UTF-8.
+        place: where in the sources they end, as four numbers. Kept for the reader of the sources (``intake.SourceWalk``)."""
 
     def __init__(self, path: Path, resumable: bool = False):
         self._path = path
@@ -156,12 +153,8 @@ class Spool:
             self._redirects.append(pairs)
 
     def end_part(self, rejected: Sequence[str], forms: Mapping[str, int], complete: bool = False) -> None:
-        """Make everything so far durable, so that another process can continue from here.
-
-        Args:
-            rejected: lines of the rejected records since the last part.
-            forms: counts of surface forms since the last part.
-            complete: no more will come."""
+        """Make everything so far durable, so that another process can continue from here: with lines of rejected records and counts of
+        surface forms since the last part."""
         if self._writer is not None:
             self._writer.close()
             self._sink.close()

@@ -1,7 +1,5 @@
-"""Files that a build keeps beside its target until it is published; an interrupted build is continued from them.
-
-``OUT.staging/``: ``build.json`` (what is being built, of what), ``documents/`` (the spool), ``corpus/`` (what becomes OUT) and
-``segments.json`` (how much of the spool is in finished segments). A build with other sources or options discards it."""
+"""Files that a build keeps beside its target, in ``OUT.staging/``, until it is published; an interrupted build is continued from them. A
+build with other sources or options discards them: ``build.json`` says what is built, ``segments.json`` how much of the spool is done."""
 
 import hashlib
 import json

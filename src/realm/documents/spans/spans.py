@@ -135,12 +135,8 @@ _WORD = regex.compile(r"[\p{L}\p{M}\p{N}]+|[^\s\p{L}\p{M}\p{N}]")
 
 
 class GazetteerTagger:
-    """Tags listed phrases: longest match, at word borders.
-
-    A phrase written in lower case matches in any case ("pound sterling", "Pound sterling"), any other matches as written.
-
-    Args:
-        phrases: the phrases; white space inside is free."""
+    """Tags listed phrases: longest match, at word borders. A phrase written in lower case matches in any case ("pound sterling", "Pound
+    sterling"), any other matches as written; white space inside is free."""
 
     def __init__(self, phrases: Iterable[str]):
         self.phrases = sorted({line for phrase in phrases if (line := canonical_line(phrase))})

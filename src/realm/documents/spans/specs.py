@@ -1,12 +1,4 @@
-"""Taggers of a corpus, from the words a user writes: "default", "dates+hf:./models/ner" ...
-
-    none            no spans at all
-    default         dates + collocations + truecase
-    truecase        names by the corpus's own letter case
-    dates           dates, numbers and quantities by patterns
-    collocations    the corpus's own terms, in scripts without letter case
-    gazetteer:FILE  listed phrases
-    hf:MODEL        a Hugging Face token classifier, hub name, or a directory as /..., ./... or ~/...
+"""Taggers of a corpus, from the words a user writes: "default", "dates+hf:./models/ner" ... docs/salient-spans.md says what each finds.
 
 Several are joined by "+"; of overlapping spans the longest wins, then the one named first."""
 

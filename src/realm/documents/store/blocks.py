@@ -71,11 +71,7 @@ class SpanTable:
 
 
 class BlockStore:
-    """One version of a corpus. Make it with ``open``.
-
-    Attributes:
-        manifest: of this version; ``version`` and ``corpus_id`` as it has them.
-        segments: its files, in order of their block ids; rows count through them."""
+    """One version of a corpus, which ``open`` makes: its manifest, and segments in order of their block ids; rows count through them."""
 
     def __init__(self, path: Path, manifest: CorpusManifest, tokenizer: TextTokenizer, segments: list[Segment], removed: np.ndarray):
         self.path = path

@@ -29,12 +29,8 @@ SEGMENTS_DIRECTORY = "segments"
 
 @dataclass(frozen=True)
 class SegmentSums:
-    """Checksums (``storage.files``) of what is read of a segment at a time; ``store.segments`` makes them.
-
-    Attributes:
-        frames: (start, end, checksum) of the bytes before the columns of each record batch, and of those after the last.
-        columns: for each record batch the checksums of its columns in one string, in the order of the schema.
-        documents: of the numbers in its look-up file."""
+    """Checksums (``storage.files``) of what is read of a segment at a time: (start, end, checksum) of the bytes before the columns of each
+    record batch and of those behind the last; of each batch those of its columns in one string; of its look-up file."""
 
     frames: tuple[tuple[int, int, str], ...]
     columns: tuple[str, ...]
@@ -128,10 +124,7 @@ CORPUS_CURE = "Build the corpus again; before that, see what realm repair CORPUS
 
 
 def damage(what: str) -> Errors:
-    """Errors over a file of a corpus that is damaged or cannot be read.
-
-    Args:
-        what: it is."""
+    """Errors over a file of a corpus, ``what`` it is, that is damaged or cannot be read."""
     passing = "Check the permissions, the disk, and how many files may be open (ulimit -n)"
     return Errors(Errors.of(CorpusError, CORPUS_CURE, f"damaged {what}: ").damaged, Errors.of(CorpusError, passing, f"{what}: ").refused)
 

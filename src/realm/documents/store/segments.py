@@ -40,12 +40,8 @@ def token_dtype(vocab_size: int) -> np.dtype[Any]:
 
 
 def segment_schema(dtype: np.dtype[Any]) -> pa.Schema:
-    """Columns of a segment. Chars count code points of ``text``, tokens count wordpieces of ``token_ids``.
-
-    ``heading`` is the path of headings that a block begins under (outline.py), and ``title_ids`` are the wordpieces of title and heading.
-    ``lang`` is the language of the document, as ``text.words`` tells it. ``links`` are the keys of what the block links to (links.py).
-    ``media`` is the picture that the document is, and ``media_sum`` the checksum of its bytes (pictures.py); both are empty of a text.
-    ``source`` and ``line`` say where the document was read: file or name as it was given, and the record in it (0: the whole file)."""
+    """Columns of a segment, as docs/data-formats.md says them. Chars count code points of ``text``, tokens count wordpieces of
+    ``token_ids``."""
     tokens = pa.list_(pa.from_numpy_dtype(dtype))
     return pa.schema(
         [

@@ -279,11 +279,9 @@ def read_wikidump(path: Path, workers: Workers | None = None, seconds: float = D
     """The articles of a dump (.xml, .xml.bz2, .xml.gz, .xml.xz) in its order, cleaned; the latest revision of each.
 
     An article brings the links in its prose, by the titles that they name. The id is ``simplewiki:1234``, database name and page id, so
-    that several wikis fit into one corpus; the page id alone where the dump has no database name. ``line`` counts in the decompressed XML.
-    An article without prose is rejected as empty.
-    ``workers`` clean, and as many threads decompress; a page of ``LONG_PAGE`` may compute for ``seconds``. Memory: the longest page's
-    revision, and ``CHUNK_CHARS`` a chunk for the workers and two more. Raises DataError: the XML is no MediaWiki dump; CorpusError: a
-    worker process died."""
+    that several wikis fit into one corpus. ``line`` counts in the decompressed XML. ``workers`` clean, and as many threads decompress; a
+    page of ``LONG_PAGE`` may compute for ``seconds``. Memory: the longest page's revision, and ``CHUNK_CHARS`` a chunk for the workers and
+    two more. Raises DataError: the XML is no MediaWiki dump; CorpusError: a worker process died."""
     workers = workers or Workers(1)
     portions = in_portions(_read(path, workers.count), lambda found: len(getattr(found[1], "text", "")), CHUNK_CHARS)
     chunks = ((portion[-1][0], [page for _, page in portion]) for portion in portions)

@@ -38,10 +38,7 @@ _ENGLISH |= {f"{name} talk": number + 1 for name, number in _ENGLISH.items() if 
 
 
 class Namespaces:
-    """The file and category namespaces and the other wikis' prefixes of one dump.
-
-    Args:
-        numbered: the dump's own namespace names by number; may be empty."""
+    """The file and category namespaces and the other wikis' prefixes of one dump, by ``numbered``, its own names of namespaces."""
 
     def __init__(self, numbered: Mapping[int, str] | None = None):
         numbered = numbered or {}

@@ -134,7 +134,7 @@ def template_writer(name: str) -> Callable[[str], str] | None:
     if writer is None and name.startswith(("lang-", "vol-", "link-")):  # lang-fr; the Latgalian name of the same; a link to another wiki
         writer = _argument(0)
     if writer is None and _ORDINAL.fullmatch(name):
-        writer = _ordinal(title)
+        writer = _written(_KINDS["numbered"], title)
     if writer is None and _COUNTRY.fullmatch(title) and title not in _NO_COUNTRIES:
         return lambda content: "" if "|" in content else title
     return None if writer is None else lambda content: writer(*_arguments(content))
@@ -190,33 +190,24 @@ def _argument(number: int, *names: str) -> Writer:
     return write
 
 
-def _text(text: str) -> Writer:
-    return lambda positional, named: text
-
-
-def _before(prefix: str) -> Writer:
-    return lambda positional, named: prefix + (positional[0] if positional else "")
-
-
-def _around(pattern: str) -> Writer:
-    return lambda positional, named: pattern.format(positional[0]) if positional else ""
-
-
-def _joined(separator: str) -> Writer:
-    return lambda positional, named: separator.join(part for part in positional if part)
-
-
-def _joined_two(separator: str) -> Writer:
-    return lambda positional, named: separator.join(positional[:2])
-
-
 def _nihongo(positional: list[str], named: dict[str, str]) -> str:
     first, *rest = [part for part in positional if part] or [""]
     return f"{first} ({', '.join(rest[:2])})" if rest else first
 
 
-def _ordinal(name: str) -> Writer:
-    return lambda positional, named: " ".join([name, *positional[:1]])
+_KINDS: dict[str, Callable[[str, list[str]], str]] = {
+    "text": lambda text, given: text,
+    "before": lambda prefix, given: prefix + "".join(given[:1]),
+    "around": lambda pattern, given: pattern.format(given[0]) if given else "",
+    "between": lambda separator, given: separator.join(filter(None, given)),
+    "numbered": lambda name, given: " ".join([name, *given[:1]]),
+    "between_two": lambda separator, given: separator.join(given[:2]),
+}
+"""Of a text in the table and what a template is given, what is written."""
+
+
+def _written(write: Callable[[str, list[str]], str], text: str) -> Writer:
+    return lambda positional, named: write(text, positional)
 
 
 def _by_name(names: str, writer: Writer) -> dict[str, Writer]:
@@ -226,10 +217,9 @@ def _by_name(names: str, writer: Writer) -> dict[str, Writer]:
 def _listed_writers() -> dict[str, Writer]:
     tables = tomllib.loads((files("realm.documents.wiki") / "templates.toml").read_text("utf-8"))
     writers: dict[str, Writer] = {}
-    kinds = {"text": _text, "before": _before, "around": _around, "between": _joined, "between_two": _joined_two}
-    for kind, writer_of in kinds.items():
-        for text, names in tables[kind].items():
-            writers |= _by_name(names, writer_of(text))
+    for kind, write in _KINDS.items():
+        for text, names in tables.get(kind, {}).items():
+            writers |= _by_name(names, _written(write, text))
     for place, names in tables["argument"].items():
         number, *named = place.split()
         writers |= _by_name(names, _argument(int(number), *named))

@@ -4,10 +4,8 @@ Order: elements (comments, references, formulas ...), closing sections, double b
 lists and quotes, and entities at last. A full parser has no place here: after these steps four lines in 13 MB of real dumps held any
 markup, and mwparserfromhell mends none of them (benchmarks/results).
 
-Double brackets, ``{{templates}}``, ``[[links]]`` and ``{| tables |}``, nest as they come, in two walks. The first pairs openers with
-closers on a stack and looks at every bracket once. The second writes the text, asking what a template or link becomes; what is dropped is
-skipped from opener to closer, and nesting below ``DEPTH`` is dropped, so that no character is copied more than ``DEPTH`` times. Brackets
-without a partner are removed at the end."""
+Double brackets nest as they come, in two walks: the first pairs them on a stack, the second writes the text and asks what a template or
+link becomes. What is dropped is skipped; nesting below ``DEPTH`` is dropped, so that no character is copied more than ``DEPTH`` times."""
 
 import html
 import json

@@ -200,17 +200,8 @@ class CompressedIndex(RowIndex):
 
     kind = "compressed"
 
-    def __init__(
-        self,
-        vectors: np.ndarray,
-        ids: np.ndarray,
-        live: np.ndarray | None = None,
-        *,
-        metric: Metric = "ip",
-        values: np.ndarray | None = None,
-        kernel: Kernel | None = None,
-    ):
-        super().__init__(vectors, ids, live, metric=metric, values=values)
+    def __init__(self, *arrays: Any, kernel: Kernel | None = None, **more: Any):
+        super().__init__(*arrays, **more)
         kernel = kernel or installed_kernel()
         if kernel is None:
             raise ValueError("compressed search needs the native kernel")

@@ -4,6 +4,7 @@ import copy
 import gzip
 import io
 import sys
+import tomllib
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable
@@ -13,55 +14,7 @@ from pdf_files import CATALOG, pdf_file
 
 BYTES = 15_000_000
 """Of the large ones: a text below the limit of 16 MiB."""
-
-_LINES = {
-    "arabic.txt": "مدينة",
-    "combining.txt": "á́̂",
-    "emoji.txt": "\U0001f600",
-    "dates-unbroken.txt": "17.06.1931",
-    "dots.txt": ".",
-    "spaced-dots.txt": ". ",
-    "hyphens.txt": "-",
-    "quotes.txt": '"',
-    "apostrophes.txt": "'",
-    "mail.txt": "a.b@c.de ",
-    "dates.txt": "17 June 1931 ",
-    "capitals.txt": "Ada Smith of Oslo ",
-    "brackets.md": "[",
-    "html.md": "<a ",
-    "emphasis.md": "*a ",
-    "strong.md": "**a** ",
-    "backticks.md": "`a``",
-    "quotes.md": "> ",
-    "lists.wiki.txt": "* a\n",
-    "lists.md": "* a\n",
-    "headings.md": "# a\n",
-    "table.md": "|a",
-    "sections.tex": "\\section{a}\n",
-    "stars.org": "* a\n",
-    "underlined.rst": "a\n=\n",
-    "times.log": "2026-11-26T10:00:00 a\n",
-    "cues.srt": "1\n00:00:01,000 --> 00:00:02,000\na\n\n",
-    "manual.1": ".SH a\n.B b\n",
-    "keys.yaml": "a:\n- b\n",
-    "remarks.bat": "REM a\n",
-    "cells.csv": "a,",
-    "quotes.csv": '"a',
-    "cells.tsv": "a\t",
-    "lists.json": "[",
-    "objects.json": '{"a":',
-    "objects.jsonl": '{"id":"a","text":"b"}',
-    "groups.rtf": "{\\rtf1 a",
-    "footnotes.rtf": "{\\rtf1{\\footnote a",
-    "footnotes-inside.rtf": "{\\footnote a{\\b",
-    "messages.mbox": "From a@b.de Mon Jan  1 00:00:00 2024\n\na\n",
-    "headers.eml": "Subject: a\n",
-    "encoded.eml": "Subject: =?utf-8?q?a?=\n ",
-    "elements.xml": "<a>",
-    "paragraphs.xml": "<article><para>",
-    "cells.html": "<table><tr><td>",
-    "outputs.ipynb": '{"cells":[{"cell_type":"code","source":["',
-}
+UNITS = Path(__file__).with_name("hostile_units.toml")
 
 
 def repeated(unit: str, size: int) -> bytes:
@@ -217,7 +170,7 @@ def _of(unit: str) -> Callable[[int], bytes]:
 
 
 HOSTILE: dict[str, Callable[[int], bytes]] = {
-    **{name: _of(unit) for name, unit in _LINES.items()},
+    **{name: _of(unit) for name, unit in tomllib.loads(UNITS.read_text("utf-8")).items()},
     "list.xml": lambda size: dump("* a\n", size),
     "headings.xml": lambda size: dump("== a ==\n", size),
     "templates.xml": lambda size: dump("{{a|", size),
