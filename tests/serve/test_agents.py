@@ -41,10 +41,48 @@ def asked(server, act):
 
 
 @pytest.fixture
-def stdio(tmp_path):
-    """Parameters that start ``realm mcp PLACE`` with a cache of its own."""
-    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+def environment(tmp_path):
+    """Environment of a process with a cache of its own."""
+    return {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+
+
+@pytest.fixture
+def stdio(environment):
+    """Parameters that start ``realm mcp PLACE``."""
     return lambda place: StdioServerParameters(command=sys.executable, args=["-m", "realm", "mcp", str(place)], env=environment)
+
+
+class Served:
+    """``realm mcp PLACE --http`` with a token: its process, its address, and the way of a client to it."""
+
+    def __init__(self, place, token, environment):
+        command = [sys.executable, "-m", "realm", "mcp", str(place), "--http", "127.0.0.1:0", "--token-file", str(token)]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+        self.url = next(line for line in self.process.stderr if line.startswith("serving ")).split(" at ")[1].split(";")[0]
+
+    async def __aenter__(self):
+        self._http = httpx2.AsyncClient(headers={"authorization": f"Bearer {TOKEN}"}, timeout=60)
+        self._way = streamable_http_client(self.url, http_client=self._http)
+        return await self._way.__aenter__()
+
+    async def __aexit__(self, *raised):
+        await self._way.__aexit__(*raised)
+        await self._http.aclose()
+
+
+@pytest.fixture
+def http(environment, tmp_path):
+    (tmp_path / "token").write_text(TOKEN)
+    started = []
+
+    def start(place):
+        started.append(Served(place, tmp_path / "token", environment))
+        return started[-1]
+
+    yield start
+    for served in started:
+        served.process.kill()
+        served.process.communicate()
 
 
 def test_every_tool_answers(tiny_run):
@@ -141,21 +179,24 @@ def test_a_call_that_waits_says_how_far_indexing_is(tiny_run, monkeypatch):
     assert told and told == sorted(told) and told[0][1].startswith("index: blocks ")
 
 
+@pytest.mark.parametrize("transport", ["stdio", "http"])
 @pytest.mark.skipif(present_directory(DEFAULT_BODY) is None, reason="the weights under the released model are not installed")
-def test_documents_over_standard_input_and_output(stdio, tmp_path):
+def test_documents_of_a_server_that_is_killed_in_a_call(stdio, http, tmp_path, transport):
     """Indexed while the first call waits, killed in the midst of it, and asked again; a file that is new is noticed."""
     notes = tmp_path / "notes"
     notes.mkdir()
     (notes / "bridge.txt").write_text("The Harrow bridge was built in 1911 by Ellen Marsh, an engineer from Leeds.")
+    for number in range(100):
+        (notes / f"{number}.txt").write_text(f"Parcel {number} weighs {number + 7} kilograms. It stands on shelf {number % 9} of the cellar. " * 8)
     question = {"question": "Who built the Harrow bridge?"}
 
     async def dies(client):
-        call = asyncio.ensure_future(client.call_tool("ask", question))
-        await asyncio.sleep(0.1)
-        found = subprocess.run(["pgrep", "-f", f"realm mcp {notes}"], capture_output=True, text=True).stdout.split()
-        os.kill(int(found[0]), signal.SIGKILL)
+        async def kill(done, total, message):
+            found = subprocess.run(["pgrep", "-f", f"realm mcp {notes}"], capture_output=True, text=True).stdout.split()
+            os.kill(int(found[0]), signal.SIGKILL)
+
         with pytest.raises(MCPError):
-            await call
+            await asyncio.wait_for(client.call_tool("ask", question, progress_callback=kill), 60)
 
     async def lives(client):
         first = await client.call_tool("ask", question)
@@ -164,31 +205,19 @@ def test_documents_over_standard_input_and_output(stdio, tmp_path):
         explained = await client.call_tool("explain", {"text": "The Harrow bridge was built by [MASK].", "k": 2})
         return [answer.structured_content for answer in (first, second, explained)]
 
-    asked(stdio(notes), dies)
-    first, second, explained = asked(stdio(notes), lives)
+    place = {"stdio": stdio, "http": http}[transport]
+    asked(place(notes), dies)
+    first, second, explained = asked(place(notes), lives)
     assert "Marsh" in first["answer"] and second["blocks"][0]["doc_id"] == "tower.txt" and explained["predictions"]
 
 
-def test_over_http_with_the_token(run_copy, tmp_path):
-    (tmp_path / "token").write_text(TOKEN)
-    command = [sys.executable, "-m", "realm", "mcp", str(run_copy), "--http", "127.0.0.1:0", "--token-file", str(tmp_path / "token")]
-    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-    try:
-        url = next(line for line in server.stderr if line.startswith("serving ")).split(" at ")[1].split(";")[0]
-        assert url.endswith("/mcp")
-        assert httpx2.post(url, json={}).status_code == 401
-
-        async def act():
-            headers = {"authorization": f"Bearer {TOKEN}"}
-            async with httpx2.AsyncClient(headers=headers) as http, Client(streamable_http_client(url, http_client=http)) as client:
-                return await client.call_tool("search", {"text": "the currency of Arvad", "k": 1})
-
-        assert len(asyncio.run(act()).structured_content["blocks"]) == 1
-        server.send_signal(signal.SIGTERM)
-        assert server.wait(60) == 0
-    finally:
-        server.kill()
-        server.communicate()
+def test_over_http_with_the_token(http, run_copy):
+    served = http(run_copy)
+    assert served.url.endswith("/mcp") and httpx2.post(served.url, json={}).status_code == 401
+    found = asked(served, lambda client: client.call_tool("search", {"text": "the currency of Arvad", "k": 1}))
+    assert len(found.structured_content["blocks"]) == 1
+    served.process.send_signal(signal.SIGTERM)
+    assert served.process.wait(60) == 0
 
 
 RUBBISH = (b"\xff\xfe\0", b'{"jsonrpc": "2.0"', b"[]", b"[" * 100_000, b'{"jsonrpc": "2.0", "id": [1], "method": 5}', b"")
