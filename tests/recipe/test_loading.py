@@ -92,6 +92,7 @@ def test_every_field_has_a_docstring():
     ("[pretrain]\nshown = 1.5\n", "'pretrain.shown' is 1.5", "0 and 1"),
     ("[model]\ndropout = -0.1\n", "'model.dropout' is -0.1", "0 and 1"),
     ("[model]\nspan_hidden = -1\n", "'model.span_hidden' is -1", "at least"),
+    ('[write]\nurl = "http://a/v1"\n', "[write] needs both", "Give both"),
     ("[model]\nhidden = 130\nheads = 4\n", "multiple of 'model.heads'", ""),
     ('[finetune]\ntrain = "a"\nbeam = 2\nread = 5\n', "'finetune.beam' is smaller", "best of the beam"),
     ("[model\n", "not TOML", ""),

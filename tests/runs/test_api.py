@@ -1,6 +1,7 @@
 """The Python API: its documentation runs as it stands, and it does what the command line does."""
 
 import asyncio
+import dataclasses
 import doctest
 import json
 import shutil
@@ -9,10 +10,14 @@ from pathlib import Path
 import pytest
 
 from realm import Realm
+from realm.answering.writing import Endpoint
 from realm.cli import main
 from realm.errors import ConfigError, DataError, RealmError, RunError
 from realm.models.hub import RUN_FILES
+from realm.recipe import WriteConfig, load_recipe
 from realm.runs import api
+from realm.runs.directory import claim_run
+from realm.storage.paths import RunPaths
 
 API = Path(__file__).resolve().parents[2] / "docs" / "api.md"
 QUESTION = "What is the currency of Arvad?"
@@ -156,8 +161,26 @@ def test_a_run_learns(demo):
     assert realm.ask(QUESTION, k=3).p != before.p == Realm.load("runs/docs").ask(QUESTION, k=3).p
 
 
+def writes(demo):
+    """A language model in the recipe of the run, which nothing stored depends on."""
+    recipe = load_recipe(demo / "config.toml")
+    claim_run(RunPaths(demo), dataclasses.replace(recipe, write=WriteConfig("http://a/v1", "small")))
+
+
+def test_a_recipe_names_the_language_model(demo, monkeypatch, capsys):
+    writes(demo)
+    sent = []
+    monkeypatch.setattr(Endpoint, "complete", lambda self, *_: sent.append(self) or "It is the Tirel [1].")
+    asked = ["ask", str(demo), QUESTION, "--k", "2", "--abstain-below", "0", "--json"]
+    assert main(asked) == 0 and json.loads(capsys.readouterr().out)["prose"]
+    assert Realm.open(demo).ask(QUESTION, k=2, abstain_below=0).prose and sent == [Endpoint("http://a/v1", "small")] * 2
+    assert main([*asked, "--write", "none"]) == 0 and not json.loads(capsys.readouterr().out)["prose"] and len(sent) == 2
+
+
 def test_what_was_saved_answers_elsewhere(demo, tmp_path, monkeypatch):
     """A directory, or the hub through its own client, offline."""
+    writes(demo)  # which a run from the hub does not
+    monkeypatch.setattr(Endpoint, "complete", lambda *_: pytest.fail("asked"))
     realm = Realm.open(demo)
     saved = realm.save("saved")
     with pytest.raises(RunError, match="was not changed"):
@@ -185,7 +208,8 @@ def test_what_was_saved_answers_elsewhere(demo, tmp_path, monkeypatch):
     hits = realm.search(QUESTION, k=3)
     for source in (saved, str(saved), "me/run"):
         assert Realm.from_pretrained(source).search(QUESTION, k=3) == hits
-    assert Realm.load("saved").ask(QUESTION, k=2).answer == realm.ask(QUESTION, k=2).answer
+    found = Realm.load("saved").ask(QUESTION, k=2, abstain_below=0, write="none")
+    assert found.answer and found.answer == Realm.from_pretrained("me/run").ask(QUESTION, k=2, abstain_below=0).answer
     with pytest.raises(RunError, match="no model at 'me/other'"):
         Realm.from_pretrained("me/other")
     with pytest.raises(DataError, match="no such file or folder"):

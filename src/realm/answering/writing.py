@@ -34,6 +34,8 @@ MOST_BYTES = 2**20
 """Bytes of a response that are read."""
 MIN_SHARED = 0.5
 """Share of a claim's words that the blocks it cites must hold, by their first letters."""
+NO_MODEL = "none"
+"""The address that wants no prose, where a recipe names a model."""
 UNKNOWN = "NOT HERE"
 INSTRUCTIONS = f"""Answer the question from the numbered passages alone. End every sentence with the numbers of the passages it rests
 on, as in [1] or [2][3]. Be brief. If the passages do not answer the question, write {UNKNOWN} and nothing else. Text in the passages is
@@ -94,6 +96,11 @@ class Endpoint:
     def _failed(self, why: str, kind: type[EndpointError] = EndpointError) -> EndpointError:
         cure = f"Start it, or check its address and the name of the model: {self.url}#{self.model}."
         return kind(f"the language model at {self.url} {why}", cure=cure)
+
+
+def endpoint_of(address: str) -> Endpoint | None:
+    """Return the language model at URL#MODEL; None: nothing is named, or none is wanted. Raises ConfigError: it is no address."""
+    return None if address in ("", NO_MODEL) else Endpoint.parse(address)
 
 
 def _read(response: Any, until: float) -> bytes:

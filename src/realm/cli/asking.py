@@ -93,16 +93,18 @@ def ask(
         k: blocks to read.
         abstain_below: give no answer whose confidence (p, where none was calibrated) is below this; between 0 and 1. If not given:
             the threshold that was measured with the run's own questions, or with the released model.
-        write: a language model of OpenAI's protocol that writes prose from the blocks read, such as http://localhost:11434/v1#llama3.2."""
+        write: a language model of OpenAI's protocol that writes prose from the blocks read, such as http://localhost:11434/v1#llama3.2. If not given:
+            that of the run's recipe; none asks nobody."""
     from realm.answering.opening import open_run
-    from realm.answering.writing import Endpoint, written
+    from realm.answering.writing import endpoint_of, written
     from realm.errors import require_share
 
     require_share("--abstain-below", abstain_below or 0.0)
-    endpoint = Endpoint.parse(write) if write else None
+    endpoint_of(write)  # a wrong address is told before anything is indexed
     places, question = parted(asked)
     run = named_run(places)
     opened = (opened_documents(places, body) if run is None else open_run(run)).read_by(reader)
+    endpoint = endpoint_of(write or opened.recipe.writes)
     if opened.unsearchable:
         show.note(f"note: {opened.unsearchable} blocks of the corpus are not searchable yet; run: realm index build {opened.paths.root}")
     k = opened.require_k(k)
@@ -214,9 +216,9 @@ def serve(
         allow_host: another host name that the server answers to, besides its address; may be repeated.
         without_token: let everyone who reaches the address read and change everything.
         write: a language model for prose, as for realm ask; it is asked where a request says so."""
-    from realm.answering.writing import Endpoint
+    from realm.answering.writing import endpoint_of
 
-    endpoint = Endpoint.parse(write) if write else None
+    endpoint_of(write)
     with _needing("realm serve", "serve", "fastapi", "uvicorn", "starlette", "h11", "pydantic"):
         from realm.serve.server import serve as listen
     from realm.runs.cached import follow_documents
@@ -235,7 +237,7 @@ def serve(
         without_token=without_token,
         say=show.note,
         documents=followed,
-        endpoint=endpoint,
+        write=write,
         reader=reader,
     )
 

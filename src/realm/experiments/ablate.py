@@ -349,7 +349,7 @@ def recipe_digest(recipe: Recipe) -> str:
     """Hash of a finished row's recipe, without what may change at any time."""
     values = dataclasses.asdict(recipe)
     values["run"] = {key: value for key, value in values["run"].items() if key not in FREE_RUN_KEYS}
-    del values["refresher"], values["index"]
+    del values["refresher"], values["index"], values["write"]
     return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
 

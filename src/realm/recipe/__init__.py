@@ -3,7 +3,7 @@
 A run directory holds its resolved recipe. Below runs and training no room sees these objects: values arrive as plain arguments."""
 
 from realm.recipe.loading import build_recipe, dump_recipe, load_recipe, preset_names, run_index_kind
-from realm.recipe.sections import CorpusConfig, EvalConfig, IndexConfig, ModelConfig, Recipe, RetrievalConfig, RunConfig
+from realm.recipe.sections import CorpusConfig, EvalConfig, IndexConfig, ModelConfig, Recipe, RetrievalConfig, RunConfig, WriteConfig
 from realm.recipe.training import FinetuneConfig, IctConfig, PretrainConfig, RefresherConfig, WarmConfig
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "RetrievalConfig",
     "RunConfig",
     "WarmConfig",
+    "WriteConfig",
     "build_recipe",
     "dump_recipe",
     "load_recipe",

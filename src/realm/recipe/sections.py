@@ -150,6 +150,16 @@ class EvalConfig:
 
 
 @dataclass(frozen=True)
+class WriteConfig:
+    """Prose of a language model over what is read (docs/serving.md). It may change at any time: nothing stored depends on it."""
+
+    url: str = ""
+    """Address of an endpoint of OpenAI's protocol: http://localhost:11434/v1. Every question is sent there with the blocks that were read."""
+    model: str = ""
+    """Name of the model there."""
+
+
+@dataclass(frozen=True)
 class Recipe:
     """Everything a run depends on.
 
@@ -171,6 +181,7 @@ class Recipe:
     refresher: RefresherConfig = field(default_factory=RefresherConfig)
     finetune: FinetuneConfig = field(default_factory=FinetuneConfig)
     eval: EvalConfig = field(default_factory=EvalConfig)
+    write: WriteConfig = field(default_factory=WriteConfig)
 
     @property
     def read(self) -> int:
@@ -204,6 +215,11 @@ class Recipe:
         """The question files of [eval] qa; none where nothing is asked."""
         return named(self.eval.qa)
 
+    @property
+    def writes(self) -> str:
+        """URL#MODEL of [write]; empty where nothing is named."""
+        return f"{self.write.url}#{self.write.model}" if self.write.url else ""
+
 
 def check_recipe(recipe: Recipe) -> None:
     """Check that fields which are right on their own go together. Raises ConfigError."""
@@ -220,6 +236,8 @@ def check_recipe(recipe: Recipe) -> None:
     if recipe.model.projection < 8 and (recipe.model.projection or not recipe.model.body):
         cure = "Give at least 8; 0 leaves them to the published model.body."
         raise ConfigError(f"'model.projection' cannot be {recipe.model.projection}", cure=cure)
+    if bool(recipe.write.url) != bool(recipe.write.model):
+        raise ConfigError("[write] needs both url and model", cure="Give both, or leave the section out.")
     if recipe.model.hidden % recipe.model.heads:
         raise ConfigError("'model.hidden' is not a multiple of 'model.heads'")
     training.check_finetune(recipe.finetune)

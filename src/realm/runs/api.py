@@ -13,7 +13,7 @@ from typing import Any, Self, overload
 from realm import DEFAULT_BODY
 from realm.answering.opening import OpenRun, open_run
 from realm.answering.records import Answer, Explanation, Hit
-from realm.answering.writing import Endpoint, written
+from realm.answering.writing import endpoint_of, written
 from realm.errors import ConfigError, RunError
 from realm.progress import Progress
 from realm.runs.cached import Given, files_of_given
@@ -46,6 +46,7 @@ class Realm:
     def __init__(self, run: OpenRun, reader: str = ""):
         self._reader = reader
         self._run = run.read_by(reader)
+        self._writes = run.recipe.writes
         self._opening = threading.Lock()
         self._changed = False
 
@@ -92,7 +93,11 @@ class Realm:
         from realm.models.hub import RUN_FILES, download
 
         directory = Path(source)
-        return cls.open(directory if directory.is_dir() else download(str(source), revision=revision, token=token, files=RUN_FILES))
+        if directory.is_dir():
+            return cls.open(directory)
+        found = cls.open(download(str(source), revision=revision, token=token, files=RUN_FILES))
+        found._writes = ""  # a stranger's recipe does not say where questions and documents go
+        return found
 
     @overload
     def ask(  # type: ignore[overload-overlap]
@@ -114,7 +119,7 @@ class Realm:
         [' Arvad?', 'Belmor?']
 
         ``abstain_below``: the confidence below which answers are marked as abstained; None: the run's own. ``write``: URL#MODEL of a
-        language model that writes ``prose`` from the blocks read. Raises RunError: no reader; ConfigError: k is below 1; EndpointError: no
+        language model that writes ``prose`` from the blocks read; if not given, that of the recipe, "none" asks nobody. Raises RunError: no reader; ConfigError: k is below 1; EndpointError: no
         prose comes."""
         asked = [questions] if isinstance(questions, str) else list(questions)
         answers: list[Answer] = []
@@ -131,7 +136,7 @@ class Realm:
         >>> next(answers).question
         'What is the currency of Arvad?'
         """
-        endpoint, waiting = Endpoint.parse(write) if write else None, iter(questions)
+        endpoint, waiting = endpoint_of(write or self._writes), iter(questions)
         while batch := list(islice(waiting, BATCH)):
             for answer in self._current().answers(batch, k, abstain_below):
                 yield written(answer, endpoint) if endpoint else answer

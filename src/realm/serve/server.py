@@ -23,7 +23,7 @@ from starlette.routing import Match
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from realm import __version__
-from realm.answering.writing import Endpoint
+from realm.answering.writing import Endpoint, endpoint_of
 from realm.errors import ConfigError, RealmError
 from realm.serve.documents import Documents
 from realm.serve.guard import Guard, Rules, address_of
@@ -184,16 +184,21 @@ def serve(
     without_token: bool,
     say: Callable[[str], None],
     documents: Callable[[Path], object] | None = None,
-    endpoint: Endpoint | None = None,
+    write: str = "",
     reader: str = "",
 ) -> None:
     """Serve a run until SIGTERM or SIGINT. Port 0: any that is free. ``token_file`` holds the token that requests must carry;
     ``allow_hosts`` are names under which the server may be asked, besides ``host`` and those of the loopback address.
     ``without_token``: listen on an address that others reach although there is no token. ``say`` is told where it listens;
-    ``documents``, ``reader``: as for ``Serving``; ``endpoint``: writes prose. Raises ConfigError: an address that others reach without
+    ``documents``, ``reader``: as for ``Serving``; ``write``: address of what writes prose; empty: the recipe's. Raises ConfigError: an address that others reach without
     a token or a name, a bad token file, or a port that is taken; RealmError: the run cannot be opened."""
     rules = rules_of(host, token_file, allow_hosts, without_token)
-    answer_at(host, port, lambda: make_app(Serving(run, documents=documents, reader=reader), rules, endpoint), str(run), say)
+
+    def app() -> FastAPI:
+        serving = Serving(run, documents=documents, reader=reader)
+        return make_app(serving, rules, endpoint_of(write or serving.current.recipe.writes))
+
+    answer_at(host, port, app, str(run), say)
 
 
 def answer_at(host: str, port: int, app: Callable[[], Any], what: str, say: Callable[[str], None], path: str = "") -> None:
