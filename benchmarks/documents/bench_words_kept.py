@@ -1,7 +1,8 @@
 """The share of a reference's words that our readers keep, file by file, and the most frequent of those that are lost.
 
 References: of PDF pdfium's raw text; of HTML and EPUB all visible words; of Word, slides, sheets and ODT the text nodes of their XML; of
-RTF the text without its control words; of mail its text parts as the standard library decodes them.
+RTF the text without its control words; of mail its text parts as the standard library decodes them; of notebooks the cells' sources and
+texts of outputs. A sheet's strings may stand in no cell.
 
     python -m benchmarks.documents.bench_words_kept FILES AND FOLDERS
 
@@ -10,6 +11,7 @@ lines that recur at the edges of pages, and of HTML the navigation, head and foo
 """
 
 import io
+import json
 import re
 import sys
 import zipfile
@@ -137,14 +139,39 @@ def raw_rtf(path: Path) -> str:
 
 def raw_mail(path: Path) -> str:
     """Subject, sender and the first text part of a message."""
-    message = message_from_bytes(path.read_bytes(), policy=policy.default)
+    return _message(path.read_bytes())
+
+
+def raw_mailbox(path: Path) -> str:
+    """The same of every message of a mailbox."""
+    return "\n".join(map(_message, re.split(rb"(?m)^From (?=.*\d{4}$)", path.read_bytes())[1:]))
+
+
+def raw_notebook(path: Path) -> str:
+    """Sources of cells, and outputs that are text."""
+    book = json.loads(path.read_text("utf-8"))
+    cells = [cell for sheet in book.get("worksheets", [book]) for cell in sheet["cells"]]
+    found = [cell.get("source", cell.get("input", "")) for cell in cells]
+    for output in (output for cell in cells for output in cell.get("outputs", [])):
+        found += [output.get("text", ""), output.get("data", {}).get("text/plain", ""), output.get("evalue", "")]
+    return "\n".join(map("".join, found))
+
+
+def _message(data: bytes) -> str:
+    message = message_from_bytes(data.partition(b"\n")[2] if re.match(rb"\S+ .*\d{4}\n", data) else data, policy=policy.default)
     body = message.get_body(("plain", "html"))
-    text = "" if body is None else body.get_content()
+    try:
+        text = "" if body is None else body.get_content()
+    except LookupError:  # an encoding that does not exist
+        text = str(body)
     text = _visible(text) if body is not None and body.get_content_subtype() == "html" else text
     return f"{message['subject']} {message['from']} {text}"
 
 
-READERS = {".pdf": raw_pdf, ".html": raw_html, ".htm": raw_html, ".rtf": raw_rtf, ".eml": raw_mail, **dict.fromkeys(PARTS, raw_parts)}
+READERS = {
+    **{".pdf": raw_pdf, ".html": raw_html, ".htm": raw_html, ".rtf": raw_rtf, ".eml": raw_mail, ".mbox": raw_mailbox},
+    **{".ipynb": raw_notebook, **dict.fromkeys(PARTS, raw_parts)},
+}
 
 
 def kept(path: Path) -> tuple[float, int, list[str]]:
