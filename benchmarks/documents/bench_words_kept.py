@@ -169,8 +169,14 @@ def _message(data: bytes) -> str:
 
 
 READERS = {
-    **{".pdf": raw_pdf, ".html": raw_html, ".htm": raw_html, ".rtf": raw_rtf, ".eml": raw_mail, ".mbox": raw_mailbox},
-    **{".ipynb": raw_notebook, **dict.fromkeys(PARTS, raw_parts)},
+    ".pdf": raw_pdf,
+    ".html": raw_html,
+    ".htm": raw_html,
+    ".rtf": raw_rtf,
+    ".eml": raw_mail,
+    ".mbox": raw_mailbox,
+    ".ipynb": raw_notebook,
+    **dict.fromkeys(PARTS, raw_parts),
 }
 
 

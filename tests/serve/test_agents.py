@@ -187,7 +187,7 @@ def test_documents_of_a_server_that_is_killed_in_a_call(stdio, http, tmp_path, t
     notes.mkdir()
     (notes / "bridge.txt").write_text("The Harrow bridge was built in 1911 by Ellen Marsh, an engineer from Leeds.")
     for number in range(100):
-        (notes / f"{number}.txt").write_text(f"Parcel {number} weighs {number + 7} kilograms. It stands on shelf {number % 9} of the cellar. " * 8)
+        (notes / f"{number}.txt").write_text(f"Parcel {number} weighs {number + 7} kilograms and stands in the cellar. " * 8)
     question = {"question": "Who built the Harrow bridge?"}
 
     async def dies(client):

@@ -96,9 +96,9 @@ def test_an_added_vector_is_a_rebuilt_one(living, run_copy):
     """The frozen document embedder, and no other, embeds what comes later."""
     living.post("/v1/documents", json={"documents": [NOVARIA]})
     opened = open_run(run_copy)
-    body = {"side": "document", "texts": [NOVARIA["text"]], "titles": ["Novaria"]}
-    vector = living.post("/v1/embeddings", json=body).json()["embeddings"][0]
-    assert opened.generation.snapshot.vectors[-1].tolist() == pytest.approx(vector, abs=1e-5)
+    title, text = opened.inputs.store.tokenizer.encode(["Novaria", NOVARIA["text"]])
+    (vector,) = opened.generation.embedder.embed_blocks([opened.inputs.featurizer.block(title, text)])
+    assert opened.generation.snapshot.vectors[-1].tolist() == pytest.approx(vector.tolist(), abs=1e-5)
 
 
 def test_all_or_nothing(living, run_copy):

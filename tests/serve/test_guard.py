@@ -43,7 +43,6 @@ def test_odd_questions_are_answered_and_bad_sentences_refused(client):
     ):  # fmt: skip
         found = client.post("/v1/explain", json=body)
         assert found.status_code == 422, (body, found.text)
-    assert client.post("/v1/embeddings", json={"side": "question", "texts": ["a"], "titles": ["b"]}).status_code == 422
 
 
 def test_bodies(client):

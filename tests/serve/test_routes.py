@@ -16,7 +16,6 @@ from realm.answering.opening import open_run
 from realm.answering.records import (
     AnswerResponse,
     DocumentResponse,
-    EmbeddingsResponse,
     ExplainResponse,
     ListResponse,
     RunResponse,
@@ -133,21 +132,6 @@ def test_search_and_explain(client, tiny_run):
     assert [c["block_id"] for c in found["candidates"]] == [c["block_id"] for c in wanted["candidates"]]
 
 
-def test_embeddings_are_those_of_the_index(client, tiny_run):
-    """A document's vector is the one that is searched, and a question's inner product with it is the search's score."""
-    opened = open_run(tiny_run)
-    (hit,) = opened.search(QUESTIONS[0], 1)
-    body = {"side": "document", "texts": [hit.text], "titles": [hit.title]}
-    document = TypeAdapter(EmbeddingsResponse).validate_python(client.post("/v1/embeddings", json=body).json())
-    place = opened.generation.snapshot.block_ids.tolist().index(hit.block_id)
-    assert document.embeddings[0] == pytest.approx(opened.generation.snapshot.vectors[place].tolist(), abs=1e-5)
-    question = client.post("/v1/embeddings", json={"side": "question", "texts": QUESTIONS}).json()
-    product = sum(a * b for a, b in zip(question["embeddings"][0], document.embeddings[0], strict=True))
-    assert product == pytest.approx(hit.score, abs=1e-4) and question["truncated"] == [False] * 3
-    long = client.post("/v1/embeddings", json={"side": "document", "texts": ["Tirel coin. " * 200]}).json()
-    assert long["truncated"] == [True] and long["dim"] == len(long["embeddings"][0])
-
-
 def test_state(client):
     assert client.get("/healthz").json() == {"status": "ok"} and client.get("/readyz").json() == {"status": "ready"}
     run = TypeAdapter(RunResponse).validate_python(client.get("/v1/run").json())
@@ -171,7 +155,7 @@ def test_documents_are_listed_and_shown(client):
 def test_openapi_names_every_endpoint(client):
     paths = client.get("/openapi.json").json()["paths"]
     assert set(paths) == {
-        "/v1/answer", "/v1/search", "/v1/explain", "/v1/embeddings", "/v1/documents", "/v1/documents/remove",
+        "/v1/answer", "/v1/search", "/v1/explain", "/v1/documents", "/v1/documents/remove",
         "/v1/documents/{doc_id}", "/v1/pictures/{block_id}", "/v1/run", "/healthz", "/readyz",
     }  # fmt: skip
     assert set(paths["/v1/documents"]) == {"get", "post", "put"} and set(paths["/v1/documents/{doc_id}"]) == {"get", "delete"}

@@ -83,9 +83,6 @@ def test_a_server_from_start_to_end(start, run_copy, capsys):
 
 
 def _each_endpoint(url):
-    def texts(side, **more):
-        return call(f"{url}/v1/embeddings", {"side": side, "texts": ["Arvad"], **more})["embeddings"][0]
-
     patient = {"timeout_ms": 60_000}  # of a busy machine
     asked = {"text": "The currency of Arvad is the [MASK].", "targets": ["Tirel"], "k": 3, **patient}
     assert call(f"{url}/readyz")["status"] == "ready" and call(f"{url}/v1/run")["corpus"]["documents"] == 12
@@ -93,7 +90,7 @@ def _each_endpoint(url):
         "title"
     ]
     assert len(call(f"{url}/v1/search", {"texts": ["Arvad", "Belmor"], "k": 2, **patient})["results"]) == 2
-    assert call(f"{url}/v1/explain", asked)["candidates"][0]["null"] and len(texts("document", titles=["Arvad"])) == len(texts("question"))
+    assert call(f"{url}/v1/explain", asked)["candidates"][0]["null"]
     new = {"id": "a/b?c", "title": "", "text": "Novaria pays with crowns."}
     assert call(f"{url}/v1/documents", {"documents": [new]})["documents"] == [{"id": "a/b?c", "blocks": 1}]
     assert call(f"{url}/v1/documents?id=a%2Fb%3Fc")["blocks"][0]["text"] == "Novaria pays with crowns."

@@ -4,7 +4,7 @@ As JSON a record has the names of its fields, lists for tuples, and null for num
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 
 class Record:
@@ -204,17 +204,6 @@ class SearchResponse(Record):
 class ExplainResponse(Explanation):
     """As ``realm explain --json``, with the versions."""
 
-    versions: Versions
-
-
-@dataclass(frozen=True)
-class EmbeddingsResponse(Record):
-    """Vectors in the order of the texts; truncated: the text exceeds the model's input."""
-
-    side: Literal["question", "document"]
-    dim: int
-    embeddings: list[list[float]]
-    truncated: list[bool]
     versions: Versions
 
 

@@ -154,7 +154,7 @@ class WriteConfig:
     """Prose of a language model over what is read (docs/serving.md). It may change at any time: nothing stored depends on it."""
 
     url: str = ""
-    """Address of an endpoint of OpenAI's protocol: http://localhost:11434/v1. Every question is sent there with the blocks that were read."""
+    """Address of an endpoint of OpenAI's protocol: http://localhost:11434/v1. It gets every question with the blocks that were read."""
     model: str = ""
     """Name of the model there."""
 

@@ -168,26 +168,4 @@ class Explain:
         return [(explanation, opened.versions) for explanation in found]
 
 
-@dataclass(frozen=True)
-class Embed:
-    """Embeddings of (title, text) on one side: of questions by the question embedder, of documents by the one that made the index."""
-
-    side: str
-
-    def __call__(self, opened: OpenRun, pairs: list[tuple[str, str]]) -> list[Result]:
-        featurizer, encode = opened.inputs.featurizer, opened.inputs.store.tokenizer.encode
-        bodies = encode([text for _, text in pairs])
-        if self.side == "question":
-            embedder = opened.source.embedder
-            inputs = [featurizer.query(ids) for ids in bodies]
-            cut = [len(ids) > featurizer.query_length - 2 for ids in bodies]
-        else:
-            embedder = opened.generation.embedder
-            titles = encode([title for title, _ in pairs])
-            inputs = [featurizer.block(title, ids) for title, ids in zip(titles, bodies, strict=True)]
-            cut = [len(t) + len(b) > featurizer.block_length - 3 for t, b in zip(titles, bodies, strict=True)]
-        vectors = embedder.embed_blocks(inputs).tolist()
-        return [((vector, was_cut), opened.versions) for vector, was_cut in zip(vectors, cut, strict=True)]
-
-
-Question = Answers | Search | Explain | Embed
+Question = Answers | Search | Explain

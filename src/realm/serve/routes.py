@@ -16,7 +16,7 @@ from realm.answering.writing import Endpoint, written_in_time
 from realm.documents.pictures import SHOWN
 from realm.report.pictures import run_summary
 from realm.serve import shapes
-from realm.serve.batching import Answers, Embed, Explain, Result, Search
+from realm.serve.batching import Answers, Explain, Result, Search
 from realm.serve.documents import Documents
 from realm.serve.guard import PAGE_PREFIX
 from realm.serve.serving import Serving
@@ -44,7 +44,7 @@ def _versions(results: Sequence[Result]) -> records.Versions:
 
 
 def question_routes(serving: Serving, endpoint: Endpoint | None) -> APIRouter:
-    """Answering, searching, explaining, embedding; ``endpoint`` writes prose."""
+    """Answering, searching, explaining; ``endpoint`` writes prose."""
     router = APIRouter(prefix="/v1", default_response_class=Json, tags=["questions"])
 
     @router.post("/answer", responses=_described(records.AnswerResponse))
@@ -71,14 +71,6 @@ def question_routes(serving: Serving, endpoint: Endpoint | None) -> APIRouter:
         """Say which documents help to fill a masked sentence."""
         ((found, versions),) = await serving.ask(Explain(), [request], request.timeout_ms)
         return Json(records.ExplainResponse(**vars(found), versions=records.Versions(**versions)))
-
-    @router.post("/embeddings", responses=_described(records.EmbeddingsResponse))
-    async def embeddings(request: shapes.EmbeddingsRequest) -> Response:
-        """Embed texts as questions, or as documents."""
-        pairs = list(zip(request.titles or [""] * len(request.texts), request.texts, strict=True))
-        results = await serving.ask(Embed(request.side), pairs, request.timeout_ms)
-        vectors, cut = [found[0] for found, _ in results], [found[1] for found, _ in results]
-        return Json(records.EmbeddingsResponse(request.side, len(vectors[0]), vectors, cut, _versions(results)))
 
     return router
 

@@ -190,8 +190,8 @@ def serve(
     """Serve a run until SIGTERM or SIGINT. Port 0: any that is free. ``token_file`` holds the token that requests must carry;
     ``allow_hosts`` are names under which the server may be asked, besides ``host`` and those of the loopback address.
     ``without_token``: listen on an address that others reach although there is no token. ``say`` is told where it listens;
-    ``documents``, ``reader``: as for ``Serving``; ``write``: address of what writes prose; empty: the recipe's. Raises ConfigError: an address that others reach without
-    a token or a name, a bad token file, or a port that is taken; RealmError: the run cannot be opened."""
+    ``documents``, ``reader``: as for ``Serving``; ``write``: address of what writes prose; empty: the recipe's. Raises ConfigError: an
+    address that others reach without a token or a name, a bad token file, or a port that is taken; RealmError: the run cannot be opened."""
     rules = rules_of(host, token_file, allow_hosts, without_token)
 
     def app() -> FastAPI:

@@ -5,11 +5,11 @@ Responses are ``realm.answering.records``."""
 import json
 import math
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import Response
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 from realm.answering.records import Problem, Record, ServiceProblem
 from realm.answering.writing import EndpointError
@@ -162,24 +162,6 @@ class ExplainRequest(Request):
     k: K = 8
     exclude_documents: LeftOut = []
     timeout_ms: Timeout = LIMITS.timeout_ms
-
-
-class EmbeddingsRequest(Request):
-    """Texts to embed on one side. Only documents have titles: one for each text, or none at all."""
-
-    side: Literal["question", "document"]
-    texts: Annotated[
-        list[Annotated[str, Field(min_length=1, max_length=8 * LIMITS.text_chars, pattern=r"\S")]],
-        Field(min_length=1, max_length=LIMITS.texts),
-    ]
-    titles: Annotated[list[Annotated[str, Field(max_length=LIMITS.title_chars)]], Field(max_length=LIMITS.texts)] = []
-    timeout_ms: Timeout = LIMITS.timeout_ms
-
-    @model_validator(mode="after")
-    def _one_title_each(self) -> "EmbeddingsRequest":
-        if self.titles and (self.side == "question" or len(self.titles) != len(self.texts)):
-            raise ValueError("titles belong to documents, one for each text")
-        return self
 
 
 class Document(Request):
