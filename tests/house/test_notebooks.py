@@ -28,6 +28,8 @@ def test_outputs_are_small_and_each_part_is_explained(path):
     assert path.stat().st_size < LARGEST
     outputs = [output for cell in cells(path, "code") for output in cell["outputs"]]
     assert outputs and not [found for found in outputs if found["output_type"] == "error" or found.get("name") == "stderr"]
+    modules = {line.split()[1] for cell in cells(path, "code") for line in cell["source"] if line.startswith(("import ", "from "))}
+    assert "realm" in modules and not [name for name in modules if name.startswith("realm.")], "the public API alone"
     kinds = [cell["cell_type"] for cell in json.loads(path.read_text("utf-8"))["cells"]]
     assert kinds[0] == kinds[-1] == "markdown" and kinds.count("markdown") >= 6
     assert cells(path, "markdown")[0]["source"][0].startswith("# ")

@@ -54,13 +54,6 @@ def test_changes_by_others_are_seen(demo):
     assert "Novaria/0" in {hit.doc_id for hit in realm.search("Novaria", k=13)}
 
 
-def test_what_is_better_withheld(demo):
-    realm = Realm.open(demo)
-    answer = realm.ask("What is the currency of Arvad?", k=2)
-    assert 0.0 <= realm.abstain_below <= 1.0
-    assert answer.abstained == (answer.sureness < realm.abstain_below)
-
-
 def test_public_names_lead_to_what_they_name(demo):
     import realm
 
@@ -73,10 +66,9 @@ def test_public_names_lead_to_what_they_name(demo):
 
 
 def test_explanations_and_bad_calls(demo, tmp_path):
-    found = Realm.open(demo).explain("The currency of Arvad is the [MASK].", ["Tirel"], k=4, exclude_documents=["Arvad/0"])
-    assert found.p_y == pytest.approx(sum(c.p_z * c.p_y_given_z for c in found.candidates))
-    assert len(found.candidates) == 4 and not any(c.text.startswith("People in Arvad") for c in found.candidates)
     realm = Realm.open(demo)
+    found = realm.explain("The currency of Arvad is the [MASK].", ["Tirel"], k=4, exclude_documents=["Arvad/0"])
+    assert len(found.candidates) == 4 and not any(c.text.startswith("People in Arvad") for c in found.candidates)
     with pytest.raises(ConfigError, match="k = 0"):
         realm.ask("What?", k=0)
     with pytest.raises(RealmError, match="no such"):
@@ -93,6 +85,7 @@ def test_many_questions_are_answered_as_one_by_one(demo, capsys):
     assert realm.ask([]) == [] and realm.search([]) == [] and next(realm.stream(iter(asked), k=3)).answer == one.answer
     together, alone = realm.search(asked[:2], k=2), [realm.search(text, k=2) for text in asked[:2]]
     assert [[hit.doc_id for hit in hits] for hits in together] == [[hit.doc_id for hit in hits] for hits in alone]
+    assert 0 <= realm.abstain_below <= 1 and {one.abstained == (one.sureness < realm.abstain_below) for one in answers} == {True}
     assert all(answer.abstained for answer in realm.ask(asked[:2], abstain_below=1.0)) and capsys.readouterr().err == ""
 
 

@@ -23,8 +23,8 @@ def start():
 
     started = []
 
-    def begin(run, *options):
-        started.append(Process(run, *options))
+    def begin(run, *options, **verb):
+        started.append(Process(run, *options, **verb))
         return started[-1]
 
     yield begin

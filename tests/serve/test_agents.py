@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -40,49 +41,23 @@ def asked(server, act):
     return asyncio.run(session())
 
 
-@pytest.fixture
-def environment(tmp_path):
-    """Environment of a process with a cache of its own."""
-    return {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+@asynccontextmanager
+async def over_http(url):
+    """The way of a client to a server, with the token."""
+    http = httpx2.AsyncClient(headers={"authorization": f"Bearer {TOKEN}"}, timeout=60)
+    async with http, streamable_http_client(url, http_client=http) as streams:
+        yield streams
 
 
 @pytest.fixture
-def stdio(environment):
-    """Parameters that start ``realm mcp PLACE``."""
-    return lambda place: StdioServerParameters(command=sys.executable, args=["-m", "realm", "mcp", str(place)], env=environment)
-
-
-class Served:
-    """``realm mcp PLACE --http`` with a token: its process, its address, and the way of a client to it."""
-
-    def __init__(self, place, token, environment):
-        command = [sys.executable, "-m", "realm", "mcp", str(place), "--http", "127.0.0.1:0", "--token-file", str(token)]
-        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
-        self.url = next(line for line in self.process.stderr if line.startswith("serving ")).split(" at ")[1].split(";")[0]
-
-    async def __aenter__(self):
-        self._http = httpx2.AsyncClient(headers={"authorization": f"Bearer {TOKEN}"}, timeout=60)
-        self._way = streamable_http_client(self.url, http_client=self._http)
-        return await self._way.__aenter__()
-
-    async def __aexit__(self, *raised):
-        await self._way.__aexit__(*raised)
-        await self._http.aclose()
-
-
-@pytest.fixture
-def http(environment, tmp_path):
+def agents_at(start, tmp_path, monkeypatch):
+    """Processes that serve a place, with a cache of their own: parameters that start one, or one with a token."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (tmp_path / "token").write_text(TOKEN)
-    started = []
-
-    def start(place):
-        started.append(Served(place, tmp_path / "token", environment))
-        return started[-1]
-
-    yield start
-    for served in started:
-        served.process.kill()
-        served.process.communicate()
+    return {
+        "stdio": lambda place: StdioServerParameters(command=sys.executable, args=["-m", "realm", "mcp", str(place)], env={**os.environ}),
+        "http": lambda place: start(place, "--token-file", str(tmp_path / "token"), verb="mcp", at=("--http", "127.0.0.1:0")),
+    }
 
 
 def test_every_tool_answers(tiny_run):
@@ -181,7 +156,7 @@ def test_a_call_that_waits_says_how_far_indexing_is(tiny_run, monkeypatch):
 
 @pytest.mark.parametrize("transport", ["stdio", "http"])
 @pytest.mark.skipif(present_directory(DEFAULT_BODY) is None, reason="the weights under the released model are not installed")
-def test_documents_of_a_server_that_is_killed_in_a_call(stdio, http, tmp_path, transport):
+def test_documents_of_a_server_that_is_killed_in_a_call(agents_at, tmp_path, transport):
     """Indexed while the first call waits, killed in the midst of it, and asked again; a file that is new is noticed."""
     notes = tmp_path / "notes"
     notes.mkdir()
@@ -191,12 +166,12 @@ def test_documents_of_a_server_that_is_killed_in_a_call(stdio, http, tmp_path, t
     question = {"question": "Who built the Harrow bridge?"}
 
     async def dies(client):
-        async def kill(done, total, message):
+        async def kill(*_):
             found = subprocess.run(["pgrep", "-f", f"realm mcp {notes}"], capture_output=True, text=True).stdout.split()
             os.kill(int(found[0]), signal.SIGKILL)
 
         with pytest.raises(MCPError):
-            await asyncio.wait_for(client.call_tool("ask", question, progress_callback=kill), 60)
+            await client.call_tool("ask", question, progress_callback=kill)
 
     async def lives(client):
         first = await client.call_tool("ask", question)
@@ -205,19 +180,20 @@ def test_documents_of_a_server_that_is_killed_in_a_call(stdio, http, tmp_path, t
         explained = await client.call_tool("explain", {"text": "The Harrow bridge was built by [MASK].", "k": 2})
         return [answer.structured_content for answer in (first, second, explained)]
 
-    place = {"stdio": stdio, "http": http}[transport]
-    asked(place(notes), dies)
-    first, second, explained = asked(place(notes), lives)
+    def session(act):
+        server = agents_at[transport](notes)
+        return asked(over_http(server.url) if transport == "http" else server, act)
+
+    session(dies)
+    first, second, explained = session(lives)
     assert "Marsh" in first["answer"] and second["blocks"][0]["doc_id"] == "tower.txt" and explained["predictions"]
 
 
-def test_over_http_with_the_token(http, run_copy):
-    served = http(run_copy)
-    assert served.url.endswith("/mcp") and httpx2.post(served.url, json={}).status_code == 401
-    found = asked(served, lambda client: client.call_tool("search", {"text": "the currency of Arvad", "k": 1}))
-    assert len(found.structured_content["blocks"]) == 1
-    served.process.send_signal(signal.SIGTERM)
-    assert served.process.wait(60) == 0
+def test_over_http_with_the_token(agents_at, run_copy):
+    server = agents_at["http"](run_copy)
+    assert server.url.endswith("/mcp") and httpx2.post(server.url, json={}).status_code == 401
+    found = asked(over_http(server.url), lambda client: client.call_tool("search", {"text": "the currency of Arvad", "k": 1}))
+    assert len(found.structured_content["blocks"]) == 1 and server.end(signal.SIGTERM)[0] == 0
 
 
 RUBBISH = (b"\xff\xfe\0", b'{"jsonrpc": "2.0"', b"[]", b"[" * 100_000, b'{"jsonrpc": "2.0", "id": [1], "method": 5}', b"")

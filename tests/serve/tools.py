@@ -33,10 +33,10 @@ def call(url, body=None, method=None):
 
 
 class Process:
-    """``realm serve RUN --port 0`` as a process."""
+    """``realm serve RUN --port 0``, or another verb that serves, as a process."""
 
-    def __init__(self, run, *options):
-        command = [sys.executable, "-m", "realm", "serve", str(run), "--port", "0", *options]
+    def __init__(self, run, *options, verb="serve", at=("--port", "0")):
+        command = [sys.executable, "-m", "realm", verb, str(run), *at, *options]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         self.said = ""
         for line in self.process.stderr:
@@ -46,7 +46,7 @@ class Process:
         else:
             raise AssertionError(self.said)
         self.url = line.split(" at ")[1].split(";")[0]
-        self.port = int(self.url.rpartition(":")[2])
+        self.port = int(self.url.rpartition(":")[2].partition("/")[0])
 
     def rise(self, act):
         """Bytes by which the memory of the process rises at most while ``act`` is done; 0 where the system does not tell."""
