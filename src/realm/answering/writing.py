@@ -99,7 +99,7 @@ class Endpoint:
 
 
 def endpoint_of(address: str) -> Endpoint | None:
-    """Return the language model at URL#MODEL; None: nothing is named, or none is wanted. Raises ConfigError: it is no address."""
+    """Return the language model at URL#MODEL; None: nothing is named, or none is wanted. Raises ConfigError: it is not an address."""
     return None if address in ("", NO_MODEL) else Endpoint.parse(address)
 
 

@@ -94,7 +94,7 @@ def ask(
         abstain_below: give no answer whose confidence (p, where none was calibrated) is below this; between 0 and 1. If not given:
             the threshold that was measured with the run's own questions, or with the released model.
         write: a language model of OpenAI's protocol that writes prose from the blocks read, such as http://localhost:11434/v1#llama3.2;
-            if not given, that of the run's recipe; none asks nobody."""
+            if not given, that of the run's recipe; none leaves it out."""
     from realm.answering.opening import open_run
     from realm.answering.writing import endpoint_of, written
     from realm.errors import require_share
