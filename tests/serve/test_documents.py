@@ -92,15 +92,6 @@ def test_single_changes_do_not_pile_up(living, monkeypatch):
     assert tidied >= 2 and most <= 5 and current.inputs.store.manifest.removed <= 5
 
 
-def test_an_added_vector_is_a_rebuilt_one(living, run_copy):
-    """The frozen document embedder, and no other, embeds what comes later."""
-    living.post("/v1/documents", json={"documents": [NOVARIA]})
-    opened = open_run(run_copy)
-    title, text = opened.inputs.store.tokenizer.encode(["Novaria", NOVARIA["text"]])
-    (vector,) = opened.generation.embedder.embed_blocks([opened.inputs.featurizer.block(title, text)])
-    assert opened.generation.snapshot.vectors[-1].tolist() == pytest.approx(vector.tolist(), abs=1e-5)
-
-
 def test_all_or_nothing(living, run_copy):
     known = document("Arvad/0", "Other words for Arvad.")
     for body, status, code in (

@@ -16,10 +16,6 @@ from .tools import served
 JSON = {"content-type": "application/json"}
 
 
-def ask(client, body):
-    return client.post("/v1/answer", json=body).status_code
-
-
 @pytest.mark.parametrize("body", [
     {}, {"questions": []}, {"questions": ["  "]}, {"questions": ["word " * 1_000_000]},
     {"questions": ["Who?"] * (LIMITS.texts + 1)}, {"questions": ["Who?"], "k": 10**9}, {"questions": ["Who?"], "k": 0},
@@ -35,7 +31,7 @@ def test_bad_values(client, body):
 
 def test_odd_questions_are_answered_and_bad_sentences_refused(client):
     odd = ["\x00a", "\u202e\u200b\U0001f600", "<script>alert(1)</script>", "a" * LIMITS.text_chars, "[MASK] [CLS] [SEP]"]
-    assert ask(client, {"questions": odd, "k": 2}) == 200
+    assert client.post("/v1/answer", json={"questions": odd, "k": 2}).status_code == 200
     for body in (
         {"text": "no mask"}, {"text": "[MASK]", "targets": ["a", "b"]},
         {"text": "[MASK] x", "exclude_documents": ["nobody"]}, {"text": "[MASK] " * 60},

@@ -1,5 +1,9 @@
 """A model's directory without torch: the same vectors, scores and identity as by torch, and one line where torch is needed."""
 
+import json
+import os
+import shutil
+import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -100,6 +104,22 @@ def test_products_are_what_the_processor_is_fast_at_or_the_environment_says(monk
     monkeypatch.setenv("REALM_PRODUCTS", chosen)
     monkeypatch.setattr("numpy._core._multiarray_umath.__cpu_features__", features)
     assert multiplies_integers.__wrapped__() is integers
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("qemu-x86_64"), reason="no emulator: apt-get install qemu-user")
+def test_a_processor_without_avx_answers_alike(tmp_path):
+    """A processor of 2008, emulated: float32, the scalar kernel, the same answer."""
+    (tmp_path / "note.txt").write_text("The Harrow bridge was built in 1911 by Ellen Marsh, an engineer from Leeds.")
+    command = [os.path.realpath(sys.executable), "-m", "realm", "ask", "note.txt", "Who built the Harrow bridge?", "--json"]
+
+    def asked(*emulator, **settings):
+        settings |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "XDG_CACHE_HOME": str(tmp_path / f"cache{len(emulator)}")}
+        done = subprocess.run([*emulator, *command], capture_output=True, text=True, env=os.environ | settings, cwd=tmp_path, check=True)
+        return json.loads(done.stdout)
+
+    here, old = asked(REALM_PRODUCTS="float32"), asked("qemu-x86_64", "-cpu", "Nehalem")
+    assert old["answer"] == here["answer"] == "Ellen Marsh" and old["p"] == pytest.approx(here["p"], abs=1e-5)
 
 
 def test_other_families_need_torch_and_say_so(tmp_path, monkeypatch):
