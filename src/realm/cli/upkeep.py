@@ -78,7 +78,7 @@ def _version(package: str) -> str:
 
 def _processors(cures: list[str]) -> str:
     """The processors that this process may use; a variable that keeps it from them is named."""
-    from realm.documents.workers import usable_cores
+    from realm.storage.processes import usable_cores
 
     cores, asked = usable_cores(), os.environ.get("OMP_NUM_THREADS", "")
     if asked.isdecimal() and int(asked) < cores:

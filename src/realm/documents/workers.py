@@ -17,7 +17,7 @@ from multiprocessing import connection, get_context, parent_process
 from typing import Any, TypeVar
 
 from realm.errors import ConfigError, Interrupted
-from realm.storage.processes import safely
+from realm.storage.processes import safely, usable_cores
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -38,10 +38,6 @@ def in_portions(items: Iterable[Item], size: Callable[[Item], int], full: int, m
             portion, total = [], 0
     if portion:
         yield portion
-
-
-def usable_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def started(count: int | None) -> "Workers":

@@ -14,6 +14,11 @@ SAFE_PATH = {"PYTHONSAFEPATH": "1"}
 _starting = threading.RLock()
 
 
+def usable_cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def python(module: str, *arguments: str) -> list[str]:
     """The command that runs a module in a Python of its own."""
     return [sys.executable, "-P", "-m", module, *arguments]

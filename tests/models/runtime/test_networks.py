@@ -1,5 +1,7 @@
 """Embedder and reader without torch against torch's: the same numbers in float32, near ones in 8 bits."""
 
+import threading
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from realm.errors import MissingExtra, RunError
 from realm.models.bodies.body import build_body
 from realm.models.embedder import Embedder
 from realm.models.reader import Reader
+from realm.models.runtime.body import RuntimeBody
 from realm.models.runtime.networks import RuntimeEmbedder, RuntimeReader
 from realm.models.runtime.weights import SafetensorWeights
 from realm.models.spec import BodySpec, EmbedderSpec, ReaderSpec
@@ -86,6 +89,21 @@ def test_eight_bits_are_near(tmp_path, name, far):
     weights, (sequences, _) = saved(Embedder(build_body(spec.body, pooler=False), spec), tmp_path / "w.safetensors", far), ragged()
     exact, rough = (RuntimeEmbedder(weights, spec, eight_bit=bits, threads=1).embed_blocks(sequences) for bits in (False, True))
     assert ((exact * rough).sum(-1) > 0.99995).all() and not np.array_equal(exact, rough)
+
+
+def test_two_inputs_at_once_are_as_one_after_the_other(tmp_path, monkeypatch):
+    spec = EmbedderSpec(BODIES["bert"], head="unit", projection=32)
+    weights = saved(Embedder(build_body(spec.body, pooler=False), spec), tmp_path / "w.safetensors")
+    sequences = [Sequence(list(range(5, 5 + length)), [0] * length) for length in (9, 4)]
+    alone = RuntimeEmbedder(weights, spec, eight_bit=True, threads=1).embed_blocks(sequences)
+    both, states = threading.Barrier(2, timeout=60), RuntimeBody.states
+
+    def meeting(body, inputs):
+        both.wait()
+        return states(body, inputs)
+
+    monkeypatch.setattr(RuntimeBody, "states", meeting)
+    assert np.array_equal(RuntimeEmbedder(weights, spec, eight_bit=True, threads=2).embed_blocks(sequences), alone)
 
 
 def test_what_runs_elsewhere_is_said_in_one_line(tmp_path):

@@ -1,6 +1,7 @@
 """Bodies by ONNX Runtime: a BERT- or MPNet-shaped encoder over ragged inputs, from weights by name to final states."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache, cached_property
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ from xxhash import xxh3_64
 from realm.errors import MissingExtra, RunError, said
 from realm.models.runtime.graph import ROUNDING, BodyShape, body_graph, normalised_states
 from realm.models.runtime.weights import SafetensorWeights
+from realm.storage.processes import usable_cores
 
 MPNET = "mpnet"
 FIRST_POSITION = {"bert": 0, "roberta": 2, "xlm-roberta": 2, MPNET: 2}
@@ -71,7 +73,7 @@ class RuntimeBody:
         weights, config: of the body, by transformers' names.
         segments: whether segment ids are fed.
         eight_bit: whether products are of 8-bit integers; float32 otherwise.
-        threads: of one product; 0: all cores.
+        threads: inputs that run at once; 0: as many as there are cores.
 
     Raises MissingExtra: the family needs torch."""
 
@@ -93,6 +95,11 @@ class RuntimeBody:
             eight_bit=eight_bit,
         )
 
+    def opened(self) -> ThreadPoolExecutor:
+        """Return the threads that may call ``states`` at once, now that the session is there."""
+        _ = self._session
+        return _threads(self._threads or usable_cores())
+
     def states(self, inputs: Inputs) -> np.ndarray:
         """Return final states float32 [b, t, h]."""
         states: np.ndarray = self._session.run(None, self._given(inputs))[0]
@@ -111,7 +118,7 @@ class RuntimeBody:
     def _session(self) -> Any:
         if self.shape.eight_bit:
             self._arrays |= self._baked() or self._centred()
-        return self._opened()
+        return self._open()
 
     def _baked(self) -> dict[str, np.ndarray] | None:
         """Return what ``_centred`` found when the model was released; None: nothing is kept beside the weights, or it is of others."""
@@ -142,19 +149,18 @@ class RuntimeBody:
         count = min(MEAN_TOKENS, self._config["max_position_embeddings"] - 2)
         ids = np.linspace(0, self._config["vocab_size"] - 1, count).astype(np.int64)[None]
         arrays, states, found = self._arrays, normalised_states(self.shape), dict[str, np.ndarray]()
-        _, *measured = self._opened(*states).run(None, self._given(Inputs(ids, np.zeros_like(ids))))
+        _, *measured = self._open(*states).run(None, self._given(Inputs(ids, np.zeros_like(ids))))
         for (norm, bias, products, skipped), values in zip(states.values(), measured, strict=True):
             mean = values.mean((0, 1))
             moved = [(mean @ arrays[name].astype(np.float32)) * arrays[f"{name}.scale"] for name in products]
             found |= {norm: arrays[norm] - mean, bias: arrays[bias] + np.concatenate(moved), skipped: arrays[skipped] + mean}
         return found
 
-    def _opened(self, *others: str) -> Any:
+    def _open(self, *others: str) -> Any:
         onnxruntime = onnx_runtime()
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads, options.log_severity_level = self._threads, 3
+        options.intra_op_num_threads, options.log_severity_level = 1, 3
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL  # the graph is as it should be
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # another network may be next
         self._values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in self._arrays.values()]
         options.add_external_initializers(list(self._arrays), self._values)
         try:
@@ -203,6 +209,11 @@ class RuntimeBody:
         places = np.arange(length)
         buckets = relative_buckets(places[None, :] - places[:, None], len(table))
         return np.ascontiguousarray(table[buckets].transpose(2, 0, 1)[None])
+
+
+@cache
+def _threads(count: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(count, "realm-body")
 
 
 def relative_buckets(relative: np.ndarray, count: int, most: int = 128) -> np.ndarray:

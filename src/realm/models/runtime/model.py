@@ -39,7 +39,7 @@ class RuntimeModel:
 
     Args:
         eight_bit: whether products are of 8-bit integers; None: those of weights stored so, where :func:`multiplies_integers`.
-        threads: of one product; 0: all cores."""
+        threads: inputs that run at once; 0: as many as there are cores."""
 
     def __init__(self, directory: Path, spec: ModelSpec, *, eight_bit: bool | None = None, threads: int = 0):
         self.spec = spec

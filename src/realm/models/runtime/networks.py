@@ -24,7 +24,7 @@ class RuntimeEmbedder:
 
     def embed_blocks(self, sequences: SequenceOf[Sequence], *, bf16: bool = False) -> np.ndarray:
         """Return embeddings float32 [n, d] in the order given; nothing here multiplies in bfloat16."""
-        return in_buckets(sequences, lambda inputs, _: self._head(self._pooled(inputs)))
+        return in_buckets(self.body, sequences, lambda inputs, _: self._head(self._pooled(inputs)))
 
     def embed_questions(self, sequences: SequenceOf[Sequence]) -> np.ndarray:
         """Return embeddings of queries whose inner product with a block's is its relevance: scaled, float32 [n, d]."""
@@ -69,7 +69,7 @@ class RuntimeReader:
             at = np.minimum(first_and_body[chosen], states.shape[1] - 1)
             return states[np.arange(len(at))[:, None], at] @ self._array("dense.weight").T + self._array("dense.bias")
 
-        ends = in_buckets(sequences, projected)
+        ends = in_buckets(self.body, sequences, projected)
         first, body = ends[:, :1], ends[:, 1:]
         last = np.arange(longest)[:, None] + np.arange(self.spec.max_span)
         valid = last[None] < lengths[:, None, None]
@@ -96,11 +96,16 @@ def runtime_body(weights: SafetensorWeights, spec: BodySpec, *, eight_bit: bool,
     return RuntimeBody(weights.below("body.model."), spec.config, segments=spec.segments, eight_bit=eight_bit, threads=threads)
 
 
-def in_buckets(sequences: SequenceOf[Sequence], run: Callable[[Inputs, np.ndarray], np.ndarray]) -> np.ndarray:
-    """Run inputs in buckets of one length, each with the places of its inputs, and put the rows [n, ...] back in order."""
+def in_buckets(body: RuntimeBody, sequences: SequenceOf[Sequence], run: Callable[[Inputs, np.ndarray], np.ndarray]) -> np.ndarray:
+    """Run inputs in buckets of one length, each with the places of its inputs, and put the rows [n, ...] back in order. Several buckets run
+    at once, the largest first: threads that share one product wait for each other at each of them."""
+
+    def found_of(group: list[int]) -> np.ndarray:
+        return run(Inputs(*(np.array([getattr(sequences[i], part) for i in group]) for part in Inputs._fields)), np.array(group))
+
     groups = list(length_buckets([len(one) for one in sequences], TOKENS_AT_A_TIME, 0))
-    inputs = (Inputs(*(np.array([getattr(sequences[i], part) for i in group]) for part in Inputs._fields)) for group in groups)
-    found = np.concatenate([run(bucket, np.array(group)) for bucket, group in zip(inputs, groups, strict=True)])
+    groups.sort(key=lambda group: -sum(len(sequences[i]) for i in group))
+    found = np.concatenate(list(body.opened().map(found_of, groups)))
     return found[np.argsort([i for group in groups for i in group])]
 
 

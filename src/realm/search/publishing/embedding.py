@@ -10,13 +10,14 @@ from pathlib import Path
 
 import numpy as np
 
-from realm.documents.workers import Workers, usable_cores
+from realm.documents.workers import Workers
 from realm.errors import MissingExtra, SnapshotError
 from realm.models.runtime.model import learning_model, runtime_model
 from realm.models.types import Embedding
 from realm.progress import Advance
 from realm.search.blocks import BlockInputs, open_inputs
 from realm.search.publishing.writing import Parts
+from realm.storage.processes import usable_cores
 
 
 def length_batches(lengths: np.ndarray, tokens_per_batch: int) -> Iterator[np.ndarray]:
