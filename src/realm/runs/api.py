@@ -119,8 +119,8 @@ class Realm:
         [' Arvad?', 'Belmor?']
 
         ``abstain_below``: the confidence below which answers are marked as abstained; None: the run's own. ``write``: URL#MODEL of a
-        language model that writes ``prose`` from the blocks read; if not given, that of the recipe; "none" leaves it out. Raises RunError: no
-        reader; ConfigError: k is below 1; EndpointError: no prose comes."""
+        language model that writes ``prose`` from the blocks read; if not given, that of the recipe; "none" leaves it out. Raises RunError:
+        no reader; ConfigError: k is below 1; EndpointError: no prose comes."""
         asked = [questions] if isinstance(questions, str) else list(questions)
         answers: list[Answer] = []
         with Progress(quiet=not progress) as bars:
