@@ -237,7 +237,7 @@ def test_the_inspector_of_the_protocol_finds_no_fault(tiny_run):
     code, found = inspected("--method", "resources/list")
     assert code == 0 and len(found["resources"]) == 12
     code, found = inspected("--method", "tools/call", "--tool-name", "search", "--tool-arg", "text=Arvad")
-    assert code == 0 and "isError" not in found
+    assert code == 0 and not found.get("isError")
     code, found = inspected("--method", "tools/call", "--tool-name", "read")
     assert code == 5 and found["isError"]
 
