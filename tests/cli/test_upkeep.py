@@ -40,7 +40,7 @@ def test_one_screen(said, tmp_path):
 def test_each_fault_has_its_cure(broken, cure, said, monkeypatch, tmp_path):
     if "OMP_NUM_THREADS" in broken:
         monkeypatch.setenv("OMP_NUM_THREADS", "1")
-        monkeypatch.setattr("realm.documents.workers.usable_cores", lambda: 8)
+        monkeypatch.setattr("realm.storage.processes.usable_cores", lambda: 8)
     if "kernel" in broken:
         monkeypatch.setattr("realm.search.index.native.build.library_path", lambda: tmp_path / "none.so")
     if "model" in broken:
