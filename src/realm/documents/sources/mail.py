@@ -81,8 +81,8 @@ def _read_one(kind: str, data: bytes, doc_id: str, path: Path, line: int, option
         texts.append(text if kind else "")
     yield document_or_rejected(doc_id, title or stem(path), "\n\n".join(filter(str.strip, texts)), str(path), line)
     rows, names = TextKeys(), set[str]()
-    with TemporaryDirectory() as room:
-        for number, (_, name, content) in enumerate(attached[:MOST_ATTACHED]):
+    for number, (_, name, content) in enumerate(attached[:MOST_ATTACHED]):
+        with TemporaryDirectory() as room:
             called = PurePosixPath(canonical_line(name).replace("\\", "/")).name[-60:].lstrip(".") or "attachment"
             inside = Path(room, f"{number} {called}" if called in names else called)
             names.add(called)
@@ -94,7 +94,6 @@ def _read_one(kind: str, data: bytes, doc_id: str, path: Path, line: int, option
                 elif isinstance(record, Rejected):
                     reason = ATTACHMENT if record.reason == UNKNOWN_KIND else record.reason
                     yield Rejected(f"{path}/{name}", line, reason)
-            inside.unlink()
     yield from (Rejected(str(path), line, ATTACHMENT) for _ in attached[MOST_ATTACHED:])
 
 
