@@ -10,8 +10,6 @@ from realm.recipe import training
 from realm.recipe.training import FinetuneConfig, IctConfig, PretrainConfig, RefresherConfig, WarmConfig
 from realm.recipe.values import MAX_LAYERS, MAX_PIECES, MAX_WIDTH, Count, File, FileList, Files, Positive, Share, Width, named
 
-DEFAULT_BM25_WEIGHT = 1.0  # against the embedder's score
-
 
 @dataclass(frozen=True)
 class RunConfig:
@@ -125,8 +123,8 @@ class RetrievalConfig:
     """hybrid (the embedder and BM25, each score scaled by its spread over the best of a query, added), dense (the embedder alone) or sparse
     (BM25 alone). auto: hybrid where model.body names published weights, dense for networks from nothing. Whatever proposes, p(z|x) and what
     the retriever learns from are the embedder's."""
-    weight: float | Literal["auto"] = "auto"
-    """Weight of BM25 against the embedder in hybrid search; auto: 1."""
+    weight: Annotated[float, Ge(0)] = 1.0
+    """Weight of BM25 against the embedder in hybrid search."""
     relevance: Literal["embedder", "sparse"] = "embedder"
     """Scores that give p(z|x) for a question: the embedder's, or BM25's (sparse), which are better while the embedder is untrained; then
     no embedder learns from questions."""
@@ -189,11 +187,6 @@ class Recipe:
         return self.eval.read or self.finetune.read
 
     @property
-    def bm25_weight(self) -> float:
-        """Weight of BM25 in hybrid search as a number."""
-        return DEFAULT_BM25_WEIGHT if isinstance(self.retrieval.weight, str) else self.retrieval.weight
-
-    @property
     def retrieval_kind(self) -> str:
         """hybrid, dense or sparse: what [retrieval] kind comes to."""
         if self.retrieval.kind != "auto":
@@ -226,8 +219,6 @@ def check_recipe(recipe: Recipe) -> None:
     for name in ("ict", "warm", "pretrain", "finetune"):
         training.check_steps(name, getattr(recipe, name), recipe.run.accumulate)
     training.check_pretrain(recipe.pretrain)
-    if recipe.bm25_weight < 0:
-        raise ConfigError(f"'retrieval.weight' is {recipe.retrieval.weight}", cure="It is at least 0, or auto.")
     if recipe.retrieval.relevance == "sparse" and recipe.retrieval_kind == "dense":
         cure = "Set retrieval.kind to sparse or hybrid, or leave relevance out."
         raise ConfigError("'retrieval.relevance' is 'sparse', and nothing searches by words", cure=cure)

@@ -56,7 +56,7 @@ def evaluate_stage(context: StageContext, stage: str) -> dict[str, Any]:
         return dict(done)
     score = {"ict": _after_ict, "pretrain": _after_pretrain, "finetune": _after_finetune}[stage]
     found = score(context, pooled(load_datasets(recipe.eval_files)))
-    weight = {"weight": recipe.bm25_weight} if recipe.retrieval_kind == "hybrid" else {}
+    weight = {"weight": recipe.retrieval.weight} if recipe.retrieval_kind == "hybrid" else {}
     row = {"name": stage, "fingerprint": mark, **found, "retrieval": {"kind": recipe.retrieval_kind, **weight}}
     write_note(path, row | {"seconds": read_seconds(context.paths).get(stage)})
     return row

@@ -15,7 +15,6 @@ import numpy as np
 from realm.documents.store.blocks import NULL_BLOCK, Block
 from realm.models.types import Embedding
 from realm.recipe import Recipe
-from realm.recipe.sections import DEFAULT_BM25_WEIGHT
 from realm.search.blocks import NO_ROW, BlockInputs
 from realm.search.hybrid import HybridSearch, Proposals
 from realm.search.index.mips import MipsIndex
@@ -113,7 +112,7 @@ class Searching:
     """The way blocks are found, by [retrieval] of a recipe."""
 
     kind: str  # dense, sparse or hybrid proposals
-    weight: float = DEFAULT_BM25_WEIGHT  # of BM25 against the embedder in hybrid search
+    weight: float = 1.0  # of BM25 against the embedder in hybrid search
     hops: int = 0  # links followed, 0 or 1; in training none
     relevance: str = "embedder"  # owner of the scores, embedder or sparse; nothing learns through the latter
 
@@ -121,7 +120,7 @@ class Searching:
     def stated(cls, recipe: Recipe, kind: str = "") -> "Searching":
         """The recipe's way, with another kind of search if one is given."""
         asked = recipe.retrieval
-        return cls(kind or recipe.retrieval_kind, recipe.bm25_weight, asked.hops, asked.relevance)
+        return cls(kind or recipe.retrieval_kind, asked.weight, asked.hops, asked.relevance)
 
 
 class Source(Protocol):

@@ -101,7 +101,7 @@ def retrieval_facts(recipe: Recipe) -> list[Any]:
     more = [f"hops {recipe.retrieval.hops}"] if recipe.retrieval.hops else []
     if recipe.retrieval_kind == "dense":
         return more
-    weight = [recipe.bm25_weight] if recipe.retrieval_kind == "hybrid" else []
+    weight = [recipe.retrieval.weight] if recipe.retrieval_kind == "hybrid" else []
     return [recipe.retrieval_kind, *weight, *more]
 
 

@@ -40,7 +40,7 @@ def compiled_pattern(pattern: str) -> "regex.Pattern[str] | None":
 
 class PatternSearch:
     """Searches patterns in many texts: one that exceeds ``timeout_s`` ``strikes`` times, or that takes ``grace_s`` more than
-    ``MAX_MEAN_SECONDS`` a text over all of them, is not tried again. Time is the processor's: a busy machine loses no pattern."""
+    ``MAX_MEAN_SECONDS`` a text over all of them, is not tried again; of the latter, the processor's time: a busy machine loses none."""
 
     def __init__(self, timeout_s: float = 0.5, strikes: int = 2, grace_s: float = 2.0):
         self.timeout_s = timeout_s
@@ -48,7 +48,6 @@ class PatternSearch:
         self.grace_s = grace_s
         self._exceeded: Counter[str] = Counter()
         self._lost: dict[str, float] = {}
-        self._suspects: set[str] = set()
 
     def found(self, text: str, patterns: Iterable[str]) -> bool:
         return any(self._tried(one, lambda compiled: compiled.search(text, timeout=self.timeout_s) is not None, False) for one in patterns)
@@ -78,25 +77,20 @@ class PatternSearch:
         compiled = compiled_pattern(pattern)
         if compiled is None or self.gave_up(pattern):
             return otherwise
-        # The clock, which runs on while the machine does other things, is asked in a twentieth of the time that the processor's takes.
-        clock = time.thread_time if pattern in self._suspects else time.perf_counter
-        began = clock()
+        began = time.thread_time()
         try:
             return look(compiled)
         except (TimeoutError, MemoryError):
             self._exceeded[pattern] += 1
             return otherwise
         finally:
-            self._charge(pattern, clock() - began)
+            self._charge(pattern, time.thread_time() - began)
 
     def _charge(self, pattern: str, seconds: float) -> None:
-        """Note the time of a pattern in one text: what is slow by the clock is suspected, and given up if it is slow by the processor."""
+        """Note the seconds of a pattern in one text, and give it up if it is slow."""
         lost = self._lost.get(pattern, 0.0) + seconds - MAX_MEAN_SECONDS
-        if lost > self.grace_s and pattern in self._suspects:
+        if lost > self.grace_s:
             self._exceeded[pattern] = self.strikes
-        elif lost > self.grace_s:
-            self._suspects.add(pattern)
-            self._lost[pattern] = 0.0
         elif lost > 0 or pattern in self._lost:
             self._lost[pattern] = max(0.0, lost)
 
