@@ -43,7 +43,7 @@ def about_run(run: Path) -> Any:
     answered = opened.answerer.answer(list(QUESTIONS), k=3)
     answers = [(found.answer, found.p, found.confidence) for found in answered]
     evidence = [(one.doc_id, one.block_id, one.text, one.p_z) for found in answered for one in found.evidence]
-    hits = [opened.explain_search(question, 4) for question in ("winters in Dulwen", *QUESTIONS)]
+    hits = [opened.search(question, 4) for question in ("winters in Dulwen", *QUESTIONS)]
     explained = opened.explain(SENTENCE, k=3).to_dict()
     record = read_run(RunPaths(run))
     write_report(RunPaths(run))
@@ -115,7 +115,7 @@ def about_cache(cache: Path, notes: Path, body: Path) -> Any:
     """What a question to a folder finds; the cache is brought up to date, or made anew, where it has to be."""
     os.environ["XDG_CACHE_HOME"] = str(cache)
     opened = open_cached([notes], str(body), QUIET)
-    return [opened.explain_search("money of Arvad", 2), opened.documents]
+    return [opened.search("money of Arvad", 2), opened.documents]
 
 
 class Warned(logging.Handler):

@@ -187,22 +187,6 @@ def test_explain_searches_as_the_run_does(tiny_run, tmp_path, capsys):
     assert [mine for mine, _ in odds] == pytest.approx([theirs for _, theirs in odds], rel=1e-3)
 
 
-def test_explained_search(tiny_run, tmp_path, capsys):
-    root = copy_of(tiny_run, tmp_path)
-    assert main(["index", "search", str(root), "winters in Dulwen", "--k", "3", "--explain", "--json"]) == 0
-    results = json.loads(capsys.readouterr().out.splitlines()[-1])["results"]
-    assert [hit["rank"] for hit in results] == [1, 2, 3]
-    totals = [hit["total"] for hit in results]
-    assert totals == sorted(totals, reverse=True)
-    assert all(hit["dense"]["rank"] >= 1 and hit["dense"]["score"] == hit["score"] for hit in results)
-    assert 1 in [hit["sparse"]["rank"] for hit in results]
-    assert main(["index", "search", str(tiny_run), "winters in Dulwen", "--k", "2", "--explain", "--json"]) == 0
-    results = json.loads(capsys.readouterr().out.splitlines()[-1])["results"]
-    assert [(hit["dense"]["rank"], hit["sparse"]) for hit in results] == [(1, None), (2, None)]
-    assert main(["index", "search", str(root), "winters in Dulwen", "--explain"]) == 0
-    assert "sparse" in capsys.readouterr().out
-
-
 def test_a_run_trains_with_hybrid_retrieval(tmp_path, write_tiny):
     """Every stage searches both ways; generations share their words; the report of fine-tuning is that of hybrid search."""
     from realm.progress import Progress

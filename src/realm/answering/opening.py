@@ -268,26 +268,6 @@ class OpenRun:
             for rows, scores in zip(found.rows, found.scores, strict=True)
         ]
 
-    def explain_search(self, text: str, k: int) -> list[dict[str, Any]]:
-        """The k nearest blocks of a text, best first: the fields of ``Hit``, and rank and score in each search.
-
-        "rank" counts from 1. "dense" and "sparse" hold rank and score in that search; the rank is None if it did not propose the block, and
-        "sparse" is None if the run searches by embeddings alone. "total" orders the blocks. Raises ConfigError: as for ``require_k``."""
-        found = self.source.direct([text], self.inputs.store.tokenizer.encode([text]), self.require_k(k))
-        known, rows, scores = found.proposals, found.rows[0].tolist(), found.scores[0].tolist()
-        explained = []
-        for at, (row, score) in enumerate(zip(rows, scores, strict=True)):
-            if row < 0:
-                continue
-            shown = {"rank": at + 1, **vars(hit(self.inputs.store.block(row), score))}
-            if known is None:
-                explained.append({**shown, "dense": {"rank": at + 1, "score": score}, "sparse": None, "total": score})
-                continue
-            dense = {"rank": int(known.dense_rank[0, at]) or None, "score": score}
-            sparse = {"rank": int(known.sparse_rank[0, at]) or None, "score": float(known.sparse[0, at])}
-            explained.append({**shown, "dense": dense, "sparse": sparse, "total": float(known.total[0, at])})
-        return explained
-
     def explain(self, text: str, *, targets: Sequence[str] = (), k: int = 8, exclude_documents: Sequence[str] = ()) -> Explanation:
         """Effect of documents on each ``[MASK]`` (see :func:`realm.answering.explain.explain`), by the pointing reader if there is one."""
         with by_torch("explaining"):

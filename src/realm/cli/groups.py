@@ -55,18 +55,16 @@ def index_info(run: Run, /, *, json: Json = False) -> None:
     show.result(found, json)
 
 
-def index_search(run: Run, text: Text, /, *, k: int = 5, explain: bool = False, json: Json = False) -> None:
+def index_search(run: Run, text: Text, /, *, k: int = 5, json: Json = False) -> None:
     """Find the nearest documents of a text; works as soon as pre-training has ended.
 
     Args:
         text: a question or any text.
-        k: documents to find.
-        explain: also say the rank and score of each in dense and in sparse search, and the sum that they are ordered by."""
+        k: documents to find."""
     from realm.answering.opening import open_run
 
     opened = open_run(run)
-    hits = opened.explain_search(text, k) if explain else [hit.to_dict() for hit in opened.search(text, k)]
-    found = {"text": text, "results": hits, "versions": opened.versions}
+    found = {"text": text, "results": [hit.to_dict() for hit in opened.search(text, k)], "versions": opened.versions}
     show.result(found, json, show.hits)
 
 

@@ -149,9 +149,6 @@ def hits(value: dict[str, Any]) -> None:
     for hit in value["results"]:
         _print(f"{hit['score']:.2f}  {_titled(hit)}  ({hit['doc_id']})", f"      {hit['text'][:EXCERPT_CHARS]}")
         _picture(hit, "      ")
-        if "total" in hit:
-            parts = (f"{name} {_ranked(hit[name])}" for name in ("dense", "sparse"))
-            _print(f"      {', '.join(parts)}, sum {hit['total']:.2f}")
 
 
 def passages(value: dict[str, Any]) -> None:
@@ -161,13 +158,6 @@ def passages(value: dict[str, Any]) -> None:
         _print(f"  {number}. {_titled(hit)} ({hit['doc_id']})", f"     {' '.join(hit['text'].split())[:EXCERPT_CHARS]}")
         _picture(hit, "     ")
     _print("")
-
-
-def _ranked(part: dict[str, Any] | None) -> str:
-    """Rank and score of a block in one search."""
-    if part is None:
-        return "not searched"
-    return f"{part['score']:.2f} ({'not in its top list' if part['rank'] is None else 'rank ' + str(part['rank'])})"
 
 
 def answer(value: dict[str, Any], mark: str = "", most: int = 3, link: Callable[[dict[str, Any]], str] = lambda _: "") -> None:

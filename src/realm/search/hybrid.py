@@ -20,8 +20,6 @@ class Proposals:
     dense: np.ndarray  # float32, inner products
     sparse: np.ndarray  # float32, BM25; 0 if sparse search did not propose the block
     total: np.ndarray  # float32, the scaled sum; of sparse search alone, BM25
-    dense_rank: np.ndarray  # int64, from 1; 0 if dense search did not propose the block
-    sparse_rank: np.ndarray  # int64, likewise
 
 
 def standardised(scores: np.ndarray, best: np.ndarray) -> np.ndarray:
@@ -46,8 +44,7 @@ class HybridSearch:
         """The k best blocks of b queries among the PROPOSAL_DEPTH best of each search (of dense, k if that is more).
 
         ``query_emb`` [b,d] is as for ``MipsIndex.search``; ``exclude`` has block ids (int64) that each query must not get."""
-        kinds = ("f4",) * 3 + (np.int64,) * 2
-        found = Proposals(np.full((len(texts), k), -1, np.int64), *(np.zeros((len(texts), k), kind) for kind in kinds))
+        found = Proposals(np.full((len(texts), k), -1, np.int64), *(np.zeros((len(texts), k), np.float32) for _ in range(3)))
         ids, scores = self.sparse.search(texts, min(PROPOSAL_DEPTH if self.dense else max(k, PROPOSAL_DEPTH), len(self.index)), exclude)
         hits = self.index.search(query_emb, min(max(k, PROPOSAL_DEPTH), len(self.index)), exclude)
         for i, valid in enumerate(hits.valid):
@@ -64,16 +61,12 @@ class HybridSearch:
         both = np.concatenate([near, others]) if self.dense else worded
         by_id, of_near = np.argsort(both), np.isin(near, both)
         dense, sparse = np.zeros(len(both), np.float32), np.zeros(len(both), np.float32)
-        ranks = np.zeros((2, len(both)), np.int64)
 
         def place(wanted: np.ndarray) -> np.ndarray:
             return by_id[np.searchsorted(both, wanted, sorter=by_id)]
 
-        here = place(near[of_near])
-        dense[here], ranks[0, here] = products[of_near], 1 + np.flatnonzero(of_near)
-        here = place(others)
-        dense[here] = np.asarray(self.snapshot.vectors[np.searchsorted(self.snapshot.block_ids, others)], np.float32) @ query
-        here = place(worded)
-        sparse[here], ranks[1, here] = scores[: len(worded)], np.arange(1, len(worded) + 1)
+        dense[place(near[of_near])] = products[of_near]
+        dense[place(others)] = np.asarray(self.snapshot.vectors[np.searchsorted(self.snapshot.block_ids, others)], np.float32) @ query
+        sparse[place(worded)] = scores[: len(worded)]
         scaled = standardised(dense, products[:PROPOSAL_DEPTH]) + self.weight * standardised(sparse, scores[:PROPOSAL_DEPTH])
-        return Proposals(both, dense, sparse, scaled.astype(np.float32) if self.dense else sparse, ranks[0], ranks[1])
+        return Proposals(both, dense, sparse, scaled.astype(np.float32) if self.dense else sparse)
