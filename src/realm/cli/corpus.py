@@ -145,19 +145,14 @@ def corpus_compact(corpus: Corpus, /, *, purge: bool = False, json: Json = False
     corpus_info(corpus, json=json)
 
 
-def corpus_show(
-    corpus: Corpus, document: Annotated[str, tyro.conf.arg(metavar="ID")], /, *, source: bool = False, json: Json = False
-) -> None:
-    """Show the sentences of one document, block by block, with the salient spans marked.
+def corpus_show(corpus: Corpus, document: Annotated[str, tyro.conf.arg(metavar="ID")], /, *, json: Json = False) -> None:
+    """Show the sentences of one document, block by block, with the salient spans marked, and where it was read.
 
     Args:
-        document: the document's id.
-        source: also show the file and the record that it was read from."""
-    from realm.documents.store.info import document_blocks, source_record
+        document: the document's id."""
+    from realm.documents.store.info import document_blocks
 
-    blocks = document_blocks(corpus, document)
-    record = {"source": source_record(corpus, blocks)} if source else {}
-    show.result({"id": document, "blocks": blocks, **record}, json, show.document)
+    show.result({"id": document, "blocks": document_blocks(corpus, document)}, json, show.document)
 
 
 VERBS = (corpus_build, corpus_add, corpus_update, corpus_sync, corpus_remove, corpus_compact, corpus_info, corpus_show)

@@ -91,7 +91,7 @@ def _plain(value: Any) -> str:
 
 
 def document(value: dict[str, Any]) -> None:
-    """A document block by block, a sentence a line, salient spans in colour on a terminal and in [[...]] elsewhere; then its source."""
+    """A document block by block, a sentence a line, salient spans in colour on a terminal and in [[...]] elsewhere; then its place."""
     from rich.text import Text
 
     for block in value["blocks"]:
@@ -100,8 +100,8 @@ def document(value: dict[str, Any]) -> None:
         for sentence in block["sentences"]:
             _print(_marked(sentence["text"], sentence["spans"]))
         _print("")
-    if "source" in value:
-        _source(value["source"])
+    first = value["blocks"][0]
+    _print(f"{first['source']}:{first['line']}" if first["line"] else first["source"])
 
 
 def _shown(words: str, style: str) -> tuple[str, str]:
@@ -117,15 +117,6 @@ def _marked(text: str, spans: Sequence[Sequence[int]]) -> Any:
         marked.append(text[position:start]).append(*_shown(text[start:end], "bold cyan"))
         position = end
     return marked.append(text[position:])
-
-
-def _source(value: dict[str, Any]) -> None:
-    """Print the place that a document was read from, and its record there now."""
-    _print(f"{value['path']}:{value['line']}" if value["line"] else value["path"])
-    if value["note"]:
-        _print(value["note"])
-    if value["record"] is not None:
-        _print(f"{value['record']['title']} ({value['record']['id']})", value["record"]["text"])
 
 
 def cached(value: dict[str, Any]) -> None:

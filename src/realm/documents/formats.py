@@ -3,7 +3,7 @@
 Statements of the user about sources, in place of the readers' looking."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -95,10 +95,6 @@ class SourceOptions:
     def of(cls, format: str, id_column: str, title_column: str, text_column: str, templates: str = "", **limits: Any) -> "SourceOptions":
         """From flags and recipes, where an empty string lets the reader look; ``limits`` are fields of documents."""
         return cls(format or None, id_column or None, title_column or None, text_column or None, templates or None, **limits)
-
-    def said(self) -> dict[str, str]:
-        """Options that a reader must know to find a record again, and is not left to look for."""
-        return {name: value for name, value in asdict(self).items() if isinstance(value, str)}
 
 
 LOOK = SourceOptions()

@@ -12,7 +12,6 @@ from realm.documents.limited import Beyond
 from realm.documents.pages import pdf as pdf_module
 from realm.documents.records import REPEATED_PAGE, TOO_SLOW, UNDECODABLE, Rejected, SourceDocument
 from realm.documents.sources import iter_documents
-from realm.documents.sources.reading import read_again
 
 BRIDGE = ["The bridge over the Tirel was re-", "paired in 1931 by the company of", "Ada Smith (of Oslo)."]
 LEFT = ["The old weir on the river Dorn", "was rebuilt by Ellen Marsh in the", "summer after the great flood."]
@@ -32,7 +31,6 @@ def test_the_pages_of_a_pdf_are_documents(tmp_path, pdf):
     assert first.text == "The bridge over the Tirel was repaired in 1931 by the company of Ada Smith (of Oslo)."
     assert (third.doc_id, third.text) == ("report.pdf#page=3", "It was closed again in 1950.")
     assert scan == Rejected(str(tmp_path / "report.pdf"), 2, "empty text")
-    assert read_again(third.path, third.line) == third
 
 
 def test_a_folder_of_several_kinds(tmp_path, pdf):

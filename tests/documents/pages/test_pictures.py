@@ -3,7 +3,6 @@
 import io
 import os
 from base64 import b64decode
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -35,7 +34,6 @@ from realm.documents.records import (
     SourceDocument,
 )
 from realm.documents.sources import SourceOptions, iter_documents
-from realm.documents.sources.reading import read_again
 from realm.documents.store.blocks import BlockStore
 from realm.documents.store.info import document_blocks
 
@@ -215,12 +213,6 @@ def test_pictures_of_a_markdown_page_are_read_with_it_alone(tmp_path):
         and castle.media_sum == ""
         and castle.text == "The castle seen from afar\n\nThree crops grow here."
     )
-    again = read_again(harvest.path, harvest.line, media=harvest.media)
-    assert again is not None and again.text == harvest.text
-    whole = read_again(harvest.path, 0)
-    assert whole is not None and replace(whole, headings=None, structured=False) == SourceDocument(
-        "valley.md", "The valley", found["valley.md"].text, harvest.path, 0
-    )
 
 
 @pytest.mark.usefixtures("blind")
@@ -267,8 +259,6 @@ def test_pictures_of_a_pdf(tmp_path, pdf):
     assert data is not None and picture_type(data) == "image/jpeg"
     assert picture_bytes(picture.media, picture_sum(b"another")) is None
     assert picture_bytes(f"{path}#page=7&picture=1", picture.media_sum) is None
-    again = read_again(picture.path, 1, media=picture.media)
-    assert again is not None and again.doc_id == picture.doc_id
 
 
 @pytest.mark.parametrize(("matrix", "turned"), [((1, 1), 0), ((1, -1), 0), ((-1, 1), 0), ((-1, -1), 90), ((1, 1), 90), ((1, 1), 270)])

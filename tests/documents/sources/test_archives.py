@@ -7,7 +7,6 @@ import pytest
 from realm.documents import records
 from realm.documents.records import Rejected
 from realm.documents.sources import iter_documents
-from realm.documents.sources.reading import read_again
 
 
 def seen(path, files):
@@ -50,9 +49,3 @@ def test_an_encrypted_file_is_named_and_the_others_are_read(tmp_path):
     (tmp_path / "a.zip").write_bytes(data)
     found = list(iter_documents(tmp_path / "a.zip"))
     assert [getattr(one, "reason", "") or one.text for one in found] == [records.ENCRYPTED, "Bob."]
-
-
-def test_a_document_of_an_archive_is_found_again(tmp_path):
-    seen(tmp_path / "a.zip", {"b.txt": "Ann.", "c.csv": "id,text\n1,Bob\n2,Cleo\n"})
-    last = list(iter_documents(tmp_path / "a.zip"))[-1]
-    assert read_again(last.path, last.line) == last and last.text == "Cleo"

@@ -207,7 +207,7 @@ def _append(
     tagger = corpus_tagger(store.path, store.manifest)
     packer = Packer(store.tokenizer, tagger, store.manifest.block_length)
     packing = Packing(spool, packer, store.path, workers=workers, progress=progress)
-    manifest = _without(store, gone).with_reading(source_options.said())
+    manifest = _without(store, gone)
     return write_segment(staging, manifest, packing, store.tokenizer.vocab_size)
 
 

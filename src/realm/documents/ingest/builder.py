@@ -135,7 +135,7 @@ def build_corpus(
         save_tagger(learned, staging.corpus / manifests.TAGGER_FILE)
         packer = Packer(tokenizer, learned, options.block_length)
         packing_of = partial(Packing, spool, packer, staging.corpus, workers=processes, progress=progress)
-        empty = empty_manifest(tokenizer, options.block_length, rejected).with_reading(options.source_options.said())
+        empty = empty_manifest(tokenizer, options.block_length, rejected)
         manifest = _write_segments(staging, packing_of, empty, tokenizer)
         if not manifest.blocks:
             raise nothing_usable(sources, rejected)

@@ -5,7 +5,6 @@ Hugging Face datasets are a directory that ``save_to_disk`` wrote, or a name on 
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -169,23 +168,3 @@ def _bounded(record: Record, most: int) -> Record:
 def source_name(path: str) -> str:
     """A reader's path as text that any tool can store: bytes of a file name that are not UTF-8 become ``\\xNN``."""
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-
-
-def read_again(source: str, line: int, options: SourceOptions = LOOK, media: str = "") -> SourceDocument | None:
-    """The record that a document was made of, read from its source once more; None if the source has no such record now.
-
-    Source, line and media are as a block has them, options the statements about the source when the document was made. Raises DataError:
-    the source no longer exists, or cannot be read; MissingExtra: its kind needs a package that is not installed."""
-    path, options = Path(source), replace(options, whole_rows=options.text_column is None)
-    if not is_hub_name(path) and not path.exists():
-        where = "" if path.is_absolute() else ", or run the command in the directory where the corpus was made,"
-        cure = f"Put it back{where} to see the original record"
-        raise DataError("the source no longer exists", path=source, cure=cure)
-    if path.is_file() and options.format == "beir":
-        options = replace(options, format=None)  # it was said of the folder around the file
-    for record in iter_documents(path, options):
-        if isinstance(record, SourceDocument) and record.line == line and source_name(record.media) == media:
-            return record
-        if record.line > line > 0:
-            break
-    return None

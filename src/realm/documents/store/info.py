@@ -12,15 +12,13 @@ import numpy as np
 
 from realm.documents.pages.pictures import is_caption
 from realm.documents.records import NO_DOCUMENTS, PARTLY_USED
-from realm.documents.sources import SourceOptions
 from realm.documents.sources.folders import files_below
-from realm.documents.sources.reading import read_again, source_name
+from realm.documents.sources.reading import source_name
 from realm.documents.store.blocks import BlockStore
 from realm.documents.store.manifest import REJECTED_FILE, CorpusManifest, SpanStatistics, read_manifest
 from realm.documents.store.views import Segment
-from realm.errors import CorpusError, DataError, RealmError
+from realm.errors import CorpusError, DataError
 from realm.storage.decoding import json_value
-from realm.text.lines import canonical_text
 
 LISTED = 1000
 """Rejected records among which whole files are named one by one."""
@@ -161,22 +159,3 @@ def _shown(store: BlockStore, row: int) -> dict[str, Any]:
         "lang": store.language(row),
         "media": block.media,
     }
-
-
-def source_record(corpus: Path, blocks: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The record that a document's blocks were made of, read again with the options of then: path, line, record (None if it cannot be had)
-    and a note in one line: why there is no record, or that it has changed since; None if all is as it was."""
-    path, line = blocks[0]["source"], blocks[0]["line"]
-    said: dict[str, Any] = dict(read_manifest(corpus).said_of_source(blocks[0]["block_id"]))
-    options = SourceOptions(**said)
-    shown: dict[str, Any] = {"path": path, "line": line, "record": None, "note": None}
-    try:
-        found = read_again(path, line, options, blocks[0]["media"])
-    except RealmError as error:
-        return shown | {"note": str(error)}
-    if found is None:
-        return shown | {"note": "the source has no such record any more"}
-    text = canonical_text(found.text)
-    same = all(text[block["char_start"] :].startswith(block["text"]) for block in blocks)
-    note = None if same else "the source has changed since the document was read"
-    return shown | {"record": {"id": found.doc_id, "title": found.title, "text": found.text}, "note": note}

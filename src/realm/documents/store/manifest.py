@@ -5,7 +5,7 @@ A version is published by writing its new files, then its manifest, then ``CURRE
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -66,22 +66,13 @@ class SpanStatistics:
 
 
 @dataclass(frozen=True)
-class Reading:
-    """Statements of the user about the sources (format, columns) of the blocks from ``first_id`` on; empty where the readers looked."""
-
-    first_id: int
-    options: dict[str, str]
-
-
-@dataclass(frozen=True)
 class CorpusManifest:
     """The content of one version of a corpus.
 
     Attributes:
         version: counts up from 1 with every change; ``corpus_id``, the hash of the first version's content, is kept by later ones.
         documents, blocks, spans: in all segments, removed ones not counted; ``removed`` are blocks with a tombstone.
-        tombstones: name of the .npy file of removed block ids (int64, ascending), or None.
-        readings: in order of their first ids; one only where it differs from the one before, and from nothing at first."""
+        tombstones: name of the .npy file of removed block ids (int64, ascending), or None."""
 
     format: str
     version: int
@@ -101,23 +92,11 @@ class CorpusManifest:
     tombstones: str | None = None
     tombstones_sum: str | None = None
     removed_tokens: int = 0
-    readings: tuple[Reading, ...] = ()
 
     @property
     def tokens(self) -> int:
         """Wordpieces of all live blocks, titles not counted."""
         return sum(segment.tokens for segment in self.segments) - self.removed_tokens
-
-    def said_of_source(self, block_id: int) -> dict[str, str]:
-        """Statements of the user about the source of a block: fields of ``SourceOptions``."""
-        return next((entry.options for entry in reversed(self.readings) if entry.first_id <= block_id), {})
-
-    def with_reading(self, said: dict[str, str]) -> "CorpusManifest":
-        """This manifest, with what was said of the sources of the blocks that come next."""
-        if said == (self.readings[-1].options if self.readings else {}):
-            return self
-        earlier = tuple(entry for entry in self.readings if entry.first_id != self.next_block_id)
-        return replace(self, readings=(*earlier, Reading(self.next_block_id, said)))
 
 
 CORPUS_CURE = "Build the corpus again; before that, see what realm repair CORPUS (or RUN) can rebuild"
@@ -206,11 +185,8 @@ def manifest_from_json(value: dict[str, Any]) -> CorpusManifest:
     segments = tuple(
         SegmentInfo(**entry | {"batch_rows": tuple(entry["batch_rows"]), "sums": _sums(entry["sums"])}) for entry in value["segments"]
     )
-    readings = tuple(Reading(**entry) for entry in value["readings"])
     known = {field.name: value[field.name] for field in fields(CorpusManifest)}
-    return CorpusManifest(
-        **known | {"segments": segments, "span_statistics": SpanStatistics(**value["span_statistics"]), "readings": readings}
-    )
+    return CorpusManifest(**known | {"segments": segments, "span_statistics": SpanStatistics(**value["span_statistics"])})
 
 
 def _sums(value: dict[str, Any]) -> SegmentSums:
