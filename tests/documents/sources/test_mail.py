@@ -2,9 +2,8 @@
 
 import pytest
 
-from realm.documents.records import Rejected, SourceDocument
+from realm.documents.records import Rejected
 from realm.documents.sources import iter_documents
-from realm.documents.sources.reading import read_again
 
 BOUND = 'Content-Type: multipart/mixed; boundary="x"\n\n--x\nContent-Type: text/plain\n\nSee the list.\n'
 FILE = "--x\nContent-Type: %s\nContent-Disposition: attachment; filename=%s\n\n%s\n"
@@ -68,8 +67,6 @@ def test_a_mailbox_and_its_attachments(tmp_path):
         *((2 + len(read), found) for *_, found in ATTACHED if isinstance(found, str)),
         ("m.mbox#message=3", "one", "The weir.\n\nFrom here on."),
     ]
-    found = [one for one in iter_documents(tmp_path / "m.mbox") if isinstance(one, SourceDocument)]
-    assert [read_again(one.path, one.line).text for one in found] == [one.text for one in found]
 
 
 def test_a_page_alone(tmp_path):
