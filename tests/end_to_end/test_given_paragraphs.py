@@ -16,7 +16,7 @@ from realm.recipe import build_recipe
 from realm.runs.run import run_recipe
 from realm.storage.paths import RunPaths
 from realm.training.context import load_stage, open_context
-from realm.training.finetune.given import GivenParagraphs, GivenTask, given_scores, gold_spans, posterior_nll, read_given
+from realm.training.finetune.given import GivenParagraphs, GivenTask, given_scores, gold_spans, posterior_nll, read_given, teaching_reader
 from realm.training.starting import with_new_reader
 
 TOWNS = ("Oslo", "Lima", "Cairo", "Quito", "Hanoi", "Accra", "Sofia", "Dakar", "Minsk", "Tunis", "Delhi", "Seoul")
@@ -115,13 +115,7 @@ def test_the_stage_learns_to_point_and_to_abstain(start, towns):
     task = task_of(context_of(start, towns, steps=150))
     questions = task.given.questions
     before = given_scores(task.read(list(questions)), questions)["em"]
-    optimizer = torch.optim.Adam(task.model.parameters(), lr=3e-3)
-    task.model.train()
-    for step in range(150):
-        optimizer.zero_grad()
-        task.step(step).mean.backward()
-        optimizer.step()
-    answers = task.read(list(questions))
+    answers = learn(task, 150).read(list(questions))
     after = given_scores(answers, questions)["em"]
     assert before < 0.4 and after > before + 0.4 and after > 0.75
     none = {
@@ -166,6 +160,38 @@ def test_long_paragraphs_share_their_probability(start, towns):
     assert answer.text in text and 0 < answer.p <= 1 - answer.not_here + 1e-6
 
 
+def learn(task, steps):
+    optimizer = torch.optim.Adam(task.model.parameters(), lr=3e-3)
+    task.model.train()
+    for step in range(steps):
+        optimizer.zero_grad()
+        task.step(step).mean.backward()
+        optimizer.step()
+    return task
+
+
+def test_a_teacher_is_followed(start, towns):
+    """The loss grows by how far a teacher is that knows some answers; a reader that learns from both comes closer to it."""
+    teacher, context = start / "run" / "stages" / "teacher", context_of(start, towns, steps=1)
+    reader = learn(task_of(context), 100).reader
+    load_stage(context, "pretrain").with_parts(encoder=None, reader=reader).save_pretrained(teacher)
+    plain, taught = (task_of(context_of(start, towns, steps=1, **own)) for own in ({}, {"teacher": str(teacher)}))
+    apart = (taught.step(0).mean - plain.step(0).mean).item()
+    assert apart > 0.1
+    learn(taught, 60)
+    plain.reader.load_state_dict(taught.reader.state_dict())
+    assert (taught.step(0).mean - plain.step(0).mean).item() < apart / 2
+
+
+def test_a_teacher_reads_spans_as_long_and_is_a_reader(start, towns):
+    other = with_new_reader(context_of(start, towns, steps=1), load_stage(context_of(start, towns, steps=1), "pretrain"), pointer=True)
+    for model, said in ((other, "spans of at most"), (other.only("embedder"), "has no reader")):
+        model.save_pretrained(start / said.replace(" ", ""))
+        context = context_of(start, towns, steps=1, teacher=str(start / said.replace(" ", "")))
+        with pytest.raises(ConfigError, match=said):
+            teaching_reader(context, 3)
+
+
 def test_questions_without_paragraphs_are_refused(start, towns):
     bare = [{key: value for key, value in row.items() if key != "context"} for row in rows(8) if row["answers"]]
     context = open_context(RunPaths(start / "run"), recipe_of(start, towns, bare, steps=1), lambda *_: None)
@@ -174,6 +200,9 @@ def test_questions_without_paragraphs_are_refused(start, towns):
     assert caught.value.path is not None and "context" in str(caught.value)
 
 
-def test_given_paragraphs_teach_the_span_reader_alone():
-    with pytest.raises(ConfigError, match=r"finetune\.passages"):
-        build_recipe({"finetune": {"passages": "given", "train": "q.jsonl", "seq2seq": "somewhere"}})
+@pytest.mark.parametrize(("values", "said"), [
+    ({"passages": "given", "seq2seq": "somewhere"}, r"finetune\.passages"), ({"teacher": "realm-minilm-en"}, r"finetune\.teacher"),
+])  # fmt: skip
+def test_given_paragraphs_teach_the_span_reader_alone(values, said):
+    with pytest.raises(ConfigError, match=said):
+        build_recipe({"finetune": {"train": "q.jsonl", **values}})

@@ -216,6 +216,15 @@ def test_what_cannot_be_asked(notes, tiny_run, tmp_path, asked, problem, capsys)
     assert cached_runs() == []
 
 
+def test_a_reader_that_is_not_there_is_told_before_anything_is_indexed(notes, body, embedded, capsys):
+    for verb in (["ask", str(notes), "Who?"], ["serve", str(notes)]):
+        assert main([*verb, "--body", body, "--reader", body]) == 2
+        assert "has no reader. Name a model with one" in capsys.readouterr().err
+    with pytest.raises(ConfigError, match="has no reader"):
+        Realm.from_documents(notes, body=body, reader=body)
+    assert not embedded
+
+
 def test_the_question_is_the_last_word_unless_it_is_a_file(notes):
     assert parted((str(notes), "Who?")) == ([notes], "Who?")
     assert parted((str(notes),)) == ([notes], None)

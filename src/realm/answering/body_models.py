@@ -55,12 +55,19 @@ def answering_model(recipe: Recipe, inputs: BlockInputs) -> "RuntimeModel | Real
     return found
 
 
-def reading_model(body: str, inputs: BlockInputs) -> "RuntimeModel | RealmModel":
-    """The reader of a model alone. Raises ConfigError: the model is not here, has no reader, or reads other wordpieces than the blocks'."""
+def reading_directory(body: str) -> Path:
+    """Directory of a model with a reader. Raises ConfigError: the model is not here, or has none."""
     directory = body_directory(body)
     if not is_own(directory) or read_spec(directory / "config.json").reader is None:
         raise ConfigError(f"the model '{body}' has no reader", path=directory, cure="Name a model with one, such as realm-minilm-en.")
-    found = runtime_model(directory, without=tuple(part for part in PARTS if part != "reader")) or learning_model(directory).only("reader")
+    return directory
+
+
+def reading_model(body: str, inputs: BlockInputs, *, learning: bool = False) -> "RuntimeModel | RealmModel":
+    """The reader of a model alone, with torch if ``learning``. Raises ConfigError: as above, or it reads other wordpieces."""
+    directory = reading_directory(body)
+    others = tuple(part for part in PARTS if part != "reader")
+    found = (None if learning else runtime_model(directory, without=others)) or learning_model(directory).only("reader")
     _require_fit(found.spec, inputs, directory)
     return found
 

@@ -56,10 +56,14 @@ def named_run(places: list[Path]) -> Path | None:
     return None
 
 
-def opened_documents(places: list[Path], body: str) -> "OpenRun":
-    """Open documents from the cache, indexed or brought up to date. Raises DataError: nothing in them is usable."""
+def opened_documents(places: list[Path], body: str, reader: str = "") -> "OpenRun":
+    """Open documents from the cache, indexed or brought up to date. Raises DataError: nothing in them is usable. Raises ConfigError: there
+    is no ``reader`` of that name."""
+    from realm.answering.body_models import reading_directory
     from realm.runs.cached import open_cached
 
+    if reader:
+        reading_directory(reader)
     with Progress(says=False) as progress:
         return open_cached(places, body, progress, lambda text: show.note(f"note: {text}"))
 
@@ -103,7 +107,7 @@ def ask(
     endpoint_of(write)  # a wrong address is told before anything is indexed
     places, question = parted(asked)
     run = named_run(places)
-    opened = (opened_documents(places, body) if run is None else open_run(run)).read_by(reader)
+    opened = (opened_documents(places, body, reader) if run is None else open_run(run)).read_by(reader)
     endpoint = endpoint_of(write or opened.recipe.writes)
     if opened.unsearchable:
         show.note(f"note: {opened.unsearchable} blocks of the corpus are not searchable yet; run: realm index build {opened.paths.root}")
@@ -226,7 +230,7 @@ def serve(
     run = named_run(list(places))
     followed = follow_documents if run is None else None
     if run is None:
-        run = opened_documents(list(places), body).paths.root
+        run = opened_documents(list(places), body, reader).paths.root
         show.note("note: documents added on the page disappear when the files change")
     listen(
         run,

@@ -14,14 +14,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from realm.answering.body_models import reading_model
 from realm.answering.questions.templates import everyday
-from realm.errors import DataError
+from realm.errors import ConfigError, DataError
 from realm.evaluation.questions.loading import load_datasets, pooled
 from realm.evaluation.questions.rows import QuestionOptions
 from realm.models import losses
 from realm.models.featurize import Featurizer
 from realm.models.model import RealmModel
-from realm.models.reader import Reader, SpanScores
+from realm.models.reader import Reader, ReadingNetwork, SpanScores
 from realm.models.types import Question, Sequence
 from realm.recipe.seeds import generator
 from realm.text.matching.answers import exact_match, f1, normalised_ranges, normalize_answer, raw_ranges
@@ -184,6 +185,7 @@ class GivenTask(Task):
         lengths = [len(window) for window in self.windows]
         self.order = LengthOrder(lengths, self.section.batch, self.name, context.seed)
         self.best_by = "dev_em" if self.section.publish == "best" else ""
+        self.teacher = teaching_reader(context, reader.max_span) if self.section.teacher else None
 
     def _paragraphs(self, questions: SequenceOf[Question]) -> GivenParagraphs:
         return GivenParagraphs(questions, self.context.store.tokenizer, self.context.inputs.featurizer, self.reader.max_span)
@@ -196,6 +198,8 @@ class GivenTask(Task):
         scores = self.reader(sequences, starts)
         gold = gold_spans(windows, scores)
         loss, valid = posterior_nll(scores, gold, self.section.objective)
+        if self.teacher is not None:
+            loss = loss + taught_by(self.teacher, sequences, starts, scores, gold)
         metrics: Measured = {"reader_loss": loss.detach().mean(), "answered": gold.flatten(1).any(1).float().mean()}
         return StepResult(loss.sum(), valid.sum(), metrics, len(windows))
 
@@ -252,11 +256,37 @@ def gold_spans(windows: SequenceOf[Window], scores: SpanScores) -> Tensor:
 
 def posterior_nll(scores: SpanScores, gold: Tensor, objective: str) -> losses.Loss:
     """-log of what the gold spans have of the mass of all spans and "not here", [n]; "not here" itself is right where nothing is gold."""
+    return SPAN_LOSSES[objective](*outcomes(scores, gold))
+
+
+def outcomes(scores: SpanScores, gold: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """All that n windows may answer, s spans and then "not here": logits, which are right, and which there are, each [n, s + 1]."""
     logits = torch.cat([scores.logits.flatten(1), scores.not_here.unsqueeze(1)], 1)
     none = ~gold.flatten(1).any(1, keepdim=True)
     correct = torch.cat([gold.flatten(1), none], 1)
     valid = torch.cat([scores.valid.flatten(1), torch.ones_like(none)], 1)
-    return SPAN_LOSSES[objective](logits, correct, valid)
+    return logits, correct, valid
+
+
+def taught_by(
+    teacher: ReadingNetwork, sequences: SequenceOf[Sequence], starts: SequenceOf[int], scores: SpanScores, gold: Tensor
+) -> Tensor:
+    """How far the scores of n windows are from their teacher's, which reads the same sequences (:func:`.losses.taught`), [n]."""
+    found = teacher.read(sequences, starts)
+    theirs = SpanScores(*(torch.from_numpy(part).to(gold.device) for part in (found.scores, found.valid, found.not_here)))
+    logits, correct, valid = outcomes(scores, gold)
+    return losses.taught(logits, outcomes(theirs, gold)[0], correct, valid)
+
+
+def teaching_reader(context: StageContext, max_span: int) -> ReadingNetwork:
+    """The reader of the recipe's teacher. Raises ConfigError: no such model with a reader, or its wordpieces or longest span differ."""
+    name = context.recipe.finetune.teacher
+    model: Any = reading_model(name, context.inputs, learning=True)
+    reader: Reader = model.reader
+    if reader.max_span != max_span:
+        problem = f"the teacher '{name}' reads spans of at most {reader.max_span} wordpieces, and the reader {max_span}"
+        raise ConfigError(problem, cure=f"Set model.max_span = {reader.max_span}, or name another finetune.teacher.")
+    return ReadingNetwork(reader.to(context.device), bf16=context.recipe.run.bf16, rounded=True)
 
 
 @dataclass(frozen=True)
