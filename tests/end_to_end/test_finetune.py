@@ -15,12 +15,9 @@ from realm.answering.pointing import read_candidates
 from realm.errors import ConfigError, DataError
 from realm.evaluation import places
 from realm.evaluation.questions.loading import load_questions
-from realm.models import losses
 from realm.models.model import RealmModel, state_sha256
 from realm.models.types import Question
-from realm.progress import Progress
 from realm.recipe import build_recipe, load_recipe
-from realm.runs.run import run_recipe
 from realm.storage.paths import RunPaths
 from realm.storage.stages import stage_facts
 from realm.training.beams import LiveSource
@@ -51,7 +48,7 @@ def task_of(run, **finetune):
     return task
 
 
-def brute_force(task, item, *, hard):
+def brute_force(task, item):
     """ORQA's loss of one question: loops over blocks and spans, answers found by comparing wordpieces at every place."""
     store, question = task.context.store, task.questions[item]
     accepted, k = store.tokenizer.encode(list(question.answers)), task.section.read
@@ -87,19 +84,18 @@ def brute_force(task, item, *, hard):
                 total += mass
                 correct += [mass] if (start, end) in spans_in(row) else []
     if correct:
-        loss += math.log(total) - math.log(max(correct) if hard else sum(correct))
+        loss += math.log(total) - math.log(sum(correct))
     return loss
 
 
-@pytest.mark.parametrize("objective", ["marginal", "hard-em"])
-def test_one_question_is_orqas_loss(tiny_run, objective):
-    task = task_of(tiny_run, batch=1, objective=objective)
+def test_one_question_is_orqas_loss(tiny_run):
+    task = task_of(tiny_run, batch=1)
     for step in range(4):
         ((_, item),) = task.order.batch(step, 1)
         with torch.no_grad():
             result = task.step(step)
         assert result.weight == 1
-        assert float(result.loss) == pytest.approx(brute_force(task, item, hard=objective == "hard-em"), rel=1e-4, abs=1e-5)
+        assert float(result.loss) == pytest.approx(brute_force(task, item), rel=1e-4, abs=1e-5)
 
 
 @pytest.mark.parametrize("read", [1, 4])
@@ -125,7 +121,7 @@ def test_named_documents_alone_are_evidence(tiny_run, tmp_path, read):
         assert holding == known or (not known and len(holding) > 1)
         assert bool(known) == task.named[item]
         assert result.metrics["readable"] == (1 if known else float(correct[0, :read].any()))
-        assert float(result.loss) == pytest.approx(brute_force(task, item, hard=False), rel=1e-4, abs=1e-5)
+        assert float(result.loss) == pytest.approx(brute_force(task, item), rel=1e-4, abs=1e-5)
     assert forced or read > 1
 
 
@@ -162,23 +158,6 @@ def test_a_batch_is_divided_by_its_questions(tiny_run):
     assert result.weight == 4 and float(result.mean.detach()) == pytest.approx(np.mean(losses_alone), rel=1e-5)
     assert alone.reader.dense.weight.grad is not None and gradient is not None
     torch.testing.assert_close(gradient, alone.reader.dense.weight.grad / 4, rtol=1e-3, atol=1e-6)
-
-
-def test_hard_em_against_a_loop():
-    rng = torch.Generator().manual_seed(0)
-    logits = torch.randn(5, 9, generator=rng, dtype=torch.float64).requires_grad_()
-    correct, valid = torch.rand(5, 9, generator=rng) < 0.4, torch.rand(5, 9, generator=rng) < 0.8
-    correct[3] = False
-    loss, some = losses.span_hard_em(logits, correct, valid)
-    marginal, _ = losses.span_marginal(logits, correct, valid)
-    for i in range(5):
-        live = [j for j in range(9) if valid[i, j]]
-        right = [float(logits[i, j]) for j in live if correct[i, j]]
-        assert bool(some[i]) == bool(right)
-        expected = math.log(sum(math.exp(float(logits[i, j])) for j in live)) - max(right) if right else 0.0
-        assert float(loss[i]) == pytest.approx(expected) and loss[i] >= marginal[i] - 1e-12
-    loss.sum().backward()
-    assert logits.grad is not None and torch.isfinite(logits.grad).all() and (logits.grad[3] == 0).all()
 
 
 def test_answers_are_located_once(fresh, monkeypatch):
@@ -305,7 +284,7 @@ def test_the_few_shot_preset():
         recipe_with(preset="none")
     with pytest.raises(ConfigError, match="there is no dev to watch"):
         recipe_with(train="qa.jsonl", patience=2)
-    for key, value in (("objective", "soft"), ("evidence", "none"), ("publish", "first")):
+    for key, value in (("passages", "soft"), ("evidence", "none"), ("publish", "first")):
         with pytest.raises(ConfigError, match=f"'finetune.{key}' cannot be '{value}'"):
             recipe_with(**{key: value})
 
@@ -329,9 +308,3 @@ def test_a_beam_wider_than_the_corpus(tiny_run):
     task = task_of(tiny_run, batch=2, beam=100_000)
     wide, correct = task.wide([0, 1], [task.tokens[0], task.tokens[1]])
     assert wide.rows.shape == correct.shape == (2, int(task.context.store.live.sum()))
-
-
-def test_the_pipeline_takes_the_options(tmp_path, write_tiny):
-    """From documents to answers with the likeliest span alone: one command."""
-    recipe = load_recipe(write_tiny(tmp_path), {"finetune": {"objective": "hard-em"}})
-    assert 0 <= run_recipe(recipe, tmp_path / "run", stages=None, progress=Progress(quiet=True))["stages"]["finetune"]["em"] <= 1

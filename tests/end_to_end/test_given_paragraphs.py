@@ -72,7 +72,7 @@ def test_the_loss_is_the_mass_on_answers_or_on_not_here():
     scores = SpanScores(logits.requires_grad_(), valid, none.requires_grad_())
     gold = torch.zeros_like(valid)
     gold[0, 0, 1] = gold[0, 2, 0] = True
-    loss, learnt = posterior_nll(scores, gold, "marginal")
+    loss, learnt = posterior_nll(scores, gold)
     for window, right in enumerate(([(0, 1), (2, 0)], [])):
         masses = {
             place: math.exp(logits[window][place].item()) for place in ((t, w) for t in range(3) for w in range(2)) if valid[window][place]
@@ -85,14 +85,6 @@ def test_the_loss_is_the_mass_on_answers_or_on_not_here():
     assert logits.grad is not None and none.grad is not None
     assert (logits.grad.flatten(1).sum(1) + none.grad).abs().max() < 1e-12, "shares of one: what one gains the others lose"
     assert logits.grad[0, 0, 1] < 0 < none.grad[0] and none.grad[1] < 0 and not logits.grad[1, 2].any()
-
-
-def test_hard_em_raises_the_likeliest_answer_alone():
-    scores = SpanScores(torch.tensor([[[1.0], [2.0], [0.0]]]), torch.ones(1, 3, 1, dtype=torch.bool), torch.zeros(1))
-    gold = torch.tensor([[[True], [True], [False]]])
-    soft, hard = (posterior_nll(scores, gold, objective)[0].item() for objective in ("marginal", "hard-em"))
-    everything = sum(math.exp(x) for x in (1.0, 2.0, 0.0, 0.0))
-    assert hard == pytest.approx(-math.log(math.exp(2.0) / everything)) and soft < hard
 
 
 def test_gold_spans_are_those_of_each_window(start, towns):

@@ -206,7 +206,7 @@ def test_there_are_recipes():
 def test_every_recipe_parses_and_is_not_measured_on_what_it_is_fitted_to(path):
     recipe = load_recipe(path)
     assert recipe.corpus.sources and ((recipe.finetune.train and recipe.eval_files) or recipe.pretrain.steps == 0)
-    named = (*recipe.corpus.sources, recipe.finetune.train, recipe.finetune.dev, *recipe.eval_files)
+    named = (*recipe.corpus.sources, *recipe.train_files, *recipe.dev_files, *recipe.eval_files)
     assert all(Path(name).is_absolute() for name in named if name), "paths count from the recipe's file"
     assert build_recipe(tomllib.loads(dump_recipe(recipe))) == recipe
     assert not set(recipe.dev_files) & {*recipe.train_files, *recipe.eval_files} and not set(recipe.train_files) & set(recipe.eval_files)

@@ -232,13 +232,3 @@ def span_marginal(span_logits: Tensor, correct: Tensor, valid: Tensor) -> Loss:
 
     Of ``span_logits`` (span score + relevance of its block), ``correct`` spans, and ``valid`` spans in a block, [b, s] each."""
     return _correct_mass_nll(span_logits, correct, valid)
-
-
-def span_hard_em(span_logits: Tensor, correct: Tensor, valid: Tensor) -> Loss:
-    """-log p of the likeliest correct span alone (hard EM, Min et al. 2019); arguments as in :func:`span_marginal`."""
-    kept = valid & (span_logits != float("-inf"))
-    everything, _ = _logsumexp(span_logits, kept)
-    right = kept & correct
-    some = right.any(-1)
-    best = span_logits.masked_fill(~right, torch.finfo(span_logits.dtype).min).amax(-1)
-    return torch.where(some, everything - torch.where(some, best, 0.0), 0.0), some

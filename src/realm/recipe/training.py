@@ -198,8 +198,6 @@ class FinetuneConfig:
     teacher: str = ""
     """A model whose reader teaches, as in model.body: where its likeliest answer to a given paragraph is right, the reader also learns its
     probabilities of all spans. Empty: none."""
-    objective: Literal["marginal", "hard-em"] = "marginal"
-    """Spans whose probability the loss raises: marginal, all spans that equal an answer (ORQA), or hard-em, only the likeliest of them."""
     presence: Share = 0.0
     """Weight of a second loss, 0 to 1, that teaches whether a block holds an answer at all, so that p is low if no document answers. Above
     0, a new reader is a pointer; a reader without "not here" cannot learn this."""

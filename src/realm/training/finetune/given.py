@@ -29,7 +29,7 @@ from realm.text.matching.answers import exact_match, f1, normalised_ranges, norm
 from realm.text.tokenizer import TextTokenizer
 from realm.text.wordpieces import MAX_TITLE_LENGTH
 from realm.training.context import StageContext, train
-from realm.training.finetune.task import DEV_QUESTIONS, SPAN_LOSSES, files_of, in_turn
+from realm.training.finetune.task import DEV_QUESTIONS, files_of, in_turn
 from realm.training.finetune.training import EXACT_MATCH, take_best
 from realm.training.loop.checkpoint import better_of
 from realm.training.loop.distributed import on_first
@@ -197,7 +197,7 @@ class GivenTask(Task):
         sequences, starts = joint_inputs(self.given, windows, self._asked(drawn), titles=self._titles(drawn))
         scores = self.reader(sequences, starts)
         gold = gold_spans(windows, scores)
-        loss, valid = posterior_nll(scores, gold, self.section.objective)
+        loss, valid = posterior_nll(scores, gold)
         if self.teacher is not None:
             loss = loss + taught_by(self.teacher, sequences, starts, scores, gold)
         metrics: Measured = {"reader_loss": loss.detach().mean(), "answered": gold.flatten(1).any(1).float().mean()}
@@ -254,9 +254,9 @@ def gold_spans(windows: SequenceOf[Window], scores: SpanScores) -> Tensor:
     return gold.to(scores.valid.device) & scores.valid
 
 
-def posterior_nll(scores: SpanScores, gold: Tensor, objective: str) -> losses.Loss:
+def posterior_nll(scores: SpanScores, gold: Tensor) -> losses.Loss:
     """-log of what the gold spans have of the mass of all spans and "not here", [n]; "not here" itself is right where nothing is gold."""
-    return SPAN_LOSSES[objective](*outcomes(scores, gold))
+    return losses.span_marginal(*outcomes(scores, gold))
 
 
 def outcomes(scores: SpanScores, gold: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -68,7 +68,6 @@ MIN_DEV_FOR_GAIN = 100
 DEV_EVERY = 4
 """Every fourth question is dev where the best weights are wanted and no dev is named."""
 PATTERN_CURE = "Correct the patterns: realm data check counts the invalid ones."
-SPAN_LOSSES = {"marginal": losses.span_marginal, "hard-em": losses.span_hard_em}
 
 
 class ReadingTask(Task):
@@ -144,7 +143,7 @@ class ReadingTask(Task):
         spans = read_candidates(self.reader, inputs, queries, rows, read.scores[some], renamings=renamings)
         gold = self._at(self.answers, chosen, rows, spans)
         valid = spans.valid & ~self._at(self.elsewhere, chosen, rows, spans)
-        loss, found = SPAN_LOSSES[self.section.objective](spans.logits.flatten(1), gold.flatten(1), valid.flatten(1))
+        loss, found = losses.span_marginal(spans.logits.flatten(1), gold.flatten(1), valid.flatten(1))
         if presence:
             held = holding[some]
             told = torch.from_numpy(self.subjects.known(chosen, rows)) & ~(~held & _held(self.elsewhere, chosen, rows))
