@@ -168,6 +168,10 @@ def test_a_recipe_names_the_language_model(demo, monkeypatch, capsys):
     assert main(asked) == 0 and json.loads(capsys.readouterr().out)["prose"]
     assert Realm.open(demo).ask(QUESTION, k=2, abstain_below=0).prose and sent == [Endpoint("http://a/v1", "small")] * 2
     assert main([*asked, "--write", "none"]) == 0 and not json.loads(capsys.readouterr().out)["prose"] and len(sent) == 2
+    monkeypatch.undo()
+    assert main([*asked[:-1], "--write", "http://127.0.0.1:9/v1#small"]) == 0
+    said = capsys.readouterr()
+    assert "1. " in said.out and "note: the language model at http://127.0.0.1:9/v1 cannot be reached" in said.err, "the answer stands"
 
 
 def test_what_was_saved_answers_elsewhere(demo, tmp_path, monkeypatch):

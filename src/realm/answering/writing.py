@@ -152,6 +152,14 @@ def written(answer: Answer, endpoint: Endpoint, seconds: float = SECONDS) -> Ans
     return replace(answer, prose=() if UNKNOWN in response.upper() else checked(response, passages))
 
 
+def written_or_noted(answer: Answer, endpoint: Endpoint) -> Answer:
+    """Return the answer with ``prose``, or, where none comes, with the reason in ``note``: what was found is not lost."""
+    try:
+        return written(answer, endpoint)
+    except EndpointError as error:
+        return replace(answer, note=str(error))
+
+
 def checked(response: str, passages: list[str]) -> tuple[Claim, ...]:
     """Return the sentences of a response, each with the passages it cites, by number from 1, and whether these support it.
 

@@ -100,7 +100,7 @@ def ask(
         write: a language model of OpenAI's protocol that writes prose from the blocks read, such as http://localhost:11434/v1#llama3.2;
             if not given, that of the run's recipe; none leaves it out."""
     from realm.answering.opening import open_run
-    from realm.answering.writing import endpoint_of, written
+    from realm.answering.writing import endpoint_of, written_or_noted
     from realm.errors import require_share
 
     require_share("--abstain-below", abstain_below or 0.0)
@@ -119,7 +119,7 @@ def ask(
 
     def answer(text: str) -> dict[str, Any]:
         answer = opened.answers([text], k, abstain_below)[0]
-        return (written(answer, endpoint) if endpoint else answer).to_dict()
+        return (written_or_noted(answer, endpoint) if endpoint else answer).to_dict()
 
     def found(text: str) -> dict[str, Any]:
         return {"text": text, "results": [hit.to_dict() for hit in opened.search(text, k)], "versions": opened.versions}

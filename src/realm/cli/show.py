@@ -158,6 +158,8 @@ def answer(value: dict[str, Any], mark: str = "", most: int = 3, link: Callable[
 
     sure = "" if value.get("confidence") is None else f", confidence {value['confidence']:.2f}"
     _print(Text(f"{value['question']}"), Text.assemble("  ", *_said(value), f"  p = {value['p']:.2f}{sure}{mark}"))
+    if value.get("note"):
+        note(f"note: {value['note']}")
     for claim in value.get("prose", ()):
         cited = "".join(f" [{number}]" for number in claim["cites"])
         _print(Text.assemble(f"  {claim['text']}{cited}", "" if claim["supported"] else (" (not in the evidence)", "bold red")))

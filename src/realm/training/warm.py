@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from realm.errors import RunError
+from realm.errors import ConfigError, RunError
 from realm.models import losses
 from realm.models.encoder import KnowledgeAugmentedEncoder, mask_slots
 from realm.models.model import RealmModel
@@ -160,12 +160,20 @@ def run_warm(context: StageContext) -> None:
     if is_published(context, "warm", mark):
         return
     model = new_model(context, embeds=False).to(context.device)
+    require_encoder(context, model)
     task = WarmTask(context, model)
     steps = train(context, task, context.recipe.warm, mark)
     reading = task.reading or task.pairs.test(model.encoder)  # type: ignore[arg-type]
     reads = reading.passes
     facts = {"steps": steps, "filled_with_block": reading.with_block, "filled_without": reading.without, "reads": reads}
     publish_stage(context, "warm", model, mark, facts)
+
+
+def require_encoder(context: StageContext, model: RealmModel) -> None:
+    """Refuse to fill masks with a body that cannot. Raises ConfigError: it has no encoder."""
+    if not model.has("encoder"):
+        cure = 'Set pretrain.fill = "pointer" to continue training its reader.'
+        raise ConfigError("this body has a reader that points, and no head that fills masks", path=context.paths.config, cure=cure)
 
 
 def require_reading(context: StageContext) -> None:

@@ -34,7 +34,7 @@ from realm.training.loop.task import LoopOptions, StepResult, Task
 from realm.training.order import WHOLE, EpochOrder, Share
 from realm.training.pretrain.stage import with_what_fills
 from realm.training.pretrain.task import PretrainTask
-from realm.training.warm import WarmTask
+from realm.training.warm import WarmTask, require_encoder
 
 BATCH = 12
 OPTIONS = LoopOptions(steps=6, lr=0.05, warmup=2, log_every=2, checkpoint_every=2)
@@ -309,3 +309,11 @@ def test_a_step_of_each_stage_reads_nothing_but_its_search(tiny_run, tmp_path):
         assert isinstance(found, Pending) and isinstance(found.norm, OnDevice), name
         others = {place for place in reads if place not in SEARCHES and place.split(":")[0] not in INDEX}
         assert not others and bool(reads) == (name in ("mlm", "pointer", "finetune")), (name, reads)
+
+
+def test_a_body_that_fills_no_masks_is_refused_with_the_cure(tiny_run):
+    context = open_context(RunPaths(tiny_run), read_run_recipe(RunPaths(tiny_run)), lambda *_: None)
+    model = load_stage(context, "pretrain")
+    require_encoder(context, model)
+    with pytest.raises(ConfigError, match=r'no head that fills masks.*pretrain\.fill = "pointer"'):
+        require_encoder(context, model.only("embedder", "reader"))

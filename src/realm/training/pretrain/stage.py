@@ -14,7 +14,7 @@ from realm.training.pretrain.score import evaluate_held_out
 from realm.training.pretrain.sentences import pretraining_fingerprint
 from realm.training.pretrain.task import RETRIEVER, PretrainTask
 from realm.training.starting import new_model, with_new_reader
-from realm.training.warm import require_reading
+from realm.training.warm import require_encoder, require_reading
 
 RECALL = "held-out sentences with the hidden span among the embedder's 5 best blocks"
 UTILITY = "marginal utility on held-out sentences, in nats"
@@ -41,9 +41,8 @@ def with_what_fills(context: StageContext, model: RealmModel) -> RealmModel:
         raise ConfigError("'pretrain.reader' is 'frozen', and this body has no reader", path=context.paths.config, cure=cure)
     if context.recipe.pretrain.fill == "pointer":
         return with_new_reader(context, model, pointer=True).to(context.device)
-    if context.recipe.pretrain.fill == "mlm" and context.recipe.pretrain.steps and not model.has("encoder"):
-        cure = 'Set pretrain.fill = "pointer" to continue training its reader.'
-        raise ConfigError("this body has a reader that points, and no head that fills masks", path=context.paths.config, cure=cure)
+    if context.recipe.pretrain.fill == "mlm" and context.recipe.pretrain.steps:
+        require_encoder(context, model)
     return model
 
 
