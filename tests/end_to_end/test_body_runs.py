@@ -23,7 +23,6 @@ from realm.progress import Progress
 from realm.recipe import build_recipe, dump_recipe, load_recipe
 from realm.runs.checks import meta_model
 from realm.runs.exporting import export_run
-from realm.runs.plan import rates_by_part
 from realm.runs.run import run_recipe
 from realm.storage.paths import RunPaths
 from realm.text.tokenizer import TextTokenizer, train_wordpiece
@@ -292,14 +291,6 @@ def test_the_body_is_counted_and_not_the_preset(body, documents, tmp_path):
     assert part_sizes(meta_model(narrow))["embedder"] == made["embedder"] + 32 * 8 + 8
     granite = meta_model(build_recipe({"model": {"body": "granite"}}), 300).encoder.body.spec.config
     assert (granite["num_hidden_layers"], granite["hidden_size"]) == (6, 384)
-
-
-def test_the_plan_says_the_rate_of_every_part(body, documents, tmp_path, capsys):
-    assert rates_by_part(build_recipe({"model": {"body": "minilm"}})) == {"finetune": {"retriever": 2e-5, "reader": 2e-4, "words": 0.0}}
-    assert set(rates_by_part(build_recipe({}))) == {"warm", "ict", "pretrain", "finetune"}
-    (tmp_path / "mine.toml").write_text(f'[model]\nbody = "{body}"\n[corpus]\nsources = ["{documents}"]\n[run]\nthreads = 1\n')
-    assert main(["run", str(tmp_path / "mine.toml"), "--out", str(tmp_path / "run"), "--plan"]) == 0
-    assert "retriever 2e-05, reader 5e-05, words stay" in capsys.readouterr().out
 
 
 def test_bad_words_of_index_build_are_one_line(documents, body, capsys):

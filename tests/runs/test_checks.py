@@ -65,4 +65,4 @@ def test_plan_of_what_cannot_run_here(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert main(["run", str(RECIPE), "--out", str(tmp_path / "run"), "--plan", "--set", f"model.body={tmp_path / 'none'}"]) == 2
     assert f"error: no model at '{tmp_path / 'none'}'" in capsys.readouterr().err
-    assert "437,962,301 parameters" in shown and "Learning rates" in shown and "Not read here" in shown
+    assert "437,962,301 parameters" in shown and "Not read here" in shown

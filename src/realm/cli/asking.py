@@ -57,15 +57,11 @@ def named_run(places: list[Path]) -> Path | None:
 
 
 def opened_documents(places: list[Path], body: str, reader: str = "") -> "OpenRun":
-    """Open documents from the cache, indexed or brought up to date. Raises DataError: nothing in them is usable. Raises ConfigError: there
-    is no ``reader`` of that name."""
-    from realm.answering.body_models import reading_directory
+    """Open documents from the cache, indexed or brought up to date. Raises DataError: nothing in them is usable."""
     from realm.runs.cached import open_cached
 
-    if reader:
-        reading_directory(reader)
     with Progress(says=False) as progress:
-        return open_cached(places, body, progress, lambda text: show.note(f"note: {text}"))
+        return open_cached(places, body, progress, lambda text: show.note(f"note: {text}"), reader=reader).read_by(reader)
 
 
 Threshold = Annotated[Union[float, None], tyro.conf.arg(metavar="FLOAT")]  # noqa: UP007  # as above
@@ -107,7 +103,7 @@ def ask(
     endpoint_of(write)  # a wrong address is told before anything is indexed
     places, question = parted(asked)
     run = named_run(places)
-    opened = (opened_documents(places, body, reader) if run is None else open_run(run)).read_by(reader)
+    opened = opened_documents(places, body, reader) if run is None else open_run(run).read_by(reader)
     endpoint = endpoint_of(write or opened.recipe.writes)
     if opened.unsearchable:
         show.note(f"note: {opened.unsearchable} blocks of the corpus are not searchable yet; run: realm index build {opened.paths.root}")

@@ -279,18 +279,10 @@ def imported(value: dict[str, Any]) -> None:
         note(remark)
 
 
-def _rates(rates: dict[str, dict[str, float]]) -> str:
-    """Learning rates at their highest, a stage a row."""
-    rows = [
-        [stage, ", ".join(f"{part} {rate:.2g}" if rate else f"{part} stay" for part, rate in own.items())] for stage, own in rates.items()
-    ]
-    return _table("Learning rates", ["stage", "at their highest"], rows)
-
-
 def plan(value: dict[str, Any]) -> None:
-    """Print a recipe's networks, memory and rates, and whether its corpus can teach."""
+    """Print a recipe's networks and memory, and whether its corpus can teach."""
     parts = ", ".join(f"{name} {count:,}" for name, count in value["parameters"].items())
-    _print(f"{sum(value['parameters'].values()):,} parameters: {parts}", _rates(value["rates"]), f"retrieval: {value['retrieval']}")
+    _print(f"{sum(value['parameters'].values()):,} parameters: {parts}", f"retrieval: {value['retrieval']}")
     if value["not_measured"]:
         _print(f"Not read here: {value['not_measured']}.")
         return

@@ -50,7 +50,7 @@ def run(
         recipe: a recipe file (TOML), or a run directory, which has its recipe.
         out: the run directory; of a recipe's file runs/NAME by default, after it.
         stages: only these stages, separated by commas.
-        plan: only print parameters, memory and learning rates, and whether the corpus can teach a retriever."""
+        plan: only print parameters and memory, and whether the corpus can teach a retriever."""
     from realm.recipe import load_recipe
     from realm.storage.paths import RunPaths
     from realm.storage.stages import require_run

@@ -73,18 +73,15 @@ class Realm:
 
         ``body``: a name as in ``model.body``, or the directory of a model of your own; ``reader``: as for ``open``. Raises RealmError:
         documents or body cannot be used, or another process is indexing these documents."""
-        from realm.answering.body_models import reading_directory
         from realm.runs.cached import is_run, open_cached, rows_directory
 
         if not documents:
             raise ConfigError("no documents are named", cure="Name files or folders: Realm.from_documents('notes/').")
-        if reader:
-            reading_directory(reader)  # before anything is indexed
         places = files_of_given(documents, rows_directory())
         if runs := [place for place in places if is_run(place)]:
             raise ConfigError("this is a run, not documents", path=runs[0], cure="Open it: Realm.open(RUN).")
         with Progress(quiet=not progress, says=False) as bars:
-            return cls(open_cached(places, body, bars), reader)
+            return cls(open_cached(places, body, bars, reader=reader), reader)
 
     @classmethod
     def from_pretrained(cls, source: str | Path, *, revision: str | None = None, token: str | bool | None = None) -> Self:

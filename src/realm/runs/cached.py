@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from platformdirs import user_cache_path
 
-from realm.answering.body_models import answering_model
+from realm.answering.body_models import answering_model, reading_directory
 from realm.answering.opening import OpenRun, open_run, wrap_body
 from realm.documents.formats import SourceOptions
 from realm.documents.pages.recognition import recognition_directory, recognition_state
@@ -50,11 +50,16 @@ def cache_directory() -> Path:
     return user_cache_path("realm") / "documents"
 
 
-def open_cached(sources: Sequence[Path], body: str, progress: Progress, note: Callable[[str], None] = lambda _: None) -> OpenRun:
+def open_cached(
+    sources: Sequence[Path], body: str, progress: Progress, note: Callable[[str], None] = lambda _: None, *, reader: str = ""
+) -> OpenRun:
     """Open files and folders under a published body, indexed or brought up to date where needed; their order does not count.
 
-    ``note`` gets a line that says how many files were read, when they have changed. Raises DataError, CorpusError, ConfigError: sources or
+    ``note`` gets a line that says how many files were read, when they have changed; ``reader``: as for ``OpenRun.read_by``, looked for
+    before anything is indexed. Raises DataError, CorpusError, ConfigError: sources or
     body cannot be used, what was made before stays; RunError: another process is at work on the same documents."""
+    if reader:
+        reading_directory(reader)
     places = _outermost(source.resolve() for source in sources)
     own = Path(body).resolve() if known_body(body) is None and Path(body).is_dir() else None
     body = body if own is None else str(own)

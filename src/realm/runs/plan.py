@@ -1,4 +1,4 @@
-"""``realm run --plan``: parameters, memory and learning rates of a recipe, and whether its corpus can teach; nothing is trained."""
+"""``realm run --plan``: parameters and memory of a recipe, and whether its corpus can teach; nothing is trained."""
 
 import tempfile
 from pathlib import Path
@@ -19,13 +19,13 @@ def plan(recipe: Recipe | Path, out: Path, *, progress: Progress | None = None) 
 
     The run's corpus is used, or one is built and thrown away. If a step does not fit into this machine no file is read.
 
-    Returns {"not_measured": None or why, "retrieval", "rates": :func:`rates_by_part`, "parameters", "step_bytes"} and, if it fits,
+    Returns {"not_measured": None or why, "retrieval", "parameters", "step_bytes"} and, if it fits,
     {"corpus", "teaches", "advice"}."""
     loaded = recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
     quiet = progress or Progress(quiet=True)
     model, memory = meta_model(loaded), machine_memory()
     needed = step_bytes(loaded, model)
-    told = {"retrieval": loaded.retrieval_kind, "rates": rates_by_part(loaded), "parameters": part_sizes(model), "step_bytes": needed}
+    told = {"retrieval": loaded.retrieval_kind, "parameters": part_sizes(model), "step_bytes": needed}
     if needed > memory:
         return {"not_measured": f"a step needs {needed / 1e9:,.0f} GB, and this machine has {memory / 1e9:,.0f}", **told}
     check_questions(loaded)
@@ -39,17 +39,3 @@ def plan(recipe: Recipe | Path, out: Path, *, progress: Progress | None = None) 
         tell_corpus(facts, quiet)
         check_corpus(paths, loaded)
     return {"not_measured": None, **told, "corpus": facts, "teaches": facts["teaches"], "advice": facts["advice"]}
-
-
-def rates_by_part(recipe: Recipe) -> dict[str, dict[str, float]]:
-    """The highest learning rate of each network in each stage that trains; the word table's apart where it stays as it is."""
-    pretrain, finetune = recipe.pretrain, recipe.finetune
-    reads = {"mlm": {"encoder": pretrain.lr}, "pointer": {"reader": pretrain.lr}, "lm": {}}[pretrain.fill]
-    rates = {
-        "warm": (recipe.warm.steps * pretrain.from_warm, {"encoder": recipe.warm.lr}),
-        "ict": (recipe.ict.steps * pretrain.from_ict, {"retriever": recipe.ict.lr}),
-        "pretrain": (pretrain.steps, {"retriever": pretrain.lr * pretrain.retriever_rate, **reads}),
-        "finetune": (finetune.steps, {"retriever": finetune.lr * finetune.retriever_rate, "reader": finetune.lr}),
-    }
-    words = {"words": 0.0} if recipe.model.freeze_words else {}
-    return {stage: {**parts, **words} for stage, (steps, parts) in rates.items() if steps}

@@ -4,7 +4,6 @@ Negatives are the other blocks of the whole batch, on all ranks and parts. With 
 gives the gradient of every embedding; then each part is embedded again and hands that gradient on."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -99,9 +98,6 @@ class IctTask(Task):
         queries, blocks = self._embed(examples)
         handed_on = (queries * ahead.queries).sum() + (blocks * ahead.blocks).sum()
         return _result(ahead.scored, handed_on - handed_on.detach() + ahead.scored.loss.sum())
-
-    def examples(self, step: int) -> list[dict[str, Any]]:
-        return [{"block": int(example.block_id)} for example in self._examples(step, WHOLE)]
 
     def _examples(self, step: int, share: Share) -> list[IctExample]:
         drawn = self.order.batch(step, self.batch, share)

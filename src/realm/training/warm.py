@@ -134,10 +134,6 @@ class WarmTask(Task):
         loss, valid = one_document_nll(self.model.encoder(sequences, where, what, known), slots)
         return StepResult(loss.sum(), valid.sum(), {"span_log_prob": -loss.detach().mean()}, float(known.sum()))
 
-    def examples(self, step: int) -> list[dict[str, Any]]:
-        items = [self.pairs.training[item] for _, item in self.order.batch(step, self.section.batch)]
-        return [{"sentence": item} for item in items]
-
     def between(self, step: int) -> Metrics | None:
         if step == 0 or (step % self.section.check_every and step != self.section.steps):
             return None

@@ -1,6 +1,5 @@
 """A batch in parts: the same step, whatever the parts weigh; what is recomputed; the best weights; batches written down."""
 
-import json
 import math
 import shutil
 import sys
@@ -46,14 +45,14 @@ class Weighed(Task):
     name = "weighed"
     best_by = "score"
 
-    def __init__(self, scores=(), broken=frozenset(), killed_at=-1):
+    def __init__(self, scores=(), killed_at=-1):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             self.model = nn.Sequential(nn.Linear(3, 8), nn.LayerNorm(8), nn.Linear(8, 1)).double()
             self.x = torch.randn(40, 3, dtype=torch.float64)
         self.weights = torch.arange(40, dtype=torch.float64) % 5
         self.order = EpochOrder(40, "weighed")
-        self.scores, self.broken, self.killed_at = scores, broken, killed_at
+        self.scores, self.killed_at = scores, killed_at
 
     def step(self, step, share=Share()):  # noqa: B008
         if step == self.killed_at:
@@ -63,16 +62,11 @@ class Weighed(Task):
         if share.count > 1 and share.index == 0:
             weight = torch.zeros_like(weight)  # nothing valid here
         loss = ((self.model(x).squeeze(-1) - x.sum(-1)).pow(2) * weight).sum()
-        if step in self.broken:
-            loss = loss * math.inf
         mean_x = float((x.mean(-1) * weight).sum() / weight.sum()) if weight.any() else 0.0
         return StepResult(loss, int((weight > 0).sum()), {"mean_x": mean_x}, float(weight.sum()))
 
     def between(self, step):
         return {"score": self.scores[step]} if self.scores else None
-
-    def examples(self, step):
-        return [{"item": item} for _, item in self.order.batch(step, BATCH)]
 
 
 def train(task, run, **changes):
@@ -147,17 +141,6 @@ def test_a_best_that_a_checkpoint_knows_outlives_a_better_one(tmp_path):
     train(Weighed((0.1, 0.3, 0.2, 0.1, 0.0, 0.0, 0.0)), tmp_path)
     found = shared_best(tmp_path / "checkpoints")
     assert found is not None and found[:2] == (1, 0.3)
-
-
-def test_batches_of_steps_that_were_not_finite_are_written_down(tmp_path):
-    task = Weighed(broken=frozenset({1, 3, 4, 5}))
-    with pytest.raises(TrainingError) as caught:
-        train(task, tmp_path, log_every=10)
-    path = tmp_path / "not_finite" / "weighed.json"
-    assert str(caught.value).startswith(f"{path}: weighed: 3 steps in a row") and "\n" not in str(caught.value)
-    written = json.loads(path.read_text())
-    assert written == {"stage": "weighed", "steps": [{"step": step, "examples": task.examples(step)} for step in (3, 4, 5)]}
-    assert all(torch.isfinite(p).all() for p in task.model.parameters())
 
 
 OPTIONS_DEFERRED = LoopOptions(steps=12, lr=0.05, warmup=3, seed=4, log_every=5, checkpoint_every=4)
@@ -250,16 +233,17 @@ def test_nothing_is_read_back_between_two_rows(tmp_path):
     with on_device(task.model) as reads:
         run(task, tmp_path, replace(OPTIONS_DEFERRED, deferred=True, checkpoint_every=0))
     assert reads.pop("stepping.py: as_numbers") == 3  # once for each row: after 5, 10 and 12 steps
-    assert set(reads) <= {"model.py: state_sha256"}  # this test's own look at the end
+    assert set(reads) <= {"model.py: <genexpr>"}  # this test's own look at the end
     with on_device(task.model) as reads:
         run(task, tmp_path / "read", OPTIONS_DEFERRED)
     assert reads["stepping.py: as_numbers"] >= OPTIONS_DEFERRED.steps  # where steps are not deferred, the test sees it
 
 
-def test_steps_that_are_not_finite_end_the_run_when_they_are_read(tmp_path):
+@pytest.mark.parametrize("deferred", [True, False])
+def test_steps_that_are_not_finite_end_the_run_when_they_are_read(deferred, tmp_path):
     task = Regression(broken=frozenset({1, 2, 3, 4}))
     with pytest.raises(TrainingError, match=r"3 steps in a row had a loss .* \(the last: step 3\)"):
-        run(task, tmp_path, replace(OPTIONS_DEFERRED, deferred=True))
+        run(task, tmp_path, replace(OPTIONS_DEFERRED, deferred=deferred))
     assert all(bool(torch.isfinite(weight).all()) for weight in task.model.parameters())
 
 

@@ -214,10 +214,6 @@ class GivenTask(Task):
     def _titles(self, drawn: list[tuple[int, int]]) -> list[bool]:
         return [generator("titled", self.name, self.context.seed, position).random() >= UNTITLED for position, _ in drawn]
 
-    def examples(self, step: int) -> list[dict[str, Any]]:
-        drawn = self.order.batch(step, self.section.batch)
-        return [{"question": self.given.questions[self.windows[item].question].id} for _, item in drawn]
-
     def between(self, step: int) -> Metrics | None:
         if not self.dev or step == 0 or (step % self.section.eval_every and step != self.section.steps):
             return None

@@ -162,9 +162,6 @@ class ReadingTask(Task):
         """The blocks of the beam that are either right or wrong, [b, c]."""
         return wide.valid & (correct | ~_held(self.elsewhere, items, wide.rows)).to(wide.scores.device)
 
-    def examples(self, step: int) -> list[dict[str, Any]]:
-        return [{"question": self.questions[item].id} for _, item in self.order.batch(step, self.section.batch)]
-
     def _renaming(self, position: int) -> np.ndarray | None:
         """Substitutes for each wordpiece in the example at ``position``; None if the names are left alone."""
         rng = generator("rename", self.name, self.context.seed, position)

@@ -19,8 +19,6 @@ from realm.training.loop.stepping import StepWindow, one_step as _one_step
 from realm.training.loop.task import LoopOptions, Metrics, Task
 
 Report = Callable[[str, int, int, Metrics], None]
-STUDY = "not_finite"
-"""Directory beside the metrics for the batches of steps whose loss or gradient was not finite."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +83,7 @@ def fit(task: Task, options: LoopOptions, *, log: MetricsLog, checkpoints: Check
 
     Raises TrainingError: nothing valid in a whole window, several non-finite steps in a row, or a silent rank."""
     optimizer = OPTIMIZERS[options.optimizer].build([task.model], lr=options.lr, rates=task.rates)
-    window = StepWindow(task, options, log.path.parent / STUDY)
+    window = StepWindow(task, options)
     stage = _Stage(task, options, optimizer, window, BestWeights(checkpoints.path), log, checkpoints, report)
     task.kept_states = lambda: [state["task"] for state in checkpoints.states() if "task" in state]
     step = stage.resume()

@@ -6,7 +6,6 @@ results stay there as :class:`Pending`, and the window reads all of its steps in
 
 import math
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,8 +14,7 @@ from torch import Tensor, nn
 from realm.errors import TrainingError
 from realm.models.bodies.body import multiplying
 from realm.recipe.seeds import generator
-from realm.storage.files import write_json
-from realm.training.loop.distributed import exchange, is_first, rank, sum_gradients, total, world
+from realm.training.loop.distributed import exchange, rank, sum_gradients, total, world
 from realm.training.loop.optim import learning_rate_factor
 from realm.training.loop.task import LoopOptions, Metrics, Task
 from realm.training.order import Share
@@ -167,12 +165,11 @@ def _combined(parts: list[dict[str, Any]]) -> tuple[Outcome, float]:
 
 
 class StepWindow:
-    """Outcomes of steps; ``study``: directory for the batches of steps that were not finite."""
+    """Outcomes of steps."""
 
-    def __init__(self, task: Task, options: LoopOptions, study: Path):
+    def __init__(self, task: Task, options: LoopOptions):
         self.task = task
         self.options = options
-        self.study = study
         self.results: list[tuple[float, int, Metrics]] = []
         self.unread: list[tuple[int, Pending]] = []
         self.empty_windows = 0
@@ -225,14 +222,8 @@ class StepWindow:
         return values
 
     def _given_up(self, steps: range) -> TrainingError:
-        """The error that says where the batches of these steps were written."""
-        name = self.task.name
-        path = self.study / f"{name}.json"
-        if is_first():
-            write_json(path, {"stage": name, "steps": [{"step": step, "examples": self.task.examples(step)} for step in steps]})
-        cure = "Lower the learning rate, or look for damaged weights; the file says which examples the steps had."
-        problem = f"{name}: {len(steps)} steps in a row had a loss or gradients that were not finite (the last: step {steps[-1]})"
-        return TrainingError(problem, path=path, cure=cure)
+        problem = f"{self.task.name}: {len(steps)} steps in a row had a loss or gradients that were not finite (the last: step {steps[-1]})"
+        return TrainingError(problem, cure="Lower the learning rate, or look for damaged weights.")
 
 
 def _json(value: float) -> float | None:

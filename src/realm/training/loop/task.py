@@ -79,10 +79,6 @@ class Task:
     def restore(self, state: dict[str, Any]) -> None:
         """Take back what :meth:`state` gave, on every rank."""
 
-    def examples(self, step: int) -> list[dict[str, Any]]:
-        """Ids, as JSON, by which a person finds the examples of a step that went wrong."""
-        return []
-
 
 @dataclass(frozen=True)
 class LoopOptions:

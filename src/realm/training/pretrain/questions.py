@@ -5,7 +5,6 @@ are easier than people's own."""
 
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -57,12 +56,6 @@ class Queries:
     def drawn(self, step: int, share: Share = WHOLE) -> dict[int, MaskedQuery]:
         """The masked sentences of a share of a step by their positions in the training order."""
         return {at: self.query(at, self.training[item]) for at, item in self.order.batch(step, self.section.batch, share)}
-
-    def examples(self, step: int) -> list[dict[str, Any]]:
-        """Sentences that a step masks, as JSON: numbers by which a person finds them."""
-        drawn = [(self.training[item], at) for at, item in self.order.batch(step, self.section.batch)]
-        queries = [(item, self.query(at, item)) for item, at in drawn]
-        return [{"item": item, "block": int(query.origin), "sentence": int(query.sentence)} for item, query in queries]
 
     def asked(self, view: PretrainView, step: int, share: Share, *, reader_only: bool) -> list[MaskedQuery]:
         """Queries of a share of a step; with ``reader_only`` some are asked of their own blocks."""

@@ -98,9 +98,6 @@ class PretrainTask(Task):
         metrics = {**result.metrics, "ict_accuracy": cloze.metrics["accuracy"]}
         return replace(result, loss=result.loss + each * cloze.loss, metrics=metrics)
 
-    def examples(self, step: int) -> list[dict[str, Any]]:
-        return self.queries.examples(step)
-
     def row(self, step: int, steps: int) -> Metrics:
         return self.watcher.row(step, steps)
 
