@@ -1,4 +1,4 @@
-"""How fast does a reader learn from given paragraphs, beside plain transformers with the settings of their script run_qa?
+"""Speed of learning to read from given paragraphs, beside plain transformers with the settings of their script run_qa.
 
     python -m benchmarks.training.bench_reading DATA --scratch DIR [--threads 2]
 

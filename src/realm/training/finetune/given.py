@@ -267,7 +267,7 @@ def outcomes(scores: SpanScores, gold: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 def taught_by(
     teacher: ReadingNetwork, sequences: SequenceOf[Sequence], starts: SequenceOf[int], scores: SpanScores, gold: Tensor
 ) -> Tensor:
-    """How far the scores of n windows are from their teacher's, which reads the same sequences (:func:`.losses.taught`), [n]."""
+    """Divergence of n windows from their teacher, which reads the same sequences (:func:`.losses.taught`), [n]."""
     found = teacher.read(sequences, starts)
     theirs = SpanScores(*(torch.from_numpy(part).to(gold.device) for part in (found.scores, found.valid, found.not_here)))
     logits, correct, valid = outcomes(scores, gold)
