@@ -2,9 +2,10 @@
 
 import csv
 import json
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from functools import partial
+from itertools import accumulate, count
 from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -80,8 +81,8 @@ def named_rows(path: Path, delimiters: str = ",;\t|") -> Iterator[Row | Rejected
                 cure = "It must name the columns, such as id,title,text, and end as lines do"
                 raise DataError("the first line is not a header", path=path, line=line, cure=cure)
             names = [name.strip() for name in row]
-            before = [names[:at].count(name) for at, name in enumerate(names)]
-            header = [f"{name} ({earlier + 1})" if earlier else name for name, earlier in zip(names, before, strict=True)]
+            numbers: dict[str, Iterator[int]] = defaultdict(lambda: count(1))
+            header = [f"{name} ({nth})" if (nth := next(numbers[name])) > 1 else name for name in names]
             yield Row(0, line, dict(zip(header, names, strict=True)))
             continue
         number += 1
@@ -233,10 +234,7 @@ def _rows_within(path: Path, wanted: list[str], strings: list[str], seconds: flo
 
 def parquet_rows(data: bytes) -> Iterator[int]:
     """The number of rows so far after each batch of a file that is decoded."""
-    number = 0
-    for batch in _batches(*json.loads(data)):
-        number += len(batch)
-        yield number
+    yield from accumulate(len(batch) for batch in _batches(*json.loads(data)))
 
 
 def _batches(path: str, wanted: list[str], strings: list[str]) -> Iterator[pa.RecordBatch]:
