@@ -8,7 +8,7 @@ import pytest
 from hostile_documents import BYTES, HOSTILE
 
 from realm.documents.ingest.builder import build_corpus
-from realm.documents.records import TOO_MANY_EMPTY, TOO_MUCH_MEMORY, TOO_SLOW
+from realm.documents.records import TOO_MANY_EMPTY, TOO_MUCH_MEMORY
 from realm.documents.store.blocks import BlockStore
 
 for extra in ("docx", "pptx", "pypdfium2", "python_calamine", "striprtf", "trafilatura", "warcio", "xlsxwriter"):
@@ -65,5 +65,5 @@ def test_large_ones_stay_within_time_and_memory(tmp_path, name):
     command = [sys.executable, "-P", "-c", BUILD, str(folder), str(tmp_path / "corpus")]
     documents, rejected, seconds, most = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
     assert documents > 0 and any("The old weir was rebuilt." in block for block in texts_of(tmp_path / "corpus"))
-    assert documents > 1 or set(rejected) & {TOO_SLOW, TOO_MUCH_MEMORY, "empty text", "damaged file"}, rejected
+    assert documents > 1 or rejected, "read, or counted under a reason"
     assert seconds < SECONDS and most < MEMORY, (seconds, most)

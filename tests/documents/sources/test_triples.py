@@ -12,7 +12,7 @@ from realm.documents.records import Rejected, SourceDocument
 from realm.documents.sources import SourceOptions, iter_documents
 from realm.documents.sources.triples import sentence
 from realm.documents.store.blocks import BlockStore
-from realm.documents.store.info import document_blocks, source_record
+from realm.documents.store.info import document_blocks
 from realm.errors import DataError
 
 ROWS = """subject,relation,object
@@ -153,6 +153,5 @@ def test_the_source_of_a_fact_is_kept(tmp_path):
     path = write(tmp_path / "facts.csv", ROWS.replace("Warsaw,country", ",,\nWarsaw,country"))
     options = SourceOptions(templates=str(toml))
     build_corpus([path], tmp_path / "corpus", vocab_size=300, block_length=64, tagger="none", workers=1, source_options=options)
-    facts = source_record(tmp_path / "corpus", document_blocks(tmp_path / "corpus", "facts.csv#Warsaw"))
-    assert (facts["path"], facts["line"]) == (str(path), 4)
-    assert facts["record"]["text"] == "Country = Poland"
+    (facts,) = document_blocks(tmp_path / "corpus", "facts.csv#Warsaw")
+    assert (facts["source"], facts["line"], facts["text"]) == (str(path), 4, "Country = Poland")
