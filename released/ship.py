@@ -67,6 +67,7 @@ def facts_of(run: RunPaths) -> dict[str, Any]:
         **{name: tuned[name] for name in ("questions", "steps")},
         "batch": recipe.finetune.batch,
         "seed": recipe.run.seed,
+        "teacher": recipe.finetune.teacher,
         "hours": {stage: round(spent[stage] / 3600, 1) for stage in TRAINED if spent.get(stage, 0) > LEAST_SECONDS},
         "where": f"{recipe.run.device}, threads {recipe.run.threads}",
     }
@@ -86,7 +87,9 @@ def card(name: str, base: str, data: dict[str, Any], stored: str = WHOLE) -> str
         base=base if known is None else known.repository,
         licence="" if known is None else known.licence,
         learnt=", then ".join(
-            f"{min(run['questions'], run['steps'] * run['batch']):,} of {run['questions']:,} in {run['steps']:,} steps" for run in runs
+            f"{min(run['questions'], run['steps'] * run['batch']):,} of {run['questions']:,} in {run['steps']:,} steps"
+            + (f" taught by {run['teacher']}" if run.get("teacher") else "")
+            for run in runs
         ),
         seed=runs[0]["seed"],
         stored=stored,
