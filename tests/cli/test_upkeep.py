@@ -85,7 +85,7 @@ def installed(tmp_path, monkeypatch, capsys):
     (["realm", "co"], {"corpus", "compare", "completion"}, {"add", "ask"}),
     (["realm", "corpus", ""], {"add", "compact", "show"}, {"ask"}),
     (["realm", "ask", "--"], {"--k", "--abstain-below", "--json"}, {"--seeds"}),
-    (["realm", "index", "search", "--ex"], {"--explain"}, {"--json"}),
+    (["realm", "index", "search", "--js"], {"--json"}, {"--k"}),
 ])  # fmt: skip
 def test_bash_completes(typed, found, other, installed):
     words = " ".join(f"'{word}'" for word in typed)

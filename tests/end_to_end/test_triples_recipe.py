@@ -27,7 +27,7 @@ def run(tmp_path_factory, toy):
 
 
 def test_facts_are_found(run, capsys):
-    assert main(["index", "search", str(run), "What do people pay with in Hungary?", "--k", "8", "--explain", "--json"]) == 0
+    assert main(["index", "search", str(run), "What do people pay with in Hungary?", "--k", "8", "--json"]) == 0
     hungary = next(hit for hit in json.loads(capsys.readouterr().out)["results"] if hit["title"] == "Hungary")
     assert hungary["text"] == "The people of Hungary pay with the forint.\nHungary city Budapest."
     assert main(["ask", str(run), "What do people pay with in Hungary?", "--json"]) == 0

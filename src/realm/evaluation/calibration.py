@@ -19,7 +19,7 @@ WEIGHTS = tuple(n / 2 for n in range(13))
 NEWTON_STEPS = 50  # steps, of which a few are enough
 CALIBRATION_BINS = 10
 COVERAGES = tuple(round(0.05 * n, 2) for n in range(1, 21))
-ABSTENTION_COST = 0.1  # share of the right answers that abstaining may cost
+ABSTENTION_COST = 0.08  # share of the right answers that abstaining may cost
 MIN_RIGHT_ANSWERS = 20  # right answers that a threshold needs
 
 
