@@ -61,7 +61,7 @@ def opened_documents(places: list[Path], body: str, reader: str = "") -> "OpenRu
     from realm.runs.cached import open_cached
 
     with Progress(says=False) as progress:
-        return open_cached(places, body, progress, lambda text: show.note(f"note: {text}"), reader=reader).read_by(reader)
+        return open_cached(places, body, progress, lambda text: show.note(f"note: {text}"), reader=reader)
 
 
 Threshold = Annotated[Union[float, None], tyro.conf.arg(metavar="FLOAT")]  # noqa: UP007  # as above
@@ -103,7 +103,7 @@ def ask(
     endpoint_of(write)  # a wrong address is told before anything is indexed
     places, question = parted(asked)
     run = named_run(places)
-    opened = opened_documents(places, body, reader) if run is None else open_run(run).read_by(reader)
+    opened = (opened_documents(places, body, reader) if run is None else open_run(run)).read_by(reader)
     endpoint = endpoint_of(write or opened.recipe.writes)
     if opened.unsearchable:
         show.note(f"note: {opened.unsearchable} blocks of the corpus are not searchable yet; run: realm index build {opened.paths.root}")

@@ -197,9 +197,8 @@ class GivenTask(Task):
         sequences, starts = joint_inputs(self.given, windows, self._asked(drawn), titles=self._titles(drawn))
         scores = self.reader(sequences, starts)
         gold = gold_spans(windows, scores)
-        loss, valid = posterior_nll(scores, gold)
-        if self.teacher is not None:
-            loss = loss + taught_by(self.teacher, sequences, starts, scores, gold)
+        theirs = None if self.teacher is None else scored_by(self.teacher, sequences, starts, gold.device)
+        loss, valid = posterior_nll(scores, gold, theirs)
         metrics: Measured = {"reader_loss": loss.detach().mean(), "answered": gold.flatten(1).any(1).float().mean()}
         return StepResult(loss.sum(), valid.sum(), metrics, len(windows))
 
@@ -250,28 +249,25 @@ def gold_spans(windows: SequenceOf[Window], scores: SpanScores) -> Tensor:
     return gold.to(scores.valid.device) & scores.valid
 
 
-def posterior_nll(scores: SpanScores, gold: Tensor) -> losses.Loss:
-    """-log of what the gold spans have of the mass of all spans and "not here", [n]; "not here" itself is right where nothing is gold."""
-    return losses.span_marginal(*outcomes(scores, gold))
-
-
-def outcomes(scores: SpanScores, gold: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """All that n windows may answer, s spans and then "not here": logits, which are right, and which there are, each [n, s + 1]."""
-    logits = torch.cat([scores.logits.flatten(1), scores.not_here.unsqueeze(1)], 1)
+def posterior_nll(scores: SpanScores, gold: Tensor, teacher: SpanScores | None = None) -> losses.Loss:
+    """-log of what the gold spans have of the mass of all spans and "not here", [n]; "not here" itself is right where nothing is gold.
+    ``teacher``: scores of the same windows, the divergence from which is added (:func:`.losses.taught`)."""
     none = ~gold.flatten(1).any(1, keepdim=True)
-    correct = torch.cat([gold.flatten(1), none], 1)
+    logits, correct = _outcomes(scores), torch.cat([gold.flatten(1), none], 1)
     valid = torch.cat([scores.valid.flatten(1), torch.ones_like(none)], 1)
-    return logits, correct, valid
+    loss, learnt = losses.span_marginal(logits, correct, valid)
+    return (loss if teacher is None else loss + losses.taught(logits, _outcomes(teacher), correct, valid)), learnt
 
 
-def taught_by(
-    teacher: ReadingNetwork, sequences: SequenceOf[Sequence], starts: SequenceOf[int], scores: SpanScores, gold: Tensor
-) -> Tensor:
-    """Divergence of n windows from their teacher, which reads the same sequences (:func:`.losses.taught`), [n]."""
+def _outcomes(scores: SpanScores) -> Tensor:
+    """Logits [n, s + 1] of all that n windows may answer: s spans, and then "not here"."""
+    return torch.cat([scores.logits.flatten(1), scores.not_here.unsqueeze(1)], 1)
+
+
+def scored_by(teacher: ReadingNetwork, sequences: SequenceOf[Sequence], starts: SequenceOf[int], device: torch.device) -> SpanScores:
+    """A teacher's scores of n windows, without gradients."""
     found = teacher.read(sequences, starts)
-    theirs = SpanScores(*(torch.from_numpy(part).to(gold.device) for part in (found.scores, found.valid, found.not_here)))
-    logits, correct, valid = outcomes(scores, gold)
-    return losses.taught(logits, outcomes(theirs, gold)[0], correct, valid)
+    return SpanScores(*(torch.from_numpy(part).to(device) for part in (found.scores, found.valid, found.not_here)))
 
 
 def teaching_reader(context: StageContext, max_span: int) -> ReadingNetwork:
