@@ -22,7 +22,7 @@ from realm.models.types import Question
 from realm.storage.decoding import open_text
 from realm.storage.files import write_atomic
 from realm.text.matching.answers import answer_forms, by_first_word, form_ranges
-from realm.text.matching.patterns import PatternSearch, compiled_pattern, folded, required_strings
+from realm.text.matching.patterns import PatternSearch, compiled_pattern
 
 
 def in_share(document: str, share: float) -> bool:
@@ -49,19 +49,15 @@ class Holders:
                 for form in answer_forms(question.answers):
                     self._of_form.setdefault(form, []).append(number)
         self._forms = by_first_word(self._of_form)
-        self._needed = {pattern: required_strings(pattern) for pattern in self._of_pattern}
 
     def read(self, at: int, text: str) -> None:
         """Note for whom the article of this number holds an answer."""
         for form in form_ranges(text, self._forms):
             for number in self._of_form[form]:
                 self.articles[number].add(at)
-        plain = folded(text)
-        for pattern, needed in self._needed.items():
-            if needed and not any(one in plain for one in needed):
-                continue
+        for pattern, numbers in self._of_pattern.items():
             if PatternSearch().found(text, [pattern]):  # anew for each, so that slow ones are not given up, wherever this runs
-                for number in self._of_pattern[pattern]:
+                for number in numbers:
                     self.articles[number].add(at)
 
 

@@ -19,7 +19,7 @@ from realm.evaluation.questions.rows import QuestionOptions
 from realm.models.types import Question
 from realm.progress import Advance, Counting
 from realm.text.matching.answers import Range, answer_forms, by_first_word, form_ranges, normalize_answer
-from realm.text.matching.patterns import PatternSearch, compiled_pattern, folded, required_strings
+from realm.text.matching.patterns import PatternSearch, compiled_pattern
 
 NO_SPAN = (-1, -1)  # a row with an answer of which no wordpieces can be marked
 Span = tuple[int, int]
@@ -151,13 +151,10 @@ def locate_patterns(
     which it does not if the match begins inside a wordpiece; a row without such a place has ``NO_SPAN``. Empty matches are none. Places of
     patterns that ``search`` gave up are dropped."""
     found = {pattern: array("i") for pattern in patterns if compiled_pattern(pattern) is not None}
-    needed = {pattern: required_strings(pattern) for pattern in found}
     rows = np.flatnonzero(store.live).tolist()
 
     def matches(text: str) -> dict[str, list[Range]]:
-        plain = folded(text)
-        likely = [pattern for pattern, some in needed.items() if not some or any(one in plain for one in some)]
-        return {pattern: ranges for pattern in likely if (ranges := search.ranges(text, pattern))}
+        return {pattern: ranges for pattern in found if (ranges := search.ranges(text, pattern))}
 
     for at in range(0, len(rows), BATCH):
         counting(at, len(rows))

@@ -93,32 +93,3 @@ class PatternSearch:
             self._exceeded[pattern] = self.strikes
         elif lost > 0 or pattern in self._lost:
             self._lost[pattern] = max(0.0, lost)
-
-
-_FOLDS = str.maketrans({"İ": "i", "ı": "i", "ſ": "s", "K": "k"})
-_GROUP = re.compile(r"\([^()]*\)")
-_UNSURE = (
-    re.compile(r"\\.|\[\^?\]?[^\]]*\]", re.DOTALL),
-    re.compile(r".(?:[?*]|\{[^{}]*\})[?+]?", re.DOTALL),
-    re.compile(r"[^\w ',&\"/|-]", re.ASCII),
-)
-
-
-def folded(text: str) -> str:
-    """A text in the form in which :func:`required_strings` are looked for. Letters that a pattern takes for the same, whatever their case,
-    are the same in it: K (Kelvin), ſ and the Turkic i's, too."""
-    return text.translate(_FOLDS).lower()
-
-
-def required_strings(pattern: str) -> tuple[str, ...]:
-    """Strings of which every text with a match of a pattern that compiles holds at least one, in the form of :func:`folded`; none where
-    nothing is known: the longest run of plain characters of each alternative that is in no group."""
-    if "(?" in pattern or "[:" in pattern:
-        return ()
-    pattern = _UNSURE[0].sub("\0", pattern)
-    while (outer := _GROUP.sub("\0", pattern)) != pattern:
-        pattern = outer
-    for unsure in _UNSURE[1:]:
-        pattern = unsure.sub("\0", pattern)
-    found = [max(one.split("\0"), key=len).lower() for one in pattern.split("|")]
-    return tuple(found) if all(len(one) > 1 or one.isdigit() for one in found) else ()
