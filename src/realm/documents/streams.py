@@ -8,7 +8,6 @@ import io
 import lzma
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -61,14 +60,6 @@ def encoding_of(start: bytes) -> str | None:
     return next((name for mark, name in _BYTE_ORDER_MARKS if start.startswith(mark)), None)
 
 
-@dataclass
-class Cursor:
-    """The place of a reader that can go to a line at once: behind line ``line``, at byte ``offset``. It begins there, and moves it."""
-
-    line: int = 0
-    offset: int = 0
-
-
 def open_bytes(path: Path) -> IO[bytes]:
     """Open a file for reading, decompressed if its first bytes say that it is compressed, whatever its name. Raises OSError: it cannot be
     opened. Damage shows later, as one of ``DECOMPRESSION_ERRORS``."""
@@ -115,34 +106,26 @@ def head_of(path: Path, size: int = HEAD_BYTES) -> bytes:
         return b""
 
 
-def numbered_lines(path: Path, cursor: Cursor | None = None, encoding: str = "utf-8") -> Iterator[tuple[int, bytes] | Rejected]:
+def numbered_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, bytes] | Rejected]:
     """Lines with their 1-based numbers, as UTF-8 without a byte order mark; a rejected record for each line that cannot be had.
 
     Memory: one line of at most ``LINE_LIMIT`` bytes. What was read before damage stays; the rest cannot be trusted and ends the file.
-    Reading begins at ``cursor``, which moves behind each line, if the file is neither compressed nor recoded; ``encoding`` is that of a
-    file without a byte order mark."""
-    number = cursor.line if cursor else 0
+    ``encoding`` is that of a file without a byte order mark."""
+    number = empty = 0
     try:
         with open_bytes(path) as raw:
             file = _as_utf8(raw, encoding)
-            plain = cursor if file is raw and isinstance(getattr(raw, "raw", None), io.FileIO) else None
-            offset = (raw.seek(plain.offset) if plain.offset else raw.tell()) if plain else 0
-            empty = 0
             while line := file.readline(LINE_LIMIT + 1):
                 number += 1
                 empty = empty + 1 if len(line) < 3 and line.isspace() else 0
                 if empty > EMPTY_LINES:
                     yield Rejected(str(path), number, TOO_MANY_EMPTY)
                     return
-                offset += len(line)
                 if len(line) > LINE_LIMIT and not (len(line) == LINE_LIMIT + 1 and line.endswith(b"\n")):
-                    offset += _skip_line(file, line)
-                    found: tuple[int, bytes] | Rejected = Rejected(str(path), number, TOO_LONG)
+                    _skip_line(file, line)
+                    yield Rejected(str(path), number, TOO_LONG)
                 else:
-                    found = number, line
-                if plain:
-                    plain.line, plain.offset = number, offset
-                yield found
+                    yield number, line
     except UnicodeDecodeError:
         yield Rejected(str(path), number + 1, INVALID_UTF16)
     except DECOMPRESSION_ERRORS as error:
@@ -261,13 +244,10 @@ def _ends_in_returns(start: bytes) -> bool:
     return b"\r" in start and start.count(b"\r") - start.count(b"\r\n") > start.count(b"\n")
 
 
-def _skip_line(file: Any, line: bytes) -> int:
-    """Read to the end of a line, a piece at a time. Returns how many bytes that took."""
-    skipped = 0
+def _skip_line(file: Any, line: bytes) -> None:
+    """Read to the end of a line, a piece at a time."""
     while line and not line.endswith(b"\n"):
         line = file.readline(_BUFFER)
-        skipped += len(line)
-    return skipped
 
 
 def refuse_passing(error: BaseException, path: Path) -> None:

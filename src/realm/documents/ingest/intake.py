@@ -28,7 +28,6 @@ from realm.documents.sources.folders import names_of
 from realm.documents.sources.reading import source_name
 from realm.documents.spans.collocations import mostly_caseless
 from realm.documents.spans.truecase import CasingCounts
-from realm.documents.streams import Cursor
 from realm.documents.workers import Workers, in_portions
 from realm.errors import CorpusError, DataError
 from realm.storage.decoding import json_value
@@ -93,41 +92,27 @@ class RejectedList:
         self.counts[reason] += 1
 
 
-class SourcePosition(NamedTuple):
-    """The place of a walk: ``records`` of source number ``source`` are done; ``line`` and ``offset`` of its file lie behind them, 0 where
-    the reader cannot go to a line at once."""
-
-    source: int = 0
-    records: int = 0
-    line: int = 0
-    offset: int = 0
+SourcePosition = tuple[int, int]
+"""The place of a walk: the number of a source, and how many of its records are done."""
 
 
 class SourceWalk:
-    """Iterator over the records of the sources, from ``start`` on: sources before it are not read, and a plain JSONL file is entered at the
-    byte. Every other source is read again up to the place. Raises DataError: a source is missing or of no known type; all are looked at
-    before the first record is read."""
+    """Iterator over the records of the sources, from ``place`` on: sources before it are not read, that source is read again up to there.
+    Raises DataError: a source is missing or of no known type; all are looked at before the first record is read."""
 
-    def __init__(self, sources: Sequence[Path], options: SourceOptions, workers: Workers, start: SourcePosition):
-        self._source, self._done = start.source, start.records
-        self._cursors = [Cursor(start.line, start.offset) if number == start.source else Cursor() for number in range(len(sources))]
-        named = zip(sources, names_of(sources), self._cursors, strict=True)
-        self._readers = [iter_documents(source, options, workers, cursor, name) for source, name, cursor in named]
+    def __init__(self, sources: Sequence[Path], options: SourceOptions, workers: Workers, place: SourcePosition):
+        self.place = place
+        named = zip(sources, names_of(sources), strict=True)
+        self._readers = [iter_documents(source, options, workers, name) for source, name in named]
 
     def __iter__(self) -> Iterator[Record]:
-        for number in range(self._source, len(self._readers)):
-            if number != self._source:
-                self._source, self._done = number, 0
-            known = 0 if self._cursors[number].offset else self._done
-            for record in islice(self._readers[number], known, None):
-                self._done += 1
+        source, done = self.place
+        for number in range(source, len(self._readers)):
+            for record in islice(self._readers[number], done, None):
+                done += 1
+                self.place = number, done
                 yield record
-
-    @property
-    def place(self) -> SourcePosition:
-        """The place behind the record that was given last."""
-        cursor = self._cursors[self._source] if self._cursors else Cursor()
-        return SourcePosition(self._source, self._done, cursor.line, cursor.offset)
+            done = 0
 
 
 Progress = Callable[[str, int, int | None], None]
@@ -189,7 +174,7 @@ def take_in(
     _resume(spool, rejected, known_ids, casing)
     if spool.complete:
         return
-    walk = SourceWalk(sources, source_options, workers, SourcePosition(*spool.place))
+    walk = SourceWalk(sources, source_options, workers, spool.place)
     portions = in_portions(walk, lambda record: len(getattr(record, "text", "")), CHUNK_CHARS, CHUNK_RECORDS)
     chunks = (_Chunk(records, walk.place) for records in portions)
     count_forms, seconds = casing is not None, source_options.document_seconds

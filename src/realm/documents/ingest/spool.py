@@ -114,7 +114,7 @@ class Spool:
 
     Attributes:
         text_bytes: of the texts of its ``documents`` in UTF-8.
-        place: where in the sources they end, as four numbers. Kept for the reader of the sources (``intake.SourceWalk``)."""
+        place: where in the sources they end, for the reader of these (``intake.SourcePosition``)."""
 
     def __init__(self, path: Path, resumable: bool = False):
         self._path = path
@@ -125,7 +125,7 @@ class Spool:
         self._in_part = 0
         self._redirects: list[np.ndarray] = []
         self.documents = self.text_bytes = 0
-        self.place: tuple[int, ...] = (0, 0, 0, 0)
+        self.place = (0, 0)
         self.complete = False
         path.mkdir(parents=True, exist_ok=True)
         if resumable:
@@ -207,7 +207,7 @@ class Spool:
     def _take_up_part(self) -> None:
         """A finished part. Its rows are looked at as a whole: Arrow trusts offsets, and ends the process where they are wrong."""
         facts = json_value(self._facts_path(self._parts + 1).read_text("utf-8"))
-        self.documents, self.text_bytes, self.place = facts["documents"], facts["text_bytes"], tuple(facts["place"])
+        self.documents, self.text_bytes, self.place = facts["documents"], facts["text_bytes"], (facts["place"][0], facts["place"][1])
         self.complete = facts["complete"]
         path = self._part_path()
         if path.exists():

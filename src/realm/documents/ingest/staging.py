@@ -87,11 +87,7 @@ def _take_up(staging: Staging, fingerprint: str, say: Callable[[str], None]) -> 
     left = [path for path in staging.root.iterdir() if path.name != LOCK_FILE]
     mark = {"format": FORMAT, "fingerprint": fingerprint}
     if left:
-        try:
-            same = json_value(staging.mark.read_text("utf-8")) == mark
-        except (OSError, ValueError):
-            same = False
-        if same:
+        if files.read_json(staging.mark) == mark:
             say(f"continuing the interrupted build in {staging.root}")
             return
         say(f"discarding an interrupted build of other sources or options in {staging.root}")

@@ -33,14 +33,13 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 _STRICT = json.JSONDecoder(object_pairs_hook=_once)
 
 
-def read_jsonl(path: Path, name: str, options: SourceOptions, cursor: streams.Cursor | None = None) -> Iterator[Record]:
-    """Documents of a JSON file; ``line`` is that where an object starts, ``cursor`` begins and moves in a plain file with one object a
-    line.
+def read_jsonl(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
+    """Documents of a JSON file; ``line`` is that where an object starts.
 
     A file in which the first objects have no id has no ids: its rows are named by file and line. Raises DataError: the first objects lack a
     column that was asked for, or have no text column."""
     columns = _columns(path, options)
-    for found in values_in(path, cursor):
+    for found in values_in(path):
         if isinstance(found, Rejected):
             yield found
             continue
@@ -53,9 +52,9 @@ def read_jsonl(path: Path, name: str, options: SourceOptions, cursor: streams.Cu
             yield columns.record(value, str(path), name, line, line)
 
 
-def values_in(path: Path, cursor: streams.Cursor | None = None) -> Iterator[Found]:
-    """The JSON values of a file, whether each has its line or not; ``cursor`` as for ``read_jsonl``."""
-    return _spread_values(streams.pieces(path), str(path)) if _is_spread(streams.head_of(path)) else _line_values(path, cursor)
+def values_in(path: Path) -> Iterator[Found]:
+    """The JSON values of a file, whether each has its line or not."""
+    return _spread_values(streams.pieces(path), str(path)) if _is_spread(streams.head_of(path)) else _line_values(path)
 
 
 def first_keys(path: Path) -> list[str]:
@@ -83,8 +82,8 @@ def _is_spread(head: bytes) -> bool:
     return _SPREAD.match(head) is not None
 
 
-def _line_values(path: Path, cursor: streams.Cursor | None) -> Iterator[Found]:
-    for numbered in streams.numbered_lines(path, cursor):
+def _line_values(path: Path) -> Iterator[Found]:
+    for numbered in streams.numbered_lines(path):
         if isinstance(numbered, Rejected):
             yield numbered
             continue

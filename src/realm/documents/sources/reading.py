@@ -14,7 +14,7 @@ from realm.documents.columns import find_columns
 from realm.documents.formats import FORMATS, LOOK, SourceOptions
 from realm.documents.records import EMPTY_FILE, NO_DOCUMENTS, TOO_LONG, UNREADABLE, Record, Rejected, SourceDocument
 from realm.documents.sources.folders import beir_documents, id_of, read_folder
-from realm.documents.streams import Cursor, refuse_passing
+from realm.documents.streams import refuse_passing
 from realm.documents.workers import Workers
 from realm.errors import DataError, MissingExtra, RealmError, said
 from realm.storage.paths import HUB_PREFIX
@@ -78,15 +78,12 @@ def _one_split(rows: Any, source: Path) -> Any:
     return next(iter(rows.values()))
 
 
-def iter_documents(
-    source: Path, options: SourceOptions = LOOK, workers: Workers | None = None, cursor: Cursor | None = None, name: str = ""
-) -> Iterator[Record]:
+def iter_documents(source: Path, options: SourceOptions = LOOK, workers: Workers | None = None, name: str = "") -> Iterator[Record]:
     """All records of one source, in its order.
 
     Args:
         source: a file, a folder, or ``hf:owner/name``. Its kind is found by its name, else by its first bytes.
         workers: processes that clean the pages of a dump; None does it here.
-        cursor: the beginning in a plain JSONL file, moved along as it is read. Left alone by every other source.
         name: of the source in ids; empty: a file by its name, of a folder nothing before the paths in it.
 
     Raises DataError: the source is missing, of no known kind, lacks a column, or is a folder without documents; MissingExtra."""
@@ -94,12 +91,12 @@ def iter_documents(
     if is_hub_name(source):
         return (_bounded(record, options.document_bytes) for record in read_dataset(source, options))
     if os.path.isdir(source):  # unlike Path's own, false for a name that no file can have
-        return _read_directory(source, name, options, workers, cursor)
+        return _read_directory(source, name, options, workers)
     if not os.path.exists(source):
         raise DataError("no such file or folder", path=source, cure="Check the path of the source")
     if not source.is_file():
         raise DataError("not a regular file", path=source, cure="A source is looked at before it is read: save the stream to a file first")
-    return read_file(source, name or id_of(source.name), _format_of(source, options), options, workers, cursor)
+    return read_file(source, name or id_of(source.name), _format_of(source, options), options, workers)
 
 
 def _format_of(path: Path, options: SourceOptions) -> str:
@@ -115,22 +112,20 @@ def _format_of(path: Path, options: SourceOptions) -> str:
     return found
 
 
-def _read_directory(folder: Path, name: str, options: SourceOptions, workers: Workers | None, cursor: Cursor | None) -> Iterator[Record]:
+def _read_directory(folder: Path, name: str, options: SourceOptions, workers: Workers | None) -> Iterator[Record]:
     if holds_run(folder):
         raise DataError("a run lies here, not documents", path=folder, cure="Give the folder of the documents")
     if options.format == "datasets" or (options.format is None and any((folder / mark).is_file() for mark in _MARKS)):
         return (_bounded(record, options.document_bytes) for record in read_dataset(folder, options))
     documents = beir_documents(folder) if options.format in (None, "beir") else None
     if documents is not None:
-        return read_file(documents, documents.name, "jsonl", options, workers, cursor)
+        return read_file(documents, documents.name, "jsonl", options, workers)
     if options.format == "beir":
         raise DataError("not a BEIR folder", path=folder, cure="It holds corpus.jsonl, and queries.jsonl or qrels")
     return read_folder(folder, name, options, partial(read_file, workers=workers))
 
 
-def read_file(
-    path: Path, name: str, file_format: str, options: SourceOptions, workers: Workers | None = None, cursor: Cursor | None = None
-) -> Iterator[Record]:
+def read_file(path: Path, name: str, file_format: str, options: SourceOptions, workers: Workers | None = None) -> Iterator[Record]:
     """Records of one file; one rejected record of a file that has none, so that nothing is left out in silence."""
     try:
         empty = path.stat().st_size == 0
@@ -141,17 +136,11 @@ def read_file(
     if empty:
         yield Rejected(str(path), 0, EMPTY_FILE)
         return
-    found = cursor is not None and cursor.offset > 0
+    found = False
     if options.format is None and options.text_column is None and detect.holds_triples(path, file_format):
         file_format = "triples"
     read = FORMATS[file_format].load()
-    if file_format == "mediawiki":
-        records = read(path, workers, options.document_seconds)
-    elif file_format == "jsonl":
-        records = read(path, name, options, cursor)
-    else:
-        records = read(path, name, options)
-    for record in records:
+    for record in read(path, workers, options.document_seconds) if file_format == "mediawiki" else read(path, name, options):
         found = True
         yield _bounded(record, options.document_bytes)
     if not found:
