@@ -6,7 +6,7 @@ are counted by character, the others by word."""
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import regex
@@ -110,44 +110,19 @@ class CollocationCounts:
         return math.log(count * self._units[kind] / max(max(parts, default=1), 1))
 
 
-class TermFinder:
-    """Finds terms in a run of units: the longest one from the left. ``terms`` are as ``CollocationCounts.terms`` gives them; ``kind_of``
-    says of which of ``LONGEST`` the units of a term are."""
+class CollocationTagger:
+    """Tags learned terms, as ``CollocationCounts.terms`` gives them, in sentences whose letters mostly have no case: the longest one from
+    the left."""
 
-    def __init__(self, terms: Iterable[str], kind_of: Callable[[str], str]):
+    def __init__(self, terms: Iterable[str]):
         self.terms = frozenset(terms)
         # By the first two units of a term: units of the longest that begins so. Most places in a text need one look.
         self._reach: dict[str, int] = {}
         for term in self.terms:
-            kind = kind_of(term)
+            kind = _kind_of(term)
             units = _units(term, kind)
             beginning = _joint(kind).join(units[:2])
             self._reach[beginning] = max(self._reach.get(beginning, 0), len(units))
-
-    def find(self, units: Sequence[str], kind: str) -> Iterator[tuple[int, int]]:
-        """(first unit, unit after the last) of every term, in order, without overlaps."""
-        joint = _joint(kind)
-        first = 0
-        while first < len(units):
-            reach = self._reach.get(joint.join(units[first : first + 2]), 0)
-            for stop in range(min(len(units), first + reach), first + SHORTEST[kind] - 1, -1):
-                if joint.join(units[first:stop]) in self.terms:
-                    yield first, stop
-                    break
-            else:
-                stop = first + 1
-            first = stop
-
-
-class CollocationTagger:
-    """Tags learned terms in sentences whose letters mostly have no case: the longest one from the left."""
-
-    def __init__(self, terms: Iterable[str]):
-        self._finder = TermFinder(terms, _kind_of)
-
-    @property
-    def terms(self) -> frozenset[str]:
-        return self._finder.terms
 
     def tag(self, text: str) -> list[TaggedSpan]:
         if not self.terms or not mostly_caseless(text):
@@ -160,13 +135,27 @@ class CollocationTagger:
     def _terms_of(self, run: str, offset: int, kind: str) -> Iterator[TaggedSpan]:
         units, joint = _units(run, kind), _joint(kind)
         done = 0
-        for first, stop in self._finder.find(units, kind):
+        for first, stop in self._found(units, kind):
             start = offset + sum(map(len, units[done:first])) + len(joint) * (first - done)
             offset = start + len(joint.join(units[first:stop]))
             # Korean glues particles to its words: they belong to the sentence, not to the term.
             if kind != "words" or not is_grammar(units[first:stop]):
                 yield TaggedSpan(start, offset - (particle_length(units[stop - 1]) if kind == "words" else 0), "phrase")
             done, offset = stop, offset + len(joint)
+
+    def _found(self, units: Sequence[str], kind: str) -> Iterator[tuple[int, int]]:
+        """(first unit, unit after the last) of every term, in order, without overlaps."""
+        joint = _joint(kind)
+        first = 0
+        while first < len(units):
+            reach = self._reach.get(joint.join(units[first : first + 2]), 0)
+            for stop in range(min(len(units), first + reach), first + SHORTEST[kind] - 1, -1):
+                if joint.join(units[first:stop]) in self.terms:
+                    yield first, stop
+                    break
+            else:
+                stop = first + 1
+            first = stop
 
 
 def _kind_of(term: str) -> str:
