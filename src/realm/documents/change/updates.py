@@ -4,9 +4,12 @@ An update is a tombstone on the document's blocks plus new blocks with new ids. 
 (compaction.py) drops the rows under tombstones."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 import numpy as np
 
@@ -16,7 +19,7 @@ from realm.documents.ingest.intake import Progress, RejectedList, nothing_usable
 from realm.documents.ingest.packed import Packer
 from realm.documents.ingest.spool import Document, Spool
 from realm.documents.outline import BETWEEN, path_at
-from realm.documents.records import Rejected
+from realm.documents.records import Ids, Rejected
 from realm.documents.sources import LOOK, SourceOptions
 from realm.documents.spans.specs import corpus_tagger
 from realm.documents.store import manifest as manifests
@@ -34,83 +37,88 @@ _NAMED_IDS = 5
 _NO_ROWS = np.empty(0, np.int64)
 
 
-def add_documents(
+class Reading(TypedDict, total=False):
+    """Options of reading, as for ``build_corpus``."""
+
+    strict: bool
+    workers: int | None
+    progress: Progress | None
+    source_options: SourceOptions
+
+
+@dataclass(frozen=True)
+class _Change:
+    """A corpus that is held for writing: the version in force, the staging directory, and what the sources hold. ``append`` packs a spool
+    into a staged segment and returns the next manifest, with live rows that are gone not counted any more."""
+
+    store: BlockStore
+    staging: Path
+    found: Spool
+    rejected: RejectedList
+    append: Callable[[Spool, np.ndarray], CorpusManifest]
+
+
+@contextmanager
+def _taken_in(
     corpus: Path,
     sources: Sequence[Path],
+    known: Callable[[BlockStore], Ids] = lambda store: set(),
     *,
     strict: bool = False,
     workers: int | None = None,
     progress: Progress | None = None,
     source_options: SourceOptions = LOOK,
-) -> CorpusManifest:
+) -> Iterator[_Change]:
+    """Hold a corpus and read the sources; documents whose ids are ``known`` are rejected. Raises CorpusError: nothing is usable."""
+    with changing(Path(corpus)) as (store, staging), started(workers) as processes:
+        rejected, found = RejectedList(strict), Spool(staging / "found.arrow")
+        take_in(sources, found, rejected, known(store), progress, source_options, workers=processes)
+        yield _Change(store, staging, found, rejected, partial(_append, store, staging, workers=processes, progress=progress))
+
+
+def add_documents(corpus: Path, sources: Sequence[Path], **reading: Unpack[Reading]) -> CorpusManifest:
     """Add documents as a new segment and publish a new version; one whose id is in the corpus already is rejected ("duplicate id").
 
     Arguments as for ``build_corpus``; tokenizer and tagger stay those of the corpus. Raises CorpusError: no corpus here, a damaged one, no
     document is usable, or another process is changing it. Nothing is changed; DataError: as for ``build_corpus``."""
-    sources = [Path(source) for source in sources]
-    with changing(Path(corpus)) as (store, staging), started(workers) as processes:
-        rejected = RejectedList(strict)
-        spool = Spool(staging / "documents.arrow")
-        take_in(sources, spool, rejected, _KnownDocuments(store), progress, source_options, workers=processes)
-        manifest = _append(store, staging, spool, _NO_ROWS, source_options, processes, progress)
-        if manifest.blocks == store.manifest.blocks:
-            raise nothing_usable(sources, rejected)
-        return _publish_documents(store, staging, manifest, _NO_ROWS, rejected)
+    with _taken_in(corpus, sources, _KnownDocuments, **reading) as change:
+        manifest = change.append(change.found, _NO_ROWS)
+        if manifest.blocks == change.store.manifest.blocks:
+            raise nothing_usable(sources, change.rejected)
+        return _publish_documents(change, manifest, _NO_ROWS)
 
 
-def update_documents(
-    corpus: Path,
-    sources: Sequence[Path],
-    *,
-    strict: bool = False,
-    workers: int | None = None,
-    progress: Progress | None = None,
-    source_options: SourceOptions = LOOK,
-) -> CorpusManifest:
+def update_documents(corpus: Path, sources: Sequence[Path], **reading: Unpack[Reading]) -> CorpusManifest:
     """Replace documents by what the sources hold under their ids, and publish a new version.
 
     A document that is not in the corpus is rejected ("unknown id"): ``add_documents`` takes those. One whose title and text have not
     changed keeps its blocks, so that nothing is embedded twice; if that is so for all, and none is rejected, no version is published.
     Raises CorpusError, DataError: as for ``add_documents``."""
-    sources = [Path(source) for source in sources]
-    with changing(Path(corpus)) as (store, staging), started(workers) as processes:
-        rejected = RejectedList(strict)
-        found, spool = Spool(staging / "found.arrow"), Spool(staging / "documents.arrow")
-        take_in(sources, found, rejected, set(), progress, source_options, workers=processes)
-        gone = _changed_documents(store, found, spool, rejected)
-        if not found.documents - rejected.counts[UNKNOWN_ID]:
+    with _taken_in(corpus, sources, **reading) as change:
+        store, rejected, spool = change.store, change.rejected, Spool(change.staging / "documents.arrow")
+        gone = _changed_documents(store, change.found, spool, rejected)
+        if not change.found.documents - rejected.counts[UNKNOWN_ID]:
             raise nothing_usable(sources, rejected)
         if not len(gone) and not rejected.counts:
             return store.manifest
-        manifest = _append(store, staging, spool, gone, source_options, processes, progress) if len(gone) else store.manifest
-        return _publish_documents(store, staging, manifest, gone, rejected)
+        return _publish_documents(change, change.append(spool, gone) if len(gone) else store.manifest, gone)
 
 
-def sync_documents(
-    corpus: Path,
-    sources: Sequence[Path],
-    *,
-    strict: bool = False,
-    workers: int | None = None,
-    progress: Progress | None = None,
-    source_options: SourceOptions = LOOK,
-) -> CorpusManifest:
+def sync_documents(corpus: Path, sources: Sequence[Path], **reading: Unpack[Reading]) -> CorpusManifest:
     """Make the corpus hold what the sources hold, and nothing else, in one new version.
 
     New documents come, changed ones are replaced, those that the sources hold no more go; what is as it was keeps its blocks, and so does
     what lies in a file or folder that cannot be read now. If nothing differs, no version is published. The list of what was rejected is
     that of these sources. Raises CorpusError, DataError: as for ``add_documents``. A source without a usable document empties no corpus."""
-    sources = [Path(source) for source in sources]
-    with changing(Path(corpus)) as (store, staging), started(workers) as processes:
-        rejected = RejectedList(strict)
-        found, spool = Spool(staging / "found.arrow"), Spool(staging / "documents.arrow")
-        take_in(sources, found, rejected, set(), progress, source_options, workers=processes)
+    with _taken_in(corpus, sources, **reading) as change:
+        store, found, rejected = change.store, change.found, change.rejected
         if not found.documents:
             raise nothing_usable(sources, rejected)
+        spool = Spool(change.staging / "documents.arrow")
         gone = np.union1d(_changed_documents(store, found, spool, None), _absent(store, found, rejected.unreadable))
-        manifest = replace(_append(store, staging, spool, gone, source_options, processes, progress), rejected=rejected.by_reason())
+        manifest = replace(change.append(spool, gone), rejected=rejected.by_reason())
         if len(gone) or manifest.blocks != store.manifest.blocks or manifest.rejected != store.manifest.rejected:
-            manifest = _publish(store, staging, manifest, gone)
+            manifest = _publish(store, change.staging, manifest, gone)
         else:
             manifest = store.manifest
         listing = store.path / manifests.REJECTED_FILE
@@ -195,20 +203,13 @@ def _holds(store: BlockStore, rows: np.ndarray, document: Document) -> bool:
 
 
 def _append(
-    store: BlockStore,
-    staging: Path,
-    spool: Spool,
-    gone: np.ndarray,
-    source_options: SourceOptions,
-    workers: Workers,
-    progress: Progress | None,
+    store: BlockStore, staging: Path, spool: Spool, gone: np.ndarray, *, workers: Workers, progress: Progress | None
 ) -> CorpusManifest:
     """Pack the spool into a staged segment. Returns the next manifest, the rows in ``gone`` not counted any more."""
     tagger = corpus_tagger(store.path, store.manifest)
     packer = Packer(store.tokenizer, tagger, store.manifest.block_length)
     packing = Packing(spool, packer, store.path, workers=workers, progress=progress)
-    manifest = _without(store, gone)
-    return write_segment(staging, manifest, packing, store.tokenizer.vocab_size)
+    return write_segment(staging, _without(store, gone), packing, store.tokenizer.vocab_size)
 
 
 def _without(store: BlockStore, gone: np.ndarray) -> CorpusManifest:
@@ -223,12 +224,11 @@ def _without(store: BlockStore, gone: np.ndarray) -> CorpusManifest:
     )
 
 
-def _publish_documents(
-    store: BlockStore, staging: Path, manifest: CorpusManifest, gone: np.ndarray, rejected: RejectedList
-) -> CorpusManifest:
+def _publish_documents(change: _Change, manifest: CorpusManifest, gone: np.ndarray) -> CorpusManifest:
     """Publish a version with new segments, and list what was rejected on the way."""
+    store, rejected = change.store, change.rejected
     counts = Counter(store.manifest.rejected) + rejected.counts
-    manifest = _publish(store, staging, replace(manifest, rejected=dict(sorted(counts.items()))), gone)
+    manifest = _publish(store, change.staging, replace(manifest, rejected=dict(sorted(counts.items()))), gone)
     listing = store.path / manifests.REJECTED_FILE
     files.write_atomic(listing, listing.read_bytes() + rejected.text())
     return manifest
