@@ -128,9 +128,9 @@ def test_columns_have_names(tmp_path):
 BROKEN = [
     ("q.csv", "text,answers\nWho?,A\n", 1, "no column 'question'. Name it with --column question=NAME. Columns are: text, answers."),
     ("q.csv", "question,reply\nWho?,A\n", 1, "no column 'answers'"),
-    ("q.csv", "question,answers\nWho?,A\nWho?\n", 3, "1 columns where 2 are expected"),
-    ("q.csv", 'question,answers\n"a\nb",A\nWho?,A,B\n', 4, "3 columns where 2 are expected"),
-    ("q.csv", 'question,answers\n"Who?"x,A\n', 2, "not a row of a table"),
+    ("q.csv", "question,answers\nWho?,A\nWho?\n", 3, "bad row of a table"),
+    ("q.csv", 'question,answers\n"a\nb",A\nWho?,A,B\n', 4, "bad row of a table"),
+    ("q.csv", 'question,answers\n"Who?"x,A\n', 2, "bad row of a table"),
     ("q.csv", "question,answers\nWho?,[A\n", 2, "the answers begin with [ and are not a list"),
     ("q.csv", "question,answers\nWho?,[1]\n", 2, "no answers"), ("q.csv", "question,answers\nWho?,\n", 2, "no answers"),
     ("q.csv", "question,answers\n ,A\n", 2, "no question"),
@@ -140,8 +140,8 @@ BROKEN = [
     ("w.json", json.dumps([*WEB, {"utterance": "who?", "targetValue": "(list)"}], indent=0), 12, "no answers"),
     ("t.json", json.dumps({"Data": [{"Question": "Q?", "QuestionId": "x"}]}), 1, "no answers"),
     ("s.json", json.dumps({"data": [{"paragraphs": [{"context": ""}]}]}), 1, "no question"),
-    ("d.tsv", "who\t['A']\nwho\n", 2, "1 columns where 2 are expected"),
-    ("c.tsv", "1\tfactoid\twho\ta\n2\tfactoid\twho\n", 2, "3 columns where 4 are expected"),
+    ("d.tsv", "who\t['A']\nwho\n", 2, "bad row of a table"),
+    ("c.tsv", "1\tfactoid\twho\ta\n2\tfactoid\twho\n", 2, "bad row of a table"),
 ]  # fmt: skip
 
 

@@ -6,11 +6,13 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from realm.documents.columns import only_one
+from realm.documents.records import INVALID_UTF8, Rejected
+from realm.documents.sources.tables import rows_of, style_of
+from realm.documents.streams import is_utf8
 from realm.errors import DataError
 from realm.evaluation.questions.rows import QUESTIONS_CURE, QuestionOptions, Row, Rows, Skipped, distinct
 from realm.storage.decoding import json_lines, open_text
@@ -118,15 +120,13 @@ def read_squad(path: Path, options: QuestionOptions) -> Rows:
 
 
 DELIMITERS = ",;\t|"
-MAX_CELL_CHARACTERS = 2**24
 CURATEDTREC_COLUMNS = 4
 _LIST_ERRORS = (ValueError, SyntaxError, RecursionError, MemoryError)
 
 
 def read_dpr(path: Path, options: QuestionOptions) -> Rows:
     """Read DPR's test files: the question, a tab, a list of answers in Python's notation; no header."""
-    for number, (line, cells) in enumerate(_cells(path, "\t", quoted=True), 1):
-        _require_width(cells, 2, path, line)
+    for number, (line, cells) in enumerate(_cells(path, "\t", width=2), 1):
         if not cells[1].lstrip().startswith("["):
             raise DataError("not a list of answers", path=path, line=line, cure="The second column is a list, such as ['A', 'B'].")
         yield Row(line, number, cells[0], _answers(cells[1], options.separator, path, line))
@@ -134,33 +134,17 @@ def read_dpr(path: Path, options: QuestionOptions) -> Rows:
 
 def read_curatedtrec(path: Path, options: QuestionOptions) -> Rows:
     """Read CuratedTrec's files: id, kind, question, pattern, tabs between them; no header, no quoting."""
-    for line, cells in _cells(path, "\t", quoted=False):
-        _require_width(cells, CURATEDTREC_COLUMNS, path, line)
+    for line, cells in _cells(path, "\t", width=CURATEDTREC_COLUMNS, quoted=False):
         yield Row(line, cells[0], cells[2], [cells[3]], answer_type="regex")
 
 
-def best_delimiter(line: str) -> str:
-    """The usual delimiter that gives a header the most columns; those in quotes do not count."""
-    return max(DELIMITERS, key=lambda delimiter: _width(line, delimiter))
-
-
-def _width(line: str, delimiter: str) -> int:
-    try:
-        return len(next(csv.reader([line], delimiter=delimiter, strict=True, skipinitialspace=True), []))
-    except csv.Error:
-        return 0
-
-
-def read_named(path: Path, options: QuestionOptions, delimiter: str | None = None) -> Rows:
-    """Read rows under a header, by the most frequent delimiter if none is given. Raises DataError: a column or a cell is missing."""
-    header: list[str] = []
+def read_named(path: Path, options: QuestionOptions, delimiters: str = DELIMITERS) -> Rows:
+    """Read rows under a header, by the one of ``delimiters`` that fits best. Raises DataError: a column or a cell is missing."""
     names: dict[str, int] = {}
-    for number, (line, cells) in enumerate(_cells(path, delimiter, quoted=True)):
-        if not header:
-            header = [cell.strip() for cell in cells]
-            names = _columns(header, options, path, line)
+    for number, (line, cells) in enumerate(_cells(path, style_of(path, delimiters)["delimiter"])):
+        if not names:
+            names = _columns([cell.strip() for cell in cells], options, path, line)
             continue
-        _require_width(cells, len(header), path, line)
         gold = _answers(cells[names["positive_ids"]], options.separator, path, line) if "positive_ids" in names else []
         yield Row(
             line,
@@ -197,30 +181,19 @@ def _columns(header: list[str], options: QuestionOptions, path: Path, line: int)
     return found
 
 
-def _cells(path: Path, delimiter: str | None, *, quoted: bool) -> Iterator[tuple[int, list[str]]]:
-    """(first line, cells) of each row that is not blank. Raises DataError: broken quoting, or too long a cell."""
-    csv.field_size_limit(MAX_CELL_CHARACTERS)
-    with open_text(path) as lines:
-        first = next(lines, "")
-        style: dict[str, Any] = {"delimiter": delimiter or best_delimiter(first), "strict": quoted, "skipinitialspace": quoted}
-        reader = csv.reader(chain([first], lines), quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE, **style)
-        while True:
-            begin = reader.line_num + 1
-            try:
-                cells = next(reader)
-            except StopIteration:
-                return
-            except csv.Error as error:
-                raise DataError(f"not a row of a table ({error})", path=path, line=begin, cure="Check its quotes.") from error
-            if any(cell.strip() for cell in cells):
-                yield begin, cells
-
-
-def _require_width(cells: list[str], width: int, path: Path, line: int) -> None:
-    if len(cells) != width:
-        raise DataError(
-            f"{len(cells)} columns where {width} are expected", path=path, line=line, cure="Check the delimiters and quotes of the row."
-        )
+def _cells(path: Path, delimiter: str, *, width: int | None = None, quoted: bool = True) -> Iterator[tuple[int, list[str]]]:
+    """(first line, cells) of each row that is not blank. Raises DataError: a row is broken, or has not ``width`` cells."""
+    quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
+    for found in rows_of(path, {"delimiter": delimiter, "strict": quoted, "skipinitialspace": quoted, "quoting": quoting}):
+        line, cells = (found.line, found.reason) if isinstance(found, Rejected) else found
+        if not isinstance(cells, str) and width not in (None, len(cells)):
+            cells = f"{len(cells)} columns where {width} are expected"
+        elif not isinstance(cells, str) and not all(map(is_utf8, cells)):
+            cells = INVALID_UTF8
+        if isinstance(cells, str):
+            raise DataError(cells, path=path, line=line, cure="Check the delimiters and quotes of the row, and the encoding of the file.")
+        if any(cell.strip() for cell in cells):
+            yield line, cells
 
 
 def _answers(cell: str, separator: str, path: Path, line: int) -> list[Any]:

@@ -8,10 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from realm.documents.sources.tables import style_of
 from realm.documents.streams import read_head
 from realm.errors import ConfigError, DataError, MissingExtra
 from realm.evaluation.questions import formats
-from realm.evaluation.questions.formats import CURATEDTREC_COLUMNS, UNANSWERABLE, best_delimiter
+from realm.evaluation.questions.formats import CURATEDTREC_COLUMNS, DELIMITERS, UNANSWERABLE
 from realm.evaluation.questions.rows import FORMATS, QUESTIONS_CURE, QuestionOptions, RowReader, Rows, Skipped, question_of
 from realm.models.types import Question
 from realm.storage.decoding import json_value
@@ -63,7 +64,7 @@ def _of_table(head: str, path: Path) -> str | None:
     tabbed = first.split("\t")
     if len(tabbed) == 2 and tabbed[1].lstrip(' "').startswith("["):
         return "dpr"
-    delimiter = best_delimiter(first)
+    delimiter = style_of(path, DELIMITERS)["delimiter"]
     if "question" in (cell.strip().strip('"').lower() for cell in first.split(delimiter)):
         return "tsv" if delimiter == "\t" else "csv"
     if len(tabbed) == CURATEDTREC_COLUMNS and any(character.isdigit() for character in tabbed[0]):
@@ -99,7 +100,7 @@ READERS: Mapping[str, RowReader] = {
     "jsonl": formats.read_own,
     "json": formats.read_own_list,
     "csv": formats.read_named,
-    "tsv": partial(formats.read_named, delimiter="\t"),
+    "tsv": partial(formats.read_named, delimiters="\t"),
     "nq-open": formats.read_own,
     "webquestions": formats.read_webquestions,
     "curatedtrec": _read_curatedtrec,
