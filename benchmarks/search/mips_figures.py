@@ -150,7 +150,7 @@ def opening(vectors: np.ndarray, directory: Path) -> dict[str, float]:
         return {}
     try:
         facts = SnapshotFacts(params_generation=0, step=0, corpus_version=0, **NAMES)
-        publish_snapshot(published, vectors, np.arange(len(vectors)), facts)
+        publish_snapshot(published, lambda done: [vectors[done:]], np.arange(len(vectors)), facts)
         figures = {}
         for name in ("first", "again"):
             if name == "first":

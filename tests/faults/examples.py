@@ -220,14 +220,14 @@ def _delta(root: Path) -> None:
     added = np.arange(100, 103, dtype=np.int64)
     with publishing(root / "index"):
         number = current_generation(root / "index") or 0
-        append_delta(root / "index", number, vectors(number, added), added, corpus_version=2)
+        append_delta(root / "index", number, lambda done: [vectors(number, added)[done:]], added, 2, ())
 
 
 def _small_deltas(root: Path) -> None:
     next_generation_of(root)
     for first in range(100, 104):
         added = np.arange(first, first + 1, dtype=np.int64)
-        append_delta(root / "index", 1, vectors(1, added), added, corpus_version=2)
+        append_delta(root / "index", 1, lambda done, added=added: [vectors(1, added)[done:]], added, 2, ())
 
 
 def _merge(root: Path) -> None:
@@ -363,7 +363,7 @@ def round_of(root: Path) -> None:
         number = next_generation(paths.index)
         publish_parameters(network(0), parameters_path(paths, number), step=1)
         _generation(paths.index, number)
-        append_delta(paths.index, number, vectors(number, IDS[-3:] + 100), IDS[-3:] + 100, corpus_version=2)
+        append_delta(paths.index, number, lambda done: [vectors(number, IDS[-3:] + 100)[done:]], IDS[-3:] + 100, 2, ())
         prune_run(paths, frozenset())
     _checkpoint(root, number)
 

@@ -67,7 +67,7 @@ class SmallCorpus:
         ids = np.asarray(store.block_ids)
         if not directory.exists():
             said = SnapshotFacts(params_generation=1, step=0, corpus_version=store.version, **facts)
-            publish_snapshot(directory, self.vectors, ids, said)
+            publish_snapshot(directory, lambda done: [self.vectors[done:]], ids, said)
         snapshot = Snapshot.open(directory, **facts)
         over = DenseCandidates(model.embedder, snapshot, ExactIndex(snapshot.vectors, snapshot.block_ids), self.inputs)
         return LiveSource(over, model.embedder)

@@ -2,9 +2,10 @@
 
 One directory or several that belong together. The run appears whole or not at all."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from realm.errors import ConfigError, DataError, RunError
 from realm.models.model import RealmModel, part_sizes, state_sha256
 from realm.models.published.models import RECORDS_FILE, BlockEmbeddings, Published, load_published
 from realm.models.spec import PARTS, EmbedderSpec, ModelSpec, ReaderSpec
+from realm.models.tensor_files import ROWS_PER_READ
 from realm.progress import Progress
 from realm.recipe import Recipe, build_recipe, dump_recipe
 from realm.search.blocks import BlockInputs, open_inputs
@@ -200,7 +202,10 @@ def _publish_embeddings(blocks: BlockEmbeddings, model: RealmModel, inputs: Bloc
     sha256 = publish_parameters(model, paths.params / f"{GENERATION:06d}").documents
     every = np.arange(len(inputs.store))
     facts = snapshot_facts(inputs.store, every, sha256, params_generation=GENERATION, step=0)
-    parts = (rows.float().numpy() for rows in blocks.file.rows(blocks.name))
+
+    def parts(done: int) -> Iterator[np.ndarray]:
+        return (rows.float().numpy() for rows in islice(blocks.file.rows(blocks.name), done // ROWS_PER_READ, None))
+
     publish_snapshot(paths.index, parts, np.asarray(inputs.store.block_ids), facts, generation=GENERATION)
 
 

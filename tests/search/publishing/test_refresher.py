@@ -85,7 +85,7 @@ def test_too_many_or_too_few_rows(tmp_path):
         with pytest.raises(ValueError, match="ids"):
             build.append(bad)
     with pytest.raises(ValueError, match="3 vectors for 4 ids"):
-        build.finish(IDS[:4])
+        build.finish(lambda done: [], IDS[:4])
     with pytest.raises(SnapshotError, match="vector 3 "):
         build.append(np.full((1, 4), np.nan, np.float32))
 

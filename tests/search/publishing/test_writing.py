@@ -9,7 +9,7 @@ from realm.search.publishing.snapshot import DamagedSnapshot, read_manifest
 from realm.search.publishing.writing import append_delta, merge_shards
 from realm.storage import files, generations
 
-from .test_snapshot import open_snapshot, publish, rows
+from .test_snapshot import given, open_snapshot, publish, rows
 
 
 @pytest.fixture(params=["float32", "float16", "bfloat16", "int8"])
@@ -23,7 +23,7 @@ def index(tmp_path, request, monkeypatch):
 
 def add(index, block_id):
     ids = np.array([block_id])
-    append_delta(index, 1, rows(1, ids), ids, corpus_version=block_id)
+    append_delta(index, 1, given(rows(1, ids)), ids, block_id, ())
 
 
 def content(index):

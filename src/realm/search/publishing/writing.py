@@ -106,8 +106,11 @@ class Building:
         note = {"key": self._key, "rows": self.rows, "dim": self.dim, "sha256": self._digest.hexdigest(), "seconds": self.seconds}
         write_json(self.root / PROGRESS_FILE, note)
 
-    def finish(self, block_ids: np.ndarray) -> Shard:
-        """Write the ids of the vectors; ``dim`` is then known. Raises ValueError: rows are missing."""
+    def finish(self, parts: Parts, block_ids: np.ndarray) -> Shard:
+        """Add the parts that are missing, and write the ids of the vectors; ``dim`` is then known. Raises as ``append``, and ValueError:
+        rows are missing."""
+        for part in parts(self.rows):
+            self.append(part)
         if self.dim is None or self.rows != self._count:
             raise ValueError(f"{self.rows} vectors for {self._count} ids")
         reached("build: whole", self.root)
@@ -153,16 +156,9 @@ def build_key(number: int, block_ids: np.ndarray, facts: SnapshotFacts) -> dict[
     return {**fields_of(facts), "segments": segments, "generation": number, "block_ids_sha256": ids}
 
 
-def parts_from(vectors: Parts | Iterable[np.ndarray], rows: int) -> Iterable[np.ndarray]:
-    """Parts from ``rows`` on, of an array, of an iterable that starts at 0, or of a function of the start."""
-    if callable(vectors):
-        return vectors(rows)
-    return [vectors[rows:]] if isinstance(vectors, np.ndarray) else vectors
-
-
 def publish_snapshot(
     directory: Path,
-    vectors: Parts | Iterable[np.ndarray],
+    parts: Parts,
     block_ids: np.ndarray,
     facts: SnapshotFacts,
     *,
@@ -173,7 +169,7 @@ def publish_snapshot(
 
     Args:
         directory: the run's ``index/``.
-        vectors: [n,d], an iterable of parts [r,d], or a function as for ``Parts``, which alone can continue a killed call.
+        parts: of the vectors [n,d].
         block_ids: int64 [n], strictly ascending.
         generation: its number; None: the next one. CURRENT never goes back.
         visible: context around the moment in which it becomes visible.
@@ -188,7 +184,7 @@ def publish_snapshot(
     with writing(final):
         # Left by a publisher that was killed: nobody was told.
         if final.is_dir() and number not in generations.published_generations(directory):
-            if callable(vectors) and (left := _whole(final, number, block_ids, facts)) is not None:
+            if (left := _whole(final, number, block_ids, facts)) is not None:
                 with visible:
                     generations.advance_current(directory, number)
                 return left
@@ -197,12 +193,8 @@ def publish_snapshot(
             raise FileExistsError(final)
         staging = final.with_name(final.name + generations.BUILDING_SUFFIX)
         remove_dead_builds(directory, staging.name)
-        if not callable(vectors):
-            shutil.rmtree(staging, ignore_errors=True)
         build = Building.take_up(staging, build_key(number, block_ids, facts), len(block_ids), facts.dtype)
-        for part in parts_from(vectors, build.rows):
-            build.append(part)
-        shard = build.finish(block_ids)
+        shard = build.finish(parts, block_ids)
         assert build.dim is not None
         disk: dict[str, Any] = {"dim": build.dim, "count": len(block_ids), "shards": (shard,)}
         manifest = SnapshotManifest(**fields_of(facts), generation=number, revision=0, seconds=build.seconds, **disk)
@@ -226,55 +218,43 @@ def _whole(path: Path, number: int, block_ids: np.ndarray, facts: SnapshotFacts)
 
 
 def append_delta(
-    directory: Path,
-    generation: int,
-    vectors: Parts | np.ndarray,
-    block_ids: np.ndarray,
-    corpus_version: int,
-    *,
-    tombstone_version: int | None = None,
-    segments: Sequence[tuple[str, int]] = (),
+    directory: Path, generation: int, parts: Parts, block_ids: np.ndarray, version: int, segments: tuple[tuple[str, int], ...]
 ) -> SnapshotManifest:
     """Add rows to a generation: the shard first, then a new revision of the manifest. Readers see both or neither.
 
     Args:
-        vectors: of the generation's document embedder: [r,d], r 0 when only versions change, or a function as for ``Parts``.
+        parts: of the vectors [r,d], by the generation's document embedder.
         block_ids: int64 [r], ascending, above all ids already there.
-        tombstone_version: None: unchanged.
+        version: the corpus's counter, also of the removals that are left out.
         segments: (segment, rows) of the added rows.
 
     Raises SnapshotError: the generation is missing or damaged, ids out of order, a vector that is not finite, or the disk refuses. Raises
     ValueError: vectors that do not fit."""
     path = generation_path(directory, generation)
     manifest = read_manifest(path, generation)
-    shards = manifest.shards
     with writing(path):
-        if len(block_ids):
-            known = [read_shard(path, shard, manifest, verify=False)[1] for shard in shards]
-            check_block_ids(np.concatenate([*known, block_ids]), manifest.count + len(block_ids))
-            facts = replace(SnapshotFacts(**fields_of(manifest)), corpus_version=corpus_version, segments=tuple(segments))
-            shards = (*shards, _built(path, manifest, facts, vectors, block_ids))
+        known = [read_shard(path, shard, manifest, verify=False)[1] for shard in manifest.shards]
+        check_block_ids(np.concatenate([*known, block_ids]), manifest.count + len(block_ids))
+        facts = replace(SnapshotFacts(**fields_of(manifest)), corpus_version=version, segments=segments)
         extended = replace(
             manifest,
             revision=manifest.revision + 1,
-            corpus_version=corpus_version,
-            tombstone_version=manifest.tombstone_version if tombstone_version is None else tombstone_version,
+            corpus_version=version,
+            tombstone_version=version,
             count=manifest.count + len(block_ids),
             segments=(*manifest.segments, *segments),
-            shards=shards,
+            shards=(*manifest.shards, _built(path, manifest, facts, parts, block_ids)),
         )
         write_manifest(path, extended)
     return extended
 
 
-def _built(path: Path, manifest: SnapshotManifest, facts: SnapshotFacts, vectors: Parts | np.ndarray, block_ids: np.ndarray) -> Shard:
+def _built(path: Path, manifest: SnapshotManifest, facts: SnapshotFacts, parts: Parts, block_ids: np.ndarray) -> Shard:
     """The next shard of a generation, complete in its directory and in no manifest yet. Raises ValueError: vectors that do not fit."""
     root = path.with_name(f"{path.name}.delta{BUILDING_SUFFIX}")
     key = build_key(manifest.generation, block_ids, facts)
     build = Building.take_up(root, key, len(block_ids), manifest.dtype, shard=next_shard_number(manifest.shards), dim=manifest.dim)
-    for part in parts_from(vectors, build.rows):
-        build.append(part)
-    shard = build.finish(block_ids)
+    shard = build.finish(parts, block_ids)
     # A shard of the same name can only be what a killed writer left.
     for name in shard.files:
         os.replace(root / name, path / name)
