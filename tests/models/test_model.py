@@ -123,7 +123,7 @@ def test_weights_that_do_not_fit(bert, make_model, tmp_path):
 
 
 @pytest.mark.parametrize(("text", "problem"), [
-    (None, "no model here"), ("{", "not JSON"), ("[1]", "not a model's configuration"),
+    (None, "missing"), ("{", "not valid JSON"), ("[1]", "not a JSON object"),
     ('{"format": 1}', "made by an earlier version of realm. Build it again."),
     ('{"hidden_size": 8}', "not a model's configuration"), ('{"format": 2, "embedder": 3}', "does not fit"),
     ('{"format": 2, "embedder": {}}', "does not fit"), ('{"format": 2, "embedder": {"body": 3}}', "does not fit"),

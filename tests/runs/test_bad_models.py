@@ -147,12 +147,12 @@ def test_something_else(publish, refused, tmp_path, tiny_run):
     assert "no weights of a published model here" in refused(empty)
     assert "a run of this program" in refused(tiny_run)
     save_file({"wte.weight": torch.zeros(4, 4)}, empty / "model.safetensors")
-    assert "config.json is missing" in refused(empty)
+    assert "config.json: missing" in refused(empty)
     (empty / "config.json").write_text('{"model_type": "gpt2"}')
     assert "a model of the family 'gpt2', neither REALM nor BERT" in refused(empty)
     (empty / "config.json").write_text('{"model_type": "bert"}')
     assert "belong to no REALM or BERT model" in refused(empty)
-    for text, problem in [("{", "not JSON"), ("[]", "not a model's configuration"), ("[" * 100_000, "not JSON")]:
+    for text, problem in [("{", "not valid JSON"), ("[]", "not a JSON object"), ("[" * 100_000, "not valid JSON")]:
         (empty / "config.json").write_text(text)
         assert problem in refused(empty)
     (empty / "model.safetensors").unlink()

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from realm.errors import ConfigError, DataError
 from realm.knn.datastore import Neighbours
-from realm.storage.decoding import json_value
 from realm.storage.files import write_json
+from realm.storage.manifests import Errors, read_object
 
 
 def neighbour_weights(scores: Tensor, valid: Tensor, temperature: float) -> Tensor:
@@ -90,10 +90,8 @@ class Mixing:
     def load(cls, path: Path) -> "Mixing":
         """Read what ``save`` wrote. Raises DataError: missing or something else; ConfigError: a value out of range."""
         cure = "Make it with: realm knn tune"
+        values = read_object(path, Errors.of(DataError, cure))
         try:
-            values: dict[str, Any] = json_value(path.read_text("utf-8"))
             return cls(int(values["k"]), float(values["a"]), float(values["temperature"]))
-        except OSError as error:
-            raise DataError(error.strerror or "cannot be read", path=path, cure=cure) from error
         except (ValueError, KeyError, TypeError) as error:
             raise DataError("no settings of kNN", path=path, cure=cure) from error

@@ -7,8 +7,7 @@ from typing import Any
 
 from realm.errors import RunError, made_earlier
 from realm.recipe.values import MAX_LAYERS, MAX_WIDTH
-from realm.storage.decoding import json_value
-from realm.storage.manifests import check_sealed
+from realm.storage.manifests import Errors, check_sealed, read_object
 from realm.storage.stages import DAMAGED
 
 SPEC_FORMAT = 2
@@ -166,13 +165,8 @@ def read_spec(path: Path) -> ModelSpec:
 
     Raises RunError: no file, no JSON, an earlier version's format, a field that does not fit, or another file than was published here."""
     check_sealed(path.parent, DAMAGED, path.name)
-    try:
-        values = json_value(path.read_text("utf-8"))
-    except FileNotFoundError:
-        raise RunError("no model here", path=path, cure="Name a directory that save_pretrained wrote.") from None
-    except ValueError as error:
-        raise RunError(f"not JSON: {error}", path=path) from error
-    if not isinstance(values, dict) or "format" not in values:
+    values = read_object(path, Errors.of(RunError, "Name a directory that save_pretrained wrote."))
+    if "format" not in values:
         raise RunError("not a model's configuration", path=path)
     if values.pop("format") != SPEC_FORMAT:
         raise made_earlier(RunError, path)

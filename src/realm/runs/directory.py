@@ -16,7 +16,6 @@ from realm.errors import ConfigError, CorpusError, RunError
 from realm.models.bodies.known import body_directory
 from realm.progress import Progress
 from realm.recipe import Recipe, dump_recipe, load_recipe
-from realm.storage.decoding import json_value
 from realm.storage.files import file_sum, make_directory, read_json, remove_staging, sha256_file, write_atomic, write_json
 from realm.storage.locks import held
 from realm.storage.paths import HUB_PREFIX, RunPaths
@@ -174,9 +173,8 @@ def _build(
 
 def _check_sources(mark: Path, sources: list[Path], corpus: Path) -> None:
     """Compare sizes and times, and contents where those changed. Missing sources are no reason to stop: the corpus exists."""
-    try:
-        known = json_value(mark.read_text("utf-8"))
-    except (OSError, ValueError):
+    known = read_json(mark)
+    if known is None:
         return  # built by hand: what is there is taken
     here = [source for source in sources if source.exists()]
     if len(here) < len([source for source in sources if not str(source).startswith(HUB_PREFIX)]) or known["stat"] == stat_digest(here):

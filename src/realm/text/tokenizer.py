@@ -212,10 +212,7 @@ def _is_saved_here(directory: Path) -> bool:
 
 
 def _read_config(path: Path) -> dict[str, Any]:
-    try:
-        config = json_value(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
+    config = files.read_json(path)
     return config if isinstance(config, dict) else {}
 
 

@@ -15,7 +15,7 @@ from realm.models.published.names import MODEL_CURE, ImportPlan, import_tensors,
 from realm.models.published.sentence_embedders import MODULES_FILE, plan_sentence_embedder
 from realm.models.spec import ModelSpec
 from realm.models.tensor_files import TensorFile, open_weights
-from realm.storage.decoding import json_value
+from realm.storage.manifests import Errors, read_object
 from realm.text.tokenizer import TextTokenizer, read_tokenizer
 
 RECORDS_FILE = "block_records.npy"  # file of the published blocks
@@ -105,16 +105,7 @@ def _sentence_embedder(directory: Path) -> Published:
 
 def read_config(directory: Path) -> dict[str, Any]:
     """Parse ``config.json``. Raises DataError: it is missing, or no JSON object."""
-    path = directory / "config.json"
-    if not path.is_file():
-        raise DataError("config.json is missing", path=directory, cure=MODEL_CURE)
-    try:
-        values = json_value(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"not JSON ({error})", path=path, cure=MODEL_CURE) from error
-    if not isinstance(values, dict):
-        raise DataError("not a model's configuration", path=path, cure=MODEL_CURE)
-    return values
+    return read_object(directory / "config.json", Errors.of(DataError, MODEL_CURE))
 
 
 def check_size(values: Mapping[str, Any], file: TensorFile, path: Path) -> None:

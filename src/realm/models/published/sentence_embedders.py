@@ -12,8 +12,8 @@ from realm.models.networks import parameter_shapes
 from realm.models.published.names import ImportPlan
 from realm.models.spec import BodySpec, EmbedderSpec, ModelSpec
 from realm.models.tensor_files import TensorFile
-from realm.storage.decoding import json_value
-from realm.storage.files import write_json
+from realm.storage.files import read_json, write_json
+from realm.storage.manifests import Errors, read_object
 
 MODULES_FILE = "modules.json"
 _CURE = "Name a sentence-transformers model of a transformer body with mean or [CLS] pooling."
@@ -77,7 +77,7 @@ def write_layout(directory: Path, spec: EmbedderSpec, *, max_length: int) -> Non
 
 
 def _layout(directory: Path) -> tuple[str, str]:
-    modules = _read(directory / MODULES_FILE)
+    modules = read_json(directory / MODULES_FILE)
     if not isinstance(modules, list) or not all(isinstance(m, dict) for m in modules):
         raise DataError("not a list of modules", path=directory / MODULES_FILE, cure=_CURE)
     kinds = [str(module.get("type", "")).rpartition(".")[2] for module in modules]
@@ -86,15 +86,8 @@ def _layout(directory: Path) -> tuple[str, str]:
         raise DataError(problem, path=directory / MODULES_FILE, cure=_CURE)
     place = str(modules[1].get("path", ""))
     path = directory / Path(place).name / "config.json"  # a plain name: a path out of the directory finds nothing
-    pooling = _read(path)
-    wanted = [key for key, on in pooling.items() if key.startswith("pooling_mode_") and on] if isinstance(pooling, dict) else []
+    pooling = read_object(path, Errors.of(DataError, _CURE))
+    wanted = [key for key, on in pooling.items() if key.startswith("pooling_mode_") and on]
     if len(wanted) != 1 or wanted[0] not in POOLINGS:
         raise DataError(f"the pooling {', '.join(wanted) or 'none'} is neither mean nor [CLS]", path=path, cure=_CURE)
     return POOLINGS[wanted[0]], "unit" if len(kinds) == 3 else "none"
-
-
-def _read(path: Path) -> Any:
-    try:
-        return json_value(path.read_text("utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"not JSON ({' '.join(str(error).split())[:80]})", path=path, cure=_CURE) from error

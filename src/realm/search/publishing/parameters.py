@@ -14,13 +14,12 @@ from realm.errors import SnapshotError
 from realm.search.publishing.snapshot import MANIFEST, read_manifest
 from realm.search.publishing.writing import PROGRESS_FILE
 from realm.storage import generations
-from realm.storage.decoding import json_value
 from realm.storage.files import (
     STAGING_SUFFIX,
-    is_transient,
     make_directory,
     publish_directory,
     reached,
+    read_json,
     remove_staging,
     write_atomic,
     write_json,
@@ -137,13 +136,11 @@ def _write(model: "RealmModel", directory: Path, facts: ParameterFacts) -> None:
 
 def read_facts(directory: Path) -> ParameterFacts | None:
     """Read ``parameters.json``; None without a whole one. Raises OSError: descriptors or memory ran out."""
+    values = read_json(directory / FACTS_FILE)
     try:
-        values = json_value((directory / FACTS_FILE).read_text("utf-8"))
         known = {key: value for key, value in values.items() if key in ParameterFacts.__dataclass_fields__}
         return ParameterFacts(**{**known, "protect": tuple(known["protect"])})
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        if is_transient(error):
-            raise
+    except (TypeError, KeyError, AttributeError):
         return None
 
 

@@ -33,8 +33,7 @@ from realm.search.publishing.parameters import (
 )
 from realm.search.publishing.snapshot import SnapshotFacts
 from realm.search.publishing.writing import append_delta, merge_shards, publish_snapshot
-from realm.storage.decoding import json_value
-from realm.storage.files import write_json
+from realm.storage.files import read_json, write_json
 from realm.storage.generations import next_generation
 from realm.storage.paths import RunPaths
 
@@ -146,9 +145,8 @@ def add_difference(
         store, rows = inputs.store, missing_rows(generation, inputs)
         if len(rows):
             parts = embed_parts(generation.embedder, parameters_path(paths, generation.number), inputs, rows, options, progress)
-            versions = {"corpus_version": store.version, "tombstone_version": store.version}
             ids = np.asarray(store.block_ids)[rows]
-            append_delta(paths.index, generation.number, parts, ids, segments=segments_of(store, rows), **versions)
+            append_delta(paths.index, generation.number, parts, ids, store.version, segments_of(store, rows))
             merge_shards(paths.index, generation.number)
             generation = extended(generation, paths, inputs)
     return generation, len(rows)
@@ -171,8 +169,8 @@ class Status:
 def read_status(index: Path) -> Status | None:
     """Last state written by the refresher of a run; None if there never was one."""
     try:
-        return Status(**json_value((index / STATUS_FILE).read_text("utf-8")))
-    except (OSError, ValueError, TypeError):
+        return Status(**read_json(index / STATUS_FILE))
+    except TypeError:
         return None
 
 
