@@ -4,7 +4,7 @@ Every one of them ends a command in one line on standard error and exit code 2 (
 What does not live here: programming errors, which stay ordinary Python exceptions."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 
@@ -86,14 +86,19 @@ def require_package(package: str, feature: str, extra: str) -> None:
 
 
 @contextmanager
-def by_torch(what: str) -> Iterator[None]:
-    """Say in one line that ``what`` needs torch. Raises MissingExtra: it is not installed."""
+def needing(feature: str, extra: str, *packages: str) -> Iterator[None]:
+    """Say in one line that ``feature`` needs an extra. Raises MissingExtra: one of ``packages``, or any if none is named, is not there."""
     try:
         yield
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("torch", "transformers"):
+    except ImportError as error:
+        if packages and (error.name or "").partition(".")[0] not in packages:
             raise
-        raise MissingExtra(what, "train") from None
+        raise MissingExtra(feature, extra) from None
+
+
+def by_torch(what: str) -> AbstractContextManager[None]:
+    """:func:`needing` torch."""
+    return needing(what, "train", "torch", "transformers")
 
 
 def said(error: BaseException) -> str:

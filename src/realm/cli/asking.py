@@ -14,7 +14,7 @@ import tyro
 from realm import DEFAULT_BODY
 from realm.cli import show
 from realm.cli.arguments import Json, Names, Place, optional_value
-from realm.errors import ConfigError, DataError, MissingExtra, is_blank
+from realm.errors import ConfigError, DataError, is_blank, needing
 from realm.progress import Progress
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ def serve(
     from realm.answering.writing import endpoint_of
 
     endpoint_of(write)
-    with _needing("realm serve", "serve", "fastapi", "uvicorn", "starlette", "h11", "pydantic"):
+    with needing("realm serve", "serve", "fastapi", "uvicorn", "starlette", "h11", "pydantic"):
         from realm.serve.server import serve as listen
     from realm.runs.cached import follow_documents
 
@@ -254,7 +254,7 @@ def mcp(places: Served, /, *, http: Http = None, token_file: Place = None, allow
         token_file: a file with the token that requests over HTTP must carry.
         allow_host: another host name that is answered to over HTTP; may be repeated."""
     run = named_run(list(places))
-    with _needing("realm mcp", "mcp", "mcp", "mcp_types", "fastapi", "uvicorn", "starlette", "h11", "pydantic"):
+    with needing("realm mcp", "mcp", "mcp", "mcp_types", "fastapi", "uvicorn", "starlette", "h11", "pydantic"):
         from realm.serve.agents import Agents, serve_agents, speak
     from realm.models.bodies.known import present_directory
     from realm.serve.tools import Place as Asked
@@ -270,14 +270,3 @@ def mcp(places: Served, /, *, http: Http = None, token_file: Place = None, allow
         raise ConfigError(f"--http {http}: not an address", cure="Write HOST:PORT, such as 127.0.0.1:8000; port 0 takes any that is free.")
     what = ", ".join(map(str, places))
     serve_agents(agents, what, host=host.strip("[]"), port=int(port), token_file=token_file, allow_hosts=allow_host, say=show.note)
-
-
-@contextmanager
-def _needing(feature: str, extra: str, *packages: str) -> Iterator[None]:
-    """Imports of a feature that may lack its extra. Raises MissingExtra: one of these packages is not there."""
-    try:
-        yield
-    except ImportError as error:
-        if (error.name or "").partition(".")[0] not in packages:
-            raise
-        raise MissingExtra(feature, extra) from error

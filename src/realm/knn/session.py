@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from realm.documents.sources import SourceOptions
-from realm.errors import ConfigError, DataError, MissingExtra
+from realm.errors import ConfigError, DataError, needing
 from realm.knn.datastore import BuildOptions, Datastore, DatastoreFacts, Progress, build_from_texts
 from realm.knn.network import HubNetwork, load_network
 from realm.knn.scoring import KnnLogitsProcessor, ScoredTokens, score_windows
@@ -156,11 +156,9 @@ def translate(
 
 def translation_scores(hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, float]:
     """{"bleu", "chrf"} by sacrebleu, from 0 to 100. Raises MissingExtra: sacrebleu is not installed."""
-    try:
+    with needing("BLEU and chrF", "knn"):
         from sacrebleu.metrics.bleu import BLEU
         from sacrebleu.metrics.chrf import CHRF
-    except ImportError:
-        raise MissingExtra("BLEU and chrF", "knn") from None
     measures = {"bleu": BLEU(), "chrf": CHRF()}
     return {name: float(measure.corpus_score(list(hypotheses), [list(references)]).score) for name, measure in measures.items()}
 

@@ -16,7 +16,7 @@ from realm.documents.records import EMPTY_FILE, NO_DOCUMENTS, TOO_LONG, UNREADAB
 from realm.documents.sources.folders import beir_documents, id_of, read_folder
 from realm.documents.streams import refuse_passing
 from realm.documents.workers import Workers
-from realm.errors import DataError, MissingExtra, RealmError, said
+from realm.errors import DataError, RealmError, needing, said
 from realm.storage.paths import HUB_PREFIX
 from realm.storage.stages import holds_run
 
@@ -32,10 +32,8 @@ def read_dataset(source: Path, options: SourceOptions) -> Iterator[Record]:
     """Rows of a dataset; ``line`` is the 1-based row. A name on the hub is ``hf:owner/name[:config][:split]`` and is streamed. Raises
     MissingExtra: ``datasets`` is not installed; DataError: the dataset cannot be had, has several splits and none is named, or lacks a
     column."""
-    try:
+    with needing("reading Hugging Face datasets", "datasets"):
         import datasets
-    except ImportError:
-        raise MissingExtra("reading Hugging Face datasets", "datasets") from None
     name = str(source).removeprefix(HUB_PREFIX) if is_hub_name(source) else source.name
     try:
         rows = _load_hub(datasets, name, source) if is_hub_name(source) else datasets.load_from_disk(str(source))

@@ -11,7 +11,7 @@ from realm.documents import streams
 from realm.documents.formats import SourceOptions
 from realm.documents.pages.texts import html_page
 from realm.documents.records import DAMAGED_FILE, EMPTY_ID, TOO_LONG, UNREADABLE, Record, Rejected
-from realm.errors import MissingExtra
+from realm.errors import needing
 
 _HTML_TYPES = ("text/html", "application/xhtml+xml")
 _CHARSET = regex.compile(r"""charset\s*=\s*["']?([\w.:-]+)""", regex.IGNORECASE)
@@ -20,11 +20,9 @@ _CHARSET = regex.compile(r"""charset\s*=\s*["']?([\w.:-]+)""", regex.IGNORECASE)
 def read_warc(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
     """Pages answered with status 200, one at a time; the id is the URL, the title the page's, ``line`` the 1-based record. Raises
     MissingExtra: warcio or the HTML extractor is not installed."""
-    try:
+    with needing("reading WARC files", "warc"):
         from warcio.archiveiterator import ArchiveIterator
         from warcio.exceptions import ArchiveLoadFailed
-    except ImportError:
-        raise MissingExtra("reading WARC files", "warc") from None
     number = 0
     try:
         with open(path, "rb") as file:

@@ -10,7 +10,7 @@ from typing import Any
 
 from realm.documents.sources.tables import style_of
 from realm.documents.streams import read_head
-from realm.errors import ConfigError, DataError, MissingExtra
+from realm.errors import ConfigError, DataError, needing
 from realm.evaluation.questions import formats
 from realm.evaluation.questions.formats import CURATEDTREC_COLUMNS, DELIMITERS, UNANSWERABLE
 from realm.evaluation.questions.rows import FORMATS, QUESTIONS_CURE, QuestionOptions, RowReader, Rows, Skipped, question_of
@@ -149,10 +149,8 @@ def is_dev_question() -> Callable[[str], bool]:
 
     The question counts exactly as spelled in the file. TensorFlow's ``string_to_hash_bucket_fast``, in the papers' script, is that hash.
     Raises MissingExtra: FarmHash is not installed."""
-    try:
+    with needing("the papers' development split", "eval"):
         from farmhash import fingerprint64
-    except ImportError:
-        raise MissingExtra("the papers' development split", "eval") from None
     return lambda question: fingerprint64(question.encode("utf-8", "surrogatepass")) % _BUCKETS % _FOLDS == 0
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from realm.errors import MissingExtra
+from realm.errors import needing
 from realm.search.index.base import Best, Hidden, RowIndex
 from realm.search.index.exact import SAFE_PRODUCT, CompressedIndex, ExactIndex, exact_index
 from realm.search.index.mips import Metric, checked_queries, share_found
@@ -89,10 +89,8 @@ class ClusteredIndex(RowIndex):
         return len(self) * (int(self._index.code_size) + 8) + len(self._sizes) * self.dim * 4
 
     def _prepare(self) -> None:
-        try:
+        with needing(f"the index kind {self.kind}", "faiss"):
             import faiss
-        except ImportError:
-            raise MissingExtra(f"the index kind {self.kind}", "faiss") from None
         self._faiss: Any = faiss
         self._exact = ExactIndex(self._vectors, self._ids, metric=self._metric)
         self._selected: tuple[np.ndarray, Any] | None = None

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from realm.answering.answerer import Answerer, Confidence
-from realm.errors import MissingExtra
+from realm.errors import needing
 from realm.models import losses
 from realm.models.reader import ReadingNetwork
 from realm.search.blocks import NO_ROW, BlockInputs
@@ -53,10 +53,8 @@ class WordCandidates(ScaledSource):
 
     def __init__(self, inputs: BlockInputs, rows: np.ndarray):
         super().__init__(inputs)
-        try:
+        with needing("a baseline that searches by words", "bm25"):
             import bm25s
-        except ImportError:
-            raise MissingExtra("a baseline that searches by words", "bm25") from None
         self.rows = rows
         self._bm25s = bm25s
 

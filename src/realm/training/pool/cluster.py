@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from realm.errors import ConfigError, MissingExtra, PoolError, RealmError, said
+from realm.errors import ConfigError, PoolError, RealmError, needing, said
 from realm.storage.processes import environment, safely
 
 LOCAL = "local"
@@ -33,10 +33,8 @@ _imported: dict[str, str] = {}
 
 def ray() -> Any:
     """The package. Raises MissingExtra: it is not installed."""
-    try:
+    with needing("a pool on several machines", "ray"):
         return importlib.import_module("ray")
-    except ImportError:
-        raise MissingExtra("a pool on several machines", "ray") from None
 
 
 def _imported_with(settings: dict[str, str]) -> Any:
