@@ -173,7 +173,7 @@ def slow(sentences, blocks):
 
 def fast(sentences, blocks, length=64):
     kind = RecurringSpans(sentences, blocks, shown=length - 2, unsalient=0.5)
-    masked = MaskedSentences(sentences, features(sentences, length), kind, Exclusion(sentences, blocks, documents=True))
+    masked = MaskedSentences(sentences, features(sentences, length), kind, Exclusion(sentences, blocks, exclude="document"))
     found = set()
     for item, (block, number) in enumerate(masked.keys.tolist()):
         row = int(sentences.rows_of(np.array([block]))[0])
@@ -255,7 +255,7 @@ def test_how_often_an_unsalient_span_is_hidden(strict, tmp_path):
 def test_whole_documents_are_excluded(tmp_path):
     """All blocks of the sentence's own document, and of those that hold it verbatim; in another corpus, of the document of that id."""
     store = built(tmp_path, texts("latin"))
-    blocks, documents, several = Exclusion(store, store), Exclusion(store, store, documents=True), 0
+    blocks, documents, several = Exclusion(store, store), Exclusion(store, store, exclude="document"), 0
     for sentence in read(store):
         rows = store.rows_of(blocks.blocks(sentence.row, sentence.hash))
         names = {store.doc_id(int(row)) for row in rows}
@@ -264,7 +264,7 @@ def test_whole_documents_are_excluded(tmp_path):
         several += len(names) > 1
     assert several
     news = built(tmp_path, {"d3": "Nobody said so. It rained.", "other": "Nobody said this."}, "news", like=store.path)
-    elsewhere = Exclusion(news, store, documents=True)
+    elsewhere = Exclusion(news, store, exclude="document")
     assert {store.doc_id(int(row)) for row in store.rows_of(elsewhere.blocks(0, 0))} == {"d3"}
     assert not len(elsewhere.blocks(1, 0))
 

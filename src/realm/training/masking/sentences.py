@@ -15,32 +15,27 @@ from realm.training.masking.kinds import MaskKind, Span, salient_spans
 
 
 class Exclusion:
-    """Blocks of Z that hold a sentence of X verbatim, its own included; with ``documents`` all blocks of their and its documents."""
+    """Blocks of Z that hold a sentence of X verbatim, its own included.
 
-    def __init__(self, sentences: BlockStore, blocks: BlockStore, *, documents: bool = False):
+    ``exclude`` as in ``pretrain.exclude``: "document" adds all blocks of their and its documents; False excludes nothing, for experiments:
+    a retriever that may find the sentence itself learns nothing else."""
+
+    def __init__(self, sentences: BlockStore, blocks: BlockStore, exclude: bool | str = True):
         self._own = sentences is blocks
         self._sentences, self._blocks = sentences, blocks
-        self._documents = documents
+        self._exclude = exclude
 
     def blocks(self, row: int, sentence_hash: int) -> np.ndarray:
         """int64 [n], ascending: ids of the blocks, by the sentence's hash in ``SentenceTable.hashes``."""
+        if not self._exclude:
+            return np.empty(0, np.int64)
         rows = self._blocks.rows_with_sentence(sentence_hash)
         if self._own:
             rows = np.union1d(np.asarray(rows, np.int64), np.asarray([row], np.int64))
-        if self._documents:
+        if self._exclude == "document":
             names = sorted({self._sentences.doc_id(row), *(self._blocks.doc_id(int(held)) for held in rows)})
             rows = np.unique(np.concatenate([rows, *(self._blocks.rows_of_document(name) for name in names)]).astype(np.int64))
         return np.asarray(self._blocks.block_ids)[rows]
-
-
-class NoExclusion(Exclusion):
-    """No exclusion, for experiments: a retriever that may find the sentence itself learns nothing else."""
-
-    def __init__(self) -> None:
-        pass
-
-    def blocks(self, row: int, sentence_hash: int) -> np.ndarray:
-        return np.empty(0, np.int64)
 
 
 class MaskedSentences:

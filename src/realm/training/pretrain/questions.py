@@ -82,7 +82,7 @@ class Queries:
     def statements(self) -> Statements:
         """Maker of questions from masked sentences."""
         store = self.context.store
-        exclusion = Exclusion(store, store, documents=self.section.exclude == "document")
+        exclusion = Exclusion(store, store, self.section.exclude or True)
         return Statements(store, self.sentences.store, self.context.inputs.featurizer, exclusion)
 
     @cached_property

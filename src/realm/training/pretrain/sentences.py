@@ -7,7 +7,7 @@ from realm.text.wordpieces import word_table
 from realm.training.context import StageContext, fingerprint
 from realm.training.masking.kinds import MaskKind, RandomSpans, UniformTokens, salient_spans
 from realm.training.masking.recurring import NO_EVIDENCE, NOTHING_RECURS, RecurringSpans
-from realm.training.masking.sentences import Exclusion, MaskedSentences, NoExclusion
+from realm.training.masking.sentences import Exclusion, MaskedSentences
 
 
 def sentences_store(context: StageContext) -> BlockStore:
@@ -41,7 +41,7 @@ def pretraining_sentences(context: StageContext) -> MaskedSentences:
     """Sentences that pre-training learns from, masked as the recipe says. Raises CorpusError: there are none."""
     section, store = context.recipe.pretrain, sentences_store(context)
     featurizer = context.inputs.featurizer
-    exclusion = Exclusion(store, context.store, documents=section.exclude == "document") if section.exclude else NoExclusion()
+    exclusion = Exclusion(store, context.store, section.exclude)
     if section.masking == "recurring":
         kind: MaskKind = RecurringSpans(store, context.store, shown=featurizer.query_length - 2, unsalient=section.unsalient)
     else:
