@@ -79,7 +79,7 @@ def test_what_cannot_be_taken_up_is_begun_again(tmp_path, harm):
 
 
 def test_too_many_or_too_few_rows(tmp_path):
-    build = Building.take_up(tmp_path / "b", {}, 4, "float32")
+    build = Building(tmp_path / "b", {}, 4, "float32")
     build.append(ROWS[:3])
     for bad in (ROWS[:2], ROWS[:1, :2], ROWS[0]):
         with pytest.raises(ValueError, match="ids"):

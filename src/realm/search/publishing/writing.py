@@ -48,34 +48,27 @@ Parts = Callable[[int], Iterable[np.ndarray]]  # number of finished rows -> the 
 
 
 class Building:
-    """Rows of a generation on their way to disk, of which ``rows`` are durable; ``dim`` is None until it is known. See ``take_up``."""
+    """Rows of a generation on their way to disk, of which ``rows`` are durable: the build begun in ``root`` (``DIRECTORY/NUMBER.building``)
+    with the same key, or a new one.
 
-    def __init__(self, root: Path, key: dict[str, Any], count: int, dtype: str, shard: int = 0, dim: int | None = None):
+    ``key`` is JSON, all that the vectors depend on; ``count`` n, rows in the end; ``dtype`` one of DTYPES; ``shard`` its number in the
+    generation; ``dim`` the required d, or None until it is known."""
+
+    def __init__(self, root: Path, key: dict[str, Any], count: int, dtype: str, *, shard: int = 0, dim: int | None = None):
         self.root = root
-        self.rows = 0
-        self.dim = dim
-        self._before = 0.0
         self._started = time.perf_counter()
         self._key = key
         self._count = count
         self._dtype = dtype
-        self._digest = hashlib.sha256()
         self._names = shard_names(shard)
         self._file = root / self._names[0]
-
-    @classmethod
-    def take_up(cls, root: Path, key: dict[str, Any], count: int, dtype: str, *, shard: int = 0, dim: int | None = None) -> "Building":
-        """The build begun in ``root`` (``DIRECTORY/NUMBER.building``) with the same key, or a new one.
-
-        ``key`` is JSON, all that the vectors depend on; ``count`` n, rows in the end; ``dtype`` one of DTYPES; ``shard`` its number in the
-        generation; ``dim`` the required d, if any."""
-        build = cls(root, key, count, dtype, shard, dim)
-        if not build._resumed():
+        self._digest: Any = None  # of the vectors file
+        left, fresh = self._left(dim), (0, dim, 0.0, hashlib.sha256())
+        self.rows, self.dim, self._before, self._digest = left or fresh
+        if left is None:
             shutil.rmtree(root, ignore_errors=True)
             make_directory(root)
-            build = cls(root, key, count, dtype, shard, dim)
         reached("build: begun", root)
-        return build
 
     @property
     def seconds(self) -> float:
@@ -95,7 +88,7 @@ class Building:
         with open(self._file, "ab") as file:
             if self.rows == 0:
                 self.dim = int(vectors.shape[1])
-                data = self._header() + data
+                data = self._header(self.dim) + data
             file.write(data)
             reached("build: written", self._file)
             file.flush()
@@ -122,31 +115,29 @@ class Building:
         """Delete the rest, after the shard has been moved."""
         shutil.rmtree(self.root, ignore_errors=True)
 
-    def _header(self) -> bytes:
-        assert self.dim is not None
-        return array_header(STORED[self._dtype], (self._count, stored_width(self.dim, self._dtype)))
+    def _header(self, dim: int) -> bytes:
+        return array_header(STORED[self._dtype], (self._count, stored_width(dim, self._dtype)))
 
-    def _resumed(self) -> bool:
-        """Continue an existing build. False if there is none, or another or damaged one."""
+    def _left(self, dim: int | None) -> tuple[int, int | None, float, Any] | None:
+        """Rows, dimension, seconds and digest of a build, cut to its last note; None: there is none, or another or damaged one."""
+        digest = hashlib.sha256()
         try:
             note = json_value((self.root / PROGRESS_FILE).read_text("utf-8"))
-            if note["key"] != self._key:
-                return False
-            if self.dim not in (None, note["dim"]):
-                return False
-            self.rows, self.dim, self._before = int(note["rows"]), int(note["dim"]), float(note["seconds"])
-            length = len(self._header()) + self.rows * stored_width(self.dim, self._dtype) * STORED[self._dtype].itemsize
+            if note["key"] != self._key or dim not in (None, note["dim"]):
+                return None
+            rows, found = int(note["rows"]), int(note["dim"])
+            length = len(self._header(found)) + rows * stored_width(found, self._dtype) * STORED[self._dtype].itemsize
             with open(self._file, "r+b") as file:
                 left = length
                 while left and (block := file.read(min(left, HASH_CHUNK_BYTES))):
-                    self._digest.update(block)
+                    digest.update(block)
                     left -= len(block)
                 file.truncate(length)  # what came after the last note is not known to be whole
-            return self._digest.hexdigest() == note["sha256"]
+            return (rows, found, float(note["seconds"]), digest) if digest.hexdigest() == note["sha256"] else None
         except (OSError, ValueError, KeyError, TypeError) as error:
             if is_transient(error):
                 raise
-            return False
+            return None
 
 
 def build_key(number: int, block_ids: np.ndarray, facts: SnapshotFacts) -> dict[str, Any]:
@@ -193,7 +184,7 @@ def publish_snapshot(
             raise FileExistsError(final)
         staging = final.with_name(final.name + generations.BUILDING_SUFFIX)
         remove_dead_builds(directory, staging.name)
-        build = Building.take_up(staging, build_key(number, block_ids, facts), len(block_ids), facts.dtype)
+        build = Building(staging, build_key(number, block_ids, facts), len(block_ids), facts.dtype)
         shard = build.finish(parts, block_ids)
         assert build.dim is not None
         disk: dict[str, Any] = {"dim": build.dim, "count": len(block_ids), "shards": (shard,)}
@@ -253,7 +244,7 @@ def _built(path: Path, manifest: SnapshotManifest, facts: SnapshotFacts, parts: 
     """The next shard of a generation, complete in its directory and in no manifest yet. Raises ValueError: vectors that do not fit."""
     root = path.with_name(f"{path.name}.delta{BUILDING_SUFFIX}")
     key = build_key(manifest.generation, block_ids, facts)
-    build = Building.take_up(root, key, len(block_ids), manifest.dtype, shard=next_shard_number(manifest.shards), dim=manifest.dim)
+    build = Building(root, key, len(block_ids), manifest.dtype, shard=next_shard_number(manifest.shards), dim=manifest.dim)
     shard = build.finish(parts, block_ids)
     # A shard of the same name can only be what a killed writer left.
     for name in shard.files:
