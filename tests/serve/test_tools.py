@@ -71,9 +71,9 @@ def test_calls_that_are_refused(given):
 
 
 def test_documents_are_listed_page_by_page(opened):
-    rows, following = tools.listed(opened, 0, 5)
+    rows, following = opened.listed(0, 5)
     assert rows[0] == ("Arvad/0", "Arvad") and len(rows) == following == 5
-    assert tools.listed(opened, 10, 5)[1] is None
+    assert opened.listed(10, 5)[1] is None
 
 
 def test_a_run_is_followed(place, tiny_run):

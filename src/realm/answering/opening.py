@@ -237,6 +237,12 @@ class OpenRun:
         """Ids of the documents, in order of arrival."""
         return self.inputs.store.documents()
 
+    def listed(self, start: int, count: int) -> tuple[list[tuple[str, str]], int | None]:
+        """Ids and titles of ``count`` of the documents from number ``start`` on, and the number that comes next; None at the end."""
+        store, ids = self.inputs.store, self.documents[start : start + count]
+        titles = [store.block(int(store.live_rows_of_document(name)[0])).title for name in ids]
+        return list(zip(ids, titles, strict=True)), start + count if start + count < len(self.documents) else None
+
     @cached_property
     def unsearchable(self) -> int:
         """Blocks added to the corpus that are not in the index yet."""

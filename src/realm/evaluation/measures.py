@@ -39,16 +39,16 @@ def f1_of(prediction: str, question: Question) -> float | None:
     return scoring_of(question.text).f1(prediction, question.answers) if question.answer_type == "string" else None
 
 
-def bootstrap_interval(values: SequenceOf[float], seed: int = 0) -> tuple[float, float]:
-    """95 % percentile bootstrap interval of a mean, or of a share if the values are hits and misses.
+def bootstrap_interval(values: SequenceOf[float] | np.ndarray, draws: int = BOOTSTRAPS, of: str = "bootstrap") -> tuple[float, float]:
+    """95 % percentile bootstrap interval of a mean, or of a share if the values are hits and misses; ``of`` names its random numbers.
 
     >>> bootstrap_interval([1.0, 1.0, 1.0])
     (1.0, 1.0)
     """
     sample = np.asarray(values, np.float64)
-    rng = generator("bootstrap", seed)
-    at_once = max(1, min(BOOTSTRAPS, _DRAWS_PER_CHUNK // len(sample)))
-    counts = [min(at_once, BOOTSTRAPS - done) for done in range(0, BOOTSTRAPS, at_once)]
+    rng = generator(of, 0)
+    at_once = max(1, min(draws, _DRAWS_PER_CHUNK // len(sample)))
+    counts = [min(at_once, draws - done) for done in range(0, draws, at_once)]
     means = np.concatenate([sample[rng.integers(len(sample), size=(count, len(sample)))].mean(1) for count in counts])
     low, high = np.percentile(means, [2.5, 97.5])
     return float(low), float(high)

@@ -1,18 +1,19 @@
 """Tables of comparisons and ablations as JSON and text, from the measured rows of every seed."""
 
-import json
 import statistics
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from realm.recipe.seeds import generator
+from realm.evaluation.measures import bootstrap_interval
 from realm.report.markup import WORDS, aligned
 from realm.storage.files import write_atomic, write_json
 
-BOOTSTRAPS = 2000
+interval = partial(bootstrap_interval, draws=2000, of="compare")
+"""Of a mean over questions, or of paired differences."""
 MEANS = ("em", "f1", "train_em", "encoded", "parameters", "index_bytes", "ms_per_question", "calibration_error")
 REALM, BASELINES = "finetune", ("published", "orqa", "closed_book")
 HEADS = WORDS["comparison"]
@@ -68,15 +69,8 @@ def _difference(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str,
     return {"of": ours[0]["name"], "minus": theirs[0]["name"], "em": float(gaps.mean()), "interval": list(interval(gaps))}
 
 
-def interval(values: np.ndarray, seed: int = 0) -> tuple[float, float]:
-    """95 % percentile bootstrap interval of a mean over questions; of paired differences where ``values`` are those."""
-    draws = generator("compare", seed).integers(len(values), size=(BOOTSTRAPS, len(values)))
-    low, high = np.percentile(values[draws].mean(1), [2.5, 97.5])
-    return float(low), float(high)
-
-
 def write_comparison(out: Path, found: Mapping[str, Any]) -> None:
-    write_atomic(out / "compare.json", json.dumps(found, ensure_ascii=False, indent=1, allow_nan=False) + "\n")
+    write_json(out / "compare.json", found)
     write_atomic(out / "compare.txt", as_text(found))
 
 

@@ -131,7 +131,7 @@ class Agents:
         self, context: ServerRequestContext[None], params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
         start = _number(params.cursor if params else None)
-        found, following = await self._answered(context, lambda opened: tools.listed(opened, start, LISTED))
+        found, following = await self._answered(context, lambda opened: opened.listed(start, LISTED))
         resources = [types.Resource(uri=f"{SCHEME}{quote(name, safe='')}", name=name, title=title or None) for name, title in found]
         return types.ListResourcesResult(resources=resources, next_cursor=None if following is None else str(following))
 

@@ -76,13 +76,10 @@ class Documents:
     def page(self, start: int, limit: int) -> records.ListResponse:
         """Ids and titles of ``limit`` documents from number ``start`` on; files that were not read, by their place in a source."""
         current = self._serving.current
-        store = current.inputs.store
-        ids = current.documents[start : start + limit]
-        listed = [records.ListedDocument(name, store.block(int(store.live_rows_of_document(name)[0])).title) for name in ids]
-        total = len(current.documents)
-        following = start + limit if start + limit < total else None
-        unread = [{**file, "path": _place(file["path"], current.recipe.corpus.sources)} for file in unread_files(store.path)]
-        return records.ListResponse(listed, total, following, unread, records.Versions(**current.versions))
+        found, following = current.listed(start, limit)
+        listed = [records.ListedDocument(*one) for one in found]
+        unread = [{**file, "path": _place(file["path"], current.recipe.corpus.sources)} for file in unread_files(current.paths.corpus)]
+        return records.ListResponse(listed, len(current.documents), following, unread, records.Versions(**current.versions))
 
     def picture(self, block_id: int) -> tuple[bytes, str]:
         """The picture that a block is of, and its media type: only one that the corpus names, and only as it was when the corpus read it.

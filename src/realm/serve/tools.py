@@ -218,14 +218,6 @@ def explain(opened: OpenRun, call: ExplainCall) -> Explanation:
     return replace(found, candidates=found.candidates[: _room([candidate.text for candidate in found.candidates])])
 
 
-def listed(opened: OpenRun, start: int, count: int) -> tuple[list[tuple[str, str]], int | None]:
-    """Return ids and titles of ``count`` documents from number ``start`` on, in order of arrival, and the number that comes next."""
-    store = opened.inputs.store
-    ids = opened.documents[start : start + count]
-    titles = [store.block(int(store.live_rows_of_document(name)[0])).title for name in ids]
-    return list(zip(ids, titles, strict=True)), _following(start + count, len(opened.documents))
-
-
 def _room(texts: Sequence[str]) -> int:
     """Number of the first texts that fit into an answer; one does in any case, and is cut."""
     total = np.cumsum([len(text) for text in texts])

@@ -62,7 +62,6 @@ _STOPWORDS = """a an and are as at be but by for if in into is it no not of on o
 will with"""
 STOPWORDS = frozenset(_STOPWORDS.split())
 """Lucene's list."""
-_HAS_UNSPACED = regex.compile(rf"[{UNSPACED}]")
 # A number with its point or comma is one word, and so are C++ and C#; a single letter beside an apostrophe is none.
 _WORD = r"\d+(?:[.,]\d+)+|[^\W{0}]{{2,}}+(?:\+\+)?|(?<!['’])[^\W{0}](?:\+\+|\#(?!\w)|(?!['’]))"
 _WORDS = regex.compile(_WORD.format(""))
@@ -76,7 +75,7 @@ def words(text: str) -> list[str]:
     characters of a script that puts no spaces between words, or glues them (Chinese, Japanese, Korean, Thai, Lao, Khmer, Burmese, Tibetan),
     gives its pairs of neighbouring characters instead; a single character gives itself."""
     plain = unaccented(text)
-    if _HAS_UNSPACED.search(plain) is None:
+    if _CHARACTER.search(plain) is None:
         return [_number(word) for word in _WORDS.findall(plain) if word not in STOPWORDS]
     found: list[str] = []
     for run, word in _RUN_OR_WORD.findall(plain):

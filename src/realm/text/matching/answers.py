@@ -15,7 +15,6 @@ from itertools import pairwise
 
 import regex
 
-from realm.text.matching import answers
 from realm.text.matching.patterns import pattern_matches
 from realm.text.sentences import split_sentences
 from realm.text.words import STOPWORDS, by_characters, characters_of, east_asian, has_characters, word_ranges
@@ -250,7 +249,7 @@ def scoring_of(question: str) -> Scoring:
 
 
 def _open_qa_f1(prediction: str, reference: str) -> float:
-    return answers.f1(prediction, [reference])
+    return f1(prediction, [reference])
 
 
 # CMRC 2018 -------------------------------------------------------------------------------------------------------------------------
@@ -305,12 +304,11 @@ def _longest_common_run(first: Sequence[str], second: Sequence[str]) -> int:
 # KorQuAD 1.0 -----------------------------------------------------------------------------------------------------------------------
 
 _KORQUAD_SPACES = str.maketrans(dict.fromkeys("'\"《》<>〈〉()‘’", " "))
-_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def korquad_form(text: str) -> str:
     """Quotes and brackets of titles as spaces, lower case, without ASCII punctuation, white space collapsed."""
-    return " ".join(text.translate(_KORQUAD_SPACES).lower().translate(_NO_PUNCTUATION).split())
+    return " ".join(text.translate(_KORQUAD_SPACES).lower().translate(_DELETE_PUNCTUATION).split())
 
 
 def korquad_f1(prediction: str, reference: str) -> float:
@@ -320,6 +318,6 @@ def korquad_f1(prediction: str, reference: str) -> float:
     return 2 * common / (predicted.total() + wanted.total()) if common else 0.0
 
 
-OPEN_QA = Scoring("open-qa", answers.normalize_answer, _open_qa_f1)
+OPEN_QA = Scoring("open-qa", normalize_answer, _open_qa_f1)
 CMRC = Scoring("cmrc", cmrc_form, cmrc_f1)
 KORQUAD = Scoring("korquad", korquad_form, korquad_f1)

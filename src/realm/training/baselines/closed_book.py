@@ -44,17 +44,16 @@ def empty_joint(context: StageContext, query: TokenIds) -> Sequence:
 class ClosedBookTask(Task):
     """Filling of masks without a document. ``example`` gives (wordpieces, mask positions, targets) of one drawn item."""
 
-    def __init__(self, name: str, context: StageContext, model: RealmModel, batch: int):
+    def __init__(self, name: str, context: StageContext, model: RealmModel):
         self.name = name
         self.context = context
         self.model = model
-        self.batch = batch
 
     def example(self, position: int, item: int) -> tuple[TokenIds, list[int], TokenIds]:
         raise NotImplementedError
 
     def step(self, step: int, share: Share = WHOLE) -> StepResult:
-        drawn = [self.example(position, item) for position, item in self.order.batch(step, self.batch, share)]
+        drawn = [self.example(position, item) for position, item in self.order.batch(step, BATCH, share)]
         where, what, known = mask_slots([p for _, p, _ in drawn], [t for _, _, t in drawn])
         sequences = [empty_joint(self.context, ids) for ids, _, _ in drawn]
         where, what, slots = (values.to(self.context.device) for values in (where, what, known))
@@ -68,7 +67,7 @@ class SentencesTask(ClosedBookTask):
     """Pre-training on the masked sentences that REALM saw, without documents."""
 
     def __init__(self, context: StageContext, model: RealmModel):
-        super().__init__("closed_book_pretrain", context, model, BATCH)
+        super().__init__("closed_book_pretrain", context, model)
         self.sentences = pretraining_sentences(context)
         _, self.training = hold_out(self.sentences.keys, context.recipe.pretrain.held_out)
         self.order = EpochOrder(len(self.training), self.name, context.seed)
@@ -82,7 +81,7 @@ class QuestionsTask(ClosedBookTask):
     """Fine-tuning on questions: the first answer of at most six wordpieces is learnt; patterns and long answers are skipped and counted."""
 
     def __init__(self, context: StageContext, model: RealmModel, questions: list[Question]):
-        super().__init__("closed_book", context, model, BATCH)
+        super().__init__("closed_book", context, model)
         encode = context.store.tokenizer.encode
         self.items: list[tuple[TokenIds, TokenIds]] = []
         strings = written(questions)
