@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from small import corpus_of
 
 from realm.answering.answerer import KIND_MISMATCH_WEIGHT, SPANS_PER_BLOCK, Answerer, ReadBlocks, TextSpan, likeliest
 from realm.answering.levels import leveled
 from realm.answering.pointing import read_candidates, score_spans
 from realm.answering.questions.answer_kinds import asked_for
 from realm.answering.reading import asked_alike, bodies_of, within_lines
-from realm.documents.ingest.builder import build_corpus
 from realm.models.bodies.body import has_bf16
 from realm.models.reader import Reader, ReadingNetwork
 from realm.search.blocks import open_inputs
@@ -35,9 +35,7 @@ TEXTS = {
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory):
     root = tmp_path_factory.mktemp("answerer")
-    rows = [json.dumps({"id": name, "title": name, "text": text}) + "\n" for name, text in TEXTS.items()]
-    (root / "docs.jsonl").write_text("".join(rows), "utf-8")
-    build_corpus([root / "docs.jsonl"], root / "corpus", vocab_size=300)
+    corpus_of(root, [(name, name, text) for name, text in TEXTS.items()], vocab_size=300)
     return RunPaths(root)
 
 
@@ -131,9 +129,7 @@ def test_answers_with_their_evidence(inputs, dense, model):
 
 def scored(text, spans, place):
     """An answerer over one document and the log-probabilities [1, t, w] of some of its spans, which a test gives itself."""
-    (place / "d.jsonl").write_text(json.dumps({"id": "d", "title": "Sky", "text": text}) + "\n")
-    build_corpus([place / "d.jsonl"], place / "corpus", vocab_size=300)
-    found = open_inputs(place / "corpus", 32)
+    found = open_inputs(corpus_of(place, [("d", "Sky", text)], vocab_size=300), 32)
     offsets = found.store.tokenizer.encode_offsets(text)[1]
     begins, ends = [begin for begin, _ in offsets], [end for _, end in offsets]
     scores = np.full((1, len(offsets), len(offsets)), -np.inf)

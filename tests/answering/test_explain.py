@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
+from small import corpus_of
 
 from realm.answering.cloze import hidden_runs, masked_text
 from realm.answering.explain import best_spans, document_effects, explain
-from realm.documents.ingest.builder import build_corpus
 from realm.documents.store.blocks import NULL_BLOCK, BlockStore
 from realm.errors import ConfigError, DataError, RunError
 from realm.models.model import RealmModel
@@ -49,10 +49,7 @@ class World:
 def world(tmp_path_factory):
     """A random model whose live embedder has moved away from the published one."""
     root = tmp_path_factory.mktemp("explain")
-    source = root / "documents.jsonl"
-    source.write_text("".join(json.dumps({"id": i, "title": t, "text": x}) + "\n" for i, t, x in DOCUMENTS), "utf-8")
-    build_corpus([source], root / "corpus", vocab_size=300)
-    inputs = open_inputs(root / "corpus", 48)
+    inputs = open_inputs(corpus_of(root, DOCUMENTS, vocab_size=300), 48)
     torch.manual_seed(0)
     size = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32, "max_length": 512, "dropout": 0.1, "attention_dropout": 0.0}
     model = RealmModel(one_body(bert_spec(vocab_size=inputs.store.tokenizer.vocab_size, **size), projection=16))

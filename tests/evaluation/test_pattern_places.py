@@ -1,16 +1,15 @@
 """Where patterns match, as wordpieces: against the standard library's engine and every span of every block; hostile patterns."""
 
 import itertools
-import json
 import re
 import shutil
 import time
 
 import numpy as np
 import pytest
+from small import corpus_of
 
 from realm.documents.change.updates import remove_documents
-from realm.documents.ingest.builder import build_corpus
 from realm.documents.store.blocks import BlockStore
 from realm.evaluation.places import NO_SPAN, Spans, check_question_file, locate_answers, locate_patterns
 from realm.models.types import Question
@@ -76,10 +75,8 @@ def test_several_sentences_and_batches(tmp_path, monkeypatch):
     """A match over the end of a sentence; blocks tokenised a few at a time; a document that was removed."""
     monkeypatch.setattr("realm.evaluation.places.BATCH", 2)
     texts = [f"Town {at} stands here.  It was\u00a0built in {1800 + at}. Nobody knows Zürich's {at}th mayor." for at in range(5)]
-    rows = [{"id": str(at), "title": "T", "text": text} for at, text in enumerate(texts)]
-    (tmp_path / "docs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    build_corpus([tmp_path / "docs.jsonl"], tmp_path / "corpus", vocab_size=300)
-    store, told = BlockStore.open(tmp_path / "corpus"), []
+    documents = [(str(at), "T", text) for at, text in enumerate(texts)]
+    store, told = BlockStore.open(corpus_of(tmp_path, documents, vocab_size=300)), []
     patterns = ["here\\.\\s+It", "\\d+", "zürich.s", "180[0-9]\\."]
     found = locate_patterns(store, patterns, PatternSearch(), lambda done, total: told.append((done, total)))
     for pattern in patterns:

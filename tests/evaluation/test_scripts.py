@@ -1,12 +1,11 @@
 """Chinese and Korean documents: where answers stand in their blocks, and which runs of characters recur."""
 
-import json
 from collections import Counter
 
 import numpy as np
 import pytest
+from small import corpus_of
 
-from realm.documents.ingest.builder import build_corpus
 from realm.documents.store.blocks import BlockStore
 from realm.evaluation.measures import Relevance, f1_of, is_correct
 from realm.evaluation.places import characters_of_wordpieces, locate_answers
@@ -32,11 +31,7 @@ QUESTIONS = [
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
-    root = tmp_path_factory.mktemp("scripts")
-    rows = [{"id": name, "title": title, "text": text} for name, title, text in DOCUMENTS]
-    (root / "docs.jsonl").write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
-    build_corpus([root / "docs.jsonl"], root / "corpus", vocab_size=600)
-    return BlockStore.open(root / "corpus")
+    return BlockStore.open(corpus_of(tmp_path_factory.mktemp("scripts"), DOCUMENTS, vocab_size=600))
 
 
 def marked(store, row, spans):

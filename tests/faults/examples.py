@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from small import flip
 from torch import nn
 
 from realm.answering.opening import open_run
@@ -73,12 +74,6 @@ class Example:
     read: Callable[[Path], Any]
     promised: Callable[[Path], bool] = lambda root: True
     follow: Callable[[Path], object] | None = None
-
-
-def flip(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[-3] ^= 1
-    path.write_bytes(data)
 
 
 def left_over(root: Path) -> set[str]:

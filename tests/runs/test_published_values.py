@@ -9,10 +9,10 @@ import pytest
 import torch
 from ours import Case
 from safetensors.torch import load_file, save_file
+from small import corpus_of
 from small_corpus import bert_tokenizer, best_span
 
 from realm import Realm
-from realm.documents.ingest.builder import build_corpus
 from realm.models import losses
 from realm.models.featurize import Featurizer
 from realm.models.model import RealmModel
@@ -122,9 +122,8 @@ def test_the_original_op_s_inputs():
 def records(tmp_path_factory):
     root = tmp_path_factory.mktemp("records")
     texts = [f"This is the {word} record" for word in RECORDS] + ["This is a longer longer longer record"]
-    (root / "records.jsonl").write_text("".join(json.dumps({"id": str(i), "title": "", "text": t}) + "\n" for i, t in enumerate(texts)))
-    build_corpus([root / "records.jsonl"], root / "corpus", tokenizer=bert_tokenizer(WORDS), block_length=64)
-    return open_inputs(root / "corpus", 32)
+    documents = [(str(i), "", text) for i, text in enumerate(texts)]
+    return open_inputs(corpus_of(root, documents, tokenizer=bert_tokenizer(WORDS), block_length=64), 32)
 
 
 def test_the_retriever_s_inputs(records):

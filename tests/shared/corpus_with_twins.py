@@ -1,11 +1,10 @@
 """A small corpus with twins: the same sentences in several documents."""
 
-import json
 from pathlib import Path
 
 import pytest
+from small import corpus_of
 
-from realm.documents.ingest.builder import build_corpus
 from realm.documents.store.blocks import BlockStore
 from realm.models.featurize import Featurizer
 from realm.search.blocks import BlockInputs
@@ -22,11 +21,7 @@ DOCUMENTS = [
 
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("corpus")
-    rows = [{"id": name, "title": title, "text": text} for name, title, text in DOCUMENTS]
-    (root / "docs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    build_corpus([root / "docs.jsonl"], root / "corpus", vocab_size=400)
-    return root / "corpus"
+    return corpus_of(tmp_path_factory.mktemp("corpus"), DOCUMENTS, vocab_size=400)
 
 
 @pytest.fixture(scope="session")

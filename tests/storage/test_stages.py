@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from small import flip
 
 from realm.cli import main
 from realm.report.read import read_run
@@ -17,12 +18,6 @@ QUESTION = "What is the currency of Arvad?"
 @pytest.fixture
 def run(tiny_run, tmp_path):
     return Path(shutil.copytree(tiny_run, tmp_path / "run"))
-
-
-def flip(path, at, bit=6):
-    data = bytearray(path.read_bytes())
-    data[at] ^= 1 << bit
-    path.write_bytes(data)
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json", "stage.json", "tokenizer.json", "tokenizer_config.json", SUMS])
@@ -53,9 +48,9 @@ def test_a_changed_recipe_of_a_run_is_said(run, caplog, capsys):
 
 def test_results_that_changed_are_not_shown(run, caplog):
     path = run / "results" / "finetune.json"
-    flip(path, path.read_bytes().find(b'"em"') + 7, bit=0)
+    flip(path, path.read_bytes().find(b'"em"') + 7)
     assert "finetune" not in {result["name"] for result in read_run(RunPaths(run)).results}
     assert "finetune.json: damaged" in caplog.text
     stage = run / "stages" / "ict" / "stage.json"
-    flip(stage, stage.stat().st_size // 2, bit=0)
+    flip(stage, stage.stat().st_size // 2)
     assert read_run(RunPaths(run)).stage("ict").facts == {} and "its stage is not shown" in caplog.text

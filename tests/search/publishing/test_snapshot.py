@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from small import flip
 
 from realm.errors import SnapshotError
 from realm.search.index.exact import ExactIndex
@@ -127,12 +128,6 @@ def test_a_generation_that_current_never_reached_is_replaced(tmp_path, monkeypat
     assert open_snapshot(tmp_path).manifest.step == 8
     with pytest.raises(SnapshotError, match="never rewritten"):
         publish(tmp_path, generation=1)
-
-
-def flip(path):
-    data = bytearray(path.read_bytes())
-    data[-3] ^= 1
-    path.write_bytes(data)
 
 
 def truncate(path):

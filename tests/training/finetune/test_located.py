@@ -1,11 +1,9 @@
 """Of which blocks a reader is told whether they hold an answer: a question without a name is judged within its own documents' titles."""
 
-import json
-
 import numpy as np
 import pytest
+from small import corpus_of
 
-from realm.documents.ingest.builder import build_corpus
 from realm.documents.store.blocks import BlockStore
 from realm.models.types import Question
 from realm.training.finetune.located import Subjects, names_subject
@@ -13,17 +11,13 @@ from realm.training.finetune.located import Subjects, names_subject
 
 @pytest.fixture(scope="module")
 def bridges(tmp_path_factory):
-    root = tmp_path_factory.mktemp("bridges")
     rows = [
         ("harrow/1", "Harrow bridge", "The bridge was built in 1911 by an engineer from Leeds."),
         ("harrow/2", "Harrow bridge", "A flood carried away the northern pier of the bridge in 1978."),
         ("mill", "Mill bridge", "The bridge was built in 1850 by a mason from York."),
         ("note", "", "The bridge is closed on Sundays."),
     ]
-    lines = [json.dumps({"id": name, "title": title, "text": text}) for name, title, text in rows]
-    (root / "docs.jsonl").write_text("\n".join(lines), "utf-8")
-    build_corpus([root / "docs.jsonl"], root / "corpus", vocab_size=200)
-    return BlockStore.open(root / "corpus")
+    return BlockStore.open(corpus_of(tmp_path_factory.mktemp("bridges"), rows, vocab_size=200))
 
 
 @pytest.mark.parametrize(("text", "positive", "told"), [

@@ -1,11 +1,11 @@
 """Every kind of masking over a real corpus: spans are whole, something stays to be seen, and everything is drawn by the generator alone."""
 
 import dataclasses
-import json
 from collections import Counter
 
 import numpy as np
 import pytest
+from small import corpus_of
 
 from realm.documents.ingest.builder import BuildOptions, build_corpus
 from realm.documents.store.blocks import BlockStore
@@ -36,11 +36,8 @@ def texts():
 @pytest.fixture(scope="module")
 def terms_store(tmp_path_factory):
     """Documents that repeat "northern light" and "old sailors", and sentences of one word."""
-    root = tmp_path_factory.mktemp("terms")
-    rows = [{"id": str(n), "title": f"t{n}", "text": text} for n, text in enumerate(texts())]
-    (root / "docs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    build_corpus([root / "docs.jsonl"], root / "corpus", BuildOptions(vocab_size=250))
-    return BlockStore.open(root / "corpus")
+    documents = [(str(n), f"t{n}", text) for n, text in enumerate(texts())]
+    return BlockStore.open(corpus_of(tmp_path_factory.mktemp("terms"), documents, vocab_size=250))
 
 
 def features(store, query_length=64):

@@ -1,12 +1,11 @@
 """Questions of masked sentences, from blocks that state their spans in other words, and thinned sentences."""
 
-import json
 from itertools import pairwise
 
 import numpy as np
 import pytest
+from small import corpus_of
 
-from realm.documents.ingest.builder import BuildOptions, build_corpus
 from realm.documents.store.blocks import BlockStore
 from realm.models.featurize import Featurizer
 from realm.models.types import MaskedQuery
@@ -26,11 +25,8 @@ PAPER = "When the old bridge of Arvad was opened, says the newspaper?"
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
-    root = tmp_path_factory.mktemp("statements")
-    rows = [{"id": key, "title": "", "text": text} for key, text in DOCUMENTS.items()]
-    (root / "documents.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    build_corpus([root / "documents.jsonl"], root / "corpus", BuildOptions(vocab_size=400))
-    yield BlockStore.open(root / "corpus")
+    documents = [(key, "", text) for key, text in DOCUMENTS.items()]
+    return BlockStore.open(corpus_of(tmp_path_factory.mktemp("statements"), documents, vocab_size=400))
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,23 @@
+"""Small corpora of tests, and harm to files."""
+
+import json
+
+from realm.documents.ingest.builder import build_corpus
+
+
+def jsonl(path, rows):
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
+    return path
+
+
+def corpus_of(root, documents, **options):
+    """``root/corpus`` of documents, (id, title, text) each."""
+    rows = [{"id": name, "title": title, "text": text} for name, title, text in documents]
+    build_corpus([jsonl(root / "docs.jsonl", rows)], root / "corpus", **options)
+    return root / "corpus"
+
+
+def flip(path, at=-3, bit=0):
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1 << bit
+    path.write_bytes(data)
