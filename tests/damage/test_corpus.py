@@ -1,10 +1,10 @@
 """Bit rot in a corpus: what is read is what was published, or one line says which file is damaged. Never another document."""
 
-import json
 import shutil
 from pathlib import Path
 
 import pytest
+from small import jsonl
 
 from realm.documents.change.compaction import compact_corpus
 from realm.documents.change.updates import add_documents, remove_documents
@@ -27,8 +27,7 @@ def whole(tmp_path_factory):
             {"id": place, "title": place, "text": f"The currency of {place} is the yen. In 1950 the winters of {place} were long."}
             for place in places
         ]
-        (root / name).write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-        return root / name
+        return jsonl(root / name, rows)
 
     corpus = root / "corpus"
     build_corpus([source("first.jsonl", [f"Arvad{n}" for n in range(12)])], corpus, vocab_size=200, block_length=64, workers=1)
@@ -73,7 +72,7 @@ def test_a_high_bit_in_an_offset_is_one_line(corpus):
 def other(tmp_path):
     for name in ("Dulwen", "Estrag"):
         row = {"id": name, "title": name, "text": f"People in {name} trade wool since 1950."}
-        (tmp_path / f"{name}.jsonl").write_text(json.dumps(row) + "\n", "utf-8")
+        jsonl(tmp_path / f"{name}.jsonl", [row])
     build_corpus([tmp_path / "Dulwen.jsonl"], tmp_path / "other", vocab_size=200, workers=1)
     add_documents(tmp_path / "other", [tmp_path / "Estrag.jsonl"])
     return tmp_path / "other"
@@ -109,8 +108,7 @@ def test_the_tagger_of_another_corpus_is_not_taken(corpus, other):
 
 
 def test_no_id_is_taken_twice(corpus, tmp_path):
-    source = tmp_path / "again.jsonl"
-    source.write_text(json.dumps({"id": "Arvad1", "title": "x", "text": "Another text."}) + "\n")
+    source = jsonl(tmp_path / "again.jsonl", [{"id": "Arvad1", "title": "x", "text": "Another text."}])
     flip(next(corpus.glob("segments/*.documents.npy")), 8 * 128 + 3)
     with pytest.raises(CorpusError, match=r"look-up file.*checksum differs"):
         add_documents(corpus, [source])

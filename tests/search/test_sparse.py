@@ -9,6 +9,7 @@ from unittest.mock import Mock
 import bm25s
 import numpy as np
 import pytest
+from small import jsonl
 
 from realm.documents.change.updates import add_documents, remove_documents
 from realm.documents.ingest.builder import BuildOptions, build_corpus
@@ -29,8 +30,7 @@ def write(path, first, count):
     for number in range(first, first + count):
         text = " ".join(rng.choice(WORDS, 5 + number % 17, p=np.arange(1, 16) / 120)) + f" it is number{number}."
         rows.append({"id": f"d{number}", "title": WORDS[number % 15].title(), "text": text})
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    return path
+    return jsonl(path, rows)
 
 
 @pytest.fixture
@@ -203,8 +203,7 @@ def test_mixed_scripts_are_found(tmp_path):
         {"id": "th", "title": "กรุงเทพ", "text": "กรุงเทพเป็นเมืองหลวงของไทย"},
         {"id": "en", "title": "London", "text": "London is the capital of the U.K."},
     ]
-    (tmp_path / "docs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    build_corpus([tmp_path / "docs.jsonl"], tmp_path / "corpus", vocab_size=300)
+    build_corpus([jsonl(tmp_path / "docs.jsonl", rows)], tmp_path / "corpus", vocab_size=300)
     store, found = BlockStore.open(tmp_path / "corpus"), opened(tmp_path / "corpus")
     ids, _ = found.search(["中国首都", "เมืองหลวง", "capital?"], 1)
     assert [store.doc_id(int(row)) for row in store.rows_of(ids[:, 0])] == ["zh", "th", "en"]
