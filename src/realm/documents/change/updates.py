@@ -49,7 +49,7 @@ class Reading(TypedDict, total=False):
 @dataclass(frozen=True)
 class _Change:
     """A corpus that is held for writing: the version in force, the staging directory, and what the sources hold. ``append`` packs a spool
-    into a staged segment and returns the next manifest, with live rows that are gone not counted any more."""
+    into a staged segment and returns the next manifest, with live rows that were deleted not counted any more."""
 
     store: BlockStore
     staging: Path
