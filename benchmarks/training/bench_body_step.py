@@ -175,7 +175,7 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     run = open_run(arguments.run)
     drawn = random.Random(0).sample(pooled(load_datasets((str(arguments.questions),))), QUESTIONS * BATCHES)
-    model = run.pretrained.with_reader(0, span_hidden=256, max_span=10)
+    model = run.networks.pretrained.with_reader(0, span_hidden=256, max_span=10)
     reading, cloze = ReaderWork(run, drawn, BATCHES), ClozeWork(run, BATCHES, arguments.batch)
     rows = compare("reader", model.reader, reading, arguments.rounds) + compare("cloze", model.embedder, cloze, arguments.rounds)
     seconds = {row["method"]: row["cpu_seconds"] for row in rows}

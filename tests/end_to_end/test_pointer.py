@@ -114,7 +114,7 @@ def test_a_reader_of_marks_sees_what_a_block_shares_with_its_question(run, tmp_p
 def test_a_reader_that_points_gives_its_spans_what_not_here_leaves(run):
     """Read with relevance 0, the spans of one block sum to 1 - p(none)."""
     opened = open_run(run)
-    reader = opened.pretrained.reader
+    reader = opened.networks.pretrained.reader
     assert reader.spec.pointer
     query = opened.inputs.store.tokenizer.encode(["which river"])[0]
     with torch.no_grad():

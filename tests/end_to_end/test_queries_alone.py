@@ -49,7 +49,7 @@ def test_documents_stay_and_queries_learn(recipe, run):
     assert published_generations(paths.index) == [1]
     opened = open_run(run)
     assert opened.generation.queries is opened.networks.first.embedder
-    assert state_sha256(opened.pretrained.embedder) == state_sha256(end.embedder)
+    assert state_sha256(opened.networks.pretrained.embedder) == state_sha256(end.embedder)
     question = context.store.tokenizer.encode(["Who built the bridge of Oslo?"])
     found = opened.source.find(["Who built the bridge of Oslo?"], question, 4)
     with torch.no_grad():

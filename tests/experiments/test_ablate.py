@@ -88,7 +88,7 @@ def test_mixed_rows_are_made_of_the_right_parts(whole):
     runs = {name: model(name) for name in ("realm", "realm_retriever", "realm_encoder", "orqa")}
     asked = [Sequence([2, 7, 9, 3], [0, 0, 0, 0])]
     retriever = {name: torch.from_numpy(run.generation.embedder.embed_blocks(asked)) for name, run in runs.items()}
-    encoder = {name: next(run.pretrained.encoder.parameters()).detach() for name, run in runs.items()}
+    encoder = {name: next(run.networks.pretrained.encoder.parameters()).detach() for name, run in runs.items()}
     for part, groups in ((retriever, ("realm_retriever", "realm_encoder")), (encoder, ("realm_encoder", "realm_retriever"))):
         assert torch.equal(part["realm"], part[groups[0]]) and torch.equal(part["orqa"], part[groups[1]])
         assert not torch.equal(part["realm"], part["orqa"])

@@ -22,7 +22,7 @@ class Bound(NamedTuple):
 
 
 BOUNDS = {
-    "lines of source": Bound(38_500, 43_234),
+    "lines of source": Bound(38_500, 43_229),
     "modules": Bound(290, 290),
     "lines of tests": Bound(32_000, 35_595),
     "options": Bound(148, 148),

@@ -158,7 +158,7 @@ def test_candidates_of_masked_sentences(tiny_run, tmp_path):
     search = sources(run)["hybrid"].search
 
     def view(search):
-        return PretrainView(open_context(run.paths, run.recipe, lambda *_: None), run.pretrained, run.generation, store, search)
+        return PretrainView(open_context(run.paths, run.recipe, lambda *_: None), run.networks.pretrained, run.generation, store, search)
 
     found = view(search).retrieve([query] * 2, 5)
     assert found.has_null and found.block_ids.shape == (2, 5) and not np.isin(found.block_ids, own).any()
@@ -171,7 +171,7 @@ def test_explain_searches_as_the_run_does(tiny_run, tmp_path, capsys):
     """By words alone a block of the country that is named comes first, which the embedder alone misses; p(z|x) is the embedder's."""
     root = copy_of(tiny_run, tmp_path, "sparse")
     run = open_run(root)
-    parts, names = (run.pretrained, run.generation, run.inputs), ["Arvad", "Belmor", "Carsin", "Dulwen", "Estrag", "Faldor"]
+    parts, names = (run.networks.pretrained, run.generation, run.inputs), ["Arvad", "Belmor", "Carsin", "Dulwen", "Estrag", "Faldor"]
 
     def first(name, **options):
         return explain(*parts, f"In 1950 {name} had a [MASK].", targets=["cents"], k=3, **options).candidates[1].title

@@ -147,11 +147,6 @@ class OpenRun:
         return self.networks.tuned
 
     @property
-    def pretrained(self) -> "RealmModel":
-        """The networks after pre-training, by torch."""
-        return self.networks.pretrained
-
-    @property
     def without_questions(self) -> bool:
         """True if the reader was trained on documents alone, in this run or before."""
         reader = self.networks.first_reader
