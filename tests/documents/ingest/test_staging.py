@@ -154,6 +154,7 @@ def test_going_on_does_not_read_again_what_is_done(source, tmp_path, write_jsonl
     table = tmp_path / "table.csv"
     table.write_text("id,text\n" + "".join(f"t{n},A text about number {n} and Rome.\n" for n in range(150)))
     rows = [{**row, "id": f"more-{row['id']}", "text": f"{row['text']} Ünd {number}."} for number, row in enumerate(city_rows(24))]
+    rows[20]["id"], rows[21]["id"] = "t3", rows[0]["id"]  # one of the table's, one of its own
     last = write_jsonl("last.jsonl", ["", *rows, "["])
     last.write_bytes(codecs.BOM_UTF8 + last.read_bytes())
     sources = [source, table, last]

@@ -12,10 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from realm.documents.change.updates import sync_documents
 from realm.documents.ingest.builder import build_corpus
 from realm.documents.records import Rejected, SourceDocument
 from realm.documents.sources import SourceOptions, iter_documents
 from realm.documents.sources.folders import MOST_ENTRIES, files_below, folder_words, id_of, names_of, what_changes
+from realm.documents.store.blocks import BlockStore
 from realm.errors import DataError
 
 
@@ -119,6 +121,20 @@ def test_rows_of_two_files_with_one_id_are_two_documents(tmp_path):
     assert ids(tmp_path, SourceOptions(format="jsonl")) == ["3", "4"]
     manifest = build_corpus([tmp_path], tmp_path / "corpus", vocab_size=300)
     assert (manifest.documents, manifest.rejected) == (13, {"duplicate id": 2, "empty file": 1})
+
+
+def test_rows_of_named_files_with_one_id_are_documents_that_keep_their_names(tmp_path):
+    texts = {"a.csv": "id,text\n1,A.\n2,A.\n", "b.csv": "id,text\n1,B.\n3,B.\n", "c.jsonl": '{"id": " 3 ", "text": "C."}\n', "e.txt": "E."}
+    for name, text in [*texts.items(), ("d/f.csv", "id,text\n1,D.\n")]:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    sources, corpus = [tmp_path / name for name in ("a.csv", "b.csv", "c.jsonl", "d", "e.txt")], tmp_path / "corpus"
+    build_corpus(sources, corpus, vocab_size=300)
+    more = ["b.csv#id=1", "3", "c.jsonl#id=3", "f.csv#id=1", "e.txt"]
+    assert BlockStore.open(corpus).documents() == ["1", "2", *more]
+    sources[0].write_text("id,text\n2,A.\n")
+    sync_documents(corpus, sources)
+    assert BlockStore.open(corpus).documents() == ["2", *more]
 
 
 def test_beir(tmp_path):

@@ -57,7 +57,7 @@ def test_a_dump_goes_to_its_reader(tmp_path, name, monkeypatch):
 
 
 def test_several_sources_of_mixed_kinds(tmp_path):
-    """Read in the order given; of one id in two sources the first stays, the second is counted with its file and line."""
+    """Read in the order given; of one id in two sources the second is called by its file."""
     first = tmp_path / "first.csv"
     first.write_text("id,text\na,From the table.\nx,Only here.\n")
     second = jsonl(tmp_path / "second.jsonl")
@@ -68,11 +68,11 @@ def test_several_sources_of_mixed_kinds(tmp_path):
     out = tmp_path / "corpus"
     manifest = build_corpus([first, second, tmp_path / "folder", tmp_path / "third.parquet"], out, **SMALL)
     found = documents(out)
-    assert list(found) == ["a", "x", "b", "c", "note.txt", "third.parquet#1"]
+    assert list(found) == ["a", "x", "second.jsonl#id=a", "b", "c", "note.txt", "third.parquet#1"]
     assert found["a"] == ("", "From the table.")
-    assert manifest.rejected == {"duplicate id": 1, "no text and of no known kind": 1}
+    assert manifest.rejected == {"no text and of no known kind": 1}
     listed = [json.loads(line) for line in (out / "rejected.jsonl").read_text("utf-8").splitlines()]
-    assert listed[0] == {"path": str(second), "line": 1, "reason": "duplicate id"} and len(listed) == 2
+    assert [one["path"] for one in listed] == [str(tmp_path / "folder" / "x")]
 
 
 def test_every_bad_record_is_listed_and_strict_stops(tmp_path):

@@ -19,7 +19,7 @@ from realm.documents.ingest.intake import Progress, RejectedList, nothing_usable
 from realm.documents.ingest.packed import Packer
 from realm.documents.ingest.spool import Document, Spool
 from realm.documents.outline import BETWEEN, path_at
-from realm.documents.records import Ids, Rejected
+from realm.documents.records import Rejected
 from realm.documents.sources import LOOK, SourceOptions
 from realm.documents.spans.specs import corpus_tagger
 from realm.documents.store import manifest as manifests
@@ -62,17 +62,18 @@ class _Change:
 def _taken_in(
     corpus: Path,
     sources: Sequence[Path],
-    known: Callable[[BlockStore], Ids] = lambda store: set(),
     *,
+    adding: bool = False,
     strict: bool = False,
     workers: int | None = None,
     progress: Progress | None = None,
     source_options: SourceOptions = LOOK,
 ) -> Iterator[_Change]:
-    """Hold a corpus and read the sources; documents whose ids are ``known`` are rejected. Raises CorpusError: nothing is usable."""
+    """Hold a corpus and read the sources; ``adding``: documents that it has are rejected. Raises CorpusError: nothing is usable."""
     with changing(Path(corpus)) as (store, staging), started(workers) as processes:
         rejected, found = RejectedList(strict), Spool(staging / "found.arrow")
-        take_in(sources, found, rejected, known(store), progress, source_options, workers=processes)
+        ids, corpus_ids = (_KnownDocuments(store), None) if adding else (set[str](), _KnownDocuments(store))
+        take_in(sources, found, rejected, ids, progress, source_options, workers=processes, corpus=corpus_ids)
         yield _Change(store, staging, found, rejected, partial(_append, store, staging, workers=processes, progress=progress))
 
 
@@ -81,7 +82,7 @@ def add_documents(corpus: Path, sources: Sequence[Path], **reading: Unpack[Readi
 
     Arguments as for ``build_corpus``; tokenizer and tagger stay those of the corpus. Raises CorpusError: no corpus here, a damaged one, no
     document is usable, or another process is changing it. Nothing is changed; DataError: as for ``build_corpus``."""
-    with _taken_in(corpus, sources, _KnownDocuments, **reading) as change:
+    with _taken_in(corpus, sources, adding=True, **reading) as change:
         manifest = change.append(change.found, _NO_ROWS)
         if manifest.blocks == change.store.manifest.blocks:
             raise nothing_usable(sources, change.rejected)
@@ -160,7 +161,7 @@ class _KnownDocuments:
 
 def _absent(store: BlockStore, found: Spool, unreadable: set[str]) -> np.ndarray:
     """Live rows, ascending, of documents that are not among those found and do not lie in what is unreadable."""
-    here = set(found.document_ids())
+    here = {doc_id for doc_id, _ in found.documents_from()}
     absent = ((row, Path(store.block(row).source)) for row in np.flatnonzero(store.live).tolist() if store.doc_id(row) not in here)
     return np.array([row for row, path in absent if unreadable.isdisjoint(map(str, (path, *path.parents)))], np.int64)
 

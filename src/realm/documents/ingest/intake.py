@@ -24,7 +24,7 @@ from realm.documents.limited import read_parts
 from realm.documents.outline import places_of
 from realm.documents.records import Ids, Record, Redirect, Rejected, SourceDocument
 from realm.documents.sources import LOOK, SourceOptions, iter_documents
-from realm.documents.sources.folders import names_of
+from realm.documents.sources.folders import RowIds, names_of
 from realm.documents.sources.reading import source_name
 from realm.documents.spans.collocations import mostly_caseless
 from realm.documents.spans.truecase import CasingCounts
@@ -100,10 +100,10 @@ class SourceWalk:
     """Iterator over the records of the sources, from ``place`` on: sources before it are not read, that source is read again up to there.
     Raises DataError: a source is missing or of no known type; all are looked at before the first record is read."""
 
-    def __init__(self, sources: Sequence[Path], options: SourceOptions, workers: Workers, place: SourcePosition):
+    def __init__(self, sources: Sequence[Path], options: SourceOptions, workers: Workers, place: SourcePosition, rows: RowIds | None):
         self.place = place
         named = zip(sources, names_of(sources), strict=True)
-        self._readers = [iter_documents(source, options, workers, name) for source, name in named]
+        self._readers = [iter_documents(source, options, workers, name, rows) for source, name in named]
 
     def __iter__(self) -> Iterator[Record]:
         source, done = self.place
@@ -164,17 +164,20 @@ def take_in(
     *,
     casing: CasingCounts | None = None,
     workers: Workers | None = None,
+    corpus: Ids | None = None,
 ) -> None:
     """Read every source into ``spool``, or the rest of them if the spool was begun by an interrupted call.
 
     The spool is closed at the end, and gets a point from which a later call can continue every ``PART_CHUNKS`` chunks. Of two documents
-    with one id the first stays; ``known_ids`` grows by the new ones, ``rejected`` gets the rest, and ``casing`` counts the words of all.
-    Raises DataError: a source is missing or of no known type, or ``strict`` met a bad record; Interrupted: a worker process died."""
+    with one id the first stays; ``known_ids`` grows by the new ones, ``rejected`` gets the rest, and ``casing`` counts the words of all;
+    ``corpus`` is what is brought up to date (``RowIds``). Raises DataError: a source is missing or of no known type, or ``strict`` met a
+    bad record; Interrupted: a worker process died."""
     workers = workers or Workers(1)
-    _resume(spool, rejected, known_ids, casing)
+    rows = None if corpus is None and len(sources) < 2 else RowIds(corpus)
+    _resume(spool, rejected, known_ids, casing, rows, source_name(str(sources[spool.place[0]])))
     if spool.complete:
         return
-    walk = SourceWalk(sources, source_options, workers, spool.place)
+    walk = SourceWalk(sources, source_options, workers, spool.place, rows)
     portions = in_portions(walk, lambda record: len(getattr(record, "text", "")), CHUNK_CHARS, CHUNK_RECORDS)
     chunks = (_Chunk(records, walk.place) for records in portions)
     count_forms, seconds = casing is not None, source_options.document_seconds
@@ -192,14 +195,17 @@ def take_in(
     spool.end_part(rejected.drain(), casing.drain() if casing is not None else {}, complete=True)
 
 
-def _resume(spool: Spool, rejected: RejectedList, known_ids: Ids, casing: CasingCounts | None) -> None:
+def _resume(spool: Spool, rejected: RejectedList, known_ids: Ids, casing: CasingCounts | None, rows: RowIds | None, begun: str) -> None:
+    """Take in what a spool holds; ``rows`` get the ids of the sources before the one that was ``begun``, which is read again."""
     for lines, forms in spool.finished_parts():
         rejected.restore(lines)
         if casing is not None:
             casing.restore(forms)
     if not spool.complete:
-        for doc_id in spool.document_ids():
+        for doc_id, source in spool.documents_from():
             known_ids.add(doc_id)
+            if rows is not None and source != begun and not source.startswith(f"{begun}/"):
+                rows.add(doc_id)
 
 
 def _take_in_chunk(count_forms: bool, seconds: float, chunk: _Chunk) -> _TakenIn:

@@ -178,10 +178,10 @@ class Spool:
         """All batches in order, about a million characters each."""
         return list(self._batches)
 
-    def document_ids(self) -> Iterator[str]:
-        """The ids in order; no text is read."""
-        for batch in self._batches:
-            yield from batch.columns().column("doc_id").to_pylist()
+    def documents_from(self) -> Iterator[tuple[str, str]]:
+        """Id and source of each document in order; no text is read."""
+        for columns in (batch.columns() for batch in self._batches):
+            yield from zip(columns.column("doc_id").to_pylist(), columns.column("source").to_pylist(), strict=True)
 
     def redirects(self) -> np.ndarray:
         return redirects_in(self._path)

@@ -10,8 +10,8 @@ from zipfile import BadZipFile, ZipFile, ZipInfo
 from realm.documents import records
 from realm.documents.detect import format_of
 from realm.documents.formats import PICTURES, SourceOptions
-from realm.documents.records import Record, Rejected, SourceDocument, TextKeys
-from realm.documents.sources.folders import apart, file_left_out, folder_left_out, id_of
+from realm.documents.records import Record, Rejected, SourceDocument
+from realm.documents.sources.folders import RowIds, apart, file_left_out, folder_left_out, id_of
 from realm.documents.sources.reading import read_file
 from realm.errors import DataError, MissingExtra
 
@@ -29,7 +29,7 @@ def read_zip(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
     number = 0
     try:
         with ZipFile(path) as archive, TemporaryDirectory() as room:
-            left, rows = MOST_BYTES, TextKeys()
+            left, rows = MOST_BYTES, RowIds()
             for count, member in enumerate(one for one in archive.infolist() if not one.filename.endswith("/")):
                 left -= member.file_size
                 told = f"{path}/{member.filename}"
@@ -56,7 +56,7 @@ def _reason(member: ZipInfo) -> str:
     return next(filter(None, (folder_left_out(folder, ()) for folder in folders)), "") or file_left_out(last)
 
 
-def _read_member(archive: ZipFile, member: ZipInfo, room: Path, name: str, options: SourceOptions, rows: TextKeys) -> Iterator[Record]:
+def _read_member(archive: ZipFile, member: ZipInfo, room: Path, name: str, options: SourceOptions, rows: RowIds) -> Iterator[Record]:
     """The records of one file of an archive."""
     inside = room / PurePosixPath(member.filename).name[-60:]  # no more bytes than a file name may have
     try:
@@ -69,7 +69,7 @@ def _read_member(archive: ZipFile, member: ZipInfo, room: Path, name: str, optio
         inside.unlink(missing_ok=True)
 
 
-def read_inside(inside: Path, name: str, options: SourceOptions, unread: frozenset[str], rows: TextKeys) -> Iterator[Record]:
+def read_inside(inside: Path, name: str, options: SourceOptions, unread: frozenset[str], rows: RowIds) -> Iterator[Record]:
     """The records of a file that was unpacked from another, by its own format unless that is ``unread``; ``rows`` as for ``apart``."""
     try:
         kind = format_of(inside)

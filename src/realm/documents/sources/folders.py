@@ -12,7 +12,7 @@ from realm.documents import records
 from realm.documents.detect import format_of
 from realm.documents.formats import DATA_FORMATS, DOCUMENT_FORMATS, PICTURES, TRIPLES_IN, SourceOptions
 from realm.documents.pages.pictures import is_caption
-from realm.documents.records import Record, Rejected, SourceDocument, TextKeys
+from realm.documents.records import Ids, Record, Rejected, SourceDocument, TextKeys
 from realm.documents.streams import refuse_passing
 from realm.errors import DataError, MissingExtra
 from realm.storage.files import STAGING_SUFFIX
@@ -29,13 +29,19 @@ _BACKUPS = ("~", ".bak", ".swp", ".swo", ".orig", ".rej", ".tmp", ".pyc")
 _FOLDERS_SPELLED = """assets bin build content contents data dist doc documentation docs downloads etc examples export files home html
 images include lib local main man master misc old opt other out pages pkg public raw share site source sources src static test tests text
 texts tmp usr var web www"""
-_OF_ROWS = TRIPLES_IN | {"parquet", "zip", "mail"}
-"""Formats whose files are rows, or may hold such files: two may number them alike."""
 _ANY_FOLDER = frozenset(_FOLDERS_SPELLED.split())
 """Names that folders have whatever is in them."""
 MOST_ENTRIES = 20
 """Files and folders of a folder whose name is part of what is searched: in a larger one it would be a word of nearly every block."""
 _LEFTOVERS = frozenset(("Thumbs.db", "desktop.ini", _CACHE_TAG))
+
+
+class RowIds(TextKeys):
+    """Ids that files have given so far, and the corpus that is brought up to date: a row that it calls by its file keeps that name."""
+
+    def __init__(self, corpus: Ids | None = None):
+        super().__init__()
+        self.corpus: Ids = set[str]() if corpus is None else corpus
 
 
 def beir_documents(folder: Path) -> Path | None:
@@ -61,7 +67,7 @@ def _shortest(path: Path, paths: Sequence[Path], folders: set[Path]) -> str:
     return str(path)
 
 
-def read_folder(folder: Path, name: str, options: SourceOptions, read_file: ReadFile) -> Iterator[Record]:
+def read_folder(folder: Path, name: str, options: SourceOptions, read_file: ReadFile, rows: RowIds) -> Iterator[Record]:
     """Everything below ``folder`` in order of its path; a file that cannot be read, or is left out, as rejected.
 
     Ids are, or start with, the path relative to the folder, behind ``name`` if there is one. Pictures come last, less those that a page has
@@ -70,7 +76,7 @@ def read_folder(folder: Path, name: str, options: SourceOptions, read_file: Read
     wanted = None if options.format is None else TRIPLES_IN if options.format == "triples" else frozenset({options.format})
     options = replace(options, whole_rows=options.text_column is None)
     pictures, unread = list[Path](), Counter[str]()
-    shown, read, rows = set[str](), set[str](), TextKeys()
+    shown, read = set[str](), set[str]()
     for found in files_below(folder):
         if isinstance(found, Path) and wanted is None and is_caption(found):
             continue
@@ -111,30 +117,32 @@ def _kind(found: Path) -> str | Rejected:
 
 
 def _read_one(
-    folder: Path, found: Path, name: str, kind: str, options: SourceOptions, read_file: ReadFile, rows: TextKeys
+    folder: Path, found: Path, name: str, kind: str, options: SourceOptions, read_file: ReadFile, rows: RowIds
 ) -> Iterator[Record]:
     """The records of one file of a format; what is wrong with it as a whole costs that file alone."""
-    path = id_of(found.relative_to(folder).as_posix())
+    inside = id_of(found.relative_to(folder).as_posix())
+    path = f"{name}/{inside}" if name else inside
     try:
         for record in apart(read_file(found, path, kind, options), path, kind, rows):
             if isinstance(record, SourceDocument) and record.doc_id.startswith(path):
-                doc_id = f"{name}/{record.doc_id}" if name else record.doc_id
-                record = replace(record, doc_id=doc_id, folder=folder_words(folder, found) if kind in DOCUMENT_FORMATS else "")
+                record = replace(record, folder=folder_words(folder, found) if kind in DOCUMENT_FORMATS else "")
             yield record
     except (DataError, MissingExtra) as error:
         yield Rejected(str(found), 0, error.problem)
 
 
-def apart(found: Iterator[Record], name: str, kind: str, rows: TextKeys) -> Iterator[Record]:
-    """Records of a file in a folder or an archive; a row with an id that is among ``rows``, those of files before it, is called by the file
-    and its id. One that the file itself has twice stays."""
+def apart(found: Iterator[Record], name: str, kind: str, rows: RowIds) -> Iterator[Record]:
+    """Records of a file or dataset; one with an id that is among ``rows``, those of files before it, is called by the file's ``name`` and
+    its id. One that the file itself has twice stays, and so does a page of an archive of the web under its address."""
     own = TextKeys()
     for record in found:
-        if isinstance(record, SourceDocument) and kind in _OF_ROWS and not record.doc_id.startswith(name):
-            if record.doc_id in rows:
-                record = replace(record, doc_id=f"{name}#id={record.doc_id}")
-            elif record.doc_id not in own:
-                own.add(record.doc_id)
+        if isinstance(record, SourceDocument):
+            doc_id = canonical_line(record.doc_id)
+            taken, told = doc_id in rows, f"{name}#id={doc_id}"
+            if kind != "warc" and not record.doc_id.startswith(name) and (taken or told in rows.corpus):
+                record = replace(record, doc_id=told)
+            elif not taken and doc_id not in own:
+                own.add(doc_id)
         yield record
     rows.add_all(own)
 

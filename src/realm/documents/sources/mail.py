@@ -20,8 +20,9 @@ from realm.documents.detect import stem
 from realm.documents.formats import SourceOptions
 from realm.documents.limited import Beyond, read_limited
 from realm.documents.pages.texts import html_page
-from realm.documents.records import ATTACHMENT, TOO_LONG, UNKNOWN_KIND, Record, Rejected, SourceDocument, TextKeys, document_or_rejected
+from realm.documents.records import ATTACHMENT, TOO_LONG, UNKNOWN_KIND, Record, Rejected, SourceDocument, document_or_rejected
 from realm.documents.sources.archives import NOT_INSIDE, read_inside
+from realm.documents.sources.folders import RowIds
 from realm.errors import MissingExtra, require_package
 from realm.text.lines import canonical_line
 
@@ -80,7 +81,7 @@ def _read_one(kind: str, data: bytes, doc_id: str, path: Path, line: int, option
             text = page.text if isinstance(page, SourceDocument) else ""
         texts.append(text if kind else "")
     yield document_or_rejected(doc_id, title or stem(path), "\n\n".join(filter(str.strip, texts)), str(path), line)
-    rows, names = TextKeys(), set[str]()
+    rows, names = RowIds(), set[str]()
     for number, (_, name, content) in enumerate(attached[:MOST_ATTACHED]):
         with TemporaryDirectory() as room:
             called = PurePosixPath(canonical_line(name).replace("\\", "/")).name[-60:].lstrip(".") or "attachment"

@@ -13,7 +13,7 @@ from realm.documents import detect
 from realm.documents.columns import find_columns
 from realm.documents.formats import FORMATS, LOOK, SourceOptions
 from realm.documents.records import EMPTY_FILE, NO_DOCUMENTS, TOO_LONG, UNREADABLE, Record, Rejected, SourceDocument
-from realm.documents.sources.folders import beir_documents, id_of, read_folder
+from realm.documents.sources.folders import RowIds, apart, beir_documents, id_of, read_folder
 from realm.documents.streams import refuse_passing
 from realm.documents.workers import Workers
 from realm.errors import DataError, RealmError, needing, said
@@ -41,7 +41,7 @@ def read_dataset(source: Path, options: SourceOptions) -> Iterator[Record]:
         names: Any = rows.column_names or next(iter(rows), {})  # of a stream that does not know them, the keys of its first row
         columns = find_columns(options, list(names), source)
         for number, row in enumerate(rows.select_columns(columns.wanted), 1):
-            yield columns.record(row, str(source), name, number, number)
+            yield _bounded(columns.record(row, str(source), name, number, number), options.document_bytes)
     except RealmError:
         raise
     except Exception as error:  # the library and the hub raise whatever their parts raise, and a traceback helps nobody
@@ -76,25 +76,34 @@ def _one_split(rows: Any, source: Path) -> Any:
     return next(iter(rows.values()))
 
 
-def iter_documents(source: Path, options: SourceOptions = LOOK, workers: Workers | None = None, name: str = "") -> Iterator[Record]:
+def iter_documents(
+    source: Path, options: SourceOptions = LOOK, workers: Workers | None = None, name: str = "", rows: RowIds | None = None
+) -> Iterator[Record]:
     """All records of one source, in its order.
 
     Args:
         source: a file, a folder, or ``hf:owner/name``. Its kind is found by its name, else by its first bytes.
         workers: processes that clean the pages of a dump; None does it here.
         name: of the source in ids; empty: a file by its name, of a folder nothing before the paths in it.
+        rows: ids that sources before this one have given; None: it is the only one.
 
     Raises DataError: the source is missing, of no known kind, lacks a column, or is a folder without documents; MissingExtra."""
     source = Path(source)
     if is_hub_name(source):
-        return (_bounded(record, options.document_bytes) for record in read_dataset(source, options))
+        return _apart(read_dataset(source, options), name, "datasets", rows)
     if os.path.isdir(source):  # unlike Path's own, false for a name that no file can have
-        return _read_directory(source, name, options, workers)
+        return _read_directory(source, name, options, workers, rows)
     if not os.path.exists(source):
         raise DataError("no such file or folder", path=source, cure="Check the path of the source")
     if not source.is_file():
         raise DataError("not a regular file", path=source, cure="A source is looked at before it is read: save the stream to a file first")
-    return read_file(source, name or id_of(source.name), _format_of(source, options), options, workers)
+    called, kind = name or id_of(source.name), _format_of(source, options)
+    return _apart(read_file(source, called, kind, options, workers), called, kind, rows)
+
+
+def _apart(found: Iterator[Record], name: str, kind: str, rows: RowIds | None) -> Iterator[Record]:
+    """Records of a source; of one among several those with an id of another are called by its name."""
+    return found if rows is None else apart(found, name, kind, rows)
 
 
 def _format_of(path: Path, options: SourceOptions) -> str:
@@ -110,17 +119,17 @@ def _format_of(path: Path, options: SourceOptions) -> str:
     return found
 
 
-def _read_directory(folder: Path, name: str, options: SourceOptions, workers: Workers | None) -> Iterator[Record]:
+def _read_directory(folder: Path, name: str, options: SourceOptions, workers: Workers | None, rows: RowIds | None) -> Iterator[Record]:
     if holds_run(folder):
         raise DataError("a run lies here, not documents", path=folder, cure="Give the folder of the documents")
     if options.format == "datasets" or (options.format is None and any((folder / mark).is_file() for mark in _MARKS)):
-        return (_bounded(record, options.document_bytes) for record in read_dataset(folder, options))
+        return _apart(read_dataset(folder, options), name or folder.name, "datasets", rows)
     documents = beir_documents(folder) if options.format in (None, "beir") else None
     if documents is not None:
-        return read_file(documents, documents.name, "jsonl", options, workers)
+        return _apart(read_file(documents, documents.name, "jsonl", options, workers), name or folder.name, "jsonl", rows)
     if options.format == "beir":
         raise DataError("not a BEIR folder", path=folder, cure="It holds corpus.jsonl, and queries.jsonl or qrels")
-    return read_folder(folder, name, options, partial(read_file, workers=workers))
+    return read_folder(folder, name, options, partial(read_file, workers=workers), RowIds() if rows is None else rows)
 
 
 def read_file(path: Path, name: str, file_format: str, options: SourceOptions, workers: Workers | None = None) -> Iterator[Record]:
