@@ -12,13 +12,16 @@ pptx = pytest.importorskip("pptx", reason="needs the extra office")
 xlsxwriter = pytest.importorskip("xlsxwriter", reason="python-pptx brings it")
 
 
-def book(sheets_of_rows):
+def book(sheets_of_rows, formatted=None):
     file = io.BytesIO()
     with xlsxwriter.Workbook(file) as made:
         for name, rows in sheets_of_rows.items():
             sheet = made.add_worksheet(name)
             for number, row in enumerate(rows):
                 sheet.write_row(number, 0, row)
+            if formatted is not None:
+                place, form = formatted
+                sheet.write(place, rows[2][2], made.add_format({"num_format": form}))
     return file.getvalue()
 
 
@@ -39,6 +42,31 @@ def book(sheets_of_rows):
 )
 def test_rows_stand_behind_their_heads(rows, text):
     assert sheets(book({"One": rows})) == [("One", text)]
+
+
+@pytest.mark.parametrize(("value", "form", "text"), [
+    (0.5, "0 %", "50 %"), (0.1234, 9, "12%"), (0.1234, 10, "12.34%"), (0.125, "0.##%", "12.5%"), ("0.5", "0 %", "0.5"),
+    (1234.5, "#,##0.00 [$\u20ac-407]", "1,234.50 \u20ac"), (-1200, '_("$"* #,##0_);_("$"* (#,##0)', "-$1,200"),
+    (5, '0.0" kg"', "5.0 kg"), (7, '"No. "0', "No. 7"), (0.123, "0.0", "0.123"), (1234567, "#,##0", "1234567"),
+    (1500000, '0.0,,"M"', "1500000"), (2, "# ?/?", "2"), (2000, "General", "2000"), (45366, 57, "2024-03-15"),
+    (45366, "[$-407]d. mmmm yyyy;@", "2024-03-15"), (45366, 'yyyy"\u5e74"m"\u6708"', "2024-03-15"),
+    (45366.25, 22, "2024-03-15 06:00:00"), (1.5625, "[h]:mm", "37:30"),
+])  # fmt: skip
+def test_a_number_is_read_as_its_cell_shows_it(value, form, text):
+    assert sheets(book({"\u00dc": [[""], ["", "Item", "Value"], ["", "x", value]]}, ("C3", form))) == [
+        ("\u00dc", f"Item | Value\nItem: x | Value: {text}")
+    ]
+
+
+def test_every_part_of_a_merged_cell_says_the_same():
+    with xlsxwriter.Workbook(file := io.BytesIO()) as made:
+        sheet = made.add_worksheet("Rent")
+        for place, said in (("B2:E2", "Rents"), ("B3:B4", "Who"), ("C3:D3", 2024), ("B6:B7", "Bo"), ("H20:I21", "")):
+            sheet.merge_range(place, said)
+        for place, said in (("E3", 2025), ("C4", "Q1"), ("D4", "Q2"), ("B5", "Ida"), ("C5", 1), ("D5", 2), ("E5", 3), ("C6", 4), ("D7", 5)):
+            sheet.write(place, said)
+    rows = "Who: Who | 2024: Q1 | 2024: Q2", "Who: Ida | 2024: 1 | 2024: 2 | 2025: 3", "Who: Bo | 2024: 4", "Who: Bo | 2024: 5"
+    assert sheets(file.getvalue()) == [("Rent", "\n".join(("Rents", "Who | 2024 | 2024 | 2025", *rows)))]
 
 
 def test_each_sheet_is_a_document_and_an_empty_one_is_none(tmp_path):

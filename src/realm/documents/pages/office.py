@@ -3,17 +3,20 @@
 import io
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from datetime import timedelta
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
+from zipfile import BadZipFile, ZipFile
 
 import regex
 
 from realm.documents.detect import stem
 from realm.documents.formats import SourceOptions
-from realm.documents.pages.hypertext import lowered, raised
+from realm.documents.pages.hypertext import MOST_SPANNED, lowered, raised
 from realm.documents.pages.markup import Parts, read_as_parts
 from realm.documents.records import COMMENT, Record, SourceDocument
 from realm.errors import require_package
@@ -25,7 +28,14 @@ _FOOTNOTE = regex.compile(r"\{\\footnote(?![a-z]) ?(?P<words>(?:[^{}\\]++|\\.|\{
 _SHIFTED = regex.compile(
     r"(\{)?\\(?P<how>super|sub|strike)(?![a-z0-9]) ?(?P<words>[^\\{}]*+)(?(1)\}|\\(?:nosupersub|strike0)(?![a-z0-9]) ?)"
 )
-_YEAR = re.compile("(19|20)[0-9]{2}")
+_YEAR, _BEGINS_WITH_DIGIT = re.compile("(19|20)[0-9]{2}"), re.compile(r"\W*\d")
+_CELL, _STYLE = re.compile(r"<(?:\w+:)?c\s[^>]*"), re.compile(r"""\ss=["'](\d+)["']""")
+_PLACE = re.compile(r"""\sr=["']([A-Z]{1,3})(\d{1,7})["']""")
+_PERCENT = {"9": "0%", "10": "0.00%"}
+"""Formats that every file has under these numbers."""
+_LITERAL = re.compile(r'"([^"]*)"|\\(.)|_.|\*.|\[\$([^\]-]*)[^\]]*\]|\[[^\]]*\]')
+_NUMBER = re.compile(r"(?P<before>[^#0?]*)(?P<whole>[#0?][#0?,]*)(?:\.(?P<part>[#0?]*))?(?P<after>(?!,)(?<!,)[^#0?]*)")
+"""A format of numbers: its words and signs, the digits before and behind the point."""
 
 
 def _read(kind: str, library: str, part: str, path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
@@ -103,11 +113,59 @@ def sheets(data: bytes) -> Parts:
     from python_calamine import CalamineError, CalamineWorkbook
 
     try:
-        book = CalamineWorkbook.from_filelike(io.BytesIO(data))
-        found = [(name, [list(map(_value, row)) for row in book.get_sheet_by_name(name).to_python()]) for name in book.sheet_names]
+        book, formats = CalamineWorkbook.from_filelike(io.BytesIO(data)), dict(_formats(data))
+        found = [(name, _values(book.get_sheet_by_name(name), formats.get(name, {}))) for name in book.sheet_names]
     except CalamineError as error:
         raise ValueError("damaged sheets") from error
     return [(name, text) for name, rows in found if (text := _table(rows)).strip(" |\n")]
+
+
+def _values(sheet: Any, formats: dict[tuple[str, str], str]) -> list[list[str]]:
+    """The rows of a sheet, numbers with the words and signs that ``formats`` has for cells such as ("B", "7")."""
+    (top, left), rows = sheet.start or (0, 0), sheet.to_python()
+    found = [list(map(_value, row)) for row in rows]
+    for (letters, number), code in formats.items():
+        row, column = int(number) - 1 - top, reduce(lambda count, letter: 26 * count + ord(letter) - 64, letters, 0) - 1 - left
+        if 0 <= row < len(rows) and 0 <= column < len(rows[row]) and type(value := rows[row][column]) in (int, float):
+            found[row][column] = _shown(value, code)
+    for (first, start), (last, end) in sheet.merged_cell_ranges or ():
+        if first >= top and start >= left:
+            _say_again(found[first - top : last - top + 1][:MOST_SPANNED], start - left, end - left + 1)
+    return found
+
+
+def _say_again(rows: list[list[str]], start: int, end: int) -> None:
+    """Write what a merged cell says into every part of it, unless it is a line across the sheet."""
+    if rows and start < len(rows[0]) and (start or end < len(rows[0])):
+        for row in rows:
+            row[start:end] = [rows[0][start]] * len(row[start:end])
+
+
+def _formats(data: bytes) -> Iterator[tuple[str, dict[tuple[str, str], str]]]:
+    """Of each sheet of an XLSX file its name, and the formats of those cells whose numbers stand beside a word or a sign."""
+    with suppress(BadZipFile, KeyError, ElementTree.ParseError, UnicodeDecodeError), ZipFile(io.BytesIO(data)) as book:
+        styles = ElementTree.fromstring(book.read("xl/styles.xml"))
+        codes = _PERCENT | {one.get("numFmtId"): one.get("formatCode") for one in styles.iterfind("{*}numFmts/{*}numFmt")}
+        used = enumerate(codes.get(one.get("numFmtId")) or "" for one in styles.iterfind("{*}cellXfs/{*}xf"))
+        telling = {str(number): code for number, code in used if _shown(0, code) != "0"}
+        parts = {one.get("Id"): one.get("Target", "") for one in ElementTree.fromstring(book.read("xl/_rels/workbook.xml.rels"))}
+        for sheet in ElementTree.fromstring(book.read("xl/workbook.xml")).iterfind("{*}sheets/{*}sheet") if telling else ():
+            place = parts[next((value for key, value in sheet.items() if key.endswith("}id")), "")]
+            cells = _CELL.finditer(book.read(place.removeprefix("/") if place[:1] == "/" else f"xl/{place}").decode())
+            styled = ((_PLACE.search(cell[0]), _STYLE.search(cell[0])) for cell in cells)
+            named = {(at[1], at[2]): telling[style[1]] for at, style in styled if at and style and style[1] in telling}
+            yield sheet.get("name", ""), named
+
+
+def _shown(value: float, code: str) -> str:
+    """A number as its format writes it, where that adds a word or a sign: 50 %, €1,200.00, 5 kg; by others as it is."""
+    plain = _LITERAL.sub(lambda found: found[1] or found[2] or found[3] or "", code.split(";")[0])
+    form = _NUMBER.fullmatch(plain)
+    if form is None or not (form["before"] + form["after"]).strip():
+        return _value(value)
+    digits = f"{value * (100 if '%' in plain else 1):{',' * (',' in form['whole'])}.{len(form['part'] or '')}f}"
+    digits = digits.rstrip("0").rstrip(".") if "#" in (form["part"] or "") else digits
+    return f"{'-' * (digits[0] == '-')}{form['before']}{digits.removeprefix('-')}{form['after']}".strip()
 
 
 def _table(rows: list[list[str]]) -> str:
@@ -116,7 +174,7 @@ def _table(rows: list[list[str]]) -> str:
     filled = [sum(map(bool, row)) for row in rows]
     widest = max(filled, default=0)
     at = next((number for number, count in enumerate(filled) if count >= max(2, widest - 1)), 0)
-    if widest < 2 or any(value[:1].isdigit() and not _YEAR.fullmatch(value) for value in rows[at]):
+    if widest < 2 or any(_BEGINS_WITH_DIGIT.match(value) and not _YEAR.fullmatch(value) for value in rows[at]):
         return "\n".join(_row(row) for row in rows if any(row))
     told = [[f"{name}: {value}" if name else value for name, value in zip(rows[at], row, strict=False) if value] for row in rows[at + 1 :]]
     return "\n".join(_row(row) for row in [*rows[: at + 1], *told] if any(row))
@@ -127,7 +185,10 @@ def _row(values: list[str]) -> str:
 
 
 def _value(value: object) -> str:
-    """A cell as people write it: whole numbers without a point, dates as 2024-03-14, times of day only where there is one."""
+    """A cell as people write it: whole numbers without a point, dates as 2024-03-14, times of day only where there is one, 37:30 hours."""
+    if isinstance(value, timedelta):
+        minutes, seconds = divmod(round(value.total_seconds()), 60)
+        return f"{minutes // 60}:{minutes % 60:02}" + f":{seconds:02}" * (seconds > 0)
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return str(value).removesuffix(" 00:00:00")
