@@ -30,6 +30,7 @@ MARKS = {
     "powers": ("10<sup>6</sup> and 25 m<sup>2</sup> and 10<sup>-6</sup>", "10⁶ and 25 m² and 10⁻⁶"),
     "letters": ("2<sup>n</sup>, x<sup>n+1</sup>, x<sub>i</sub>", "2^n, x^(n+1), x_i"),
     "ordinals": ("le 1<sup>er</sup> mai, the 3<sup>rd</sup>", "le 1er mai, the 3rd"),
+    "notes": ("Mount<a epub:type='noteref' href='#f'>1</a>ains<a role=doc-noteref><sup>2</sup></a>", "Mount¹ains²"),
     "references": ("in 2019<sup>[3]</sup> here", "in 2019[3] here"),
     "bases": ("CO<sub>2</sub>, 20<sub>16</sub>", "CO₂, 20_16"),
     "deletions": ("costs <del>100</del><ins>80</ins>, <s>9</s> 7", "costs 80, 7"),

@@ -32,6 +32,8 @@ def test_single_text_files(tmp_path):
     for name, data in (("a.srt", cues.replace("\n", "\r\n")), ("a.vtt", f"WEBVTT\n\nNOTE no\n\n{cues}"), ("b.txt", cues)):
         (tmp_path / name).write_bytes(data.encode())
         assert (only(tmp_path / name).text, only(tmp_path / name).structured) == ("Built by Ann & Bo.\nIda: Yes", True)
+    (tmp_path / "a.ics").write_bytes(b"BEGIN:VCALENDAR\r\nSUMMARY:The new b\r\n oiler\\, at 9\\nRoom 5\r\nEND:VCALENDAR\r\n")
+    assert only(tmp_path / "a.ics").text.splitlines()[1:3] == ["SUMMARY:The new boiler, at 9", "Room 5"]
     (tmp_path / "a.txt").write_bytes(b"A long enough line of text with one \0 in it.\n")
     assert isinstance(only(tmp_path / "a.txt"), SourceDocument)
 
@@ -79,6 +81,7 @@ def test_bad_texts(tmp_path, data, line, reason, name, monkeypatch):
     ("| a | b |\n|---|---|\n| *c* | d |", "", "a | b\n\nc | d"),
     ("a<br>b <b>c</b>\n\n<div><p>In &amp; out</p><script>no()</script></div>", "", "a b c\n\nIn & out"),
     ("---\ntitle: 'From the front'\ndate: 2020\n---\n# Head\ntext", "From the front", "Head\n\ntext"),
+    ('+++\ntitle = "From Hugo"\ndate = 2020\n+++\ntext', "From Hugo", "text"),
     ("hard  \nbreak\\\nand soft\nbreak", "", "hard\nbreak\nand soft break"),
     ("---\n\nno front matter\n\n---\n", "", "no front matter"),
     ("R&amp;D ~~gone~~ 2 \\* 3 <http://a.b>", "", "R&D 2 * 3 http://a.b"),

@@ -65,9 +65,11 @@ _ORDINAL = regex.compile(r"(?i)st|nd|rd|th|er|re|e|ère|ème|ers|res|es|o|a|os|a
 def raised(text: str, before: str) -> str:
     """Superscript text behind some other: 10⁶, 2^n, x^(n+1), but 1er and 2019[3]."""
     text = text.strip()
+    if not text.strip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻"):
+        return text
     if regex.fullmatch(r"[+\-−]?\d+[+\-−]?|[+\-−]", text):
         return text.translate(_SUPERSCRIPTS)
-    if not text or not before[-1:].strip() or _ORDINAL.fullmatch(text):
+    if not before[-1:].strip() or _ORDINAL.fullmatch(text):
         return text
     return f"^{text}" if len(text) == 1 else f"^({text})"
 
@@ -242,6 +244,8 @@ class _Walk(HTMLParser):
             return "div"
         if attributes.get("role") in _FOOT_ROLES or _FOOT_NAMES.search(f"{attributes.get('class') or ''} {attributes.get('id') or ''}"):
             return "footer" if tag in _BLOCKS else tag
+        if "noteref" in f"{attributes.get('epub:type')} {attributes.get('role')}":
+            return "sup"
         parent = self._open[-1] if self._open else None
         if parent is not None and parent.tag in _MATH:
             parent.children += 1

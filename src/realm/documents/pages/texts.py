@@ -36,7 +36,9 @@ def read_text(path: Path, name: str, options: SourceOptions) -> Iterator[Record]
     text = _ACCENTED.sub(_letter, text) if _TEX.intersection(path.suffixes) else text
     head, *cues = _CUE.split(text.replace("\r\n", "\n"))
     spoken = bool(cues) and (not head.strip(" \n0123456789") or head.startswith("WEBVTT"))
-    yield document_or_rejected(name, stem(path), "\n".join(_said(cues)) if spoken else text, str(path), 0, structured=spoken)
+    if card := text.startswith(("BEGIN:VCALENDAR", "BEGIN:VCARD")):
+        text = _FOLDED.sub(lambda found: "\n" if found[1] in ("n", "N") else found[1] or "", text)
+    yield document_or_rejected(name, stem(path), "\n".join(_said(cues)) if spoken else text, str(path), 0, structured=spoken or card)
 
 
 def read_markdown(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
@@ -66,6 +68,8 @@ def read_html(path: Path, name: str, options: SourceOptions) -> Iterator[Record]
     yield from page_pictures(figures, path, name, title, options)
 
 
+_FOLDED = regex.compile(r"\r?\n[ \t]|\\([\\;,nN])")
+"""Line ends within a line of a calendar or an address card, and signs that stand for themselves or for a line end."""
 _TEX = frozenset((".tex", ".ltx", ".latex", ".bib", ".bbl"))
 _MARKS = dict(zip("`'^~=u.\"rHvdckb", bytes.fromhex("00010203040607080a0b0c23272831"), strict=True))
 _SPELT = "ss=ß o=ø O=Ø l=ł L=Ł ae=æ AE=Æ oe=œ OE=Œ aa=å AA=Å i=ı j=ȷ dh=ð DH=Ð th=þ TH=Þ dj=đ DJ=Đ"
@@ -111,8 +115,10 @@ def _said(cues: Sequence[str]) -> list[str]:
     return found
 
 
-_FRONT_MATTER = regex.compile(r"\A---[ \t]*\n(?=[\w-]+[ \t]*:)(.*?)^(?:---|\.\.\.)[ \t]*(?:\n|\Z)", regex.DOTALL | regex.MULTILINE)
-_FRONT_TITLE = regex.compile(r"""^title:[ \t]*(["']?)(.+?)\1[ \t]*$""", regex.MULTILINE)
+_FRONT_MATTER = regex.compile(
+    r"\A(---|\+{3})[ \t]*\n(?=[\w-]+[ \t]*[:=])(.*?)^(?:\1|\.\.\.)[ \t]*(?:\n|\Z)", regex.DOTALL | regex.MULTILINE
+)
+_FRONT_TITLE = regex.compile(r"""^title[ \t]*[:=][ \t]*(["']?)(.+?)\1[ \t]*$""", regex.MULTILINE)
 
 
 def plain_markdown(text: str) -> tuple[str, str]:
@@ -127,7 +133,7 @@ def marked_down(text: str | bytes) -> tuple[str, str, list[tuple[int, str]], lis
     title = ""
     if front := _FRONT_MATTER.match(text):
         text = text[front.end() :]
-        if named := _FRONT_TITLE.search(front.group(1)):
+        if named := _FRONT_TITLE.search(front.group(2)):
             title = named.group(2)
     tokens = _parser().parse(text)
     words = [_inline_text(token.children or []).strip() for token in tokens if token.type == "inline"]
