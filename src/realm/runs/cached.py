@@ -36,7 +36,7 @@ from realm.storage.manifests import read_note, write_note
 from realm.storage.paths import RunPaths
 from realm.storage.stages import holds_run
 
-FORMAT = 7
+FORMAT = 8
 NAME = 40
 """Characters of a document's or folder's name that a cached run is called by."""
 _UNUSUAL = re.compile(r"[^A-Za-z0-9._-]+")

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from realm.documents.change.updates import sync_documents
+from realm.documents.change.updates import sync_documents, update_documents
 from realm.documents.ingest.builder import build_corpus
 from realm.documents.records import Rejected, SourceDocument
 from realm.documents.sources import SourceOptions, iter_documents
@@ -135,6 +135,9 @@ def test_rows_of_named_files_with_one_id_are_documents_that_keep_their_names(tmp
     sources[0].write_text("id,text\n2,A.\n")
     sync_documents(corpus, sources)
     assert BlockStore.open(corpus).documents() == ["2", *more]
+    sources[1].write_text("id,text\n1,Bee.\n3,B.\n")
+    update_documents(corpus, [sources[1]])
+    assert sorted(BlockStore.open(corpus).documents()) == sorted(["2", *more])
 
 
 def test_beir(tmp_path):
