@@ -11,7 +11,7 @@ from realm.documents.ingest.builder import build_corpus
 from realm.documents.records import TOO_MANY_EMPTY, TOO_MUCH_MEMORY
 from realm.documents.store.blocks import BlockStore
 
-for extra in ("docx", "pptx", "pypdfium2", "python_calamine", "striprtf", "trafilatura", "warcio", "xlsxwriter"):
+for extra in ("docx", "pptx", "pypdfium2", "python_calamine", "striprtf", "trafilatura", "xlsxwriter"):
     pytest.importorskip(extra)
 FEW = 30_000
 SECONDS, MEMORY = 60, 1_400

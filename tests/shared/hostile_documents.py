@@ -193,8 +193,6 @@ HOSTILE: dict[str, Callable[[int], bytes]] = {
     "parts.eml": nested_mail,
     "attributes.html": lambda size: b"<html><body><p %s>Words</p></body></html>" % b" ".join(b"a%d=1" % at for at in range(size // 8)),
     **{f"empty.{kind}.gz": lambda size, kind=kind: gzip.compress(STARTS[kind] + b"\n" * (1_100_000 + 10 * size), 1) for kind in STARTS},
-    "header.warc": lambda size: b"WARC/1.0\r\nX-A: %s\r\n\r\n" % (b"a" * size),
-    "line.warc": lambda size: b"X: %s\r\n\r\n" % (b"a" * size),
     "unpacked.docx": unpacked,
     "zeros.zip": lambda size: zipped({"a.txt": bytes(40 * size)}),
     "zeros.txt.gz": lambda size: gzip.compress(bytes(40 * size), 1),

@@ -44,7 +44,6 @@ FORMATS = {
     "picture": Format("pages.pictures.read_picture", PICTURE_ENDINGS, PICTURE_OPENINGS, one_document=True),
     "beir": Format(),
     "datasets": Format(),
-    "warc": Format("sources.warc.read_warc", (".warc",), (b"warc/",)),
     "mediawiki": Format("wiki.dump.read_wikidump", openings=(b"<mediawiki",)),
     "xml": Format("pages.markup.read_xml", (".xml",), (b"<?xml",), one_document=True),
     "notebook": Format("pages.markup.read_notebook", (".ipynb",), one_document=True),

@@ -13,7 +13,7 @@ from realm.documents.records import Rejected, SourceDocument
 from realm.documents.sources import FORMATS, SourceOptions, iter_documents
 from realm.errors import RealmError
 
-for extra in ("docx", "pptx", "pypdfium2", "python_calamine", "striprtf", "trafilatura", "warcio"):
+for extra in ("docx", "pptx", "pypdfium2", "python_calamine", "striprtf", "trafilatura"):
     pytest.importorskip(extra)
 
 ROWS = [{"id": str(number), "title": f"T {number}", "text": f'Text "{number}", née\nin two lines.'} for number in range(30)]
@@ -31,16 +31,12 @@ def damage(data, chance):
     ])  # fmt: skip
 
 
-WARC = "WARC/1.0\r\nWARC-Type: response\r\nWARC-Target-URI: http://a.b/%d\r\nWARC-Date: 2020-01-01T00:00:00Z\r\n"
-ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<html><body><p>Some text.</p></body></html>"
-HTTP = f"Content-Type: application/http; msgtype=response\r\nContent-Length: {len(ANSWER)}\r\n\r\n"
 ROW = b"<table:table-row><table:table-cell office:value-type='string'><text:p>Cost</text:p></table:table-cell></table:table-row>"
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAAAAADhZOFXAAAADklEQVR4nGNogAIGyhgAgIQgAQ2AJGEAAAAASUVORK5CYII="
 SAMPLES = {
     "csv": lambda: "\n".join([",".join(ROWS[0]), *(f'{row["id"]},{row["title"]},"née\nin"' for row in ROWS)]).encode(),
     "tsv": lambda: "\n".join(["\t".join(ROWS[0]), *(f'{row["id"]}\t{row["title"]}\t"née\nin"' for row in ROWS)]).encode(),
     "triples": lambda: b'subject,relation,object\nA,of,B\nA,of,C\n"D, E",of,A\n' * 2,
-    "warc": lambda: b"".join((WARC % number + HTTP).encode() + ANSWER + b"\r\n\r\n" for number in range(5)),
     "html": lambda: b"<html><head><title>T</title></head><body>" + b"<div><p>A paragraph &amp; more.</p></div>" * 5 + b"</body></html>",
     "markdown": lambda: (
         b"---\ntitle: T\n---\n# Head\n\n- a *b* [c](d)\n\n```\ncode\n```\n\n| a | b |\n|---|---|\n| c | d |\n<div>x</div>\n" * 3
@@ -66,7 +62,7 @@ SAMPLES = {
 def test_damaged_files(tmp_path, kind):
     chance, good = random.Random(kind), SAMPLES.get(kind, lambda: LINES)()
     check(tmp_path / "good", good, kind, expect_documents=True)
-    for round_ in range(60 if kind != "warc" else 30):
+    for round_ in range(60):
         data = damage(good, chance)
         data = damage(data, chance) if data and round_ % 2 else data
         check(tmp_path / "bad", data, kind)

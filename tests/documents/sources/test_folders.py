@@ -94,10 +94,8 @@ def test_what_cannot_be_read(tmp_path, monkeypatch):
     assert reasons(tmp_path) == {"closed.txt": unreadable, "pipe.txt": unreadable, "closed": unreadable}
 
 
-@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.parquet", "a.warc"])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.parquet"])
 def test_a_closed_file(tmp_path, name, monkeypatch):
-    if name.endswith("warc"):
-        pytest.importorskip("warcio")
     (tmp_path / name).write_text("x")
     monkeypatch.setattr("builtins.open", Mock(side_effect=PermissionError(13, "Permission denied")))
     (record,) = iter_documents(tmp_path / name)

@@ -77,6 +77,6 @@ def read_inside(inside: Path, name: str, options: SourceOptions, unread: frozens
             yield Rejected(str(inside), 0, records.UNKNOWN_KIND)
         else:
             options = replace(options, whole_rows=options.text_column is None)
-            yield from apart(read_file(inside, name, kind, options), name, kind, rows)
+            yield from apart(read_file(inside, name, kind, options), name, rows)
     except (DataError, MissingExtra) as error:
         yield Rejected(str(inside), 0, error.problem)

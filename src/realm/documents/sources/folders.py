@@ -123,7 +123,7 @@ def _read_one(
     inside = id_of(found.relative_to(folder).as_posix())
     path = f"{name}/{inside}" if name else inside
     try:
-        for record in apart(read_file(found, path, kind, options), path, kind, rows):
+        for record in apart(read_file(found, path, kind, options), path, rows):
             if isinstance(record, SourceDocument) and record.doc_id.startswith(path):
                 record = replace(record, folder=folder_words(folder, found) if kind in DOCUMENT_FORMATS else "")
             yield record
@@ -131,15 +131,15 @@ def _read_one(
         yield Rejected(str(found), 0, error.problem)
 
 
-def apart(found: Iterator[Record], name: str, kind: str, rows: RowIds) -> Iterator[Record]:
+def apart(found: Iterator[Record], name: str, rows: RowIds) -> Iterator[Record]:
     """Records of a file or dataset; one with an id that is among ``rows``, those of files before it, is called by the file's ``name`` and
-    its id. One that the file itself has twice stays, and so does a page of an archive of the web under its address."""
+    its id. One that the file itself has twice stays."""
     own = TextKeys()
     for record in found:
         if isinstance(record, SourceDocument):
             doc_id = canonical_line(record.doc_id)
             taken, told = doc_id in rows, f"{name}#id={doc_id}"
-            if kind != "warc" and not record.doc_id.startswith(name) and (taken or told in rows.corpus):
+            if not record.doc_id.startswith(name) and (taken or told in rows.corpus):
                 record = replace(record, doc_id=told)
             elif not taken and doc_id not in own:
                 own.add(doc_id)
