@@ -11,8 +11,8 @@ from realm.models.bodies.known import WEIGHTS
 from realm.models.model import RealmModel
 from realm.models.runtime.weights import SafetensorWeights, rounded
 from realm.models.spec import BodySpec, one_body, spec_to_json
-from realm.models.tensor_files import write_rounded
 from realm.storage.files import write_json
+from tests.shared.small import write_rounded
 
 
 @pytest.fixture

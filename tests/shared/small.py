@@ -2,7 +2,10 @@
 
 import json
 
+from safetensors.numpy import save_file
+
 from realm.documents.ingest.builder import build_corpus
+from realm.models.runtime.weights import in_eight_bits
 
 
 def jsonl(path, rows):
@@ -21,3 +24,9 @@ def flip(path, at=-3, bit=0):
     data = bytearray(path.read_bytes())
     data[at] ^= 1 << bit
     path.write_bytes(data)
+
+
+def write_rounded(state, path):
+    """A state with its matrices in 8 bits, as models ship."""
+    stored, metadata = in_eight_bits({name: value.detach().float().numpy() for name, value in state.items()})
+    save_file(stored, path, metadata)

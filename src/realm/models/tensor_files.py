@@ -7,7 +7,7 @@ import os
 import re
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,7 +17,6 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from realm.errors import DataError
-from realm.models.runtime.weights import in_eight_bits
 from realm.storage.decoding import json_value
 
 Shape = tuple[int, ...]
@@ -149,9 +148,3 @@ def save_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str
 def _first_line(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     return (lines[0] if lines else type(error).__name__)[:160]
-
-
-def write_rounded(state: Mapping[str, Tensor], path: Path) -> None:
-    """Write a model's state with its matrices in 8 bits."""
-    stored, metadata = in_eight_bits({name: value.detach().cpu().float().numpy() for name, value in state.items()})
-    save_tensors({name: torch.from_numpy(values) for name, values in stored.items()}, path, metadata)

@@ -16,10 +16,10 @@ from realm.models.runtime import differences
 from realm.models.runtime.differences import DIFFERENCE, get_model, rows_of, summed, write_sum
 from realm.models.runtime.model import runtime_model
 from realm.models.runtime.weights import SafetensorWeights
-from realm.models.tensor_files import write_rounded
 from realm.models.types import Sequence
 from realm.storage.files import sha256_file
 from realm.text.tokenizer import RELEASED, TextTokenizer
+from tests.shared.small import write_rounded
 
 CONFIG = {
     "model_type": "mpnet", "vocab_size": 30527, "hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2,

@@ -214,7 +214,7 @@ _NO_CHARSETS = ("utf-16", "utf-32", "utf-7", "punycode", "idna", "unicode_escape
 def html_page(
     data: bytes, charset: str | None, doc_id: str, title: str, path: str, line: int, seconds: float
 ) -> tuple[Record, str, list[Figure]]:
-    """A page as a document, its title, and the pictures that it shows. ``charset`` is as the server said it, ``title`` for a page that has
+    """A page as a document, its title, and the pictures that it shows. ``charset`` is known beside the page, ``title`` for a page that has
     none, ``seconds`` are of computing. Raises MissingExtra: the extractor is not installed."""
     page = _decoded(data, charset)
     if page is None or not streams.is_text(page):

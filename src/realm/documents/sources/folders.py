@@ -132,8 +132,7 @@ def _read_one(
 
 
 def apart(found: Iterator[Record], name: str, rows: RowIds) -> Iterator[Record]:
-    """Records of a file or dataset; one with an id that is among ``rows``, those of files before it, is called by the file's ``name`` and
-    its id. One that the file itself has twice stays."""
+    """Records of a source; one whose id is among ``rows``, those of sources before it, is called by ``name`` and its id."""
     own = TextKeys()
     for record in found:
         if isinstance(record, SourceDocument):

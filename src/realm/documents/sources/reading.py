@@ -88,9 +88,9 @@ def iter_documents(
         rows: ids that sources before this one have given; None: it is the only one.
 
     Raises DataError: the source is missing, of no known kind, lacks a column, or is a folder without documents; MissingExtra."""
-    source = Path(source)
+    source, rows = Path(source), RowIds() if rows is None else rows
     if is_hub_name(source):
-        return _apart(read_dataset(source, options), name, rows)
+        return apart(read_dataset(source, options), name, rows)
     if os.path.isdir(source):  # unlike Path's own, false for a name that no file can have
         return _read_directory(source, name, options, workers, rows)
     if not os.path.exists(source):
@@ -98,12 +98,7 @@ def iter_documents(
     if not source.is_file():
         raise DataError("not a regular file", path=source, cure="A source is looked at before it is read: save the stream to a file first")
     called, kind = name or id_of(source.name), _format_of(source, options)
-    return _apart(read_file(source, called, kind, options, workers), called, rows)
-
-
-def _apart(found: Iterator[Record], name: str, rows: RowIds | None) -> Iterator[Record]:
-    """Records of a source; of one among several those with an id of another are called by its name."""
-    return found if rows is None else apart(found, name, rows)
+    return apart(read_file(source, called, kind, options, workers), called, rows)
 
 
 def _format_of(path: Path, options: SourceOptions) -> str:
@@ -119,17 +114,17 @@ def _format_of(path: Path, options: SourceOptions) -> str:
     return found
 
 
-def _read_directory(folder: Path, name: str, options: SourceOptions, workers: Workers | None, rows: RowIds | None) -> Iterator[Record]:
+def _read_directory(folder: Path, name: str, options: SourceOptions, workers: Workers | None, rows: RowIds) -> Iterator[Record]:
     if holds_run(folder):
         raise DataError("a run lies here, not documents", path=folder, cure="Give the folder of the documents")
     if options.format == "datasets" or (options.format is None and any((folder / mark).is_file() for mark in _MARKS)):
-        return _apart(read_dataset(folder, options), name or folder.name, rows)
+        return apart(read_dataset(folder, options), name or folder.name, rows)
     documents = beir_documents(folder) if options.format in (None, "beir") else None
     if documents is not None:
-        return _apart(read_file(documents, documents.name, "jsonl", options, workers), name or folder.name, rows)
+        return apart(read_file(documents, documents.name, "jsonl", options, workers), name or folder.name, rows)
     if options.format == "beir":
         raise DataError("not a BEIR folder", path=folder, cure="It holds corpus.jsonl, and queries.jsonl or qrels")
-    return read_folder(folder, name, options, partial(read_file, workers=workers), RowIds() if rows is None else rows)
+    return read_folder(folder, name, options, partial(read_file, workers=workers), rows)
 
 
 def read_file(path: Path, name: str, file_format: str, options: SourceOptions, workers: Workers | None = None) -> Iterator[Record]:

@@ -216,8 +216,7 @@ class GivenTask(Task):
     def between(self, step: int) -> Metrics | None:
         if not self.dev or step == 0 or (step % self.section.eval_every and step != self.section.steps):
             return None
-        em = self.dev_em()
-        return {"dev_em": em}
+        return {"dev_em": self.dev_em()}
 
     def dev_em(self) -> float:
         """Exact match on the dev questions, as the reader is now; "not here" is right where the paragraph has no answer."""
