@@ -1,10 +1,13 @@
 """A base-size reader as a difference of low rank to its published body (LoRA, Hu et al. 2021): trained, and packed for shipping.
 
     python released/low_rank.py train recipes/realm-mpnet-en.toml --out runs/realm-mpnet-en     # run it again to continue
-    python released/low_rank.py pack runs/realm-mpnet-en --data runs/reader-data --out src/realm/released/realm-mpnet-en
+    python released/low_rank.py pack runs/realm-mpnet-en --data runs/reader-data --out runs/first
+    python released/low_rank.py train recipes/realm-mpnet-en-manuals.toml --out runs/manuals --start runs/first    # and pack as runs/second
+    python released/low_rank.py train recipes/realm-mpnet-en-written.toml --out runs/written --start runs/second
+    python released/low_rank.py pack runs/written --data runs/reader-data --out src/realm/released/realm-mpnet-en
     realm models get realm-mpnet-en                                # after its digest has gone into src/realm/models/bodies/known.toml
     python released/fit.py ../shared/data --body realm-mpnet-en --out runs/fitted.json
-    python released/low_rank.py pack runs/realm-mpnet-en --data runs/reader-data --fitted runs/fitted.json \
+    python released/low_rank.py pack runs/written --data runs/reader-data --fitted runs/fitted.json \
         --out src/realm/released/realm-mpnet-en
 
 Beside each matrix of the encoder stands a product of ``RANK``, which learns with biases, normalisations and the span head; matrices and
@@ -15,19 +18,20 @@ it learns. What ships is the sum of the published matrix and the product, which 
 import argparse
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from prepare import GIVEN
 from safetensors.torch import load_file, save_file
-from ship import card, facts_of
+from ship import card, facts_of, write_rounded
 from torch import Tensor, nn
 
 from realm.cli import main as realm_command
 from realm.models.model import RealmModel
 from realm.models.runtime.differences import BODY, DIFFERENCE, DOWN, UP
-from realm.models.tensor_files import write_rounded
+from realm.models.runtime.weights import SafetensorWeights
 from realm.storage.files import sha256_file, write_atomic, write_json
 from realm.storage.paths import RunPaths
 from realm.text.tokenizer import RELEASED
@@ -63,14 +67,19 @@ def layers(encoder: nn.Module, kind: type[nn.Module]) -> list[tuple[nn.Module, s
     return [(parent, name, child) for parent in encoder.modules() for name, child in parent.named_children() if isinstance(child, kind)]
 
 
-def finetune(context: StageContext, model: RealmModel, mark: str) -> dict[str, Any]:
-    """Fine-tune the differences on given paragraphs, keep them in the run, and leave the model with the sums."""
+def finetune(context: StageContext, model: RealmModel, mark: str, start: Path | None = None) -> dict[str, Any]:
+    """Fine-tune the differences on given paragraphs, keep them in the run, and leave the model with the sums.
+
+    ``start`` is the directory of a shipped difference to go on from; without one all products are 0 at first.
+    """
     torch.manual_seed(context.seed)
     body: Any = model.reader.body.model
     for name, parameter in body.named_parameters():
         parameter.requires_grad_("embedding" not in name)
     for parent, name, layer in layers(body.encoder, nn.Linear):
         setattr(parent, name, LowRank(layer))
+    if start:
+        model.reader.load_state_dict(difference_of(start), strict=False)
     facts = _given(context, model, mark)
     learnt = {name: value.float().contiguous() for name, value in model.reader.state_dict().items() if _ships(name)}
     save_file(learnt, context.paths.root / LEARNT)
@@ -78,6 +87,13 @@ def finetune(context: StageContext, model: RealmModel, mark: str) -> dict[str, A
         layer.base.weight.data = layer.base.weight.data.float() + SCALE * (layer.up @ layer.down).detach()
         setattr(parent, name, layer.base)
     return facts
+
+
+def difference_of(shipped: Path) -> dict[str, Tensor]:
+    """Tensors of a shipped difference as they learn: by their names in the reader, the factors not scaled."""
+    stored = SafetensorWeights(shipped / DIFFERENCE)
+    values = {name: torch.from_numpy(stored.array(name)) for name in stored.names()}
+    return {name: value / SCALE if name.endswith(UP) else value for name, value in values.items()}
 
 
 def _ships(name: str) -> bool:
@@ -102,8 +118,9 @@ def pack(run: Path, data: Path, fitted: Path | None, out: Path) -> dict[str, Any
     facts = json.loads(fitted.read_text("utf-8")) if fitted else {}
     spec["reader"] = reader | {name: facts[name] for name in ("slope", "bias", "words_weight", "abstain_below") if name in facts}
     write_json(out / "config.json", spec)
-    stated = json.loads((data / "data.json").read_text("utf-8")) | {"base": "mpnet", "runs": [facts_of(RunPaths(run))]}
-    stated["read"] = {name: value for name, value in stated["read"].items() if name in GIVEN}
+    stated = json.loads((data / "data.json").read_text("utf-8"))
+    stated |= {"base": "mpnet", "runs": [*stated.get("runs", []), facts_of(RunPaths(run))]}
+    stated["read"] = {name: value for name, value in stated["read"].items() if name in GIVEN or "packages" in value}
     write_json(out / "data.json", stated)
     write_atomic(out / "README.md", card(out.name, "mpnet", stated, STORED))
     return {"bytes": (out / DIFFERENCE).stat().st_size, "sha256": sha256_file(out / DIFFERENCE)}
@@ -113,12 +130,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("act", choices=("train", "pack"))
     parser.add_argument("what", type=Path, help="a recipe to train by, or the run to pack")
-    parser.add_argument("--data", type=Path, help="what prepare.py wrote")
+    parser.add_argument("--data", type=Path, help="what prepare.py wrote, or what was shipped before")
     parser.add_argument("--fitted", type=Path, help="what fit.py wrote")
+    parser.add_argument("--start", type=Path, help="the directory of a difference to train on from")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     if arguments.act == "train":
-        stage.finetune_given = finetune
+        stage.finetune_given = partial(finetune, start=arguments.start)
         sys.exit(realm_command(["run", str(arguments.what), "--out", str(arguments.out)]))
     print(json.dumps(pack(arguments.what, arguments.data, arguments.fitted, arguments.out)))
 

@@ -6,12 +6,14 @@ The first run started from the published body, each other one from what the run 
 started from what was shipped before takes its directory as --data: the card goes on from what stands there. The same runs give the same
 files, bit for bit. The last line is one JSON object with the digest that the table of known bodies names.
 
-Runs of given paragraphs fit no confidence: --fitted names what released/fit.py wrote, for the mean of their readers, which then ships.
+Runs of given paragraphs fit no confidence: --fitted names what released/fit.py wrote, for the mean of their readers, which then ships; or
+for the reader of --model, such as released/mean.py makes of the last run's and its start's.
 """
 
 import argparse
 import json
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -19,13 +21,15 @@ from typing import Any
 
 from bake import bake
 from fit import mean_reader
+from safetensors.numpy import save_file
+from torch import Tensor
 
 from realm import __version__
 from realm.answering.opening import read_run_recipe
 from realm.models.bodies.known import WEIGHTS, known_body
 from realm.models.model import RealmModel
+from realm.models.runtime.weights import in_eight_bits
 from realm.models.spec import spec_to_json
-from realm.models.tensor_files import write_rounded
 from realm.runs.directory import read_seconds
 from realm.storage.files import sha256_file, write_atomic, write_json
 from realm.storage.paths import RunPaths
@@ -116,6 +120,12 @@ def shipped(first: RealmModel, model: RealmModel, facts: dict[str, Any]) -> Real
     return model.only("embedder", "reader")
 
 
+def write_rounded(state: Mapping[str, Tensor], path: Path) -> None:
+    """Write a model's state with its matrices in 8 bits."""
+    stored, metadata = in_eight_bits({name: value.detach().cpu().float().numpy() for name, value in state.items()})
+    save_file(stored, path, metadata)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="+", help="in the order of training")
@@ -123,6 +133,7 @@ def main() -> None:
     parser.add_argument(
         "--fitted", type=Path, help="JSON with slope, bias, words_weight and abstain_below, of the mean of the runs' readers"
     )
+    parser.add_argument("--model", type=Path, help="a model whose reader ships, in place of the mean of the runs' readers")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     data = json.loads((arguments.data / "data.json").read_text("utf-8"))
@@ -132,7 +143,7 @@ def main() -> None:
     stage = runs[-1].stage("finetune")
     first, last = (RealmModel.from_pretrained(run.stage("finetune")) for run in (runs[0], runs[-1]))
     if arguments.fitted:
-        last = mean_reader(arguments.runs)
+        last = RealmModel.from_pretrained(arguments.model) if arguments.model else mean_reader(arguments.runs)
     fitted = json.loads(arguments.fitted.read_text("utf-8")) if arguments.fitted else stage_facts(runs[-1], "finetune")
     model = shipped(first, last, fitted)
     arguments.out.mkdir(parents=True, exist_ok=True)
