@@ -86,7 +86,6 @@ def test_it_learnt_nothing_that_it_is_tested_on(given, data_dir):
 
 
 def test_written_questions_are_answered_where_they_say_and_none_is_tested(data_dir):
-    """Each answer stands in its block; what is held out is about other documents; nothing is a question of a test or of a folder."""
     prepare, (learnt, held) = script("prepare"), (written_rows(name) for name in ("written", "held"))
     folders = {json.loads(line)["question"] for line in (data_dir / "folders" / "questions.jsonl").read_text("utf-8").splitlines()}
     tested = [question.text for name in prepare.TESTED for question in load_questions(data_dir / name, KEPT)]

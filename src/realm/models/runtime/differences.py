@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 from realm.models.bodies.known import WEIGHTS, check_digest, get_body, known_body
-from realm.models.hub import models_directory
 from realm.models.runtime.weights import SCALE, SafetensorWeights, in_eight_bits
 from realm.storage.files import publish_directory
 from realm.text.tokenizer import CONFIG_FILE, RELEASED, TOKENIZER_FILE, TextTokenizer, read_tokenizer
@@ -26,13 +25,12 @@ def get_model(name: str) -> Path:
     known = known_body(name)
     if known is None or not known.base:
         return get_body(name)
-    final = models_directory() / name
-    if not final.is_dir():
+    if not known.fetched.is_dir():
         base = get_body(known.base)
         check_digest(known.shipped / DIFFERENCE, known.sha256)
-        with publish_directory(final) as staging:
+        with publish_directory(known.fetched) as staging:
             write_sum(base, known.shipped, staging)
-    return final
+    return known.fetched
 
 
 def write_sum(base: Path, shipped: Path, out: Path) -> None:

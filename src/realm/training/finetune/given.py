@@ -99,8 +99,7 @@ class GivenParagraphs:
         """The windows of one question's paragraph, in order."""
         paragraph, spans = self.paragraph(number), self._answer_spans(number)
         room = self.features.block_length - 3 - len(self.title(number))
-        cuts = list(_cuts(len(paragraph.ids), room))
-        return [Window(number, first, last, self._inside(spans, first, last)) for first, last in cuts]
+        return [Window(number, first, last, self._inside(spans, first, last)) for first, last in _cuts(len(paragraph.ids), room)]
 
     def paragraph(self, number: int) -> Paragraph:
         return self._paragraphs[self._number[self.questions[number].context]]
