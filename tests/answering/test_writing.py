@@ -71,7 +71,7 @@ def serving():
                 pass
 
         server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        server.seen, server.daemon_threads = [], True
+        server.seen, server.daemon_threads, server.handle_error = [], True, lambda *_: None  # a client that gave up is no news
         threading.Thread(target=server.serve_forever, daemon=True).start()
         servers.append(server)
         return server, Endpoint.parse(f"http://127.0.0.1:{server.server_port}/v1/#small")
