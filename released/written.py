@@ -1,10 +1,10 @@
-"""Questions written by hand on documents of many kinds, among those of the parts before: what a person asks of a folder.
+"""Questions written by a language model on documents of many kinds, among those of the parts before: what a person asks of a folder.
 
     python released/written.py --out runs/fifth.jsonl --third runs/reader-data/third.jsonl --fourth runs/reader-data/fourth.jsonl
 
 written.jsonl.xz holds them, each with its block: one question a line on blocks of manuals, changelogs, READMEs and policies of packages
 (`source` names package and file, under the package's own licence) and of invented documents of working and private life. They were written
-for this project by a language model that had the passage before it, and checked by rule: each answer stands in its block, and no question
+for this project one by one, each with its passage in view, and checked by rule: each answer stands in its block, and no question
 is one of a test's. held.jsonl.xz has questions on other documents, which no reader learns from: they choose and calibrate. Some
 questions are asked once more of a block that does not answer. The last line is one JSON object.
 """
