@@ -24,7 +24,7 @@ from typing import Any
 import torch
 
 from realm.answering.levels import held
-from realm.evaluation.calibration import calibration_error, fit_confidence
+from realm.evaluation.calibration import calibration_error, fit_confidence, threshold
 from realm.evaluation.measures import f1_of, is_correct
 from realm.evaluation.questions.loading import load_questions
 from realm.evaluation.questions.rows import QuestionOptions
@@ -107,8 +107,7 @@ def main() -> None:
         told = {name: outcomes(arguments.body or mean, *files, arguments.most) for name, files in asked.items()}
     found = fit_confidence(*pooled(told, "p", "right", "held"))
     sure = {name: [found.of(one.p, one.held) for one in rows] for name, rows in told.items()}
-    right = sorted(value for name, rows in told.items() for value, one in zip(sure[name], rows, strict=True) if one.right)
-    below = right[int(COST * len(right))]
+    below = threshold([value for values in sure.values() for value in values], pooled(told, "right")[0], COST)
     facts = {"slope": found.slope, "bias": found.bias, "words_weight": found.words_weight, "abstain_below": below}
     for name, rows in told.items():
         given = [value >= below for value in sure[name]]

@@ -70,7 +70,7 @@ def layers(encoder: nn.Module, kind: type[nn.Module]) -> list[tuple[nn.Module, s
 def finetune(context: StageContext, model: RealmModel, mark: str, start: Path | None = None) -> dict[str, Any]:
     """Fine-tune the differences on given paragraphs, keep them in the run, and leave the model with the sums.
 
-    ``start`` is the directory of a shipped difference to go on from; without one all products are 0 at first.
+    ``start`` is the directory of a shipped difference to continue from; without one all products are 0 at first.
     """
     torch.manual_seed(context.seed)
     body: Any = model.reader.body.model
@@ -79,7 +79,9 @@ def finetune(context: StageContext, model: RealmModel, mark: str, start: Path | 
     for parent, name, layer in layers(body.encoder, nn.Linear):
         setattr(parent, name, LowRank(layer))
     if start:
-        model.reader.load_state_dict(difference_of(start), strict=False)
+        other = model.reader.load_state_dict(difference_of(start), strict=False).unexpected_keys
+        if other:
+            sys.exit(f"error: {start / DIFFERENCE}: not a difference to this body, {other[0]}. Name one that pack wrote.")
     facts = _given(context, model, mark)
     learnt = {name: value.float().contiguous() for name, value in model.reader.state_dict().items() if _ships(name)}
     save_file(learnt, context.paths.root / LEARNT)

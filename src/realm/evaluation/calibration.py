@@ -72,12 +72,12 @@ def _bias(z: np.ndarray, right: np.ndarray) -> float:
     return bias
 
 
-def threshold(confidence: SequenceOf[float], hits: SequenceOf[bool]) -> float:
-    """Confidence with a share ``ABSTENTION_COST`` of the right answers below it; 0 if there are too few of them.
+def threshold(confidence: SequenceOf[float], hits: SequenceOf[bool], cost: float = ABSTENTION_COST) -> float:
+    """Confidence with a share ``cost`` of the right answers below it; 0 if there are too few of them.
 
     Most unanswerable questions are below it: no question without an answer is needed to find it."""
     right = sorted(p for p, hit in zip(confidence, hits, strict=True) if hit)
-    return right[int(ABSTENTION_COST * len(right))] if len(right) >= MIN_RIGHT_ANSWERS else 0.0
+    return right[int(cost * len(right))] if len(right) >= MIN_RIGHT_ANSWERS else 0.0
 
 
 def log_loss(confidence: SequenceOf[float], hits: SequenceOf[bool]) -> float:

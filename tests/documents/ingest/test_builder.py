@@ -33,8 +33,9 @@ def test_salient_spans_of_real_sentences(write_jsonl, city_rows, tmp_path):
 
 
 def test_nothing_usable(write_jsonl, city_rows, tmp_path):
-    with pytest.raises(CorpusError, match=r"no usable document .*2 bad json"):
-        build_corpus([write_jsonl("in.jsonl", ["{x", "}"])], tmp_path / "c", **SMALL)
+    for sources, said in (([write_jsonl("in.jsonl", ["{x", "}"])], "2 bad json"), ([], "nothing found")):
+        with pytest.raises(CorpusError, match=f"no usable document .*{said}"):
+            build_corpus(sources, tmp_path / "c", **SMALL)
     with pytest.raises(ConfigError, match="block_length"):
         build_corpus([write_jsonl("in.jsonl", city_rows())], tmp_path / "c", block_length=5)
     assert not (tmp_path / "c").exists()

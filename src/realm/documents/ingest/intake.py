@@ -174,7 +174,7 @@ def take_in(
     bad record; Interrupted: a worker process died."""
     workers = workers or Workers(1)
     rows = None if corpus is None and len(sources) < 2 else RowIds(corpus)
-    _resume(spool, rejected, known_ids, casing, rows, source_name(str(sources[spool.place[0]])))
+    _resume(spool, rejected, known_ids, casing, rows, source_name(str(sources[spool.place[0]])) if sources else "")
     if spool.complete:
         return
     walk = SourceWalk(sources, source_options, workers, spool.place, rows)
