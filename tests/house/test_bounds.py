@@ -22,9 +22,9 @@ class Bound(NamedTuple):
 
 
 BOUNDS = {
-    "lines of source": Bound(38_500, 43_227),
+    "lines of source": Bound(38_500, 42_887),
     "modules": Bound(290, 290),
-    "lines of tests": Bound(32_000, 35_542),
+    "lines of tests": Bound(32_000, 35_388),
     "options": Bound(148, 148),
     "keys": Bound(110, 110),
     "files in a folder": Bound(15, 15),

@@ -1,9 +1,8 @@
-"""Published directories in small: every tensor name of the released classes, random values, a real vocabulary, records in an .npy."""
+"""Published directories in small: every tensor name of the released classes, random values, a real vocabulary."""
 
 import json
 import string
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -78,15 +77,9 @@ def tensors_of(names, seed):
     return state
 
 
-def save_records(path, records):
-    array = np.empty(len(records), dtype=object)
-    array[:] = records
-    np.save(path, array, allow_pickle=True)
-
-
 @pytest.fixture
 def publish(tmp_path):
-    def write(kind, *, seed=0, file="model.safetensors", records=True, **config):
+    def write(kind, *, seed=0, file="model.safetensors", **config):
         directory = tmp_path / f"{kind}-{seed}"
         directory.mkdir()
         state = tensors_of(KINDS[kind], seed)
@@ -97,8 +90,6 @@ def publish(tmp_path):
         values = {**CONFIG, "vocab_size": len(VOCABULARY), **({"model_type": "bert"} if kind == "bert" else {}), **config}
         (directory / "config.json").write_text(json.dumps(values))
         (directory / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n", "utf-8")
-        if kind == "openqa" and records:
-            save_records(directory / "block_records.npy", [record.encode() for record in RECORDS])
         return directory
 
     return write

@@ -6,14 +6,13 @@ import pickle  # noqa: TID251  the tests make hostile files with it
 import shutil
 import struct
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
 from realm.cli import main
 
-from .conftest import RECORDS, VOCABULARY, save_records
+from .conftest import VOCABULARY
 
 
 @pytest.fixture
@@ -83,18 +82,6 @@ def test_pickles_as_weights(publish, refused, tmp_path):
         assert problem in refused(directory)
     torch.save({"cls.dense.weight": torch.zeros(1).expand(2**40)}, weights)  # noqa: TID251
     assert "claims more than the file holds" in refused(directory)
-
-
-def test_a_hostile_record_file(publish, refused, tmp_path):
-    directory, trap, array = publish("openqa"), tmp_path / "trap", np.empty(6, dtype=object)
-    array[:] = [Hostile(trap)] * 6
-    np.save(directory / "block_records.npy", array, allow_pickle=True)
-    line = refused(directory)
-    assert "block_records.npy: the global" in line and "mkdir" in line and "nothing was unpickled" in line and not trap.exists()
-    save_records(directory / "block_records.npy", [b"one", b"two"])
-    assert "2 records, and block_emb has 6 rows" in refused(directory)
-    save_records(directory / "block_records.npy", [record.encode("utf-16") for record in RECORDS])
-    assert "block_records.npy: record 0 is not UTF-8" in refused(directory)
 
 
 @pytest.mark.parametrize("sizes", [

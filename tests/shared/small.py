@@ -5,6 +5,8 @@ import json
 from safetensors.numpy import save_file
 
 from realm.documents.ingest.builder import build_corpus
+from realm.documents.spans.collocations import CollocationCounts
+from realm.documents.spans.truecase import CasingCounts
 from realm.models.runtime.weights import in_eight_bits
 
 
@@ -29,3 +31,11 @@ def flip(path, at=-3, bit=0):
 def write_rounded(state, path):
     stored, metadata = in_eight_bits({name: value.detach().float().numpy() for name, value in state.items()})
     save_file(stored, path, metadata)
+
+
+def learned_from(plan, sentences):
+    """The tagger of a plan, with letter case and terms as these sentences have them."""
+    casing, collocations = CasingCounts(), CollocationCounts()
+    casing.add(sentences)
+    collocations.add(sentences)
+    return plan.tagger(casing, collocations)

@@ -102,7 +102,7 @@ def import_(models: Models, /, *, out: Path, documents: Paths = (), json: Json =
     Args:
         models: directories that belong together, such as an open-QA model and the embedder of its pre-training.
         out: the run directory; must not exist.
-        documents: a file or folder to index instead of the blocks that the model may bring; may be repeated."""
+        documents: a file or folder to index; may be repeated."""
     from realm.runs.importing import import_published
 
     with Progress() as progress:

@@ -22,7 +22,7 @@ from realm.errors import ConfigError, RunError, said
 from realm.storage.files import publish_directory, read_json
 
 HUB_TIMEOUT = 4.0  # seconds within which the hub must answer
-HUB_FILES = ("*.json", "*.txt", "*.safetensors", "*.bin")  # no code, and no published records, which only an import reads
+HUB_FILES = ("*.json", "*.txt", "*.safetensors", "*.bin")  # no code
 RUN_FILES = ("corpus/*", "index/*", "params/*", "stages/*", "results/*", "*.json", "*.jsonl", "*.toml")  # parts of a saved run
 RUN_CARD = """---
 library_name: realm

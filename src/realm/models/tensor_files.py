@@ -7,7 +7,7 @@ import os
 import re
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,7 +22,6 @@ from realm.storage.decoding import json_value
 Shape = tuple[int, ...]
 FETCH_CURE = "Fetch the checkpoint again."
 WEIGHT_FILES = ("model.safetensors", "pytorch_model.bin")
-ROWS_PER_READ = 65_536  # of block embeddings in memory at once
 
 
 class TensorFile(Protocol):
@@ -33,10 +32,6 @@ class TensorFile(Protocol):
 
     def read(self, name: str) -> Tensor:
         """One whole tensor."""
-        ...
-
-    def rows(self, name: str) -> Iterator[Tensor]:
-        """A matrix in pieces of at most :data:`ROWS_PER_READ` rows."""
         ...
 
 
@@ -70,11 +65,6 @@ class Safetensors:
         tensor: Tensor = self._file.get_tensor(name)
         return tensor
 
-    def rows(self, name: str) -> Iterator[Tensor]:
-        matrix = self._file.get_slice(name)
-        for start in range(0, self.shapes[name][0], ROWS_PER_READ):
-            yield matrix[start : start + ROWS_PER_READ]
-
 
 class TorchFile:
     """A file of ``torch.save``, read by torch's weights-only unpickler, which knows tensors and refuses every other global."""
@@ -93,9 +83,6 @@ class TorchFile:
 
     def read(self, name: str) -> Tensor:
         return self._state[name]
-
-    def rows(self, name: str) -> Iterator[Tensor]:
-        yield from self._state[name].split(ROWS_PER_READ)
 
     def _load(self) -> Any:
         """Memory-map the file if its format allows it; formats before torch 1.6 are read whole."""
@@ -129,9 +116,6 @@ class Shards:
 
     def read(self, name: str) -> Tensor:
         return self._places[name].read(name)
-
-    def rows(self, name: str) -> Iterator[Tensor]:
-        return self._places[name].rows(name)
 
 
 def save_tensors(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:

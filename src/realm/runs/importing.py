@@ -2,29 +2,23 @@
 
 One directory or several that belong together. The run appears whole or not at all."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from realm.documents.ingest.builder import build_corpus, corpus_from_records
-from realm.documents.sources.record_file import RecordFile
+from realm.documents.ingest.builder import build_corpus
 from realm.errors import ConfigError, DataError, RunError
 from realm.models.model import RealmModel, part_sizes, state_sha256
-from realm.models.published.models import RECORDS_FILE, BlockEmbeddings, Published, load_published
+from realm.models.published.models import Published, load_published
 from realm.models.spec import PARTS, EmbedderSpec, ModelSpec, ReaderSpec
-from realm.models.tensor_files import ROWS_PER_READ
 from realm.progress import Progress
 from realm.recipe import Recipe, build_recipe, dump_recipe
-from realm.search.blocks import BlockInputs, open_inputs
-from realm.search.publishing.parameters import publish_parameters
-from realm.search.publishing.refresher import refresh_index, snapshot_facts
-from realm.search.publishing.writing import publish_snapshot
+from realm.search.blocks import open_inputs
+from realm.search.publishing.refresher import refresh_index
 from realm.storage.files import publish_directory, write_atomic, write_json
 from realm.storage.manifests import seal
 from realm.storage.paths import RunPaths
@@ -45,7 +39,6 @@ class _Assembled:
 
     model: RealmModel
     tokenizer: TextTokenizer
-    blocks: Published | None
     account: list[dict[str, Any]]
     notes: list[str]
 
@@ -53,12 +46,12 @@ class _Assembled:
 def import_published(
     directories: Sequence[Path], out: Path, *, documents: Sequence[Path] = (), progress: Progress | None = None
 ) -> dict[str, Any]:
-    """Make a run ``out``, which must not exist, of published models that belong together, over ``documents`` or their own blocks.
+    """Make a run ``out``, which must not exist, of published models that belong together, over ``documents``.
 
     Returns {"run", "parts": {name: parameters}, "blocks": number in the index, "models": [{"directory", "kind", "imported": number of
     tensors, "unused": {name: reason}, "fresh": [our names]}], "notes"}.
 
-    Raises RunError: ``out`` exists; RealmError: a directory, its blocks or the documents cannot be used; nothing is left behind."""
+    Raises RunError: ``out`` exists; RealmError: a directory or the documents cannot be used; nothing is left behind."""
     out, quiet = Path(out), progress or Progress(quiet=True)
     if out.exists():
         raise RunError("there is something here already, and it was not changed", path=out, cure="Choose another --out.")
@@ -107,8 +100,7 @@ def _assemble(found: list[Published]) -> _Assembled:
             "name the directory of the pre-trained embedder as well if you have it."
         )
     model = _without_twin(RealmModel(ModelSpec()).with_parts(**parts))
-    blocks = next((one for one in found if one.records is not None), None)
-    return _Assembled(model, found[0].tokenizer, blocks, [_account(one, blocks) for one in found], notes)
+    return _Assembled(model, found[0].tokenizer, [_account(one) for one in found], notes)
 
 
 def _check_same_body(first: Published, other: Published) -> None:
@@ -133,14 +125,10 @@ def _without_twin(model: RealmModel) -> RealmModel:
     return model
 
 
-def _account(one: Published, blocks: Published | None) -> dict[str, Any]:
+def _account(one: Published) -> dict[str, Any]:
     """Every tensor of one directory."""
-    unused = dict(one.unused)
-    imported = list(one.imported)
-    if one.blocks is not None and one is not blocks:
-        imported.remove(one.blocks.name)
-        unused[one.blocks.name] = f"its blocks are not here: no {RECORDS_FILE} is beside it"
-    return {"directory": str(one.directory), "kind": one.kind, "imported": len(imported), "unused": unused, "fresh": list(one.fresh)}
+    tensors = {"imported": len(one.imported), "unused": one.unused, "fresh": list(one.fresh)}
+    return {"directory": str(one.directory), "kind": one.kind, **tensors}
 
 
 def _recipe(spec: ModelSpec) -> Recipe:
@@ -171,42 +159,13 @@ def _corpus(assembled: _Assembled, paths: RunPaths, recipe: Recipe, documents: S
     model, length = assembled.model, recipe.corpus.block_length
     if documents and not model.has("embedder"):
         raise ConfigError("documents need an embedder, and none is among the models", cure="Name the directory of the embedder as well.")
-    if not model.has("embedder") or not (documents or assembled.blocks):
+    if not documents:
         assembled.notes.append(f"There is nothing to search in it yet. {NEEDS_DOCUMENTS}")
         return 0
-    counting, embedding = progress.counting("corpus"), partial(progress.count, "index: blocks")
-    if documents:
-        build_corpus(documents, paths.corpus, tokenizer=assembled.tokenizer, block_length=length, progress=counting)
-        inputs = open_inputs(paths.corpus, recipe.model.query_length)
-        refresh_index(model, inputs, paths, step=0, progress=embedding)
-        return len(inputs.store)
-    published = assembled.blocks
-    assert published is not None and published.records is not None
-    records = RecordFile(published.records)
-    if published.blocks is not None and len(published.blocks) != len(records):
-        problem = f"{len(records)} records, and {published.blocks.name} has {len(published.blocks)} rows"
-        raise DataError(problem, path=published.records, cure="Use the records that belong to these embeddings.")
-    corpus_from_records(
-        records, paths.corpus, tokenizer=assembled.tokenizer, block_length=length, origin=published.records, progress=counting
-    )
+    build_corpus(documents, paths.corpus, tokenizer=assembled.tokenizer, block_length=length, progress=progress.counting("corpus"))
     inputs = open_inputs(paths.corpus, recipe.model.query_length)
-    if published.blocks is None:
-        refresh_index(model, inputs, paths, step=0, progress=embedding)
-    else:
-        _publish_embeddings(published.blocks, model, inputs, paths)
+    refresh_index(model, inputs, paths, step=0, progress=partial(progress.count, "index: blocks"))
     return len(inputs.store)
-
-
-def _publish_embeddings(blocks: BlockEmbeddings, model: RealmModel, inputs: BlockInputs, paths: RunPaths) -> None:
-    """The published block embeddings as the first generation, a shard at a time."""
-    sha256 = publish_parameters(model, paths.params / f"{GENERATION:06d}").documents
-    every = np.arange(len(inputs.store))
-    facts = snapshot_facts(inputs.store, every, sha256, params_generation=GENERATION, step=0)
-
-    def parts(done: int) -> Iterator[np.ndarray]:
-        return (rows.float().numpy() for rows in islice(blocks.file.rows(blocks.name), done // ROWS_PER_READ, None))
-
-    publish_snapshot(paths.index, parts, np.asarray(inputs.store.block_ids), facts, generation=GENERATION)
 
 
 def _stages(assembled: _Assembled, paths: RunPaths) -> None:

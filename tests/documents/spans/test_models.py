@@ -1,6 +1,7 @@
 """Taggers of models that lie outside the corpus: a Hugging Face token classifier, made here."""
 
 import pytest
+from small import learned_from
 
 from realm.documents.spans.spans import TaggedSpan, kind_of, spans_of
 from realm.documents.spans.specs import TaggerPlan, load_tagger, save_tagger
@@ -54,7 +55,7 @@ def classifier(tmp_path_factory):
 
 
 def test_a_token_classifier_tags_by_its_labels_however_it_is_batched(classifier, tmp_path):
-    tagger = TaggerPlan(f"hf:{classifier}").learned_from([])
+    tagger = learned_from(TaggerPlan(f"hf:{classifier}"), [])
     text = "The Ada Lovelace of 1815. AcmeCorp acme, Ada Ada of"
     spans = [(text[span.start : span.end], span.kind) for span in tagger.tag(text)]
     assert spans == [("Ada Lovelace", "name"), ("1815", "date"), ("AcmeCorp", "name"), ("acme", "name"), ("Ada", "name"), ("Ada", "name")]
@@ -90,14 +91,14 @@ def test_a_spec_that_names_no_tagger_is_refused(spec):
 
 def test_a_spec_may_leave_parts_out(tmp_path):
     text, sentences = "In 1969 London was wet.", ["We saw London."]
-    assert [span.kind for span in TaggerPlan("truecase").learned_from(sentences).tag(text)] == ["name"]
-    assert [span.kind for span in TaggerPlan("dates").learned_from(sentences).tag(text)] == ["date"]
+    assert [span.kind for span in learned_from(TaggerPlan("truecase"), sentences).tag(text)] == ["name"]
+    assert [span.kind for span in learned_from(TaggerPlan("dates"), sentences).tag(text)] == ["date"]
     assert (
-        TaggerPlan("default").learned_from(sentences).state() == TaggerPlan("dates+collocations+truecase").learned_from(sentences).state()
+        learned_from(TaggerPlan("default"), sentences).state() == learned_from(TaggerPlan("dates+collocations+truecase"), sentences).state()
     )
     (tmp_path / "phrases.txt").write_text("was wet\n")
-    both = TaggerPlan("dates", tmp_path / "phrases.txt").learned_from([])
-    assert both.state() == TaggerPlan(f"gazetteer:{tmp_path / 'phrases.txt'}+dates").learned_from([]).state()
+    both = learned_from(TaggerPlan("dates", tmp_path / "phrases.txt"), [])
+    assert both.state() == learned_from(TaggerPlan(f"gazetteer:{tmp_path / 'phrases.txt'}+dates"), []).state()
     assert [span.kind for span in both.tag(text)] == ["date", "phrase"]
 
 

@@ -5,6 +5,7 @@ import lzma
 from itertools import accumulate
 
 import pytest
+from small import learned_from
 
 from realm.documents.spans.dates import DateNumberTagger
 from realm.documents.spans.spans import CombinedTagger, GazetteerTagger, TaggedSpan, spans_of
@@ -65,7 +66,7 @@ def test_state_survives_saving(tmp_path):
     (tmp_path / "phrases.txt").write_text("pound sterling\n")
     plan = TaggerPlan(gazetteer=tmp_path / "phrases.txt")
     chinese = ["".join(map(chr, range(0x5000, 0x5100))), *["在北京大学。", "去北京大学！", "看北京大学、", "到北京大学？"] * 2]
-    tagger = plan.learned_from(["We saw London and the pound sterling.", *chinese])
+    tagger = learned_from(plan, ["We saw London and the pound sterling.", *chinese])
     path = tmp_path / "tagger.json"
     save_tagger(tagger, path)
     loaded = load_tagger(path)
@@ -81,7 +82,7 @@ def test_names_by_casing_on_real_text(data_dir):
     with lzma.open(data_dir / "ner" / "wikigold_part.jsonl.xz", "rt", encoding="utf-8") as lines:
         rows = [json.loads(line) for line in lines]
     texts, correct, touching, found, marked_ = [" ".join(row["tokens"]) for row in rows], 0, 0, 0, 0
-    tagger = TaggerPlan("truecase").learned_from(texts)
+    tagger = learned_from(TaggerPlan("truecase"), texts)
     for row, text in zip(rows, texts, strict=True):
         ends = list(accumulate(len(token) + 1 for token in row["tokens"]))
         starts = [0, *ends]

@@ -4,39 +4,32 @@ continues where its last finished part ended (staging.py). docs/corpus.md says h
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
 from realm.documents.ingest.appending import Packing, first_statistics, write_segment
 from realm.documents.ingest.intake import Progress, RejectedList, nothing_usable, take_in
-from realm.documents.ingest.packed import BlockRows, Head, Packer, SegmentFile
-from realm.documents.ingest.packing import SPECIAL_TOKENS_PER_BLOCK, PackingCounts, make_pieces
-from realm.documents.ingest.spool import Document, Spool
+from realm.documents.ingest.packed import Packer
+from realm.documents.ingest.spool import Spool
 from realm.documents.ingest.staging import Staging, staged_build
 from realm.documents.records import TextKeys
 from realm.documents.sources import LOOK, SourceOptions
-from realm.documents.sources.reading import source_name
 from realm.documents.spans.collocations import CollocationCounts
-from realm.documents.spans.spans import SpanTagger, tag_all
+from realm.documents.spans.spans import SpanTagger
 from realm.documents.spans.specs import DEFAULT as DEFAULT_TAGGER, TaggerPlan, give_tagger, save_tagger
 from realm.documents.spans.truecase import CasingCounts
 from realm.documents.store import manifest as manifests
-from realm.documents.store.lookup import finish_segment
 from realm.documents.store.manifest import CorpusManifest, SpanStatistics
-from realm.documents.store.segments import SEGMENT_ROWS, token_dtype
-from realm.documents.workers import in_portions, started
-from realm.errors import ConfigError, CorpusError, DataError
+from realm.documents.store.segments import SEGMENT_ROWS
+from realm.documents.workers import started
+from realm.errors import ConfigError, CorpusError
 from realm.storage import files
 from realm.storage.manifests import seal
 from realm.text.alphabet import MAX_TRAINING_CHARS
-from realm.text.lines import canonical_text
-from realm.text.sentences import split_sentences
 from realm.text.tokenizer import CONFIG_FILE, TextTokenizer, train_wordpiece
 
 SHORTEST_BLOCK = 16
@@ -202,69 +195,3 @@ def empty_manifest(tokenizer: TextTokenizer, block_length: int, rejected: Reject
         block_length=block_length, segments=(), next_block_id=0, documents=0, blocks=0, spans=0, removed=0, sentences_cut=0,
         rejected=rejected.by_reason(), span_statistics=SpanStatistics(0, 0, 0, 0)
     )  # fmt: skip
-
-
-TAGGER_RECORDS = 20_000
-"""Records from which the tagger learns letter case and terms; more of them change little."""
-BATCH = 1_000
-SEGMENT = "000001.arrow"
-
-
-def corpus_from_records(
-    records: Iterable[bytes], out: Path, *, tokenizer: TextTokenizer, block_length: int, origin: Path, progress: Progress | None = None
-) -> CorpusManifest:
-    """Make a corpus directory of published blocks. Block i is record i; its document has that number as id and no title.
-
-    Published embeddings belong to records by position, so nothing is packed again or dropped as empty; records of more than
-    ``block_length`` wordpieces are cut in the input, as the published models do. Raises CorpusError: there is no record; DataError: one
-    that is not UTF-8, or what reading them, twice, raises."""
-    with files.publish_directory(out) as staging:
-        (staging / manifests.SEGMENTS_DIRECTORY).mkdir()
-        first = islice(_texts(records, origin), TAGGER_RECORDS)
-        tagger = TaggerPlan().learned_from(text[start:end] for text in first for start, end in split_sentences(text))
-        tokenizer.save(staging / manifests.TOKENIZER_DIRECTORY)
-        seal(staging / manifests.TOKENIZER_DIRECTORY)
-        save_tagger(tagger, staging / manifests.TAGGER_FILE)
-        (staging / manifests.REJECTED_FILE).write_bytes(b"")
-        path = staging / manifests.SEGMENTS_DIRECTORY / SEGMENT
-        counts, room, source = PackingCounts(), block_length - SPECIAL_TOKENS_PER_BLOCK, source_name(str(origin))
-        with SegmentFile(path, token_dtype(tokenizer.vocab_size), 0) as file:
-            for texts in in_portions(_texts(records, origin), lambda _: 1, BATCH):
-                numbered = enumerate(texts, file.rows)
-                documents = [Document(str(number), "", text, source, number + 1, split_sentences(text)) for number, text in numbered]
-                file.add(_rows(documents, tokenizer, tagger, room, counts))
-                if progress is not None:
-                    progress("blocks", file.rows, None)
-        if not file.rows:
-            raise CorpusError("it holds no record", path=origin, cure="Use the block_records.npy of a published model.")
-        empty = empty_manifest(tokenizer, block_length, RejectedList(strict=False))
-        statistics = replace(empty.span_statistics, unaligned=counts.spans_unaligned, cut=counts.spans_cut)
-        segment = finish_segment(path, file.tokens)
-        filled = replace(
-            empty, segments=(segment,), next_block_id=file.rows, documents=file.rows, blocks=file.rows, spans=file.spans,
-            sentences_cut=counts.sentences_cut, span_statistics=statistics
-        )  # fmt: skip
-        return publish_first_version(staging, filled)
-
-
-def _texts(records: Iterable[bytes], origin: Path) -> Iterator[str]:
-    for number, record in enumerate(records):
-        try:
-            yield canonical_text(record.decode("utf-8"))
-        except UnicodeDecodeError as error:
-            raise DataError(f"record {number} is not UTF-8 ({error.reason})", path=origin, cure="Fetch the file again.") from error
-
-
-def _rows(documents: list[Document], tokenizer: TextTokenizer, tagger: SpanTagger, room: int, counts: PackingCounts) -> pa.RecordBatch:
-    """One block of each document; one call of the tokenizer for all sentences."""
-    sentences = [document.text[start:end] for document in documents for start, end in document.sentences]
-    tokens, rows, position = tokenizer.tokenize(sentences), BlockRows(), 0
-    for document in documents:
-        stop = position + len(document.sentences)
-        tagged = tag_all(tagger, sentences[position:stop])
-        pieces = make_pieces(document.text, document.sentences, tokens, position, tagged, room, counts)
-        if not len(pieces):
-            pieces.add(0, 0, 0)
-        rows.add(document, [Head("", [])], pieces, [(0, len(pieces))])
-        position = stop
-    return rows.to_arrow(tokens.ids, token_dtype(tokenizer.vocab_size))

@@ -3,7 +3,6 @@
 Several are joined by "+"; of overlapping spans the longest wins, then the one named first."""
 
 import json
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -54,16 +53,6 @@ class TaggerPlan:
             elif not isinstance(part, str):
                 made.append(part)
         return CombinedTagger(made)
-
-    def learned_from(self, sentences: Iterable[str]) -> SpanTagger:
-        casing, collocations = CasingCounts(), CollocationCounts()
-        if self.learns_casing or self.learns_collocations:
-            for sentence in sentences:
-                if self.learns_casing:
-                    casing.add([sentence])
-                if self.learns_collocations:
-                    collocations.add([sentence])
-        return self.tagger(casing, collocations)
 
 
 def _parts(spec: str) -> list[str]:

@@ -18,7 +18,6 @@ from realm.models.tensor_files import TensorFile, open_weights
 from realm.storage.manifests import Errors, read_object
 from realm.text.tokenizer import TextTokenizer, read_tokenizer
 
-RECORDS_FILE = "block_records.npy"  # file of the published blocks
 FAMILIES = ("realm", "bert")
 
 
@@ -32,10 +31,8 @@ class Published:
     file: TensorFile
     plan: ImportPlan  # use of each tensor of ``file``
     tokenizer: TextTokenizer
-    imported: tuple[str, ...]  # names in the file that became parameters or the index
+    imported: tuple[str, ...]  # names in the file that became parameters
     unused: dict[str, str]  # name in the file -> reason
-    blocks: "BlockEmbeddings | None"  # embeddings of its blocks
-    records: Path | None  # file of its blocks
 
     @property
     def fresh(self) -> tuple[str, ...]:
@@ -45,17 +42,6 @@ class Published:
     def tensors(self) -> dict[str, Tensor]:
         """Our parameters that it has. Raises DataError: numbers that are not finite, or tied tensors that differ."""
         return import_tensors(self.plan, self.file.read, path=self.file.path)
-
-
-@dataclass(frozen=True)
-class BlockEmbeddings:
-    """The embeddings [n, d] of published blocks: ``name`` in ``file``."""
-
-    file: TensorFile
-    name: str
-
-    def __len__(self) -> int:
-        return self.file.shapes[self.name][0]
 
 
 def load_published(directory: Path) -> Published:
@@ -85,11 +71,9 @@ def _realm_or_bert(directory: Path) -> Published:
     plan = plan_import(kind, spec, file.shapes, path=file.path)
     tokenizer = read_tokenizer(directory)
     check_vocabulary(tokenizer, spec, exact=True, path=directory)
-    blocks = BlockEmbeddings(file, plan.block_embeddings) if plan.block_embeddings else None
     # A BERT's body becomes the embedder's and the encoder's: its tensors count once.
-    taken = tuple(dict.fromkeys([*plan.taken.values(), *plan.repeats, *([blocks.name] if blocks else [])]))
-    records = directory / RECORDS_FILE
-    return Published(directory, kind, spec, file, plan, tokenizer, taken, plan.unused, blocks, records if records.is_file() else None)
+    taken = tuple(dict.fromkeys([*plan.taken.values(), *plan.repeats]))
+    return Published(directory, kind, spec, file, plan, tokenizer, taken, plan.unused)
 
 
 def _sentence_embedder(directory: Path) -> Published:
@@ -100,7 +84,7 @@ def _sentence_embedder(directory: Path) -> Published:
     tokenizer = read_tokenizer(directory)
     check_vocabulary(tokenizer, spec, exact=False, path=directory)
     taken = tuple(plan.taken.values())
-    return Published(directory, "sentence-transformers", spec, file, plan, tokenizer, taken, plan.unused, None, None)
+    return Published(directory, "sentence-transformers", spec, file, plan, tokenizer, taken, plan.unused)
 
 
 def read_config(directory: Path) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from realm.models.tensor_files import Shape
 MODEL_CURE = "Name a directory of google/realm-*, of a BERT, or of a sentence-transformers model."
 NAME_TABLES: dict[str, dict[str, Any]] = tomllib.loads((files("realm.models.published") / "names.toml").read_text("utf-8"))
 PUBLISHED_PARTS: dict[str, dict[str, str]] = NAME_TABLES["parts"]  # kind of checkpoint -> our parts in it, and the prefix of their names
-BLOCK_EMBEDDINGS = "block_emb"  # 13 million in the open-QA checkpoint; they become a snapshot, not a parameter
+BLOCK_EMBEDDINGS = "block_emb"  # 13 million in the open-QA checkpoint
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,6 @@ class ImportPlan:
     repeats: dict[str, str]  # a tied name in the file -> the name it must equal
     unused: dict[str, str]  # name in the file -> reason
     fresh: tuple[str, ...] = ()  # our parameters that keep their random start
-    block_embeddings: str | None = None  # name of the blocks' embeddings [n, d]
 
 
 def published_kind(names: Iterable[str], *, path: Path | None = None) -> str:
@@ -64,14 +63,9 @@ def plan_import(kind: str, spec: ModelSpec, shapes: Mapping[str, Shape], *, path
             raise DataError(problem, path=path, cure="Use the config.json that belongs to these weights.")
         else:
             taken[ours] = found
-    blocks = present.get(BLOCK_EMBEDDINGS) if kind == "openqa" else None
-    width = spec.embedder.projection if spec.embedder else 0
-    if blocks is not None and (len(shapes[blocks]) != 2 or shapes[blocks][1] != width):
-        problem = f"the tensor {blocks} has the shape {list(shapes[blocks])}, and the configuration says [blocks, {width}]"
-        raise DataError(problem, path=path, cure="Use the config.json that belongs to these weights.")
-    used = {*taken.values(), *([blocks] if blocks else [])}
+    used = {*taken.values()}
     repeats, unused = _leftovers(kind, root, {new: old for new, old in present.items() if old not in used}, present, used)
-    return ImportPlan(taken, repeats, unused, tuple(fresh), blocks)
+    return ImportPlan(taken, repeats, unused, tuple(fresh))
 
 
 def mask_head_name(theirs: str) -> str | None:
@@ -84,7 +78,7 @@ def mask_head_name(theirs: str) -> str | None:
 
 
 def import_tensors(plan: ImportPlan, read: Callable[[str], Tensor], *, path: Path | None = None) -> dict[str, Tensor]:
-    """Our state dictionary without the blocks' embeddings, to be loaded with ``strict=not plan.fresh``.
+    """Our state dictionary, to be loaded with ``strict=not plan.fresh``.
 
     ``read`` gives one tensor of the file by name, one at a time. Raises DataError: a tensor holds no floating-point or no finite numbers,
     or tied tensors differ."""
@@ -140,6 +134,8 @@ def _leftovers(
             unused[old] = "only the encoder reads a masked-language-model head"
         elif short.startswith("cls.seq_relationship."):
             unused[old] = "nothing here predicts the next sentence"
+        elif short == BLOCK_EMBEDDINGS:
+            unused[old] = "an index is made of your own documents"
         elif short.endswith("embeddings.position_ids"):
             unused[old] = "it counts positions and holds no weight"
         else:
