@@ -106,7 +106,7 @@ def corpus_build(
         source_options=reading.options(),
     )
     with Progress() as progress:
-        build_corpus(sources, out, options, workers=workers, progress=progress.counting("corpus"), say=progress.say)
+        build_corpus(sources, out, options, workers=workers, progress=progress.counting("corpus"))
     corpus_info(out, json=json)
 
 

@@ -167,7 +167,7 @@ def _build(
     )
     # Before the corpus: a process that is killed leaves none without its mark. A name on the hub is no file.
     write_json(mark, _marks([source for source in sources if source.exists()]))
-    build_corpus(sources, corpus, options, progress=progress.counting(corpus.name), say=progress.say)
+    build_corpus(sources, corpus, options, progress=progress.counting(corpus.name))
     return True
 
 

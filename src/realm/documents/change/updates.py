@@ -161,7 +161,7 @@ class _KnownDocuments:
 
 def _absent(store: BlockStore, found: Spool, unreadable: set[str]) -> np.ndarray:
     """Live rows, ascending, of documents that are not among those found and do not lie in what is unreadable."""
-    here = {doc_id for doc_id, _ in found.documents_from()}
+    here = {*found.doc_ids()}
     absent = ((row, Path(store.block(row).source)) for row in np.flatnonzero(store.live).tolist() if store.doc_id(row) not in here)
     return np.array([row for row, path in absent if unreadable.isdisjoint(map(str, (path, *path.parents)))], np.int64)
 
@@ -183,7 +183,7 @@ def _changed_documents(store: BlockStore, found: Spool, spool: Spool, rejected: 
                 rejected.add(Rejected(document.source, document.line, UNKNOWN_ID))
         spool.add(batch.columns(), changed)
     spool.add_redirects(found.redirects())
-    spool.end_part([], {}, complete=True)
+    spool.close()
     return np.sort(np.concatenate(gone))
 
 

@@ -22,23 +22,19 @@ from realm.documents.workers import Workers
 
 class Packing:
     """The batches of a spool on their way to segments: packed in order, by several processes, which make packers of their own from the
-    tokenizer and tagger in ``corpus``. ``done`` batches are in a segment already. ``progress`` is called with ("packed documents", count,
-    documents of the spool)."""
+    tokenizer and tagger in ``corpus``. ``progress`` is called with ("packed documents", count, documents of the spool)."""
 
-    def __init__(
-        self, spool: Spool, packer: Packer, corpus: Path, *, workers: Workers | None = None, done: int = 0, progress: Progress | None = None
-    ):
+    def __init__(self, spool: Spool, packer: Packer, corpus: Path, *, workers: Workers | None = None, progress: Progress | None = None):
         self._tasks = spool.tasks()
         self._total = spool.documents
         self._progress = progress
-        self.done = done
-        self._documents = sum(task.rows for task in self._tasks[:done])
+        self._done = self._documents = 0
         arguments = (str(corpus), packer.block_length)
-        self._results = (workers or Workers(1)).in_order(self._tasks[done:], packer, packer_elsewhere, arguments)
+        self._results = (workers or Workers(1)).in_order(self._tasks, packer, packer_elsewhere, arguments)
 
     def __iter__(self) -> Iterator[PackedBatch]:
         for task, batch in self._results:
-            self.done += 1
+            self._done += 1
             self._documents += task.rows
             if self._progress is not None:
                 self._progress("packed documents", self._documents, self._total)
@@ -46,7 +42,7 @@ class Packing:
 
     @property
     def ended(self) -> bool:
-        return self.done == len(self._tasks)
+        return self._done == len(self._tasks)
 
 
 def write_segment(directory: Path, manifest: CorpusManifest, packing: Packing, vocab_size: int, rows: int | None = None) -> CorpusManifest:

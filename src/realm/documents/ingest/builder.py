@@ -1,12 +1,11 @@
 """Build a corpus from sources, in three passes: sources to canonical documents, with casing statistics (intake.py); if no tokenizer is
-given, a vocabulary; documents to blocks (appending.py). Everything is staged beside the target and renamed at the end; an interrupted build
-continues where its last finished part ended (staging.py). docs/corpus.md says how much memory that takes."""
+given, a vocabulary; documents to blocks (appending.py). Everything is staged beside the target and renamed at the end (staging.py).
+docs/corpus.md says how much memory that takes."""
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from realm.documents.ingest.appending import Packing, first_statistics, write_se
 from realm.documents.ingest.intake import Progress, RejectedList, nothing_usable, take_in
 from realm.documents.ingest.packed import Packer
 from realm.documents.ingest.spool import Spool
-from realm.documents.ingest.staging import Staging, staged_build
+from realm.documents.ingest.staging import CORPUS, SPOOL, staged_build
 from realm.documents.records import TextKeys
 from realm.documents.sources import LOOK, SourceOptions
 from realm.documents.spans.collocations import CollocationCounts
@@ -27,10 +26,9 @@ from realm.documents.store.manifest import CorpusManifest, SpanStatistics
 from realm.documents.store.segments import SEGMENT_ROWS
 from realm.documents.workers import started
 from realm.errors import ConfigError, CorpusError
-from realm.storage import files
 from realm.storage.manifests import seal
 from realm.text.alphabet import MAX_TRAINING_CHARS
-from realm.text.tokenizer import CONFIG_FILE, TextTokenizer, train_wordpiece
+from realm.text.tokenizer import TextTokenizer, train_wordpiece
 
 SHORTEST_BLOCK = 16
 
@@ -70,18 +68,6 @@ class BuildOptions:
             return TextTokenizer.load(path / manifests.TOKENIZER_DIRECTORY)
         return TextTokenizer.from_pretrained(str(self.tokenizer))
 
-    def fingerprint(self, given: TextTokenizer | None) -> dict[str, Any]:
-        """JSON values that differ where two builds of the same sources could give different bytes; ``given`` is what ``given_tokenizer``
-        returned."""
-        return {
-            "tokenizer": given.sha256 if given else [self.vocab_size, self.lowercase],
-            "block_length": self.block_length,
-            "tagger": self.tagger,
-            "strict": self.strict,
-            "gazetteer": self.gazetteer and files.sha256_file(Path(self.gazetteer)),
-            "source_options": asdict(self.source_options),
-        }
-
 
 def build_corpus(
     sources: Sequence[Path],
@@ -90,10 +76,9 @@ def build_corpus(
     *,
     workers: int | None = None,
     progress: Progress | None = None,
-    say: Callable[[str], None] | None = None,
     **changes: Any,
 ) -> CorpusManifest:
-    """Make a corpus directory. The same input gives the same bytes, with any number of workers, interrupted or not.
+    """Make a corpus directory. The same input gives the same bytes, with any number of workers.
 
     Called with enough text, it starts processes that import the calling script: guard that with ``if __name__ == "__main__":``.
 
@@ -102,37 +87,35 @@ def build_corpus(
         out: the corpus directory; must not exist.
         options: the defaults if not given; ``changes`` are fields of them by name.
         workers: processes; None takes as many as cores may be used. Little text is done in this process alone.
-        say: called with a line when an interrupted build is continued or discarded.
 
     Raises CorpusError: ``out`` exists, another process is building it, or no document is usable; DataError: a source, tokenizer, tagger or
-    gazetteer cannot be read, or a bad record under ``strict``; Interrupted: the disk is full or a worker process died, and the same call
-    continues from there."""
+    gazetteer cannot be read, or a bad record under ``strict``; Interrupted: the disk is full or a worker process died."""
     out, sources = Path(out), [Path(source) for source in sources]
     options = replace(options or BuildOptions(), **changes)
     processes = started(workers)
     _check(out)
     plan = TaggerPlan(options.tagger, options.gazetteer)
     given = options.given_tokenizer()
-    with staged_build(out, sources, options.fingerprint(given), say or (lambda _: None)) as staging, processes:
+    with staged_build(out) as staging, processes:
+        corpus, spool = staging / CORPUS, Spool(staging / SPOOL)
         casing, rejected = CasingCounts() if plan.learns_casing else None, RejectedList(options.strict)
-        (staging.corpus / manifests.SEGMENTS_DIRECTORY).mkdir(parents=True, exist_ok=True)
-        spool = Spool(staging.spool, resumable=True)  # with the documents that an interrupted build took in
         take_in(sources, spool, rejected, TextKeys(), progress, options.source_options, casing=casing, workers=processes)
         if not spool.documents:
             raise nothing_usable(sources, rejected)
-        rejected.save(staging.corpus / manifests.REJECTED_FILE)
-        tokenizer = given or _trained_tokenizer(staging, spool, options.vocab_size, options.lowercase)
-        tokenizer.save(staging.corpus / manifests.TOKENIZER_DIRECTORY)
-        seal(staging.corpus / manifests.TOKENIZER_DIRECTORY)
+        rejected.save(corpus / manifests.REJECTED_FILE)
+        tokenizer = given or train_wordpiece(_training_texts(spool), options.vocab_size, options.lowercase)
+        tokenizer.save(corpus / manifests.TOKENIZER_DIRECTORY)
+        seal(corpus / manifests.TOKENIZER_DIRECTORY)
         learned = _learned_tagger(plan, spool, casing)
-        save_tagger(learned, staging.corpus / manifests.TAGGER_FILE)
+        save_tagger(learned, corpus / manifests.TAGGER_FILE)
         packer = Packer(tokenizer, learned, options.block_length)
-        packing_of = partial(Packing, spool, packer, staging.corpus, workers=processes, progress=progress)
-        empty = empty_manifest(tokenizer, options.block_length, rejected)
-        manifest = _write_segments(staging, packing_of, empty, tokenizer)
+        packing = Packing(spool, packer, corpus, workers=processes, progress=progress)
+        manifest = _empty_manifest(tokenizer, options.block_length, rejected)
+        while not packing.ended:
+            manifest = write_segment(corpus, manifest, packing, tokenizer.vocab_size, SEGMENT_ROWS)
         if not manifest.blocks:
             raise nothing_usable(sources, rejected)
-        return publish_first_version(staging.corpus, manifest)
+        return _publish_first_version(corpus, manifest)
 
 
 def _check(out: Path) -> None:
@@ -140,14 +123,6 @@ def _check(out: Path) -> None:
         kind = "a corpus" if (out / manifests.CURRENT_FILE).exists() else "something else"
         cure = "Choose another --out, or use 'realm corpus add'"
         raise CorpusError(f"{kind} already exists here and was not changed", path=out, cure=cure)
-
-
-def _trained_tokenizer(staging: Staging, spool: Spool, vocab_size: int, lowercase: bool) -> TextTokenizer:
-    """A vocabulary of the documents: the one that an interrupted build trained, or a new one."""
-    directory = staging.corpus / manifests.TOKENIZER_DIRECTORY
-    if (directory / CONFIG_FILE).exists():  # the file that is written last
-        return TextTokenizer.load(directory)
-    return train_wordpiece(_training_texts(spool), vocab_size, lowercase)
 
 
 def _learned_tagger(plan: TaggerPlan, spool: Spool, casing: CasingCounts | None) -> SpanTagger:
@@ -167,19 +142,7 @@ def _training_texts(spool: Spool) -> Iterator[str]:
         yield document.text
 
 
-def _write_segments(
-    staging: Staging, packing_of: Callable[..., Packing], manifest: CorpusManifest, tokenizer: TextTokenizer
-) -> CorpusManifest:
-    """All blocks, in segments of about ``SEGMENT_ROWS``; those that an interrupted build finished are kept."""
-    manifest, done = staging.load_segments() or (manifest, 0)
-    packing = packing_of(done=done)
-    while not packing.ended:
-        manifest = write_segment(staging.corpus, manifest, packing, tokenizer.vocab_size, SEGMENT_ROWS)
-        staging.save_segments(manifest, packing.done)
-    return manifest
-
-
-def publish_first_version(directory: Path, manifest: CorpusManifest) -> CorpusManifest:
+def _publish_first_version(directory: Path, manifest: CorpusManifest) -> CorpusManifest:
     """Name the corpus after its content, count how spans repeat, and write the manifest. Returns it."""
     content = "\n".join([*(info.sha256 for info in manifest.segments), manifest.tokenizer_sha256, str(manifest.block_length)])
     corpus_id = hashlib.sha256(content.encode("ascii")).hexdigest()[:32]
@@ -189,7 +152,7 @@ def publish_first_version(directory: Path, manifest: CorpusManifest) -> CorpusMa
     return manifest
 
 
-def empty_manifest(tokenizer: TextTokenizer, block_length: int, rejected: RejectedList) -> CorpusManifest:
+def _empty_manifest(tokenizer: TextTokenizer, block_length: int, rejected: RejectedList) -> CorpusManifest:
     return CorpusManifest(
         format=manifests.FORMAT, version=1, corpus_id="", tokenizer_sha256=tokenizer.sha256, vocab_size=tokenizer.vocab_size,
         block_length=block_length, segments=(), next_block_id=0, documents=0, blocks=0, spans=0, removed=0, sentences_cut=0,

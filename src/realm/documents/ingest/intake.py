@@ -7,13 +7,12 @@ import json
 import shutil
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import chain
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +29,6 @@ from realm.documents.spans.collocations import mostly_caseless
 from realm.documents.spans.truecase import CasingCounts
 from realm.documents.workers import Workers, in_portions
 from realm.errors import CorpusError, DataError
-from realm.storage.decoding import json_value
 from realm.text.folding import folded
 from realm.text.lines import canonical_line, canonical_text, lines_of, passages_of
 from realm.text.sentences import split_sentences
@@ -47,7 +45,6 @@ class RejectedList:
         self._strict = strict
         self._listing = SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115
         weakref.finalize(self, self._listing.close)
-        self._drained = 0
         self.counts: Counter[str] = Counter()
         self.unreadable: set[str] = set()
 
@@ -58,7 +55,10 @@ class RejectedList:
             raise DataError(record.reason, path=record.path, line=record.line or None, cure=cure)
         if record.reason == records.UNREADABLE:
             self.unreadable.add(source_name(record.path))
-        self._add_line(json.dumps({"path": record.path, "line": record.line, "reason": record.reason}, ensure_ascii=False), record.reason)
+        line = json.dumps({"path": record.path, "line": record.line, "reason": record.reason}, ensure_ascii=False)
+        self._listing.seek(0, 2)
+        self._listing.write(line.encode("utf-8", "surrogateescape") + b"\n")
+        self.counts[record.reason] += 1
 
     def text(self) -> bytes:
         """The JSONL lines. File names that are not UTF-8 keep their bytes."""
@@ -70,49 +70,8 @@ class RejectedList:
         with open(path, "wb") as file:
             shutil.copyfileobj(self._listing, file)
 
-    def drain(self) -> list[str]:
-        """The lines since the last call."""
-        self._listing.seek(self._drained)
-        lines = self._listing.read().decode("utf-8", "surrogateescape").splitlines()
-        self._drained = self._listing.tell()
-        return lines
-
-    def restore(self, lines: Iterable[str]) -> None:
-        """Take in lines that an earlier list drained."""
-        for line in lines:
-            self._add_line(line, json_value(line)["reason"])
-        self._drained = self._listing.tell()
-
     def by_reason(self) -> dict[str, int]:
         return dict(sorted(self.counts.items()))
-
-    def _add_line(self, line: str, reason: str) -> None:
-        self._listing.seek(0, 2)
-        self._listing.write(line.encode("utf-8", "surrogateescape") + b"\n")
-        self.counts[reason] += 1
-
-
-SourcePosition = tuple[int, int]
-"""The place of a walk: the number of a source, and how many of its records are done."""
-
-
-class SourceWalk:
-    """Iterator over the records of the sources, from ``place`` on: sources before it are not read, that source is read again up to there.
-    Raises DataError: a source is missing or of no known type; all are looked at before the first record is read."""
-
-    def __init__(self, sources: Sequence[Path], options: SourceOptions, workers: Workers, place: SourcePosition, rows: RowIds | None):
-        self.place = place
-        named = zip(sources, names_of(sources), strict=True)
-        self._readers = [iter_documents(source, options, workers, name, rows) for source, name in named]
-
-    def __iter__(self) -> Iterator[Record]:
-        source, done = self.place
-        for number in range(source, len(self._readers)):
-            for record in islice(self._readers[number], done, None):
-                done += 1
-                self.place = number, done
-                yield record
-            done = 0
 
 
 Progress = Callable[[str, int, int | None], None]
@@ -130,15 +89,6 @@ LONG = 1_000_000
 """Characters of a document that is tried first. What is shorter takes seconds and some hundred megabytes, whatever it is."""
 # Of one document: more are shorter than words.
 MOST_SENTENCES = 1_000_000
-# Chunks between two points at which an interrupted intake can go on.
-PART_CHUNKS = 32
-
-
-class _Chunk(NamedTuple):
-    """Records that are taken in together, and the place in the sources behind them."""
-
-    records: list[Record]
-    place: SourcePosition
 
 
 @dataclass(frozen=True)
@@ -166,56 +116,37 @@ def take_in(
     workers: Workers | None = None,
     corpus: Ids | None = None,
 ) -> None:
-    """Read every source into ``spool``, or the rest of them if the spool was begun by an interrupted call.
+    """Read every source into ``spool``, which is closed at the end.
 
-    The spool is closed at the end, and gets a point from which a later call can continue every ``PART_CHUNKS`` chunks. Of two documents
-    with one id the first stays; ``known_ids`` grows by the new ones, ``rejected`` gets the rest, and ``casing`` counts the words of all;
-    ``corpus`` is what is brought up to date (``RowIds``). Raises DataError: a source is missing or of no known type, or ``strict`` met a
-    bad record; Interrupted: a worker process died."""
+    Of two documents with one id the first stays; ``known_ids`` grows by the new ones, ``rejected`` gets the rest, and ``casing`` counts the
+    words of all; ``corpus`` is what is brought up to date (``RowIds``). Raises DataError: a source is missing or of no known type, or
+    ``strict`` met a bad record, all sources looked at before the first record is read; Interrupted: a worker process died."""
     workers = workers or Workers(1)
     rows = None if corpus is None and len(sources) < 2 else RowIds(corpus)
-    _resume(spool, rejected, known_ids, casing, rows, source_name(str(sources[spool.place[0]])) if sources else "")
-    if spool.complete:
-        return
-    walk = SourceWalk(sources, source_options, workers, spool.place, rows)
-    portions = in_portions(walk, lambda record: len(getattr(record, "text", "")), CHUNK_CHARS, CHUNK_RECORDS)
-    chunks = (_Chunk(records, walk.place) for records in portions)
+    named = zip(sources, names_of(sources), strict=True)
+    readers = [iter_documents(source, source_options, workers, name, rows) for source, name in named]
+    found = chain.from_iterable(readers)
+    chunks = in_portions(found, lambda record: len(getattr(record, "text", "")), CHUNK_CHARS, CHUNK_RECORDS)
     count_forms, seconds = casing is not None, source_options.document_seconds
     results = workers.in_order(chunks, partial(_take_in_chunk, count_forms, seconds), partial, (_take_in_chunk, count_forms, seconds))
-    for number, (chunk, taken) in enumerate(results, 1):
-        spool.add(*_without_known(chunk.records, taken, known_ids, rejected))
+    for chunk, taken in results:
+        spool.add(*_without_known(chunk, taken, known_ids, rejected))
         spool.add_redirects(taken.redirects)
-        spool.place = chunk.place
         if casing is not None:
             casing.merge(taken.forms)
         if progress is not None:
             progress("documents", spool.documents, None)
-        if number % PART_CHUNKS == 0:
-            spool.end_part(rejected.drain(), casing.drain() if casing is not None else {})
-    spool.end_part(rejected.drain(), casing.drain() if casing is not None else {}, complete=True)
+    spool.close()
 
 
-def _resume(spool: Spool, rejected: RejectedList, known_ids: Ids, casing: CasingCounts | None, rows: RowIds | None, begun: str) -> None:
-    """Take in what a spool holds; ``rows`` get the ids of the sources before the one that was ``begun``, which is read again."""
-    for lines, forms in spool.finished_parts():
-        rejected.restore(lines)
-        if casing is not None:
-            casing.restore(forms)
-    if not spool.complete:
-        for doc_id, source in spool.documents_from():
-            known_ids.add(doc_id)
-            if rows is not None and source != begun and not source.startswith(f"{begun}/"):
-                rows.add(doc_id)
-
-
-def _take_in_chunk(count_forms: bool, seconds: float, chunk: _Chunk) -> _TakenIn:
+def _take_in_chunk(count_forms: bool, seconds: float, chunk: list[Record]) -> _TakenIn:
     """Canonical documents with sentences; everything about a chunk that does not depend on the others."""
     documents: list[Document] = []
     positions: list[int] = []
     rejected: list[tuple[int, Rejected]] = []
     redirects: list[tuple[int, int]] = []
     casing = CasingCounts()
-    for position, record in enumerate(chunk.records):
+    for position, record in enumerate(chunk):
         if isinstance(record, Redirect):
             redirects.append((record.name, record.target))
             continue
@@ -230,7 +161,7 @@ def _take_in_chunk(count_forms: bool, seconds: float, chunk: _Chunk) -> _TakenIn
         if count_forms:
             casing.add(folded(made.text[start:end]) for start, end in made.sentences)
     pairs = np.array(redirects, np.uint64).reshape(-1, 2)
-    return _TakenIn(documents_batch(documents), positions, rejected, pairs, casing.drain())
+    return _TakenIn(documents_batch(documents), positions, rejected, pairs, casing.forms())
 
 
 def _within_limits(record: SourceDocument, seconds: float) -> Document | Rejected:

@@ -1,22 +1,15 @@
-"""The spool: canonical documents on disk between the first pass over the sources and the later ones.
+"""The spool: canonical documents on disk between the first pass over the sources and the later ones."""
 
-A directory of numbered parts. A part is finished when its JSON file is there; what an interrupted process wrote after its last finished
-part is overwritten by the next one."""
-
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from realm.documents.links import Links
 from realm.documents.outline import Places
-from realm.errors import CorpusError
-from realm.storage import files
-from realm.storage.decoding import json_value
 
 SCHEMA = pa.schema(
     [
@@ -99,37 +92,28 @@ def documents_batch(documents: Sequence[Document]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(columns, schema=SCHEMA)
 
 
-_REDIRECTS = ".redirects.npy"
+_DOCUMENTS, _REDIRECTS = "documents.arrow", "redirects.npy"
 
 
 def redirects_in(directory: Path) -> np.ndarray:
-    """The redirects that a spool's finished parts hold, uint64 [r, 2], in order."""
-    parts = [np.load(path, allow_pickle=False) for path in sorted(directory.glob(f"*{_REDIRECTS}"))]
-    return np.concatenate([np.empty((0, 2), np.uint64), *parts])
+    """The redirects that a closed spool holds, uint64 [r, 2], in order."""
+    path = directory / _REDIRECTS
+    return np.load(path, allow_pickle=False) if path.exists() else np.empty((0, 2), np.uint64)
 
 
 class Spool:
-    """Documents on disk: written once, read as often as needed, a batch at a time. ``resumable``: what an interrupted process left in
-    ``path`` is continued.
+    """Documents on disk: written once, closed, and read as often as needed, a batch at a time.
 
     Attributes:
-        text_bytes: of the texts of its ``documents`` in UTF-8.
-        place: where in the sources they end, for the reader of these (``intake.SourcePosition``)."""
+        text_bytes: of the texts of its ``documents`` in UTF-8."""
 
-    def __init__(self, path: Path, resumable: bool = False):
+    def __init__(self, path: Path):
         self._path = path
-        self._resumable = resumable
         self._writer: pa.ipc.RecordBatchFileWriter | None = None
-        self._parts = 0
         self._batches: list[SpoolBatch] = []
-        self._in_part = 0
         self._redirects: list[np.ndarray] = []
         self.documents = self.text_bytes = 0
-        self.place = (0, 0)
-        self.complete = False
         path.mkdir(parents=True, exist_ok=True)
-        if resumable:
-            self._take_up()
 
     def add(self, batch: pa.RecordBatch, keep: Sequence[bool]) -> None:
         """Append those documents of a batch that ``keep`` names."""
@@ -137,13 +121,12 @@ class Spool:
             batch = batch.filter(pa.array(keep, pa.bool_()))
         if not batch.num_rows:
             return
-        path = self._part_path()
+        path = self._path / _DOCUMENTS
         if self._writer is None:
             self._sink = pa.OSFile(str(path), "wb")
             self._writer = pa.ipc.new_file(self._sink, SCHEMA)
         self._writer.write_batch(batch)
-        self._batches.append(SpoolBatch(path, self._in_part, batch.num_rows))
-        self._in_part += 1
+        self._batches.append(SpoolBatch(path, len(self._batches), batch.num_rows))
         self.documents += batch.num_rows
         self.text_bytes += batch.column("text").nbytes
 
@@ -152,78 +135,23 @@ class Spool:
         if len(pairs):
             self._redirects.append(pairs)
 
-    def end_part(self, rejected: Sequence[str], forms: Mapping[str, int], complete: bool = False) -> None:
-        """Make everything so far durable, so that another process can continue from here: with lines of rejected records and counts of
-        surface forms since the last part."""
+    def close(self) -> None:
+        """End writing: from here on it is read."""
         if self._writer is not None:
             self._writer.close()
             self._sink.close()
             self._writer = None
-        self.complete = complete
         if self._redirects:
-            np.save(self._redirects_path(self._parts + 1), np.concatenate(self._redirects))
-            self._redirects.clear()
-        if self._resumable:
-            self._save_facts({"rejected": list(rejected), "forms": dict(forms)})
-        self._parts += 1
-        self._in_part = 0
-
-    def finished_parts(self) -> Iterator[tuple[list[str], dict[str, int]]]:
-        """The arguments of ``end_part``, part by part."""
-        for part in range(1, self._parts + 1):
-            facts = json_value(self._facts_path(part).read_text("utf-8"))
-            yield facts["rejected"], facts["forms"]
+            np.save(self._path / _REDIRECTS, np.concatenate(self._redirects))
 
     def tasks(self) -> list[SpoolBatch]:
         """All batches in order, about a million characters each."""
         return list(self._batches)
 
-    def documents_from(self) -> Iterator[tuple[str, str]]:
-        """Id and source of each document in order; no text is read."""
-        for columns in (batch.columns() for batch in self._batches):
-            yield from zip(columns.column("doc_id").to_pylist(), columns.column("source").to_pylist(), strict=True)
+    def doc_ids(self) -> Iterator[str]:
+        """Ids of the documents in order; no text is read."""
+        for batch in self._batches:
+            yield from batch.columns().column("doc_id").to_pylist()
 
     def redirects(self) -> np.ndarray:
         return redirects_in(self._path)
-
-    def _save_facts(self, more: dict[str, Any]) -> None:
-        if self._part_path().exists():
-            files.fsync_file(self._part_path())
-        if (redirects := self._redirects_path(self._parts + 1)).exists():
-            files.fsync_file(redirects)
-        facts = {"documents": self.documents, "text_bytes": self.text_bytes, "place": self.place, "complete": self.complete}
-        files.write_json(self._facts_path(self._parts + 1), facts | more)
-
-    def _take_up(self) -> None:
-        while self._facts_path(self._parts + 1).exists():
-            try:
-                self._take_up_part()
-            except (ValueError, KeyError, TypeError) as error:  # pa.ArrowInvalid is a ValueError
-                cure = "Remove this directory and run the same command again"
-                raise CorpusError("the remains of an interrupted build are damaged", path=self._path, cure=cure) from error
-        for left in (self._part_path(), self._redirects_path(self._parts + 1)):
-            left.unlink(missing_ok=True)
-
-    def _take_up_part(self) -> None:
-        """A finished part. Its rows are looked at as a whole: Arrow trusts offsets, and ends the process where they are wrong."""
-        facts = json_value(self._facts_path(self._parts + 1).read_text("utf-8"))
-        self.documents, self.text_bytes, self.place = facts["documents"], facts["text_bytes"], (facts["place"][0], facts["place"][1])
-        self.complete = facts["complete"]
-        path = self._part_path()
-        if path.exists():
-            with pa.memory_map(str(path), "r") as file:
-                reader = pa.ipc.open_file(file)
-                for number in range(reader.num_record_batches):
-                    batch = reader.get_batch(number)
-                    batch.validate(full=True)
-                    self._batches.append(SpoolBatch(path, number, batch.num_rows))
-        self._parts += 1
-
-    def _part_path(self) -> Path:
-        return self._path / f"{self._parts + 1:06d}.arrow"
-
-    def _redirects_path(self, part: int) -> Path:
-        return self._path / f"{part:06d}{_REDIRECTS}"
-
-    def _facts_path(self, part: int) -> Path:
-        return self._path / f"{part:06d}.json"

@@ -31,31 +31,24 @@ class CasingCounts:
 
     def __init__(self) -> None:
         self._forms: Counter[str] = Counter()
-        self._new: Counter[str] = Counter()
 
     def add(self, sentences: Iterable[str]) -> None:
         """Count the words of ``sentences``, the first word of each left out."""
         for sentence in sentences:
-            self._new.update(_INNER_WORD.findall(sentence)[1:])
+            self._forms.update(_INNER_WORD.findall(sentence)[1:])
 
     def merge(self, forms: Mapping[str, int]) -> None:
-        """Add counts that another one drained."""
-        self._new.update(forms)
-
-    def drain(self) -> dict[str, int]:
-        """Counts of the forms since the last call, for ``merge`` or ``restore`` of another one."""
-        new, self._new = self._new, Counter()
-        self._forms.update(new)
-        return dict(new)
-
-    def restore(self, forms: Mapping[str, int]) -> None:
-        """Take in counts that were drained in an earlier run: they are not drained again."""
+        """Add the ``forms`` of another one."""
         self._forms.update(forms)
+
+    def forms(self) -> dict[str, int]:
+        """Count of each form."""
+        return dict(self._forms)
 
     def table(self) -> dict[str, tuple[int, int]]:
         """For every lower-cased word: how often it was written with a small and with a capital first letter."""
         table: dict[str, list[int]] = {}
-        for form, count in (self._forms + self._new).items():
+        for form, count in self._forms.items():
             entry = table.setdefault(form.lower(), [0, 0])
             entry[form[0].isupper()] += count
         return {word: (entry[0], entry[1]) for word, entry in sorted(table.items())}
