@@ -4,14 +4,12 @@ import json
 import os
 import shutil
 from contextlib import nullcontext
-from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 
 from realm.answering.opening import open_run
 from realm.cli import main
-from realm.documents.records import SourceDocument
 from realm.errors import ConfigError, CorpusError, RunError
 from realm.progress import Progress
 from realm.recipe import load_recipe
@@ -166,24 +164,6 @@ def test_sources_that_change_after_a_kill_are_noticed(tmp_path, write_tiny, monk
     with pytest.raises(CorpusError, match="the sources have changed") if point == "directory: renamed" else nullcontext():
         run_recipe(recipe, copy, stages=("corpus",), progress=QUIET)
     assert not list(copy.glob("*.staging")) and (copy / "sources.json").exists()
-
-
-def test_a_source_on_the_hub(tmp_path, write_tiny, monkeypatch):
-    """A name, not a path: it is not resolved, and files beside it are still watched."""
-    asked = []
-
-    def read_dataset(source, _):
-        asked.append(source)
-        yield SourceDocument("hub", "Hub", "A document of the hub. It says little.", str(source), 1)
-
-    monkeypatch.setattr("realm.documents.sources.reading.read_dataset", read_dataset)
-    recipe = load_recipe(write_tiny(tmp_path), {"corpus": {"sources": [str(tmp_path / "docs.jsonl"), "hf:owner/name"]}})
-    for _ in range(2):
-        run_recipe(recipe, tmp_path / "run", stages=("corpus",), progress=QUIET)
-    assert asked == [Path("hf:owner/name")]
-    shutil.copy(tmp_path / "more.jsonl", tmp_path / "docs.jsonl")
-    with pytest.raises(CorpusError, match="have changed"):
-        run_recipe(recipe, tmp_path / "run", stages=("corpus",), progress=QUIET)
 
 
 def test_edited_questions_are_refused(tiny_run, tmp_path):

@@ -22,9 +22,9 @@ class Bound(NamedTuple):
 
 
 BOUNDS = {
-    "lines of source": Bound(38_500, 42_643),
+    "lines of source": Bound(38_500, 42_554),
     "modules": Bound(290, 290),
-    "lines of tests": Bound(32_000, 35_300),
+    "lines of tests": Bound(32_000, 35_163),
     "options": Bound(148, 148),
     "keys": Bound(110, 110),
     "files in a folder": Bound(15, 15),

@@ -127,11 +127,9 @@ def test_integers_serve_as_floats_and_lists_as_tuples():
 
 def test_relative_paths_count_from_the_recipe(tmp_path):
     (tmp_path / "recipes").mkdir()
-    text = (
-        '[corpus]\nsources = ["../docs", "/abs/docs", "hf:owner/name"]\n[finetune]\ntrain = "qa/train.jsonl"\n[eval]\nqa = "~/test.jsonl"\n'
-    )
+    text = '[corpus]\nsources = ["../docs", "/abs/docs"]\n[finetune]\ntrain = "qa/train.jsonl"\n[eval]\nqa = "~/test.jsonl"\n'
     recipe, base = load_recipe(write(tmp_path / "recipes", text)), tmp_path.resolve()
-    assert recipe.corpus.sources == (str(base / "docs"), "/abs/docs", "hf:owner/name")
+    assert recipe.corpus.sources == (str(base / "docs"), "/abs/docs")
     assert recipe.finetune.train == str(base / "recipes" / "qa" / "train.jsonl") and recipe.finetune.dev == ""
     assert recipe.eval.qa == str((Path.home() / "test.jsonl").resolve()) and recipe.corpus.gazetteer == ""
 

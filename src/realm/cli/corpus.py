@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from realm.documents.sources import SourceOptions
     from realm.documents.store.manifest import CorpusManifest
 
-Sources = Annotated[
-    tuple[Path, ...], tyro.conf.arg(metavar="SOURCE", help="files or folders, or hf:owner/name for a dataset on the Hugging Face hub")
-]
+Sources = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="SOURCE", help="files or folders")]
 Documents = Annotated[tuple[str, ...], tyro.conf.arg(metavar="ID")]
 
 

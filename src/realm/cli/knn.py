@@ -107,7 +107,7 @@ def knn_build(
 
     Args:
         model: a directory or hub name of a causal or encoder-decoder model.
-        sources: documents for a language model (files, folders, hf:owner/name), JSONL files of pairs for a translation model.
+        sources: documents for a language model (files, folders), JSONL files of pairs for a translation model.
         out: the datastore's directory.
         layer: module whose input is the key; if not given, the last feed-forward block.
         dtype: of the keys on disk: float16, float32, bfloat16, int8."""

@@ -14,11 +14,10 @@ from realm.errors import ConfigError
 
 @dataclass(frozen=True)
 class Format:
-    """One format: its reader as module below ``realm.documents`` and function, loaded when a source needs it (none of what only a folder
-    has); endings of its files' names, openings of their bytes in lower case; whether a file is one document instead of holding
-    documents."""
+    """One format: its reader as module below ``realm.documents`` and function, loaded when a source needs it; endings of its files' names,
+    openings of their bytes in lower case; whether a file is one document instead of holding documents."""
 
-    reader: str = ""
+    reader: str
     endings: tuple[str, ...] = ()
     openings: tuple[bytes, ...] = ()
     one_document: bool = False
@@ -42,8 +41,6 @@ FORMATS = {
     "pdf": Format("pages.pdf.read_pdf", (".pdf",), (b"%pdf",), one_document=True),
     "docx": Format("pages.word.read_docx", (".docx",), one_document=True),
     "picture": Format("pages.pictures.read_picture", PICTURE_ENDINGS, PICTURE_OPENINGS, one_document=True),
-    "beir": Format(),
-    "datasets": Format(),
     "mediawiki": Format("wiki.dump.read_wikidump", openings=(b"<mediawiki",)),
     "xml": Format("pages.markup.read_xml", (".xml",), (b"<?xml",), one_document=True),
     "notebook": Format("pages.markup.read_notebook", (".ipynb",), one_document=True),

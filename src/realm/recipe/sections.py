@@ -37,7 +37,7 @@ class CorpusConfig:
     """Documents, and their way to blocks."""
 
     sources: FileList = ()
-    """Files or folders of documents, or hf:owner/name; relative paths count from the recipe."""
+    """Files or folders of documents; relative paths count from the recipe."""
     format: str = ""
     """Format of all sources: jsonl, csv, html or another format of docs/data-formats.md; empty: detected."""
     id_column: str = ""

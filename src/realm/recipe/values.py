@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from annotated_types import Ge, Interval
 
 from realm.errors import ConfigError
-from realm.storage.paths import HUB_PREFIX
 
 MAX_WIDTH, MAX_LAYERS = 65_536, 1_024
 MAX_PIECES = 65_536
@@ -70,7 +69,7 @@ def _fitting(hint: Any, value: Any) -> Any:
 
 
 def _absolute(name: str, base: Path) -> str:
-    return str((base / Path(name).expanduser()).resolve()) if name and not name.startswith(HUB_PREFIX) else name
+    return str((base / Path(name).expanduser()).resolve()) if name else name
 
 
 TYPES = {int: "a whole number", float: "a number", bool: "true or false", str: "text", tuple: "a list"}

@@ -18,7 +18,7 @@ from realm.progress import Progress
 from realm.recipe import Recipe, dump_recipe, load_recipe
 from realm.storage.files import file_sum, make_directory, read_json, remove_staging, sha256_file, write_atomic, write_json
 from realm.storage.locks import held
-from realm.storage.paths import HUB_PREFIX, RunPaths
+from realm.storage.paths import RunPaths
 from realm.storage.processes import place
 from realm.storage.stages import CONFIG_SUM, STAGE_SECTIONS, check_run_format, write_run_format
 from realm.text.tokenizer import TextTokenizer, read_tokenizer
@@ -165,7 +165,7 @@ def _build(
             whole_rows=whole_rows,
         ),
     )
-    # Before the corpus: a process that is killed leaves none without its mark. A name on the hub is no file.
+    # Before the corpus: a process that is killed leaves none without its mark.
     write_json(mark, _marks([source for source in sources if source.exists()]))
     build_corpus(sources, corpus, options, progress=progress.counting(corpus.name))
     return True
@@ -177,7 +177,7 @@ def _check_sources(mark: Path, sources: list[Path], corpus: Path) -> None:
     if known is None:
         return  # built by hand: what is there is taken
     here = [source for source in sources if source.exists()]
-    if len(here) < len([source for source in sources if not str(source).startswith(HUB_PREFIX)]) or known["stat"] == stat_digest(here):
+    if len(here) < len(sources) or known["stat"] == stat_digest(here):
         return
     now = _marks(here)
     if now["content"] != known["content"]:

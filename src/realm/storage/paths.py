@@ -5,9 +5,6 @@ from pathlib import Path
 
 from realm.storage.decoding import json_value
 
-HUB_PREFIX = "hf:"
-"""Starts the name of a dataset on the Hugging Face hub, where else a path of documents stands."""
-
 
 class _Part:
     """The path of a part of a run directory, by its name."""

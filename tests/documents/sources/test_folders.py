@@ -138,22 +138,6 @@ def test_rows_of_named_files_with_one_id_are_documents_that_keep_their_names(tmp
     assert sorted(BlockStore.open(corpus).documents()) == sorted(["2", *more])
 
 
-def test_beir(tmp_path):
-    (tmp_path / "corpus.jsonl").write_text(
-        '{"_id": "d1", "title": "T", "text": "One.", "metadata": {}}\n{"_id": "d2", "title": "", "text": "Two."}\n'
-    )
-    (tmp_path / "queries.jsonl").write_text('{"_id": "q1", "text": "Which?"}\n')
-    (tmp_path / "README.md").write_text("About.")
-    for options in (SourceOptions(), SourceOptions(format="beir")):
-        assert ids(tmp_path, options) == ["d1", "d2"]
-    (tmp_path / "queries.jsonl").unlink()
-    (tmp_path / "qrels").mkdir()
-    assert ids(tmp_path) == ["d1", "d2"]
-    (tmp_path / "corpus.jsonl").unlink()
-    with pytest.raises(DataError, match=r"not a BEIR folder. It holds corpus\.jsonl"):
-        list(iter_documents(tmp_path, SourceOptions(format="beir")))
-
-
 def test_errors_name_the_cure(tmp_path):
     with pytest.raises(DataError, match="no such file or folder"):
         iter_documents(tmp_path / "missing.jsonl")
@@ -177,8 +161,6 @@ def test_errors_name_the_cure(tmp_path):
         list(iter_documents(tmp_path / "none"))
     with pytest.raises(DataError, match=r"no parquet file in this folder"):
         list(iter_documents(tmp_path, SourceOptions(format="parquet")))
-    with pytest.raises(DataError, match=r"of the format 'beir' is a folder"):
-        iter_documents(tmp_path / "x.doc", SourceOptions(format="beir"))
 
 
 FOREIGN = {

@@ -1,4 +1,4 @@
-"""Folders: every file below is read, or named with the reason; or a BEIR collection."""
+"""Folders: every file below is read, or named with the reason."""
 
 import os
 from collections import Counter
@@ -21,8 +21,6 @@ from realm.text.lines import canonical_line
 ReadFile = Callable[[Path, str, str, SourceOptions], Iterator[Record]]
 """Reads (path, what it is called in ids, format, options)."""
 
-_BEIR_DOCUMENTS = ("corpus.jsonl", "corpus.jsonl.gz")
-_BEIR_MARKS = ("queries.jsonl", "queries.jsonl.gz", "qrels")
 _CACHES = frozenset(("__pycache__", "node_modules", "CVS", "_darcs", "__MACOSX", "$RECYCLE.BIN", "lost+found"))
 _CACHE_TAG = "CACHEDIR.TAG"
 _BACKUPS = ("~", ".bak", ".swp", ".swo", ".orig", ".rej", ".tmp", ".pyc")
@@ -42,12 +40,6 @@ class RowIds(TextKeys):
     def __init__(self, corpus: Ids | None = None):
         super().__init__()
         self.corpus: Ids = set[str]() if corpus is None else corpus
-
-
-def beir_documents(folder: Path) -> Path | None:
-    """The documents of a BEIR folder; None of another."""
-    documents = next((folder / name for name in _BEIR_DOCUMENTS if (folder / name).is_file()), None)
-    return documents if documents and any((folder / mark).exists() for mark in _BEIR_MARKS) else None
 
 
 def names_of(sources: Sequence[Path]) -> list[str]:
