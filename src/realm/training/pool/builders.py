@@ -1,14 +1,13 @@
 """A pool of actors that embed a corpus, in place of ``embed_parts`` on several machines.
 
-Actors read parameters and corpus from the shared file system and send vectors back; the coordinator alone writes. An actor that dies is
-restarted by Ray, and a free actor takes its part."""
+Actors read parameters and corpus from the shared file system and send vectors back; the coordinator alone writes. Ray restarts an actor
+that dies and gives it its part again."""
 
 import os
 import socket
-import time
-from collections import Counter, deque
-from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +23,9 @@ from realm.training.pool.cluster import cause_of, connected, located, ray
 from realm.training.refresh.refresher_process import open_recipe, serve_run
 
 START_SECONDS = 300.0
-"""Seconds that a pool does without any actor before it is given up."""
+"""Seconds in which an actor must be up; a pool without any is given up."""
 MAX_DEATHS = 3
 """So many actors may one part kill."""
-WAIT_SECONDS = 1.0
 Request = tuple[str, str, int, int, str, bool]  # the arguments of part_embedder
 
 
@@ -55,16 +53,11 @@ class BuilderPool:
 
     actor: type = Builder
 
-    def __init__(self, actors: int, say: Callable[[str], None] = lambda line: None):
+    def __init__(self, actors: int):
         if actors < 1:
             raise ConfigError(f"actors = {actors} is below 1")
         self.count = actors
-        self._say = say
-        self._all: list[Any] = []
-        self._idle: list[Any] = []
-        self._coming: dict[Any, Any] = {}  # reference of an answer that says "ready" -> actor
-        self._reason = ""  # why one could not be started
-        self._since = 0.0  # when an actor was last known to be up
+        self._actors: list[Any] = []
 
     def __enter__(self) -> "BuilderPool":
         return self
@@ -74,9 +67,9 @@ class BuilderPool:
 
     def close(self) -> None:
         """End the actors."""
-        for actor in self._all:
+        for actor in self._actors:
             ray().kill(actor)
-        self._all, self._idle, self._coming = [], [], {}
+        self._actors = []
 
     def parts(
         self,
@@ -93,127 +86,60 @@ class BuilderPool:
         request = (*places, inputs.featurizer.query_length, options.threads or 1, "cuda" if gpu else "cpu", options.bf16)
 
         def parts(start: int) -> Iterator[np.ndarray]:
-            self._start(options.threads or 1, int(gpu))
-            ids = np.asarray(inputs.store.block_ids)[rows]
-            size = embedding.PART_ROWS
+            from ray.util import ActorPool
+
+            pool, asked = ActorPool(self._started(options.threads or 1, int(gpu))), deque[tuple[int, int]]()
+            ids, size = np.asarray(inputs.store.block_ids)[rows], embedding.PART_ROWS
             items = ((at, ids[at : at + size]) for at in range(start, len(rows), size))
-            with closing(_Work(self, request, items).in_order()) as results:
-                for at, vectors in results:
-                    if progress is not None:
-                        progress(at + len(vectors), len(rows))
-                    yield vectors
+            while True:
+                for at, part in islice(items, 2 * self.count + 2 - len(asked)):
+                    pool.submit(lambda actor, part: actor.embed.remote(request, part), part)
+                    asked.append((at, at + len(part)))
+                if not asked:
+                    return
+                vectors, done = _next(pool, *asked[0]), asked.popleft()[1]
+                if progress is not None:
+                    progress(done, len(rows))
+                yield vectors
 
         return parts
 
-    def take(self) -> Any | None:
-        """An actor that has nothing to do; None if there is none."""
-        return self._idle.pop() if self._idle else None
-
-    def give(self, actor: Any) -> None:
-        """Take an actor back that has nothing to do."""
-        self._idle.append(actor)
-        self._since = time.monotonic()
-
-    def ask(self, actor: Any) -> None:
-        """Take an actor back that is being started or is still at work: it counts again when it answers."""
-        self._coming[actor.ready.options(max_task_retries=-1).remote()] = actor
-
-    def died(self, part: str) -> None:
-        """Tell of a dead actor."""
-        self._say(f"an actor that embedded {part} died; Ray restarts it, and a free actor takes the part")
-
-    def wait(self, pending: list[Any]) -> list[Any]:
-        """Some of the answers that are there; actors that answered ``ask`` are idle by then. Raises PoolError: no actor is up."""
+    def _started(self, threads: int, gpus: int) -> list[Any]:
+        """The actors that are up within ``START_SECONDS``. Raises PoolError: none is."""
+        if self._actors:
+            return self._actors
         package = ray()
-        found, _ = package.wait([*pending, *self._coming], num_returns=1, timeout=WAIT_SECONDS)
-        for reference in [one for one in found if one in self._coming]:
-            actor = self._coming.pop(reference)
+        remote = package.remote(self.actor).options(
+            num_cpus=threads, num_gpus=gpus, max_restarts=-1, max_task_retries=MAX_DEATHS, scheduling_strategy="SPREAD"
+        )
+        asked = {actor.ready.remote(): actor for actor in (remote.remote() for _ in range(self.count))}
+        reason, (up, _) = "", package.wait([*asked], num_returns=self.count, timeout=START_SECONDS)
+        for reference in up:
             try:
                 package.get(reference)
-                self.give(actor)
-            except package.exceptions.RayError as error:  # it cannot be started
-                self._all.remove(actor)
-                self._reason = ": " + str(error).strip().splitlines()[-1]
-        if not self._all or (not pending and not self._idle and time.monotonic() - self._since > START_SECONDS):
+                self._actors.append(asked.pop(reference))
+            except package.exceptions.RayError as error:
+                reason = ": " + str(error).strip().splitlines()[-1]
+        for actor in asked.values():
+            package.kill(actor)
+        if not self._actors:
             there = ", ".join(f"{what} {amount:g}" for what, amount in package.cluster_resources().items() if what in ("CPU", "GPU"))
             cure = "Ask for fewer --actors or refresher.threads, or add machines; run the same command again to continue"
-            raise PoolError(f"none of {self.count} actors is up (the cluster has {there}){self._reason}", cure=cure)
-        return [one for one in found if one in pending]
-
-    def _start(self, threads: int, gpus: int) -> None:
-        self._since = time.monotonic()
-        if self._all:
-            return
-        remote = ray().remote(self.actor).options(num_cpus=threads, num_gpus=gpus, max_restarts=-1, scheduling_strategy="SPREAD")
-        self._all = [remote.remote() for _ in range(self.count)]
-        for actor in self._all:
-            self.ask(actor)
+            raise PoolError(f"none of {self.count} actors is up (the cluster has {there}){reason}", cure=cure)
+        return self._actors
 
 
-class _Work:
-    """The parts of one generation on their way through the pool."""
-
-    def __init__(self, pool: BuilderPool, request: Request, items: Iterator[tuple[int, np.ndarray]]):
-        self._pool = pool
-        self._request = request
-        self._items = items
-        self._again: deque[tuple[int, np.ndarray]] = deque()  # parts of dead actors
-        self._order: deque[int] = deque()  # parts begun and not yielded
-        self._busy: dict[Any, tuple[Any, tuple[int, np.ndarray]]] = {}
-        self._done: dict[int, np.ndarray] = {}
-        self._deaths: Counter[int] = Counter()
-
-    def in_order(self) -> Generator[tuple[int, np.ndarray], None, None]:
-        """(first row, vectors) of every part in order. At most two parts an actor, and two more, are under way or wait for their turn."""
-        try:
-            while True:
-                more = self._hand_out()
-                if self._order and self._order[0] in self._done:
-                    at = self._order.popleft()
-                    yield at, self._done.pop(at)
-                elif more or self._order:
-                    for reference in self._pool.wait(list(self._busy)):
-                        self._settle(reference)
-                else:
-                    return
-        finally:
-            for actor, _ in self._busy.values():
-                self._pool.ask(actor)
-
-    def _hand_out(self) -> bool:
-        """Give parts to idle actors. Whether any part is left that was not begun."""
-        while self._again or len(self._order) < 2 * self._pool.count + 2:
-            if (actor := self._pool.take()) is None:
-                return True
-            item = self._again.popleft() if self._again else next(self._items, None)
-            if item is None:
-                self._pool.give(actor)
-                return False
-            if not self._deaths[item[0]]:
-                self._order.append(item[0])
-            self._busy[actor.embed.remote(self._request, item[1])] = actor, item
-        return True
-
-    def _settle(self, reference: Any) -> None:
-        """Take a result, or give the part of a dead actor to another."""
-        errors = ray().exceptions
-        actor, item = self._busy.pop(reference)
-        first, part = item[0], f"rows {item[0]} to {item[0] + len(item[1])}"
-        try:
-            self._done[first] = ray().get(reference)
-        except errors.RayTaskError as error:
-            self._pool.give(actor)
-            raise cause_of(error) from None
-        except errors.RayError as error:  # the actor, its machine, or what it had sent is gone
-            self._pool.ask(actor)
-            self._deaths[first] += 1
-            self._again.append(item)
-            if self._deaths[first] > MAX_DEATHS:
-                cure = "If memory ran out, lower refresher.threads or --actors; run the same command again to continue"
-                raise PoolError(f"{MAX_DEATHS + 1} actors died over {part}", cure=cure) from error
-            self._pool.died(part)
-        else:
-            self._pool.give(actor)
+def _next(pool: Any, first: int, stop: int) -> np.ndarray:
+    """The vectors of the next rows, [first, stop). Raises PoolError: they killed too many actors, or an actor cannot embed them."""
+    errors = ray().exceptions
+    try:
+        vectors: np.ndarray = pool.get_next()
+    except errors.RayTaskError as error:
+        raise cause_of(error) from None
+    except errors.RayError as error:  # the actor, its machine, or what it had sent is gone, and Ray has tried again
+        cure = "If memory ran out, lower refresher.threads or --actors; run the same command again to continue"
+        raise PoolError(f"{MAX_DEATHS + 1} actors died over rows {first} to {stop}", cure=cure) from error
+    return vectors
 
 
 def serve_pool(root: Path, address: str, actors: int, *, once: bool, say: Callable[[str], None], progress: Advance) -> None:
@@ -224,7 +150,7 @@ def serve_pool(root: Path, address: str, actors: int, *, once: bool, say: Callab
 
     Raises MissingExtra: no Ray; ConfigError: no token, address or actors; PoolError: no cluster or actor is up; else as ``serve_run``."""
     threads = open_recipe(root)[1].refresher.threads
-    pool = BuilderPool(actors, say)  # refuses before anything starts
+    pool = BuilderPool(actors)  # refuses before anything starts
     with connected(address, cpus=actors * threads), pool:
         say(f"{actors} actors on {'this machine' if address == 'local' else address}")
         serve_run(root, once=once, say=say, progress=progress, parts_of=pool.parts)
