@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from realm.errors import ConfigError, DataError, SnapshotError
-from realm.knn.datastore import Datastore, build_from_texts, find_neighbours, forecast
+from realm.errors import DataError, SnapshotError
+from realm.knn.datastore import Datastore, build_from_texts, find_neighbours
 from realm.knn.network import HubNetwork, load_network
 from realm.knn.windows import TextOptions, windows_of_texts
 from realm.search.index.choice import KINDS
@@ -38,11 +38,10 @@ def test_keys_are_the_model_s(kind, built, networks, source_of):
     assert start == len(datastore)
 
 
-@pytest.mark.parametrize(("dtype", "error"), [("float16", 2e-3), ("bfloat16", 2e-2), ("int8", 1 / 100)])
-def test_smaller_keys_are_near(built, dtype, error):
-    exact, small = built("causal").snapshot.vectors, built("causal", dtype).snapshot.vectors
+def test_smaller_keys_are_near(built):
+    exact, small = built("causal").snapshot.vectors, built("causal", "float16").snapshot.vectors
     assert small.dtype == np.float32
-    assert np.abs(exact - small).max() <= error * np.abs(exact).max() and np.abs(exact - small).max() > 0
+    assert np.abs(exact - small).max() <= 2e-3 * np.abs(exact).max() and np.abs(exact - small).max() > 0
 
 
 @pytest.mark.parametrize("index_kind", KINDS)
@@ -67,14 +66,12 @@ def test_neighbours_through_every_kind_of_index(built, index_kind):
 def test_a_finished_build_is_only_opened(tmp_path, networks, source_of):
     first = build_from_texts(tmp_path / "d", networks["causal"], [source_of["causal"]], OPTIONS)
     before, seen = tree(tmp_path / "d"), []
-    again = build_from_texts(
-        tmp_path / "d", networks["causal"], [source_of["causal"]], OPTIONS, progress=lambda *at: seen.append(at), announce=seen.append
-    )
-    assert tree(tmp_path / "d") == before and again.facts == first.facts and len(seen) == 1
+    again = build_from_texts(tmp_path / "d", networks["causal"], [source_of["causal"]], OPTIONS, progress=lambda *at: seen.append(at))
+    assert tree(tmp_path / "d") == before and again.facts == first.facts and not seen
     with pytest.raises(SnapshotError, match="other sources"):
         build_from_texts(tmp_path / "d", networks["causal"], [source_of["causal"]], TextOptions(context=16, stride=4))
     with pytest.raises(SnapshotError, match="keys of dtype float16"):
-        build_from_texts(tmp_path / "d", networks["causal"], [source_of["causal"]], OPTIONS, dtype="int8")
+        build_from_texts(tmp_path / "d", networks["causal"], [source_of["causal"]], OPTIONS, dtype="float32")
 
 
 def killed_at(work, point, which):
@@ -100,7 +97,7 @@ def killed_at(work, point, which):
 
 
 @pytest.mark.usefixtures("small_parts")
-@pytest.mark.parametrize(("kind", "dtype"), [("causal", "int8"), ("translation", "float16")])
+@pytest.mark.parametrize(("kind", "dtype"), [("causal", "float32"), ("translation", "float16")])
 def test_killed_at_every_point_and_taken_up(tmp_path, kind, dtype, networks, source_of):
     """SIGKILL at every write point, in a later part too: nothing unfinished can be opened, the next build equals one never killed."""
 
@@ -117,17 +114,6 @@ def test_killed_at_every_point_and_taken_up(tmp_path, kind, dtype, networks, sou
             assert build(name).facts.keys == whole.facts.keys and tree(tmp_path / name) == expected
             shutil.rmtree(tmp_path / name)
     assert seen == 7
-
-
-def test_forecast(built):
-    datastore = built("causal", "float16")
-    expected = forecast(9, len(datastore), 24, "float16")
-    on_disk = sum(path.stat().st_size for path in datastore.path.rglob("*.npy"))
-    assert expected["keys"] == len(datastore) and 0.5 < expected["disk_bytes"] / on_disk < 1.5
-    with pytest.raises(ConfigError, match="at most 2048"):
-        forecast(1, 1, 4096, "float16")
-    with pytest.raises(ConfigError, match="no dtype 'float64'"):
-        forecast(1, 1, 8, "float64")
 
 
 @pytest.fixture

@@ -110,17 +110,10 @@ def knn_build(
         sources: documents for a language model (files, folders), JSONL files of pairs for a translation model.
         out: the datastore's directory.
         layer: module whose input is the key; if not given, the last feed-forward block.
-        dtype: of the keys on disk: float16, float32, bfloat16, int8."""
+        dtype: of the keys on disk: float16 or float32."""
     from realm.knn.session import build
 
     with Progress() as progress:
-        expected: dict[str, int] = {}
-
-        def announce(forecast: dict[str, int]) -> None:
-            expected.update(forecast)
-            size, memory = forecast["disk_bytes"] / 1e6, forecast["memory_bytes"] / 1e6
-            progress.say(f"{forecast['keys']:,} keys of {forecast['dim']}: {size:,.1f} MB on disk, {memory:,.1f} MB to search")
-
         made = build(
             model,
             sources,
@@ -130,9 +123,8 @@ def knn_build(
             dtype=dtype,
             device=device,
             progress=partial(progress.count, "knn: keys"),
-            announce=announce,
         )
-    show.result({"datastore": str(out), **asdict(made.facts), "forecast": expected}, json)
+    show.result({"datastore": str(out), **asdict(made.facts)}, json)
 
 
 def knn_eval(

@@ -20,7 +20,7 @@ from realm.runs.mending import Damage, findings
 from realm.search.index.base import RowIndex
 from realm.search.index.choice import make_index
 from realm.search.index.mips import MAX_DIM
-from realm.search.publishing.snapshot import DTYPES, STORED, Snapshot, SnapshotFacts, stored_width
+from realm.search.publishing.snapshot import DTYPES, Snapshot, SnapshotFacts
 from realm.search.publishing.writing import Parts, publish_snapshot
 from realm.storage.arrays import publish_array, read_array
 from realm.storage.files import make_directory
@@ -29,8 +29,6 @@ from realm.storage.manifests import Errors, read_sealed, write_sealed
 
 FORMAT = 3
 FACTS, INDEX, VALUES = "datastore.json", "index", "values.npy"
-ID_BYTES, VALUE_BYTES = 8, 4
-"""On disk for each pair beside its key."""
 ELSEWHERE = "Choose another directory, or delete this one"
 REMAKE = "Build the datastore again: realm knn build"
 _damage = partial(SnapshotError, cure=REMAKE)
@@ -158,24 +156,11 @@ def find_neighbours(index: RowIndex, keys: torch.Tensor, k: int) -> Neighbours:
     return Neighbours(hits.scores, hits.values, hits.valid)
 
 
-def forecast(windows: int, keys: int, dim: int, dtype: str) -> dict[str, int]:
-    """{"windows", "keys", "dim", "disk_bytes", "memory_bytes" of searching}. Raises ConfigError: an unknown dtype, or too wide."""
-    if dtype not in DTYPES:
-        raise ConfigError(f"no dtype '{dtype}' for keys", cure=f"It is one of: {', '.join(DTYPES)}")
-    if dim > MAX_DIM:
-        raise ConfigError(f"keys of {dim} dimensions, an index takes at most {MAX_DIM}", cure="Name a narrower layer.")
-    on_disk = stored_width(dim, dtype) * STORED[dtype].itemsize + ID_BYTES + VALUE_BYTES
-    widened = 0 if dtype == "float32" else 4 * dim  # float32 keys are mapped, others widened in memory
-    memory = keys * (widened + dim + ID_BYTES + VALUE_BYTES)
-    return {"windows": windows, "keys": keys, "dim": dim, "disk_bytes": keys * on_disk, "memory_bytes": memory}
-
-
 class BuildOptions(TypedDict, total=False):
-    """dtype: of the keys on disk: float16 (the default), float32, bfloat16 or int8. announce: called with the forecast at first."""
+    """dtype: of the keys on disk: float16 (the default) or float32."""
 
     dtype: str
     progress: Progress | None
-    announce: Callable[[dict[str, int]], None] | None
 
 
 def build_from_texts(
@@ -193,9 +178,12 @@ def build_datastore(
     """Compute the keys of all windows and publish them. A killed build continues after its last part; a finished one is only opened.
 
     Memory: windows, network, one batch and one part of keys. Raises SnapshotError: another datastore is here, or the disk refuses;
-    DataError: a key that is not finite; ConfigError: see ``forecast``."""
-    dtype, progress, announce = options.get("dtype", "float16"), options.get("progress"), options.get("announce")
-    expected = forecast(len(windows), windows.count, network.dim, dtype)
+    DataError: a key that is not finite; ConfigError: an unknown dtype, or keys that are too wide."""
+    dtype, progress = options.get("dtype", "float16"), options.get("progress")
+    if dtype not in DTYPES:
+        raise ConfigError(f"no dtype '{dtype}' for keys", cure=f"It is one of: {', '.join(DTYPES)}")
+    if network.dim > MAX_DIM:
+        raise ConfigError(f"keys of {network.dim} dimensions, an index takes at most {MAX_DIM}", cure="Name a narrower layer.")
     make_directory(directory)
 
     def parts(first_row: int) -> Iterator[np.ndarray]:
@@ -206,8 +194,6 @@ def build_datastore(
 
     problem, cure = "another process{} is building this datastore", "Wait until it has ended"
     with held(directory, lambda who: SnapshotError(problem.format(who), path=directory, cure=cure)):
-        if announce is not None:
-            announce(expected)
         identity = (network.kind, network.name, network.layer.name, network.sha256, network.tokenizer_sha256, windows.sha256)
         facts = DatastoreFacts(*identity, {**windows.counts, **text}, network.dim, dtype, windows.count)
         if (directory / FACTS).exists() and DatastoreFacts.read(directory).owner != facts.owner:

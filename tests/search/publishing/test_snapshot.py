@@ -96,24 +96,14 @@ def test_parts_make_one_file_and_empty_is_allowed(tmp_path):
     assert open_snapshot(tmp_path).vectors.shape == (0, 4)
 
 
-@pytest.mark.parametrize(("dtype", "step"), [("float16", 2.0**-11), ("int8", 0.5 / 127)])
-def test_smaller_rows_are_near(tmp_path, dtype, step):
+def test_smaller_rows_are_near(tmp_path):
     """Rows of very different sizes, one of zeros: no component is further off than half a step of its own row."""
     vectors = np.random.default_rng(0).standard_normal((6, 4)).astype(np.float32) * np.float32(10.0) ** np.arange(-3, 3)[:, None]
     vectors[2] = 0
-    publish(tmp_path, vectors=vectors.astype(np.float32), dtype=dtype)
+    publish(tmp_path, vectors=vectors.astype(np.float32), dtype="float16")
     found = open_snapshot(tmp_path).vectors
     assert found.dtype == np.float32 and found.shape == (6, 4) and not found[2].any()
-    assert (np.abs(found - vectors) <= 1.01 * step * np.abs(vectors).max(1, keepdims=True)).all()
-
-
-def test_bfloat16_is_stored_as_uint16(tmp_path):
-    vectors = np.random.default_rng(0).standard_normal((6, 5)).astype(np.float32)
-    publish(tmp_path, vectors=vectors, dtype="bfloat16")
-    assert np.load(tmp_path / "000001" / "vectors-00000.npy").dtype == np.uint16
-    found = open_snapshot(tmp_path).vectors
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(found, vectors, rtol=2**-8)
+    assert (np.abs(found - vectors) <= 1.01 * 2.0**-11 * np.abs(vectors).max(1, keepdims=True)).all()
 
 
 def test_a_generation_that_current_never_reached_is_replaced(tmp_path, monkeypatch):
@@ -244,7 +234,7 @@ def test_prune_keeps_the_newest_and_the_protected(tmp_path):
         prune(tmp_path, 0, set())
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_delta_extends_the_same_generation(dtype, tmp_path):
     publish(tmp_path, dtype=dtype)
     before, added = open_snapshot(tmp_path), np.array([30, 50], np.int64)
@@ -264,8 +254,6 @@ def test_what_may_not_be_published(tmp_path):
     bad[2, 3] = np.nan
     with pytest.raises(SnapshotError, match=r"vector 2 .*not finite"):
         publish(tmp_path, vectors=bad)
-    with pytest.raises(SnapshotError, match="not finite in bfloat16"):
-        publish(tmp_path, vectors=np.full((6, 4), 3.4e38, np.float32), dtype="bfloat16")
     with pytest.raises(SnapshotError, match="ascending"):
         publish(tmp_path, block_ids=ids[::-1].copy())
     for vectors in (rows(1, ids[:5]), [rows(1, ids), rows(1, ids)], [rows(1, ids[:3]), rows(1, ids[3:], 5)], [], np.ones((6, 4), np.int32)):

@@ -12,7 +12,7 @@ from realm.storage import files, generations
 from .test_snapshot import given, open_snapshot, publish, rows
 
 
-@pytest.fixture(params=["float32", "float16", "bfloat16", "int8"])
+@pytest.fixture(params=["float32", "float16"])
 def index(tmp_path, request, monkeypatch):
     monkeypatch.setattr(generations, "MAX_SMALL_FILES", 4)
     publish(tmp_path / "index", n=9, dtype=request.param)

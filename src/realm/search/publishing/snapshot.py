@@ -20,7 +20,7 @@ from realm.storage.manifests import Errors, read_sealed, write_sealed
 
 MANIFEST = "manifest.json"
 FORMAT_VERSION = 1
-DTYPES = ("float32", "float16", "bfloat16", "int8")
+DTYPES = ("float32", "float16")
 
 
 class DamagedSnapshot(SnapshotError):
@@ -96,7 +96,7 @@ def read_manifest(generation_directory: Path, generation: int) -> SnapshotManife
     if value.get("format_version") != FORMAT_VERSION:
         problem = f"index format {value.get('format_version')}, this version reads format {FORMAT_VERSION}"
         raise SnapshotError(problem, path=path, cure="Build the index again: realm index build RUN")
-    if value.get("kind", "whole") != "whole":  # its rows were embedded by several parameters
+    if value.get("kind", "whole") != "whole" or value["dtype"] not in DTYPES:  # rows of several parameters, or coded otherwise
         raise made_earlier(SnapshotError, path)
     value["segments"] = tuple((str(name), int(rows)) for name, rows in value["segments"])
     value["shards"] = tuple(Shard(**{key: shard[key] for key in Shard.__dataclass_fields__}) for shard in value["shards"])
@@ -104,20 +104,6 @@ def read_manifest(generation_directory: Path, generation: int) -> SnapshotManife
     if manifest.generation != generation:
         raise DamagedSnapshot(f"this is generation {manifest.generation}, in the directory of generation {generation}", path=path)
     return manifest
-
-
-STORED: dict[str, np.dtype] = {
-    "float32": np.dtype(np.float32),
-    "float16": np.dtype(np.float16),
-    "bfloat16": np.dtype(np.uint16),
-    "int8": np.dtype(np.int8),
-}
-SCALE_BYTES = 4
-
-
-def stored_width(dim: int, dtype: str) -> int:
-    """Columns of a vectors file of dimension ``dim``."""
-    return dim + SCALE_BYTES if dtype == "int8" else dim
 
 
 def shard_names(number: int) -> tuple[str, str]:
@@ -136,56 +122,27 @@ def read_shard(directory: Path, shard: Shard, manifest: SnapshotManifest, verify
     Unless ``verify``, only shapes and types are checked. Raises DamagedSnapshot: a file is missing, cut short, changed, or contradicts the
     manifest."""
     stored, block_ids = read_stored(directory, shard, manifest, verify)
-    return decode(stored), block_ids
+    return stored.astype(np.float32, copy=False), block_ids
 
 
 def read_stored(directory: Path, shard: Shard, manifest: SnapshotManifest, verify: bool) -> tuple[np.ndarray, np.ndarray]:
     """Vectors in their stored type and ids int64 [r] of one shard; arguments and errors as for ``read_shard``."""
-    shape = shard.rows, stored_width(manifest.dim, manifest.dtype)
     hashes = (shard.sha256, shard.ids_sha256) if verify else (None, None)
-    vectors = read_array(directory / shard.file, shape, STORED[manifest.dtype], ERRORS, sha256=hashes[0])
+    vectors = read_array(directory / shard.file, (shard.rows, manifest.dim), np.dtype(manifest.dtype), ERRORS, sha256=hashes[0])
     return vectors, read_array(directory / shard.ids_file, (shard.rows,), np.dtype(np.int64), ERRORS, sha256=hashes[1])
 
 
 def encode(vectors: np.ndarray, dtype: str, first: int = 0) -> np.ndarray:
-    """Encode vectors [r,d] for storage: float32, float16, bfloat16 bits as uint16 (both rounded to nearest even), or int8 codes.
+    """Encode vectors [r,d] for storage, rounded to nearest even where ``dtype`` is float16.
 
     ``first`` is the number of the first row, for the message. Raises SnapshotError: a component that is not finite afterwards."""
     with np.errstate(over="ignore"):
-        single = np.ascontiguousarray(vectors, dtype=np.float32)
-        encoded: np.ndarray = single.astype(np.float16) if dtype == "float16" else single
+        encoded = np.ascontiguousarray(vectors, dtype=np.float32).astype(dtype, copy=False)
     finite = np.isfinite(encoded).all(axis=1)
-    if dtype == "bfloat16":
-        bits = single.view(np.uint32)
-        encoded = ((bits + (0x7FFF + (bits >> 16 & 1))) >> 16).astype(np.uint16)
-        finite &= np.isfinite(decode(encoded)).all(axis=1)
     if not finite.all():
         row = first + int(np.flatnonzero(~finite)[0])
         raise SnapshotError(f"vector {row} has a component that is not finite in {dtype}", cure="Go back to an earlier checkpoint")
-    return _codes(single) if dtype == "int8" else encoded
-
-
-def decode(stored: np.ndarray) -> np.ndarray:
-    """Stored vectors as float32: the same array, or a widened copy."""
-    if stored.dtype == np.int8:
-        scales = np.ascontiguousarray(stored[:, -SCALE_BYTES:]).view(np.float32)
-        values = stored[:, :-SCALE_BYTES].astype(np.float32)
-        values *= scales
-        return values
-    if stored.dtype == np.float16:
-        return stored.astype(np.float32)
-    if stored.dtype != np.uint16:
-        return stored
-    wide = stored.astype(np.uint32)
-    wide <<= 16
-    return wide.view(np.float32)
-
-
-def _codes(single: np.ndarray) -> np.ndarray:
-    """Rows as int8 codes from -127 to 127 of their own scale, the scale's bytes behind them: int8 [r,d+4] of float32 [r,d]."""
-    scales = (np.abs(single).max(axis=1, keepdims=True) / np.float32(127)).astype(np.float32)
-    codes = np.rint(np.divide(single, scales, out=np.zeros_like(single), where=scales > 0)).clip(-127, 127).astype(np.int8)
-    return np.concatenate([codes, scales.view(np.int8)], axis=1)
+    return encoded
 
 
 logger = logging.getLogger(__name__)

@@ -20,7 +20,6 @@ from realm.errors import SnapshotError
 from realm.search.index.mips import check_block_ids
 from realm.search.publishing.snapshot import (
     DTYPES,
-    STORED,
     Shard,
     SnapshotFacts,
     SnapshotManifest,
@@ -32,7 +31,6 @@ from realm.search.publishing.snapshot import (
     read_shard,
     read_stored,
     shard_names,
-    stored_width,
     write_manifest,
 )
 from realm.storage import generations
@@ -116,7 +114,7 @@ class Building:
         shutil.rmtree(self.root, ignore_errors=True)
 
     def _header(self, dim: int) -> bytes:
-        return array_header(STORED[self._dtype], (self._count, stored_width(dim, self._dtype)))
+        return array_header(np.dtype(self._dtype), (self._count, dim))
 
     def _left(self, dim: int | None) -> tuple[int, int | None, float, Any] | None:
         """Rows, dimension, seconds and digest of a build, cut to its last note; None: there is none, or another or damaged one."""
@@ -126,7 +124,7 @@ class Building:
             if note["key"] != self._key or dim not in (None, note["dim"]):
                 return None
             rows, found = int(note["rows"]), int(note["dim"])
-            length = len(self._header(found)) + rows * stored_width(found, self._dtype) * STORED[self._dtype].itemsize
+            length = len(self._header(found)) + rows * found * np.dtype(self._dtype).itemsize
             with open(self._file, "r+b") as file:
                 left = length
                 while left and (block := file.read(min(left, HASH_CHUNK_BYTES))):
