@@ -88,6 +88,10 @@ def body_model(recipe: Recipe, inputs: BlockInputs) -> "RealmModel":
             raise ConfigError(problem, path=directory, cure="Build the corpus with the body's tokenizer: leave corpus.tokenizer empty.")
         spec = spec_of(recipe.model, tokenizer.vocab_size, inputs.featurizer.joint_length)
         found = start_from_body(spec, directory, dropout=recipe.model.dropout, attention_dropout=recipe.model.attention_dropout)
+        head, asked = found.embedder.spec, recipe.model.projection
+        if head.head != "projection" and asked not in (0, head.projection):
+            problem = f"'model.projection' is {asked}, and the body's embeddings have {head.projection} dimensions"
+            raise ConfigError(problem, cure="Leave model.projection out.")
     _require_fit(found.spec, inputs, directory)
     return found
 

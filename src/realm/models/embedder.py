@@ -72,13 +72,3 @@ class Embedder(nn.Module):
             vectors = F.normalize(vectors, dim=-1)
         vectors = at_least_float32(self.norm(self.dense(vectors)))
         return F.normalize(vectors, dim=-1) if self.unit else vectors
-
-    def narrowed(self, directions: Tensor, centre: Tensor) -> "Embedder":
-        """Project the embeddings of a published head on ``directions`` [d, h] from ``centre`` [h]; body and learned numbers are shared."""
-        found = Embedder(self.body, replace(self.spec, projection=len(directions)))
-        assert isinstance(found.dense, nn.Linear)
-        with torch.no_grad():
-            found.dense.weight.copy_(directions)
-            found.dense.bias.copy_(-directions @ centre)
-        found.log_scale, found.null_offset = self.log_scale, self.null_offset
-        return found

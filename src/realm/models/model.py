@@ -250,15 +250,14 @@ def start_from_body(spec: ModelSpec, directory: Path, *, dropout: float, attenti
     return RealmModel(ModelSpec()).with_parts(embedder=embedder, encoder=encoder)
 
 
-def published_spec(spec: ModelSpec, directory: Path, projection: int = 0) -> ModelSpec:
-    """Specification of :func:`start_from_body`, without reading weights; ``projection`` 0 is the body's own dimension."""
+def published_spec(spec: ModelSpec, directory: Path) -> ModelSpec:
+    """Specification of :func:`start_from_body`, without reading weights."""
     config = {key: value for key, value in read_config(directory).items() if key not in CODE_KEYS}
     fed = _has_segments(directory)
 
     def known(network: NetworkSpec) -> NetworkSpec:
         if isinstance(network, EmbedderSpec):
             network = _published_embedder(network, directory)
-            network = network if network.head == "projection" else replace(network, projection=projection or network.projection)
         body = replace(network.body, config=config or network.body.config, segments=network.body.segments and fed)
         return replace(network, body=body)
 

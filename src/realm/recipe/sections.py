@@ -82,8 +82,8 @@ class ModelConfig:
     intermediate: Annotated[int, Interval(ge=1, le=4 * MAX_WIDTH)] = 512
     """Width of the feed-forward layers."""
     projection: Annotated[int, Interval(ge=0, le=MAX_WIDTH)] = 128
-    """Dimensions of an embedding, at least 8. Below a published sentence embedder's width they start as the principal components of the
-    corpus's own vectors. 0, the default with a body: the body's own width, or 128 for a body without a head."""
+    """Dimensions of an embedding, at least 8. 0, the default with a body: the body's own width, or 128 for a body without a head. A
+    published sentence embedder has its own."""
     pooling: Literal["pooler", "cls", "mean"] = "pooler"
     """pooler (tanh over [CLS]), cls or mean."""
     segments: bool = True

@@ -39,7 +39,7 @@ def meta_model(recipe: Recipe, vocabulary: int = BERT_VOCABULARY) -> RealmModel:
         wanted = replace(wanted, projection=wanted.projection or known.width)
     spec = spec_of(wanted, vocabulary, wanted.query_length + recipe.corpus.block_length - 1, PARTS)
     if directory is not None and not is_realm_model(directory):
-        spec = published_spec(spec, directory, recipe.model.projection)
+        spec = published_spec(spec, directory)
     with torch.device("meta"):
         return RealmModel(spec)
 
