@@ -1,4 +1,4 @@
-"""Cleaning of MediaWiki dumps: rate against mwparserfromhell, sentences kept, articles counted, bzip2 in parallel.
+"""Cleaning of MediaWiki dumps: rate against mwparserfromhell, sentences kept, articles counted.
 
 The rates are taken in turn within one run; medians. Prints a table over all dumps of a folder, and as its last line one JSON object.
 
@@ -10,7 +10,6 @@ import bz2
 import json
 import re
 import statistics
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -22,7 +21,7 @@ from mwparserfromhell import nodes
 
 from benchmarks.common import result
 from realm.documents.records import Rejected
-from realm.documents.wiki.dump import PIECE, WikiPage, iter_pages, read_pieces, read_wikidump, why_left_out
+from realm.documents.wiki.dump import WikiPage, iter_pages, read_wikidump, why_left_out
 from realm.documents.wiki.elements import with_small_numbers, without_apart
 from realm.documents.wiki.names import CLOSING_SECTIONS, Namespaces, name_set
 from realm.documents.wiki.templates import template_writer
@@ -196,21 +195,6 @@ def dump_row(path: Path) -> dict[str, Any]:
     return {"dump": path.name, "in_xml": counted_in_xml(path), "documents": len(documents), "with_markup": marked, "pages": dict(reasons)}
 
 
-def decompression_rates(path: Path, repeats: int) -> dict[str, float]:
-    """One stream of many blocks, four times the sample, by the standard library and by two threads."""
-    data = b"".join(read_pieces(path, 1)) * 4
-    with tempfile.TemporaryDirectory() as scratch:
-        single = Path(scratch) / "single.xml.bz2"
-        single.write_bytes(bz2.compress(data))
-
-        def standard() -> None:
-            with bz2.open(single) as file:
-                while file.read(PIECE):
-                    pass
-
-        return rates({"standard library": standard, "2 threads": lambda: sum(map(len, read_pieces(single, 2)))}, len(data), repeats)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("dumps", type=Path)
@@ -224,15 +208,14 @@ def main() -> None:
     sample = arguments.dumps / SAMPLE
     total, kept, marked = kept_sentences(sample)
     print(f"{kept} of {total} prose sentences kept, {marked} articles with markup left")
-    cleaning, unpacking = cleaning_rates(sample, arguments.repeats), decompression_rates(sample, arguments.repeats)
-    for name, rate in {**cleaning, **unpacking}.items():
+    cleaning = cleaning_rates(sample, arguments.repeats)
+    for name, rate in cleaning.items():
         print(f"{name:30s} {rate:7.1f} MB/s")
     ratios = {
         "cleaning: ours / mwparserfromhell": cleaning["ours"] / cleaning["mwparserfromhell strip_code"],
-        "bzip2: 2 threads / standard library": unpacking["2 threads"] / unpacking["standard library"],
         "prose sentences kept": kept / total,
     }
-    methods = [{"method": name, "mb_per_second": rate} for name, rate in {**cleaning, **unpacking}.items()]
+    methods = [{"method": name, "mb_per_second": rate} for name, rate in cleaning.items()]
     closing = result("wikitext", 2, rows=methods + [{"method": "count", **row} for row in rows], ratios=ratios)
     closing["versions"] |= {"mwparserfromhell": mwparserfromhell.__version__}
     print(json.dumps(closing, ensure_ascii=False))

@@ -4,7 +4,6 @@ import bz2
 import gzip
 import lzma
 import re
-import sys
 from collections import Counter
 from dataclasses import replace
 
@@ -158,22 +157,16 @@ def _many_blocks():
     return "".join(f"{number * number % 1_000_003:x} " for number in range(120_000)).encode()
 
 
-@pytest.mark.parametrize("library", [True, False], ids=["indexed_bzip2", "standard library"])
 @pytest.mark.parametrize("streams", [1, 9])
-def test_bzip2_in_parallel(tmp_path, streams, library, monkeypatch):
+def test_bzip2_of_one_stream_and_of_many(tmp_path, streams):
     """A single stream of many blocks, and a file of many streams, against the bz2 module."""
-    if library:
-        pytest.importorskip("indexed_bzip2")
-    else:
-        monkeypatch.setitem(sys.modules, "indexed_bzip2", None)
     data = _many_blocks()
     step = -(-len(data) // streams)
     packed = b"".join(bz2.compress(data[at : at + step], 1) for at in range(0, len(data), step))
     assert packed.count(b"1AY&SY") >= streams  # the magic number of a block; those within a stream lie between bytes
     path = tmp_path / "data.bz2"
     path.write_bytes(packed)
-    for workers in (1, 3):
-        assert b"".join(read_pieces(path, workers)) == bz2.decompress(packed) == data
+    assert b"".join(read_pieces(path)) == bz2.decompress(packed) == data
 
 
 @pytest.mark.parametrize("name", ["wiki.xml", "wiki.xml.bz2", "wiki"])
@@ -185,10 +178,7 @@ def test_what_counts_is_the_content_not_the_name(tmp_path, pack, name, kind):
     assert [document.doc_id for document in documents(read_wikidump(path))] == ["testwiki:1"]
 
 
-@pytest.mark.parametrize("library", [True, False], ids=["indexed_bzip2", "standard library"])
-def test_damaged_bzip2_gives_what_was_whole(tmp_path, library, monkeypatch):
-    if not library:
-        monkeypatch.setitem(sys.modules, "indexed_bzip2", None)
+def test_damaged_bzip2_gives_what_was_whole(tmp_path):
     data = _many_blocks() * 4
     packed = bytearray(bz2.compress(data, 1))
     packed[len(packed) // 2] ^= 0xFF
@@ -196,7 +186,7 @@ def test_damaged_bzip2_gives_what_was_whole(tmp_path, library, monkeypatch):
     path.write_bytes(packed)
     pieces = []
     with pytest.raises(DamagedData):
-        for piece in read_pieces(path, 2):
+        for piece in read_pieces(path):
             pieces.append(piece)
     whole = b"".join(pieces)
     assert data.startswith(whole) and len(whole) > len(data) // 8

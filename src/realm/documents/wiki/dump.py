@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, cast
 from xml.parsers import expat
 
 from realm.documents.formats import DOCUMENT_SECONDS
@@ -194,16 +194,15 @@ class DamagedData(Exception):
     """Compressed data that is truncated or damaged; every piece before that has been given."""
 
 
-def read_pieces(path: Path, workers: int) -> Iterator[bytes]:
+def read_pieces(path: Path) -> Iterator[bytes]:
     """The file's content in pieces, decompressed by its first bytes, whatever its name.
 
-    indexed_bzip2 decodes bzip2 in several threads, multistream files and single streams alike; without it the standard library does in one.
     Raises while iterating OSError: it cannot be read; DamagedData: the compressed data breaks off."""
     with open(path, "rb") as file:
         start = file.read(8)
     match compression_of(start):
         case "bz2":
-            yield from _bz2_pieces(path, workers)
+            yield from _checked_pieces(path)
         case None:
             with open(path, "rb") as file:
                 while piece := file.read(PIECE):
@@ -225,7 +224,7 @@ def _pieces(file: IO[bytes]) -> Iterator[bytes]:
 
 
 def _checked_pieces(path: Path) -> Iterator[bytes]:
-    """bzip2 on one core. A block's checksum is looked at after its bytes have come, so that the last block's worth waits."""
+    """bzip2. A block's checksum is looked at after its bytes have come, so that the last block's worth waits."""
     held: deque[bytes] = deque()
     size = 0
     try:
@@ -240,27 +239,6 @@ def _checked_pieces(path: Path) -> Iterator[bytes]:
             yield from held
         raise
     yield from held
-
-
-def _bz2_pieces(path: Path, workers: int) -> Iterator[bytes]:
-    try:
-        import indexed_bzip2
-    except ImportError:
-        yield from _checked_pieces(path)
-        return
-    given = 0
-    try:
-        with cast(Any, indexed_bzip2).open(str(path), parallelization=max(1, workers)) as file:
-            while piece := file.read(PIECE):
-                given += len(piece)
-                yield piece
-        return
-    except (RuntimeError, ValueError, OSError):
-        pass  # it reads ahead, so it fails before all that is whole has come: the standard library gives the rest
-    for piece in _checked_pieces(path):
-        if given < len(piece):
-            yield piece[given:]
-        given = max(0, given - len(piece))
 
 
 BROKEN_XML = "broken or truncated xml"
@@ -279,11 +257,11 @@ def read_wikidump(path: Path, workers: Workers | None = None, seconds: float = D
     """The articles of a dump (.xml, .xml.bz2, .xml.gz, .xml.xz) in its order, cleaned; the latest revision of each.
 
     An article brings the links in its prose, by the titles that they name. The id is ``simplewiki:1234``, database name and page id, so
-    that several wikis fit into one corpus. ``line`` counts in the decompressed XML. ``workers`` clean, and as many threads decompress; a
-    page of ``LONG_PAGE`` may compute for ``seconds``. Memory: the longest page's revision, and ``CHUNK_CHARS`` a chunk for the workers and
-    two more. Raises DataError: the XML is no MediaWiki dump; CorpusError: a worker process died."""
+    that several wikis fit into one corpus. ``line`` counts in the decompressed XML. ``workers`` clean; a page of ``LONG_PAGE`` may compute
+    for ``seconds``. Memory: the longest page's revision, and ``CHUNK_CHARS`` a chunk for the workers and two more. Raises DataError: the
+    XML is no MediaWiki dump; CorpusError: a worker process died."""
     workers = workers or Workers(1)
-    portions = in_portions(_read(path, workers.count), lambda found: len(getattr(found[1], "text", "")), CHUNK_CHARS)
+    portions = in_portions(_read(path), lambda found: len(getattr(found[1], "text", "")), CHUNK_CHARS)
     chunks = ((portion[-1][0], [page for _, page in portion]) for portion in portions)
     for _, records in workers.in_order(chunks, partial(_clean_chunk, str(path), seconds), partial, (_clean_chunk, str(path), seconds)):
         yield from records
@@ -302,9 +280,9 @@ def why_left_out(page: WikiPage, namespaces: Namespaces) -> str | None:
     return LIST if is_list(page.title) else None
 
 
-def iter_pages(path: Path, workers: int = 1) -> Iterator[tuple[SiteInfo, WikiPage | Rejected]]:
+def iter_pages(path: Path) -> Iterator[tuple[SiteInfo, WikiPage | Rejected]]:
     """Every page of a dump with its site, whatever its namespace, and what is damaged. Raises DataError: the XML is no MediaWiki dump."""
-    reader = PageReader(read_pieces(path, workers), str(path))
+    reader = PageReader(read_pieces(path), str(path))
     try:
         for page in reader:
             yield reader.site, page
@@ -317,9 +295,9 @@ def iter_pages(path: Path, workers: int = 1) -> Iterator[tuple[SiteInfo, WikiPag
         yield reader.site, Rejected(str(path), 0, UNREADABLE)
 
 
-def _read(path: Path, workers: int) -> Iterator[tuple[SiteInfo, WikiPage | Rejected]]:
+def _read(path: Path) -> Iterator[tuple[SiteInfo, WikiPage | Rejected]]:
     """The pages to clean; cheap reasons to leave a page out are checked first."""
-    for site, page in iter_pages(path, workers):
+    for site, page in iter_pages(path):
         if isinstance(page, Rejected) or (page.namespace == 0 and page.model == "wikitext"):
             yield site, page
 
