@@ -75,6 +75,13 @@ def recipe_of(body, documents, **sections):
     return build_recipe({**values, **sections})
 
 
+def indexed(body, documents, run):
+    """A run of documents that the body's embedder finds as it is."""
+    with Progress(quiet=True) as progress:
+        run_recipe(recipe_of(body, documents), run, stages=("corpus", "pretrain"), progress=progress)
+    return open_run(run)
+
+
 @pytest.fixture
 def float32(monkeypatch):
     """A processor that does not multiply bfloat16."""
@@ -82,12 +89,10 @@ def float32(monkeypatch):
 
 
 @pytest.mark.usefixtures("float32")
-def test_documents_are_searched_at_once_by_the_body_as_it_is(body, documents, tmp_path, capsys):
-    """The command of the README: vectors of the index are the published embedder's, and the words are its tokenizer's."""
+def test_documents_are_searched_at_once_by_the_body_as_it_is(body, documents, tmp_path):
+    """Vectors of the index are the published embedder's, and the words are its tokenizer's."""
     run = tmp_path / "run"
-    assert main(["index", "build", str(documents), "--body", str(body), "--out", str(run), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out.splitlines()[-1])["blocks"] == len(PLACES)
-    opened = open_run(run)
+    opened = indexed(body, documents, run)
     assert opened.inputs.store.tokenizer.same_wordpieces(TextTokenizer.load(body))
     published, rows = RealmModel.from_pretrained(body).embedder, list(range(len(PLACES)))
     with torch.inference_mode():
@@ -100,7 +105,7 @@ def test_documents_are_searched_at_once_by_the_body_as_it_is(body, documents, tm
 def test_an_export_is_the_published_embedder_again(body, documents, tmp_path):
     """A sentence-transformers directory in, the same out: modules, pooling, tokenizer and every bit of the body's weights."""
     run, out = tmp_path / "run", tmp_path / "out"
-    assert main(["index", "build", str(documents), "--body", str(body), "--out", str(run)]) == 0
+    indexed(body, documents, run)
     assert main(["export", str(run), "--out", str(out)]) == 0
     assert {path.name for path in out.iterdir()} == {"embedder"}
     exported = out / "embedder"
@@ -290,13 +295,6 @@ def test_the_body_is_counted_and_not_the_preset(body, documents, tmp_path):
     assert (granite["num_hidden_layers"], granite["hidden_size"]) == (6, 384)
 
 
-def test_bad_words_of_index_build_are_one_line(documents, body, capsys):
-    assert main(["index", "build", str(documents), "--body", str(body)]) == 2
-    assert "--out is missing" in capsys.readouterr().err
-    assert main(["index", "build", str(documents), str(documents)]) == 2
-    assert "add --body minilm" in capsys.readouterr().err
-
-
 def test_the_corpus_has_the_bodys_tokens(body, documents, tmp_path):
     with Progress() as progress:
         run_recipe(recipe_of(body, documents), tmp_path / "run", stages=("corpus",), progress=progress)
@@ -309,13 +307,12 @@ def test_bfloat16_moves_no_vector_far(body, documents, tmp_path, monkeypatch):
     found = []
     for name, half in (("exact", False), ("half", has_bf16("cpu"))):
         monkeypatch.setattr("realm.models.bodies.body.has_bf16", lambda device, half=half: half)
-        assert main(["index", "build", str(documents), "--body", str(body), "--out", str(tmp_path / name), "--json"]) == 0
-        found.append(np.asarray(open_run(tmp_path / name).generation.snapshot.vectors))
+        found.append(np.asarray(indexed(body, documents, tmp_path / name).generation.snapshot.vectors))
     exact, half = found
     assert (exact * half).sum(1).min() > 0.999 and np.array_equal(exact, half) is not has_bf16("cpu")
 
 
-def test_dimensions_that_cannot_be_had_are_refused(body, documents, tmp_path, capsys):
+def test_dimensions_that_cannot_be_had_are_refused(body, documents, tmp_path):
     wide = recipe_of(body, documents, model={"body": str(body), "projection": 8})
     with (
         Progress(quiet=True) as progress,
@@ -326,5 +323,3 @@ def test_dimensions_that_cannot_be_had_are_refused(body, documents, tmp_path, ca
         with pytest.raises(ConfigError, match=r"'model\.projection' cannot be"):
             build_recipe({"model": values})
     assert build_recipe({"model": {"body": "minilm"}}).model.projection == 0 and build_recipe({}).model.projection == 128
-    assert main(["index", "build", str(tmp_path), str(documents)]) == 2
-    assert "add --body minilm" in capsys.readouterr().err

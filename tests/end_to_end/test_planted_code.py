@@ -25,13 +25,13 @@ MAPS = {
     "with kernels": {"attn_implementation": "someone/kernels", "auto_map": AUTO},
 }
 VERBS = (
-    "ask DOCUMENTS Who? --body MODEL", "index build DOCUMENTS --body MODEL --out OUT", "run RECIPE --out OUT --set model.body=MODEL",
+    "ask DOCUMENTS Who? --body MODEL", "run RECIPE --out OUT --set model.body=MODEL",
     "run RECIPE --out OUT --set model.body=MODEL --plan", "run RECIPE --out OUT --set corpus.tokenizer=MODEL --stages corpus",
     "corpus build DOCUMENTS --out OUT --tokenizer MODEL", "corpus build DOCUMENTS --out OUT --tagger ner:hf:MODEL",
     "import MODEL --out OUT --documents DOCUMENTS", "knn build MODEL DOCUMENTS --out OUT",
 )  # fmt: skip
 CASES = [(verb, OWN) for verb in VERBS]
-CASES += [(verb, kind) for verb in VERBS if verb.startswith(("index", "knn", "import")) for kind in MAPS if kind != OWN]
+CASES += [(verb, kind) for verb in VERBS if verb.startswith(("knn", "import")) for kind in MAPS if kind != OWN]
 LOADERS = (FusionReader.load, load_network)
 """Loaders of models that verbs need a datastore or a pre-trained run for."""
 

@@ -289,7 +289,7 @@ def test_a_folder_with_pictures_works_from_the_first_command(notes, body, embedd
 
 
 @pytest.mark.parametrize("words", [
-    ("ask", "RUN", "Who?"), ("ask", "RUN"), ("ask", "RUN", "NOTES", "Who?"), ("index", "build", "RUN", "--body", "minilm", "--out", "OUT"),
+    ("ask", "RUN", "Who?"), ("ask", "RUN"), ("ask", "RUN", "NOTES", "Who?"),
     ("index", "build", "RUN"), ("corpus", "build", "RUN", "--out", "OUT"), ("serve", "RUN", "--port", "0"),
 ], ids=" ".join)  # fmt: skip
 def test_a_run_that_lost_its_recipe_is_no_folder_of_documents(words, tiny_run, notes, tmp_path, capsys):

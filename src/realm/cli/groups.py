@@ -6,27 +6,15 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from realm.cli import corpus as corpora, knn, questions, show
-from realm.cli.arguments import Json, Place, Places, Run, Text, helpful, optional_value
-from realm.errors import ConfigError
+from realm.cli.arguments import Json, Places, Run, Text, helpful, optional_value
 from realm.progress import Progress
 
 
-def index_build(places: Places, /, *, body: str = "", out: Place = None, json: Json = False) -> None:
-    """Embed documents added since a run's index was made; or with --body, index documents as they are: no training, no questions.
-
-    Args:
-        places: a run directory; with --body, files or folders of documents.
-        body: published weights, such as minilm (realm models lists them).
-        out: the run directory to make of the documents."""
+def index_build(run: Run, /, *, json: Json = False) -> None:
+    """Embed documents added since a run's index was made."""
     from realm.answering.index_facts import index_facts
 
     with Progress() as progress:
-        if body:
-            run = _index_documents(places, body, out, progress)
-        elif len(places) != 1 or out is not None:
-            raise ConfigError("one run directory has its index built", cure="To index documents, add --body minilm --out RUN.")
-        else:
-            run = places[0]
         opened, count = _opened(run, progress).with_added(partial(progress.count, "index: blocks"))
     found = {"embedded": count, **index_facts(opened)}
     show.result(found, json)
@@ -66,19 +54,6 @@ def index_search(run: Run, text: Text, /, *, k: int = 5, json: Json = False) -> 
     opened = open_run(run)
     found = {"text": text, "results": [hit.to_dict() for hit in opened.search(text, k)], "versions": opened.versions}
     show.result(found, json, show.hits)
-
-
-def _index_documents(sources: tuple[Path, ...], body: str, out: Path | None, progress: Progress) -> Path:
-    """A run of documents that are embedded by published weights as they are."""
-    from realm.recipe import build_recipe
-    from realm.runs.run import run_recipe
-
-    if out is None:
-        raise ConfigError("--body makes a run of documents, and --out is missing", cure="Say where: --out runs/quick.")
-    corpus = {"sources": [str(source.resolve()) for source in sources]}
-    recipe = build_recipe({"model": {"body": body}, "corpus": corpus})
-    run_recipe(recipe, out, stages=("corpus", "pretrain"), progress=progress)
-    return out
 
 
 Address = Annotated[str | None, optional_value("ADDRESS", without="local")]
