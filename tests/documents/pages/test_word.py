@@ -48,6 +48,10 @@ BODIES = {
     "link": (par(f"<w:hyperlink>{run('a link')}</w:hyperlink>"), ["a link"]),
     "field": (par("Page ", "<w:r><w:instrText>PAGE</w:instrText></w:r>", f"<w:fldSimple>{run('7')}</w:fldSimple>"), ["Page 7"]),
     "text box": (par("Beside.", BOX), ["Beside.", "In the box."]),
+    "chart": (
+        par("See", "<w:r><w:drawing><w:docPr descr='Sales &lt; 9 in May'/><w:graphic/></w:drawing></w:r>", "."),
+        ["See Sales < 9 in May ."],
+    ),
     "nested table": (table(row("outer", tc("<w:p/>" + table(row("key", "77")) + "<w:p/>"))), ["outer | key | 77"]),
     "empty cells": (table(row("Ann", tc("<w:p/>"), "1950")), ["Ann |  | 1950"]),
     "across": (table(row(tc(par("wide"), WIDE), "b"), row("a", "b", "c")), ["wide |  | b", "a | b | c"]),

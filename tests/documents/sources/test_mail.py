@@ -71,6 +71,10 @@ def test_a_mailbox_and_its_attachments(tmp_path):
 
 def test_a_page_alone(tmp_path):
     pytest.importorskip("trafilatura")
+    (tmp_path / "m.eml").write_bytes(
+        b"Subject: a\nContent-Type: text/html\n\n<img src=cid:1 alt='The mill is shut on Monday'><img src=cid:2 alt=Logo>"
+    )
+    assert seen(tmp_path / "m.eml") == [("m.eml", "a", "The mill is shut on Monday")]
     page = b"<p>The mill is run by Nils.</p>"
     for message in (b"Content-Type: text/html\n\n" + page, PARTS % (b"alternative", b" ", b"text/html", page)):
         (tmp_path / "m.eml").write_bytes(b"Subject: a\n" + message)

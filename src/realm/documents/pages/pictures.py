@@ -90,7 +90,7 @@ def page_pictures(figures: Iterable[Figure], page: Path, name: str, title: str, 
     Those that lie below the folder of the source are looked at. Of others nothing is fetched: they stand by what the page says of them, if
     that is a caption or an alternative text of ``SAYS_ENOUGH`` words. ``name``: of ``page`` in ids, its path below the source."""
     for number, figure in enumerate(figures, 1):
-        tells = any(len(_WORDS.findall(words)) >= SAYS_ENOUGH for words in figure.said)
+        tells = any(map(says_enough, figure.said))
         beside = file_beside(page, name, figure.reference)
         media = canonical_line(figure.reference) if beside is None else str(beside)
         told = Told(f"{name}#picture={number}", title, str(page), number, [*figure.said, figure.around], tells, media)
@@ -102,6 +102,11 @@ def page_pictures(figures: Iterable[Figure], page: Path, name: str, title: str, 
             yield data
         else:
             yield from looked_at(data, told, options.document_seconds)
+
+
+def says_enough(words: str) -> bool:
+    """Tell what describes a picture from a name such as "logo"."""
+    return len(_WORDS.findall(words)) >= SAYS_ENOUGH
 
 
 def file_beside(page: Path, name: str, reference: str) -> Path | None:

@@ -70,15 +70,24 @@ def _pictures(document: Any, writer: "_Writer") -> Iterator[tuple[str, str, str]
     texts, room = [" ".join(text_of(blocks_of(writer.inline(paragraph))).split()) for paragraph in paragraphs], MOST_BYTES
     for at, paragraph in enumerate(paragraphs):
         for drawing in (element for element in paragraph.iter() if _name(element) == "drawing"):
-            names = [str(part.get("descr") or "") for part in drawing.iter() if _name(part) == "docPr"]
-            for blip in (element for element in drawing.iter() if _name(element) == "blip"):
-                part = document.part.related_parts.get(next((value for key, value in blip.items() if key.endswith("}embed")), ""))
-                picture = getattr(part, "blob", b"")
+            for picture in _pictures_in(drawing, document.part):
                 room -= len(picture)
                 if room < 0:
                     return
-                if picture_type(picture) is not None:
-                    yield base64.b64encode(picture).decode(), " ".join(names), around(texts, at)
+                yield base64.b64encode(picture).decode(), _alternative(drawing), around(texts, at)
+
+
+def _pictures_in(drawing: Any, part: Any) -> Iterator[bytes]:
+    """The pictures of a drawing of kinds that are read."""
+    for blip in (element for element in drawing.iter() if _name(element) == "blip"):
+        inside = part.related_parts.get(next((value for key, value in blip.items() if key.endswith("}embed")), ""))
+        if picture_type(picture := getattr(inside, "blob", b"")) is not None:
+            yield picture
+
+
+def _alternative(drawing: Any) -> str:
+    """The text that stands for a drawing."""
+    return " ".join(str(part.get("descr") or "") for part in drawing.iter() if _name(part) == "docPr")
 
 
 class _Writer:
@@ -86,6 +95,7 @@ class _Writer:
 
     def __init__(self, part: Any):
         self.left_out = set[str]()
+        self._part = part
         self._parts = {
             kind: [rel.target_part for rel in part.rels.values() if not rel.is_external and rel.reltype.endswith(f"/{kind}")]
             for kind in _PARTS
@@ -152,6 +162,8 @@ class _Writer:
                 self._beside += [self.blocks(note)]
             return ""
         inside = self.inline(element)
+        if name == "drawing" and not any(_pictures_in(element, self._part)):  # a chart, say; a picture is a document of its own
+            return f"{inside} {html.escape(_alternative(element))} "
         if name == "r":
             return _formatted(element, inside)
         tag = _FORMULA.get(name)

@@ -19,6 +19,7 @@ from realm.documents import streams
 from realm.documents.detect import stem
 from realm.documents.formats import SourceOptions
 from realm.documents.limited import Beyond, read_limited
+from realm.documents.pages.pictures import says_enough
 from realm.documents.pages.texts import html_page
 from realm.documents.records import ATTACHMENT, TOO_LONG, UNKNOWN_KIND, Record, Rejected, SourceDocument, document_or_rejected
 from realm.documents.sources.archives import NOT_INSIDE, read_inside
@@ -77,8 +78,9 @@ def _read_one(kind: str, data: bytes, doc_id: str, path: Path, line: int, option
     texts, attached = [head], [part for part in parts if not part[0]]
     for kind, _, text in parts:
         if kind == "html":
-            page = html_page(text.encode("utf-8", "replace"), "utf-8", doc_id, title, str(path), line, options.document_seconds)[0]
-            text = page.text if isinstance(page, SourceDocument) else ""
+            page, _, shown = html_page(text.encode("utf-8", "replace"), "utf-8", doc_id, title, str(path), line, options.document_seconds)
+            said = [words for figure in shown for words in figure.said if says_enough(words)]
+            text = "\n\n".join([page.text, *said] if isinstance(page, SourceDocument) else said)
         texts.append(text if kind else "")
     yield document_or_rejected(doc_id, title or stem(path), "\n\n".join(filter(str.strip, texts)), str(path), line)
     rows, names = RowIds(), set[str]()
