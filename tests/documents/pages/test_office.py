@@ -1,6 +1,7 @@
 """Slides, sheets and rich text: their words in order, values behind their heads, and damaged files."""
 
 import io
+from base64 import b64decode
 
 import pytest
 
@@ -75,9 +76,17 @@ def test_each_sheet_is_a_document_and_an_empty_one_is_none(tmp_path):
     assert [(one.doc_id, one.title) for one in found] == [("prices.xlsx#sheet=1", "prices: Keys"), ("prices.xlsx#sheet=2", "prices: Doors")]
 
 
+DRAWING = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
+FORMULA = f"""<c:Alt xmlns:c='urn:c' xmlns:a='{DRAWING[1:-1]}'><c:Choice>
+<a:m><c:sSup><c:e><a:t>, 10</a:t></c:e><c:sup><a:t>6</a:t></c:sup></c:sSup>
+<c:sub><a:t>i</a:t></c:sub></a:m></c:Choice><c:Fallback><a:t>no</a:t></c:Fallback></c:Alt>"""
+PIXEL = b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
+
+
 def deck(path):
     from pptx.chart.data import CategoryChartData
     from pptx.enum.chart import XL_CHART_TYPE
+    from pptx.oxml import parse_xml
 
     made = pptx.Presentation()
     slide = made.slides.add_slide(made.slide_layouts[5])
@@ -93,10 +102,18 @@ def deck(path):
     table = slide.shapes.add_table(2, 2, 0, 0, 9, 9).table
     for number, text in enumerate(("Item", "Price", "Key", "3")):
         table.cell(number // 2, number % 2).text = text
+    for text in ("Open the gate", "Lower the boat"):
+        step = group.shapes[0].text_frame.add_paragraph()
+        step.text = text
+        step._p.get_or_add_pPr().append(step._p.makeelement(f"{DRAWING}buAutoNum", startAt="4"))
+    step._p.append(parse_xml(FORMULA))
+    shown = slide.shapes.add_picture(io.BytesIO(PIXEL), 0, 0)
+    shown._element.nvPicPr.cNvPr.set("descr", "The gauge shows 88 metres")
     chart = CategoryChartData()
     chart.categories = ["East", "West"]
     chart.add_series("Boilers", (19.0, 21.5))
-    slide.shapes.add_chart(XL_CHART_TYPE.BAR_CLUSTERED, 0, 0, 9, 9, chart)
+    drawn = slide.shapes.add_chart(XL_CHART_TYPE.BAR_CLUSTERED, 0, 0, 9, 9, chart).chart
+    drawn.chart_title.text_frame.text = "Sold per year"
     slide.notes_slide.notes_text_frame.text = "Hartmann Heating sold\vmost of what is\vsold here.\nGate A\vGate B\vGate C"
     made.slides.add_slide(made.slide_layouts[6])
     made.save(path)
@@ -109,7 +126,11 @@ def test_a_slide_gives_groups_tables_charts_and_notes(tmp_path):
     assert found[0].text.split("\n\n") == [
         "Sales of 2025, 10⁶",
         "Held 10\u2076 for 8",
+        "4. Open the gate",
+        "5. Lower the boat, 10\u2076_i",
         "Item | Price\nItem: Key | Price: 3",
+        "The gauge shows 88 metres",
+        "Sold per year",
         "Series | East | West\nSeries: Boilers | East: 19 | West: 21.5",
         "Hartmann Heating sold most of what is sold here.",
         "Gate A\nGate B\nGate C",

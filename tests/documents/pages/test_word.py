@@ -1,12 +1,17 @@
 """Word files: every container is visited and marks keep their meaning, as with all tracked changes accepted."""
 
 import io
+import re
+from zipfile import ZipFile
 
 import pytest
 
 pytest.importorskip("docx")
 
 from docx import Document
+from docx.enum.style import WD_STYLE_TYPE
+from docx.opc.packuri import PackURI
+from docx.opc.part import Part
 from docx.oxml import parse_xml
 from docx.oxml.ns import nsdecls
 
@@ -82,6 +87,37 @@ def written(body):
 @pytest.mark.parametrize(("body", "blocks"), BODIES.values(), ids=BODIES)
 def test_every_container_is_visited(body, blocks):
     assert docx_text(written(body))[1].split("\n\n") == blocks
+
+
+CHART = b"""<c:c xmlns:c='urn:c'><c:p><c:r><c:t>Boats</c:t></c:r></c:p><c:ser><c:tx><c:v>Velm</c:v></c:tx><c:cat><c:v>2024</c:v></c:cat>
+<c:val><c:v>7.100000000000001</c:v></c:val></c:ser></c:c>"""
+
+
+def test_parts_beside_the_text_are_read_and_styles_mean_what_they_say(tmp_path):
+    document, out = Document(), io.BytesIO()
+    for name, kind, content in (
+        ("a.html", "text/html", b"<p>In a &lt;page.</p>"),
+        ("b.xml", "x/chart", CHART),
+        ("c.docx", "x/docx", written(par("In a file."))),
+    ):
+        part = Part(PackURI(f"/word/{name}"), kind, content, document.part.package)
+        reference = document.part.relate_to(part, "http://x/part")
+        told = f"<w:altChunk {nsdecls('w', 'r')} r:id='{reference}'/>"
+        if kind == "x/chart":
+            told = f"<w:p {nsdecls('w', 'r')}><w:r><w:t>See</w:t><w:drawing><w:chart r:id='{reference}'/></w:drawing></w:r></w:p>"
+        document.element.body.insert(len(document.element.body) - 1, parse_xml(told))
+    for name, form in (("Up", "superscript"), ("Gone", "strike")):
+        setattr(document.styles.add_style(name, WD_STYLE_TYPE.CHARACTER).font, form, True)
+    paragraph = document.add_paragraph("10")
+    for text, style in (("6", "Up"), (" for ", None), ("100", "Gone"), ("80", None)):
+        paragraph.add_run(text, style)
+    document.save(out)
+    told = ["In a <page.", "See", "Boats", "Series | 2024", "Series: Velm | 2024: 7.1", "In a file.", "10\u2076 for 80"]
+    assert docx_text(out.getvalue())[1].split("\n\n") == told
+    with ZipFile(out) as made, ZipFile(tmp_path / "a.docx", "w") as bare:
+        for name in made.namelist():
+            bare.writestr(name, re.sub(rb"<Relationship [^>]*/core-properties[^>]*/>", b"", made.read(name)))
+    assert next(iter_documents(tmp_path / "a.docx")).title == "a"
 
 
 def test_headers_numbers_and_notes():

@@ -18,6 +18,7 @@ from realm.documents.detect import stem
 from realm.documents.formats import SourceOptions
 from realm.documents.pages.hypertext import MOST_SPANNED, lowered, raised
 from realm.documents.pages.markup import Parts, read_as_parts
+from realm.documents.pages.pictures import says_enough
 from realm.documents.records import COMMENT, Record, SourceDocument
 from realm.errors import require_package
 from realm.text.lines import joined_lines
@@ -71,8 +72,7 @@ def _slide(slide: Any) -> tuple[str, str]:
     notes = slide.notes_slide.notes_text_frame if slide.has_notes_slide else None
     head = " ".join(" ".join(_texts(title)).split()) if title is not None and title.has_text_frame else ""
     told = [text for shape in slide.shapes for text in _texts(shape)]
-    for drawn in (part.target_part for part in slide.part.rels.values() if part.reltype.endswith("/diagramData")):
-        told += [_paragraph(one) for one in ElementTree.fromstring(drawn.blob).iter() if one.tag.endswith("}p")]
+    told += [drawn(part.target_part.blob) for part in slide.part.rels.values() if part.reltype.endswith(("/diagramData", "/chart"))]
     return head, "\n\n".join(filter(None, [*told, *(_paragraphs(notes) if notes else ())]))
 
 
@@ -84,20 +84,45 @@ def _texts(shape: Any) -> Iterator[str]:
         yield from _paragraphs(shape.text_frame)
     if getattr(shape, "has_table", False):
         yield _table([[" ".join(_paragraphs(cell.text_frame)) for cell in row.cells] for row in shape.table.rows])
-    if getattr(shape, "has_chart", False):
-        series = [[one.name, *map(_value, one.values)] for plot in shape.chart.plots for one in plot.series]
-        yield _table([["Series", *map(str, shape.chart.plots[0].categories)], *series])
+    said = shape._element.find(".//{*}cNvPr").get("descr", "") if shape._element.tag.endswith("}pic") else ""
+    if says_enough(said):
+        yield said
+
+
+def drawn(data: bytes) -> str:
+    """What a diagram or a chart of an office file says: its paragraphs and titles, a table of its series."""
+    root, rows = ElementTree.fromstring(data), list[list[str]]()
+    for series in root.iterfind(".//{*}ser"):
+        said = {part.tag.rpartition("}")[2]: [one.text or "" for one in part.iterfind(".//{*}v")] for part in series}
+        rows = rows or [["Series", *said.get("cat", said.get("xVal", []))]]
+        rows.append([" ".join(said.get("tx", [])), *said.get("val", said.get("yVal", []))])
+    paragraphs = [_paragraph(one) for one in root.iterfind(".//{*}p")]
+    return "\n\n".join(filter(None, [*paragraphs, _table([[_plain(value) for value in row] for row in rows])]))
+
+
+def _plain(value: str) -> str:
+    """A number of a chart without what rounding left of it."""
+    return f"{float(value):.12g}" if re.fullmatch(r"-?\d+\.\d+(E-?\d+)?", value) else value
 
 
 def _paragraphs(frame: Any) -> list[str]:
-    return [_paragraph(paragraph._p) for paragraph in frame.paragraphs]
+    """The paragraphs of a frame, numbered ones with their numbers, which go on until one of a lower level."""
+    found, counts = list[str](), dict[int, int]()
+    for paragraph in frame.paragraphs:
+        words, numbered = _paragraph(paragraph._p), paragraph._p.find("{*}pPr/{*}buAutoNum")
+        counts = {level: count for level, count in counts.items() if level < paragraph.level + (numbered is not None)}
+        if numbered is not None and words:
+            counts[paragraph.level] = counts.get(paragraph.level, int(numbered.get("startAt", 1)) - 1) + 1
+            words = f"{counts[paragraph.level]}. {words}"
+        found.append(words)
+    return found
 
 
 def _paragraph(paragraph: Any) -> str:
     """The text of a paragraph, raised and lowered as its runs say; what is struck out only where there is nothing else."""
     text = struck = ""
     for part in paragraph:
-        words = "".join(one.text or "" for one in part if one.tag.endswith("}t"))
+        words = _words(part, text)
         form: Any = next((one for one in part if one.tag.endswith("}rPr")), {})
         shift = form.get("baseline", "0")
         if form.get("strike", "noStrike") != "noStrike":
@@ -106,6 +131,16 @@ def _paragraph(paragraph: Any) -> str:
             words = "\n" if part.tag.endswith("}br") else words
             text += lowered(words, text) if shift[0] == "-" else raised(words, text) if shift != "0" else words
     return joined_lines(text.strip()) or (f"~~{struck.strip()}~~" if struck.strip() else "")
+
+
+def _words(part: Any, before: str) -> str:
+    """The words of a part of a paragraph, of a formula as plain text has it."""
+    said = str(part.text or "") if part.tag.endswith("}t") else ""
+    for one in part:
+        kind = one.tag.rpartition("}")[2]
+        words = "" if kind == "Fallback" else _words(one, before + said)
+        said += raised(words, before + said) if kind == "sup" else lowered(words, before + said) if kind == "sub" else words
+    return said
 
 
 def sheets(data: bytes) -> Parts:

@@ -14,6 +14,7 @@ from realm.documents.formats import SourceOptions
 from realm.documents.limited import read_file
 from realm.documents.pages.figures import CAPTION, around
 from realm.documents.pages.hypertext import MOST_SPANNED, blocks_of, headings_of, numeral, text_of
+from realm.documents.pages.office import drawn
 from realm.documents.pages.pictures import Told, looked_at
 from realm.documents.pictures import MOST_BYTES, inside, picture_type
 from realm.documents.records import COMMENT, DELETED_TEXT, Record, Rejected, document_or_rejected
@@ -54,7 +55,8 @@ def docx_text(data: bytes) -> tuple[str, str, list[tuple[int, str]], list[tuple[
     try:
         document: Any = Document(io.BytesIO(data))
         writer = _Writer(document.part)
-        blocks, title = blocks_of(writer.whole(document.element.body)), str(document.core_properties.title or "").strip()
+        named = any(rel.reltype.endswith("/core-properties") for rel in document.part.package.rels.values())  # else python-docx makes some
+        blocks, title = blocks_of(writer.whole(document.element.body)), str(document.core_properties.title or "").strip() if named else ""
         return title, text_of(blocks), headings_of(blocks), list(_pictures(document, writer)), sorted(writer.left_out)
     except MemoryError:
         raise
@@ -129,6 +131,9 @@ class _Writer:
             return text
         if name == "tbl":
             return f"<table>{self._rows(element)}</table>"
+        if name == "altChunk" and (chunk := self._part.related_parts.get(_value(element, "id"))) is not None:
+            text = text_of(blocks_of(chunk.blob.decode("utf-8", "replace"))) if "html" in chunk.content_type else docx_text(chunk.blob)[1]
+            return "".join(f"<p>{html.escape(paragraph)}</p>" for paragraph in text.split("\n\n"))
         return "" if self._left_out(element) else self.blocks(element)
 
     def inline(self, parent: Any) -> str:
@@ -161,11 +166,16 @@ class _Writer:
             if note is not None:
                 self._beside += [self.blocks(note)]
             return ""
+        if (
+            name in ("chart", "relIds")
+            and (part := self._part.related_parts.get(_value(element, "id") or _value(element, "dm"))) is not None
+        ):
+            self._beside += [f"<p>{html.escape(line)}</p>" for line in drawn(part.blob).split("\n")]
         inside = self.inline(element)
         if name == "drawing" and not any(_pictures_in(element, self._part)):  # a chart, say; a picture is a document of its own
             return f"{inside} {html.escape(_alternative(element))} "
         if name == "r":
-            return _formatted(element, inside)
+            return _formatted(element, inside, self._numbers.styles)
         tag = _FORMULA.get(name)
         return f"<{tag}>{inside}</{tag}>" if tag else inside
 
@@ -224,7 +234,7 @@ class _Numbers:
             for root in numbering
             for one in _inside(root, "num")
         }
-        self._styles = {_value(style, "styleId"): style for root in styles for style in _inside(root, "style")}
+        self.styles = {_value(style, "styleId"): style for root in styles for style in _inside(root, "style")}
         self._counts: dict[str | None, list[int]] = {}
 
     def of(self, paragraph: Any) -> str:
@@ -244,7 +254,7 @@ class _Numbers:
     def tag_of(self, paragraph: Any) -> str:
         """The tag of a paragraph: of a heading, by the level in the outline that it or its style has, or p."""
         properties = _child(paragraph, "pPr")
-        style = _child(self._styles.get(_value(_child(properties, "pStyle"), "val")), "pPr")
+        style = _child(self.styles.get(_value(_child(properties, "pStyle"), "val")), "pPr")
         level = _value(_child(properties, "outlineLvl"), "val") or _value(_child(style, "outlineLvl"), "val")
         return f"h{int(level) + 1}" if level and level in "012345" else "p"
 
@@ -258,7 +268,7 @@ class _Numbers:
             listed = None if properties is None else _child(properties, "numPr")
             number, level = _value(_child(listed, "numId"), "val"), level or _value(_child(listed, "ilvl"), "val")
             style = _child(properties, "pStyle") if holder is paragraph else _child(holder, "basedOn")
-            holder, seen = self._styles.get(_value(style, "val")), seen + 1
+            holder, seen = self.styles.get(_value(style, "val")), seen + 1
         return number, int(level) if level and level in "012345678" else 0
 
 
@@ -268,19 +278,17 @@ def _written(counts: list[int], formats: list[str | None], at: int) -> str:
     return numeral(counts[at], _FORMS.get(formats[at] or "", "1"))
 
 
-def _formatted(run: Any, text: str) -> str:
-    """The text of a run, raised, lowered or struck as its format says."""
-    properties = _child(run, "rPr")
-    if properties is None or not text:
+def _formatted(run: Any, text: str, styles: dict[str | None, Any]) -> str:
+    """The text of a run, raised, lowered or struck as its format or its style says."""
+    own = _child(run, "rPr")
+    if own is None or not text:
         return text
-    tags = [_RAISED.get(_value(_child(properties, "vertAlign"), "val") or "")]
-    if shift := regex.fullmatch(r"(-?)[1-9]\d*", _value(_child(properties, "position"), "val") or ""):
+    properties = (own, _child(styles.get(_value(_child(own, "rStyle"), "val")), "rPr"))
+    said = {part: _value(mark, "val") for of in reversed(properties) if of is not None for mark in of for part in [_name(mark)]}
+    tags = [_RAISED.get(said.get("vertAlign") or "")]
+    if shift := regex.fullmatch(r"(-?)[1-9]\d*", said.get("position") or ""):
         tags.append("sub" if shift[1] else "sup")
-    tags += [
-        "s"
-        for name in ("strike", "dstrike")
-        if (mark := _child(properties, name)) is not None and _value(mark, "val") not in ("0", "false", "off")
-    ]
+    tags += ["s" for name in ("strike", "dstrike") if said.get(name, "0") not in ("0", "false", "off")]
     for tag in filter(None, tags):
         text = f"<{tag}>{text}</{tag}>"
     return text
