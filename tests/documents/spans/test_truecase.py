@@ -2,13 +2,13 @@
 
 import json
 import lzma
-from itertools import accumulate
+from itertools import accumulate, takewhile
 
 import pytest
 from small import learned_from
 
 from realm.documents.spans.dates import DateNumberTagger
-from realm.documents.spans.spans import CombinedTagger, GazetteerTagger, TaggedSpan, spans_of
+from realm.documents.spans.spans import CombinedTagger, GazetteerTagger, TaggedSpan
 from realm.documents.spans.specs import TaggerPlan, load_tagger, save_tagger
 from realm.documents.spans.truecase import CasingCounts, TruecaseTagger
 from realm.errors import CorpusError, DataError
@@ -86,7 +86,11 @@ def test_names_by_casing_on_real_text(data_dir):
     for row, text in zip(rows, texts, strict=True):
         ends = list(accumulate(len(token) + 1 for token in row["tokens"]))
         starts = [0, *ends]
-        gold = {(starts[first], ends[stop - 1] - 1) for first, stop, _ in spans_of(row["tags"])}
+        gold = set()
+        for begin, tag in enumerate(row["tags"]):
+            if tag.startswith("B-"):
+                inside = takewhile(lambda tag: tag.startswith("I-"), row["tags"][begin + 1 :])
+                gold.add((starts[begin], ends[begin + len(list(inside))] - 1))
         spans = {(span.start, span.end) for span in tagger.tag(text) if span.kind == "name"}
         found, marked_, correct = found + len(spans), marked_ + len(gold), correct + len(gold & spans)
         touching += sum(any(start < other_end and other < end for other, other_end in gold) for start, end in spans)

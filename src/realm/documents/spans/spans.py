@@ -1,4 +1,4 @@
-"""Salient-span taggers: their protocol, overlapping proposals, several taggers as one, listed phrases; labels of tokens to spans."""
+"""Salient-span taggers: their protocol, overlapping proposals, several taggers as one, listed phrases."""
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, pairwise
@@ -94,41 +94,6 @@ def _settled(lists: list[list[TaggedSpan]]) -> list[TaggedSpan]:
     if len(lists) < 2:
         return lists[0] if lists else []
     return without_overlaps(chain.from_iterable(lists))
-
-
-OUTSIDE = "O"
-
-
-def spans_of(labels: Iterable[str]) -> list[tuple[int, int, str]]:
-    """(first token, token after the last, type) of every span that ``labels`` write, in order.
-
-    Lenient, as scorers are: an inside label that continues nothing begins a span, and so does a change of type. A label without prefix
-    ("PER") counts as inside. The type of a bare "B" or "I" is empty."""
-    spans: list[tuple[int, int, str]] = []
-    begin, kind, number = -1, "", -1
-    for number, label in enumerate(labels):
-        prefix, name = split_label(label)
-        if begin >= 0 and (prefix in ("O", "B", "U", "S") or name != kind):
-            spans.append((begin, number, kind))
-            begin = -1
-        if prefix != OUTSIDE and begin < 0:
-            begin, kind = number, name
-        if begin >= 0 and prefix in ("L", "E", "U", "S"):
-            spans.append((begin, number + 1, kind))
-            begin = -1
-    if begin >= 0:
-        spans.append((begin, number + 1, kind))
-    return spans
-
-
-def split_label(label: str) -> tuple[str, str]:
-    """("B", "PER") of "B-PER"; the prefix is one of O, B, I, L, E, U, S."""
-    if label in ("", OUTSIDE):
-        return OUTSIDE, ""
-    prefix, dash, name = label.partition("-")
-    if len(prefix) == 1 and prefix in "BILEUS":
-        return prefix, name if dash else ""
-    return "I", label
 
 
 _WORD = regex.compile(r"[\p{L}\p{M}\p{N}]+|[^\s\p{L}\p{M}\p{N}]")
