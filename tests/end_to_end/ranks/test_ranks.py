@@ -63,7 +63,7 @@ def test_a_rank_that_died(unwarmed, jobs):
 
 
 def test_a_rank_that_stands_still(unwarmed, jobs):
-    """Stopped, not dead: its connections stay open, and only its beat stands still. The time limit of the job is 3 seconds here."""
+    """Stopped, not dead: its connections stay open, and no answer comes. The time limit of a step is 3 seconds here."""
     (stopped,) = jobs({**WARM, "run": str(unwarmed), "stop": [1, 3, "warm"], "timeout": 3})
     assert stopped["codes"][0] in (1, 2) and stopped["codes"][1] == -9, stopped
     assert stopped["errors"][0].startswith("error: rank ") and "Start the same command again" in stopped["errors"][0]

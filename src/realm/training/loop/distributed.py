@@ -1,17 +1,12 @@
 """Ranks of one training job: what they exchange, and how the job ends if one does not answer.
 
 Without ``torchrun`` there is one rank, which does the work itself. Else all ranks call the same functions in the same order and exchange
-numbers and JSON; gradients are summed over ranks and divided once by the number of targets of the whole batch.
+numbers and objects; gradients are summed over ranks and divided once by the number of targets of the whole batch.
 
-What every rank does at every step must be answered within the time limit. What the first rank does alone may take as long as it takes; each
-rank gives a sign of life every few seconds, and one that gives none for the time limit ends the job."""
+What every rank does at every step must be answered within the time limit. What the first rank does alone may take days; torch sees a rank
+that has died at once, and one that hangs at the next step."""
 
 import contextlib
-import json
-import os
-import sys
-import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -20,18 +15,16 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
 from realm.errors import RealmError, TrainingError
 from realm.storage.processes import place
 
 BUCKET_NUMBERS = 2**24
 """Gradients summed in one message, in numbers: what a message takes in memory besides the gradients themselves."""
-LOST_EXIT_CODE = 1
-"""Exit code of a rank that ends because another gave no sign."""
 SILENT_SECONDS = 600.0
-"""A rank that gives no answer or no sign of life for so long ends the job."""
-NO_TIMEOUT = timedelta(days=365)
+"""A rank that gives no answer within a step for so long ends the job."""
+LONGEST_ALONE = timedelta(days=7)
+"""For so long the others wait for what the first rank does alone."""
 _CURE = "Start the same command again: the stage continues from its newest checkpoint."
 
 
@@ -64,15 +57,12 @@ def joined(*, cuda: bool) -> Iterator[None]:
         torch.cuda.set_device(here.local)
     with _speaking():
         dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo", timeout=timedelta(seconds=SILENT_SECONDS))
-        _job = _Job(here.rank, here.world, dist.new_group(backend="gloo", timeout=NO_TIMEOUT))
-    pulse = _Heartbeat(here.rank, here.world, SILENT_SECONDS)
+        _job = _Job(here.rank, here.world, dist.new_group(backend="gloo", timeout=LONGEST_ALONE))
     try:
         yield
-        pulse.stop()
         with _speaking():
             dist.barrier(_job.patient)
     finally:
-        pulse.stop()
         _job = None
         with contextlib.suppress(RuntimeError):
             dist.destroy_process_group()
@@ -96,7 +86,7 @@ def is_first() -> bool:
 def on_first(work: Callable[[], Any]) -> Any:
     """Result of the first rank's ``work`` on every rank; the others wait.
 
-    ``work`` returns JSON and speaks to no other rank. If it fails, the first rank raises and the others end."""
+    ``work`` returns what pickles and speaks to no other rank. If it fails, the first rank raises and the others end."""
     if _job is None or _job.alone:
         return work()
     if _job.rank:
@@ -118,19 +108,13 @@ def on_first(work: Callable[[], Any]) -> Any:
 
 
 def exchange(value: Any) -> list[Any]:
-    """Every rank's JSON value, in the order of ranks."""
+    """Every rank's value, which pickles, in the order of ranks."""
     if _job is None:
         return [value]
-    data = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
+    found: list[Any] = [None] * _job.world
     with _speaking():
-        sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(_job.world)]
-        dist.all_gather(sizes, torch.tensor([len(data)]))
-        longest = max(int(size) for size in sizes)
-        padded = torch.zeros(longest, dtype=torch.uint8)
-        padded[: len(data)] = data
-        rows = [torch.empty(longest, dtype=torch.uint8) for _ in range(_job.world)]
-        dist.all_gather(rows, padded)
-    return [json.loads(row[: int(size)].numpy().tobytes()) for row, size in zip(rows, sizes, strict=True)]
+        dist.all_gather_object(found, value)
+    return found
 
 
 def total(values: Tensor) -> Tensor:
@@ -201,14 +185,11 @@ def _buckets(parameters: list[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
 
 def _broadcast(value: dict[str, Any] | None) -> dict[str, Any]:
     assert _job is not None
-    data = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
-    size = torch.tensor([len(data)])
+    said: list[Any] = [value]
     with _speaking():
-        dist.broadcast(size, 0, group=_job.patient)
-        data = data if _job.rank == 0 else torch.empty(int(size), dtype=torch.uint8)
-        dist.broadcast(data, 0, group=_job.patient)
-    said: dict[str, Any] = json.loads(data.numpy().tobytes())
-    return said
+        dist.broadcast_object_list(said, 0, group=_job.patient)
+    found: dict[str, Any] = said[0]
+    return found
 
 
 @contextlib.contextmanager
@@ -220,55 +201,3 @@ def _speaking() -> Iterator[None]:
         here = place()
         problem = f"rank {here.rank} of {here.world} gets no answer: another rank has ended or hangs"
         raise TrainingError(problem, cure=_CURE) from error
-
-
-class _Heartbeat:
-    """Signs of life from now until :meth:`stop`; this process ends when another rank gives none.
-
-    A thread writes a counter into the job's store and reads the others': a collective sees nothing while one rank works alone for hours."""
-
-    def __init__(self, rank: int, world: int, timeout: float):
-        self._rank = rank
-        self._others = [other for other in range(world) if other != rank]
-        self._timeout = timeout
-        self._every = max(0.1, min(5.0, timeout / 4))
-        self._ended = threading.Event()
-        store = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=timedelta(seconds=timeout))
-        self._store: Any = PrefixStore(f"realm/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
-        self._store.set(f"beat/{rank}", "0")
-        self._thread = threading.Thread(target=self._run, daemon=True, name="heartbeat")
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End the beats, and the watch over others'."""
-        self._ended.set()
-        self._thread.join(self._every)
-
-    def _run(self) -> None:
-        count, seen = 0, dict.fromkeys(self._others, ("", time.monotonic()))
-        while not self._ended.wait(self._every):
-            count += 1
-            try:
-                self._store.set(f"beat/{self._rank}", "ended" if self._ended.is_set() else str(count))
-                for other in self._others:
-                    beat = self._store.get(f"beat/{other}").decode()
-                    if beat != seen[other][0]:
-                        seen[other] = (beat, time.monotonic())
-            except RuntimeError:
-                self._end("the store of the job, which the first rank or torchrun holds, has gone")
-                return
-            silent = [other for other, (beat, heard) in seen.items() if beat != "ended" and time.monotonic() - heard > self._timeout]
-            if silent:
-                self._end(f"rank {silent[0]} has given no sign for {self._timeout:.0f} s")
-                return
-        try:
-            self._store.set(f"beat/{self._rank}", "ended")
-        except RuntimeError:
-            return  # the job has ended
-
-    def _end(self, problem: str) -> None:
-        """End the process where it stands: its main thread waits in a collective that cannot be interrupted."""
-        if self._ended.is_set():
-            return
-        print(f"error: {problem}, and rank {self._rank} ends. {_CURE}", file=sys.stderr, flush=True)
-        os._exit(LOST_EXIT_CODE)
