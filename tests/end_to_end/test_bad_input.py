@@ -88,7 +88,7 @@ def test_bad_settings(tmp_path, write_tiny, refused):
     assert "--out" in refused("corpus", "build", tmp_path / "docs.jsonl", "--out", tmp_path / "file")
     assert "no corpus here" in refused("corpus", "info", tmp_path)
     assert "no corpus here" in refused("corpus", "add", tmp_path, tmp_path / "docs.jsonl")
-    assert "no such file" in refused("data", "check", tmp_path / "none.jsonl")
+    assert "no such file" in refused("data", "convert", tmp_path / "none.jsonl", "--out", tmp_path / "out.jsonl")
     for asked in (["nowhere", "Who?"], ["Who repaired the bridge?"]):
         assert f"{asked[0]}: no such run, file or folder. Check the path; put the question last" in refused("ask", *asked)
     for verb in (["index", "build", tmp_path], ["report", tmp_path], ["run", tmp_path], ["explain", tmp_path, "[MASK]"]):
@@ -133,7 +133,6 @@ def test_bad_questions_to_a_run(tiny_run, tmp_path, refused):
     assert "no such file" in refused("eval", tiny_run, "--qa", tmp_path / "none.jsonl")
     (tmp_path / "long.jsonl").write_text(LONG)
     assert "long.jsonl:3" in refused("eval", tiny_run, "--qa", tmp_path / "long.jsonl")
-    assert "long.jsonl:3" in refused("data", "check", tmp_path / "long.jsonl", "--corpus", tiny_run / "corpus")
     assert "no document 'Arvad'" in refused("corpus", "show", tiny_run / "corpus", "Arvad")
     assert "no usable document" in refused("corpus", "add", tiny_run / "corpus", tiny_run.parent / "docs.jsonl")
     assert tree(tiny_run) == before | {"corpus/LOCK": sha256_file(tiny_run / "corpus" / "LOCK")}

@@ -11,7 +11,7 @@ from small import corpus_of
 
 from realm.documents.change.updates import remove_documents
 from realm.documents.store.blocks import BlockStore
-from realm.evaluation.places import NO_SPAN, Spans, check_question_file, locate_answers, locate_patterns
+from realm.evaluation.places import NO_SPAN, Spans, locate_answers, locate_patterns
 from realm.models.types import Question
 from realm.text.matching.answers import regex_match
 from realm.text.matching.patterns import PatternSearch
@@ -116,11 +116,3 @@ def test_ranges_beginnings_and_spans_as_a_mapping():
         spans[4]
     assert Spans.union([spans.table, np.array([(3, *NO_SPAN), (3, 2, 4), (8, 0, 1)], np.int32)]) == {**spans, 3: [(2, 4)], 8: [(0, 1)]}
     assert not Spans.union([]) and Spans.union([]).rows.tolist() == []
-
-
-def test_data_check_says_how_many_patterns_a_corpus_answers(data_dir, corpus, tmp_path):
-    """CuratedTrec's training questions over a corpus that answers few of them, and one that answers every second."""
-    train = data_dir / "curatedtrec" / "train.jsonl.xz"
-    found = check_question_file(train, corpus)
-    assert found["answer_types"] == {"regex": found["questions"]} and found["invalid_patterns"] == found["slow_patterns"] == 0
-    assert found["answerable_by_type"] == {"regex": found["answerable"]} and 0 < found["answerable"] < 0.3

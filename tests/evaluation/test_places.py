@@ -1,4 +1,4 @@
-"""Answers in a corpus against plain search in every block; what `data check` says."""
+"""Answers in a corpus against plain search in every block."""
 
 import json
 
@@ -10,7 +10,7 @@ from realm.documents.ingest.builder import build_corpus
 from realm.documents.store.blocks import BlockStore
 from realm.errors import DataError
 from realm.evaluation.measures import Relevance
-from realm.evaluation.places import NO_SPAN, answer_wordpieces, characters_of_wordpieces, check_question_file, locate_answers, touched
+from realm.evaluation.places import NO_SPAN, answer_wordpieces, characters_of_wordpieces, locate_answers, require_readable, touched
 from realm.models.types import Question
 from realm.text.matching.answers import normalised_ranges, normalize_answer
 from realm.text.matching.patterns import PatternSearch
@@ -126,37 +126,11 @@ def test_answers_in_a_real_corpus(store):
     assert answer_wordpieces(store, Question("q", "?", ("1[0-9]+",), answer_type="regex")) == []
 
 
-def write(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    return path
-
-
-def test_data_check(corpus, tmp_path):
-    rows = [
-        {"question": "What is paid in the UK?", "answers": ["a Pound sterling", "?"], "positive_ids": ["uk", "gone"]},
-        {"question": "what is paid in UK", "answers": ["Atlantis"]},
-        {"question": "When? " + "very " * 80, "answers": ["(a|a|aa)+$c", "1[0-9]{3}", "("], "answer_type": "regex"},
-    ]
-    path = write(tmp_path / "qa.jsonl", rows)
-    alone = check_question_file(path)
-    assert alone == {
-        "questions": 3, "format": "jsonl", "skipped": {}, "repeated_questions": 1, "answer_types": {"regex": 1, "string": 2},
-        "answers_per_question": 2.0, "answer_words": {"mean": pytest.approx(5 / 3), "median": 1.0, "longest": 3},
-        "empty_answers": 1, "invalid_patterns": 1, "with_gold_documents": pytest.approx(1 / 3),
-    }  # fmt: skip
-    told = []
-    found = check_question_file(path, corpus, counting=lambda *what: told.append(what))
-    assert found.items() >= alone.items() and told == [("data check: patterns", done, 5) for done in (0, 5)]
-    assert found["answerable"] == pytest.approx(2 / 3) and found["answerable_by_type"] == {"regex": 1.0, "string": 0.5}
-    assert (found["too_long"], found["cut_questions"], found["unknown_gold_documents"]) == (0, 1, 1)
-    assert found["slow_patterns"] == 0
-
-
-def test_answers_longer_than_a_block_are_named_by_line(corpus, tmp_path):
+def test_answers_longer_than_a_block_are_named_by_line(store, tmp_path):
     short, long = {"question": "?", "answers": ["Paris"]}, {"question": "?", "answers": ["pound " * 400]}
     (tmp_path / "qa.jsonl").write_text(json.dumps(short) + "\n\n" + json.dumps(long) + "\n", "utf-8")
     with pytest.raises(DataError, match=r"qa.jsonl:3: the answer of '3' has .* wordpieces, a block holds 285"):
-        check_question_file(tmp_path / "qa.jsonl", corpus)
+        require_readable(tmp_path / "qa.jsonl", store)
     (tmp_path / "qa.csv").write_text('question,answers\n"a\nb",Paris\nc,' + "pound " * 400 + "\n", "utf-8")
     with pytest.raises(DataError, match=r"qa.csv:4: "):
-        check_question_file(tmp_path / "qa.csv", corpus)
+        require_readable(tmp_path / "qa.csv", store)

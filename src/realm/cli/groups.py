@@ -84,7 +84,7 @@ def refresh(run: Run, /, *, once: bool = False, ray: Address = None, actors: int
 ABOUT = {
     "cache": "The cache of documents that you ask directly: info, clear.",
     "corpus": "Make, change and inspect corpora: build, add, update, sync, remove, compact, info, show.",
-    "data": "Question files: check, convert.",
+    "data": "Question files: convert.",
     "index": "The index of a run: build, info, search.",
     "knn": "kNN beside a language or translation model: build, eval, tune, generate.",
 }
@@ -115,7 +115,7 @@ GROUPS: dict[str, dict[str, Callable[..., None]]] = {
     for group, verbs in {
         "cache": (cache_info, cache_clear),
         "corpus": corpora.VERBS,
-        "data": (questions.data_check, questions.data_convert),
+        "data": (questions.data_convert,),
         "index": (index_build, index_info, index_search),
         "knn": (knn.knn_build, knn.knn_eval, knn.knn_tune, knn.knn_generate),
     }.items()

@@ -1,4 +1,4 @@
-"""The verbs about questions, eval, data check and data convert, and about many runs, compare and ablate."""
+"""The verbs about questions, eval and data convert, and about many runs, compare and ablate."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,19 +42,6 @@ class QuestionFlags:
 
 
 Reading = Annotated[QuestionFlags, tyro.conf.arg(name="")]
-
-
-def data_check(qa: Qa, /, *, corpus: Place = None, reading: Reading = QuestionFlags(), json: Json = False) -> None:
-    """Check a question file: counts, answer lengths, and with a corpus how many answers occur in it.
-
-    Args:
-        qa: questions, in any known format.
-        corpus: a corpus directory."""
-    from realm.evaluation.places import check_question_file
-
-    with Progress() as progress:
-        found = check_question_file(qa, corpus, options=reading.options(), counting=progress.count)
-    show.result(found, json)
 
 
 def data_convert(sources: Sources, /, *, out: Path, dev: Place = None, reading: Reading = QuestionFlags(), json: Json = False) -> None:

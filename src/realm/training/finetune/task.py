@@ -67,7 +67,7 @@ MIN_DEV_FOR_GAIN = 100
 """Dev questions from which on a change of their recall is told: of fewer it would be chance."""
 DEV_EVERY = 4
 """Every fourth question is dev where the best weights are wanted and no dev is named."""
-PATTERN_CURE = "Correct the patterns: realm data check counts the invalid ones."
+PATTERN_CURE = "Correct the patterns: realm eval counts the invalid ones."
 
 
 class ReadingTask(Task):
