@@ -90,7 +90,7 @@ def _texts(shape: Any) -> Iterator[str]:
 
 
 def drawn(data: bytes) -> str:
-    """What a diagram or a chart of an office file says: its paragraphs and titles, a table of its series."""
+    """Words of a diagram or a chart of an office file: its paragraphs and titles, a table of its series."""
     root, rows = ElementTree.fromstring(data), list[list[str]]()
     for series in root.iterfind(".//{*}ser"):
         said = {part.tag.rpartition("}")[2]: [one.text or "" for one in part.iterfind(".//{*}v")] for part in series}
