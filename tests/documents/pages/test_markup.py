@@ -32,6 +32,12 @@ def zipped(path, files):
         ("<a><b name='Ida' role='mayor'/></a>", "a", "name: Ida | role: mayor"),
         ("<a><b name='Ida'>mayor</b><c title='Old'><p>Weir.</p></c></a>", "a", "Ida: mayor\n\nOld\n\nWeir."),
         ("<a><description>&lt;p>The &lt;b>mill&lt;/b></description></a>", "a", "The mill"),
+        (
+            "<a xmlns:m='u'><p>Of <m:math><m:msup><m:mn>10</m:mn><m:mn>6</m:mn></m:msup></m:math>, <m:mfrac><m:mi>a</m:mi>"
+            "<m:mn>2</m:mn></m:mfrac>.</p></a>",
+            "a",
+            "Of 10⁶, a/2.",
+        ),
         ("<a>caf&eacute; &amp; bar</a>", "a", "caf\u00e9 & bar"),
         ("<!DOCTYPE a [<!ENTITY v '4.7'>]><a>&product; &v;, &the.author; &Lt;</a>", "a", "product 4.7, the.author \u226a"),
         ("<x:a xmlns:x='u'><x:p>Named.</x:p></x:a>", "a", "Named."),
@@ -73,10 +79,17 @@ def test_opendocument_text(tmp_path):
         "<t:p t:text-position='super 58%'/></t:style><t:style t:name='S'><t:p t:text-line-through-style='solid'/></t:style>"
         "<t:list-style t:name='L'><t:list-level-style-number t:level='1' t:num-format='1'/></t:list-style>"
     )
-    found = seen(zipped(tmp_path / "a.odt", {"content.xml": f"<o:d xmlns:o='urn:o' xmlns:t='urn:t'>{inside}</o:d>"}))
-    assert found == [
+    inside += "<t:p>10<t:span t:style-name='A'>6</t:span>, <t:object t:href='./Object 1'/></t:p>"
+    inside += "<t:style t:name='A' t:parent-style-name='V'/>"
+    around = (
+        "<t:style t:name='V'><t:p t:text-position='super'/></t:style><t:header><t:p>Contract 7</t:p></t:header><t:footer>Seal</t:footer>"
+    )
+    files = {"content.xml": inside, "styles.xml": around * 2, "Object 1/content.xml": "<math><mfrac><mn>1</mn><mn>2</mn></mfrac></math>"}
+    held = {name: f"<o:d xmlns:o='urn:o' xmlns:t='urn:t'>{text}</o:d>" for name, text in files.items()}
+    body = "Head\n\nThe mill was sold. By Ann.\n\n1. item\n\nA |  |  | B\n\n10⁶ for 80\n\n10⁶, 1/2"
+    assert seen(zipped(tmp_path / "a.odt", held)) == [
         (0, "comment beside the text"),
-        ("a.odt", "a", "Head\n\nThe mill was sold. By Ann.\n\n1. item\n\nA |  |  | B\n\n10⁶ for 80"),
+        ("a.odt", "a", f"Contract 7\n\n{body}\n\nSeal"),
     ]
 
 
@@ -85,12 +98,15 @@ def test_a_notebook_is_its_cells(tmp_path):
         '{"cell_type": "markdown", "source": ["# Study\\n", "The **mean** is 3."]}, {"cell_type": "code", "source": "show()", '
         '"outputs": [{"text": ["a 1\\n"]}, {"data": {"text/plain": "b 2"}}, {"data": {"image/png": "x"}}, '
         '{"data": {"text/markdown": "c **3**", "text/plain": "<IPython.core.display.Markdown object>"}}, '
-        '{"data": {"text/html": "<b>d</b> 4"}}, {"data": {"text/html": "<b>e</b>", "text/plain": "e 5"}}]}, '
+        '{"data": {"text/html": "<b>d</b> 4"}}, {"data": {"text/html": "<b>e</b>", "text/plain": "e 5"}}, '
+        '{"output_type": "error", "evalue": "f 6"}]}, '
         '{"cell_type": "raw", "source": "r"}'
     )
     (tmp_path / "n.ipynb").write_text(f'{{"cells": [{cells}]}}')
     (tmp_path / "old.ipynb").write_text('{"worksheets": [{"cells": [{"cell_type": "code", "input": ["x = 1"]}]}]}')
-    assert seen(tmp_path / "n.ipynb") == [("n.ipynb", "Study", "Study\n\nThe mean is 3.\n\nshow()\n\na 1\n\nb 2\n\nc 3\n\nd 4\n\ne 5\n\nr")]
+    assert seen(tmp_path / "n.ipynb") == [
+        ("n.ipynb", "Study", "Study\n\nThe mean is 3.\n\nshow()\n\na 1\n\nb 2\n\nc 3\n\nd 4\n\ne 5\n\nf 6\n\nr")
+    ]
     assert seen(tmp_path / "old.ipynb") == [("old.ipynb", "old", "x = 1")]
 
 
@@ -104,4 +120,10 @@ def test_what_is_damaged_is_said_to_be(tmp_path, name, data):
 def test_a_book_without_its_parts(tmp_path):
     for missing in BOOK:
         files = {name: text for name, text in BOOK.items() if name != missing}
-        assert seen(zipped(tmp_path / "b.epub", files)) == [(0, "damaged file")]
+        first, *rest = seen(zipped(tmp_path / "b.epub", files))
+        assert first == (0, "damaged file") and len(rest) == missing.endswith(".xhtml")
+
+
+def test_a_chapter_that_is_no_xml_is_read_and_one_of_other_bytes_is_named(tmp_path):
+    broken = {"in/one .xhtml": "<p>Call <br> me</p></i>", "in/two.xhtml": bytes(range(256)) * 9}
+    assert seen(zipped(tmp_path / "b.epub", BOOK | broken)) == [(0, "damaged file"), ("b.epub#chapter=1", "b", "Call me")]

@@ -145,6 +145,11 @@ def test_a_slide_gives_groups_tables_charts_and_notes(tmp_path):
         (rb"\u8364?5", "\u20ac5"),
         (rb"{\b bold} and {\i not}", "bold and not"),
         (rb"10{\super 6}, CO\sub 2\nosupersub , {\strike 9}8{\footnote By {\b Bo}.}", "10\u2076, CO\u2082, 8 (By Bo.)"),
+        (
+            rb"{\headerl\pard Contract {\b 7}\par}{\rtlch\fcs1 \insrsid1 10}{\rtlch\fcs1 \super\insrsid1 6}, {\strike\insrsid1 1\'80}"
+            rb"{\deleted\insrsid1 3 May}{\insrsid1 4 May\strike0 , CO}{\*\x}{\sub 2}",
+            "Contract 7\n\n10\u2076, 4 May, CO\u2082",
+        ),
         (rb"The weir was rebuilt by Ellen\line Marsh.\par Line.", "The weir was rebuilt by Ellen Marsh.\n\nLine."),
         (rb"{\info{\title Hidden}}Seen", "Seen"),
         (rb"\trowd Item\cell Price\cell\row", "Item|Price"),

@@ -19,7 +19,7 @@ from realm.documents.formats import SourceOptions
 from realm.documents.limited import read_file
 from realm.documents.pages.hypertext import MOST_SPANNED, blocks_of, headings_of, text_of
 from realm.documents.pages.texts import plain_markdown
-from realm.documents.records import COMMENT, DELETED_TEXT, PARTLY_USED, Record, Rejected, document_or_rejected
+from realm.documents.records import COMMENT, DAMAGED_FILE, DELETED_TEXT, PARTLY_USED, Record, Rejected, document_or_rejected
 from realm.storage.decoding import json_value
 
 Parts = list[tuple[str, str]]
@@ -29,14 +29,19 @@ Parts = list[tuple[str, str]]
 _PARAGRAPHS = frozenset(("p", "h", "h1", "h2", "h3", "h4", "h5", "h6", "dt", "dd", "caption", "figcaption", "pre"))
 _ROWS = frozenset(("tr", "table-row"))
 _HIDDEN = frozenset(("head", "script", "style", "tracked-changes", "annotation", "note-citation", "automatic-styles", "styles"))
-_SAME = frozenset(("h1", "h2", "h3", "h4", "h5", "h6", "dt", "dd", "pre", "ol", "ul", "li", "tr", "sup", "sub", "del", "strike"))
+_FORMULA = frozenset(
+    ("math", "mrow", "mi", "mn", "mo", "mtext", "mfrac", "msup", "msub", "msubsup", "munder", "mover", "munderover", "msqrt")
+)
+_SAME = _FORMULA.union(("h1", "h2", "h3", "h4", "h5", "h6", "dt", "dd", "pre", "ol", "ul", "li", "tr", "sup", "sub", "del", "strike"))
 _OTHERWISE = {"table-row": "tr", "superscript": "sup", "subscript": "sub", "list": "ul", "list-item": "li"}
-_INLINE = frozenset(("sup", "sub", "s", "del", "strike"))
+_INLINE = _FORMULA.union(("sup", "sub", "s", "del", "strike"))
 _HOLDS_HTML = frozenset(("content", "description", "encoded", "summary"))
 """Elements of feeds whose text may be a page itself."""
 _SAYING = frozenset(("name", "title", "label", "text", "caption", "description", "summary", "comment"))
 """Attributes that hold words."""
 _UNREAD = {"annotation": COMMENT, "deletion": DELETED_TEXT}
+_REASONS = PARTLY_USED | {DAMAGED_FILE}
+_TITLE = regex.compile(r"<title[^<>]*>([^<]*)")
 _ENTITY = regex.compile(r"&(?!(?:amp|lt|gt|quot|apos);)([\p{L}_][\w.:-]*);")
 _DECLARED = regex.compile(r"""<!ENTITY\s+([\w.:-]+)\s+["']""")
 
@@ -47,8 +52,8 @@ def read_as_parts(kind: str, part: str, path: Path, name: str, options: SourceOp
     if isinstance(parts, Rejected):
         yield parts
         return
-    yield from (Rejected(str(path), 0, reason) for reason, text in parts if reason in PARTLY_USED and not text)
-    for number, (title, text) in enumerate((part for part in parts if part[1] or part[0] not in PARTLY_USED), 1):
+    yield from (Rejected(str(path), 0, reason) for reason, text in parts if reason in _REASONS and not text)
+    for number, (title, text) in enumerate((part for part in parts if part[1] or part[0] not in _REASONS), 1):
         doc_id, line = (f"{name}#{part}={number}", number) if part else (name, 0)
         yield document_or_rejected(doc_id, title or stem(path), text, str(path), line, structured=kind != "notebook")
 
@@ -80,14 +85,19 @@ def xml_text(data: bytes) -> Parts:
 
 def odt_text(data: bytes) -> Parts:
     """The text of an OpenDocument file. Raises ValueError: it is damaged."""
-    archive = _archive(data)
-    root, styles = _root(_member(archive, "content.xml")), dict[str, str]()
-    for held in (root, *(_root(_member(archive, name)) for name in archive.namelist() if name == "styles.xml")):
-        for style in held.iter():
-            meant = next(filter(None, map(_style_tag, style)), "") if _name(style) in ("style", "list-style") else ""
-            styles |= {_attribute(style, "name"): meant} if meant else {}
+    archive, styles = _archive(data), dict[str, str]()
+    names = frozenset(archive.namelist())
+    common, root = [_root(_member(archive, name)) for name in ("styles.xml",) if name in names], _root(_member(archive, "content.xml"))
     left_out = [(reason, "") for name, reason in _UNREAD.items() if any(_name(element) == name for element in root.iter())]
-    return [("", text_of(blocks_of("".join(_as_html(root, styles))))), *left_out]
+    for style in (style for held in (*common, root) for style in held.iter() if _name(style) in ("style", "list-style")):
+        meant = next(filter(None, map(_style_tag, style)), "") or styles.get(_attribute(style, "parent-style-name"), "")
+        styles |= {_attribute(style, "name"): meant} if meant else {}
+    for element in list(root.iter()):  # formulas and charts are files of their own
+        if _name(element) == "object" and (place := f"{_attribute(element, 'href').removeprefix('./')}/content.xml") in names:
+            element.append(_root(_member(archive, place)))
+    head, foot = ([one for held in common for one in held.iter() if _name(one) == name] for name in ("header", "footer"))
+    pages = dict.fromkeys("".join(_as_html(one, styles)) for one in (*head, root, *foot))
+    return [("", text_of(blocks_of("".join(pages)))), *left_out]
 
 
 def _style_tag(properties: ElementTree.Element) -> str:
@@ -110,12 +120,17 @@ def epub_chapters(data: bytes) -> Parts:
     found = []
     for reference in (element.get("idref") for element in book.iter() if _name(element) == "itemref"):
         place = posixpath.normpath(posixpath.join(posixpath.dirname(package), unquote(files.get(reference, ""))))
-        chapter, page = _root(_member(archive, place)), _member(archive, place)
-        blocks = blocks_of(page.decode(streams.encoding_of(page) or "utf-8", "replace"))
+        try:
+            page = streams.decoded(_member(archive, place), place)
+        except ValueError:
+            page = Rejected(place, 0, DAMAGED_FILE)
+        if isinstance(page, Rejected):
+            found.append((DAMAGED_FILE, ""))
+            continue
+        blocks, named = blocks_of(page), _TITLE.search(page)
         titles = {level: words for level, words in reversed(headings_of(blocks)) if level < 3}
-        named = next(("".join(one.itertext()) for one in chapter.iter() if _name(one) == "title"), "")
-        found.append((titles.get(1) or titles.get(2) or named.strip(), text_of(blocks)))
-    return [part for part in found if part[1]]
+        found.append((titles.get(1) or titles.get(2) or html.unescape(named[1] if named else "").strip(), text_of(blocks)))
+    return [part for part in found if part[1] or part[0] == DAMAGED_FILE]
 
 
 def notebook_text(data: bytes) -> Parts:
@@ -136,7 +151,7 @@ def _code(cell: dict[str, Any]) -> Iterator[str]:
     yield _joined(cell.get("source") or cell.get("input"))
     for output in cell.get("outputs") or ():
         data = output.get("data") or {}
-        plain, marked = _joined(output.get("text") or data.get("text/plain")), _joined(data.get("text/markdown"))
+        plain, marked = _joined(output.get("text") or data.get("text/plain") or output.get("evalue")), _joined(data.get("text/markdown"))
         rich = plain_markdown(marked)[1] if marked else text_of(blocks_of(_joined(data.get("text/html"))))
         yield rich if rich and (not plain or plain.startswith("<IPython")) else plain
 

@@ -25,9 +25,13 @@ from realm.text.lines import joined_lines
 
 _CELLS = " | "
 _LINE = re.compile(r"\\line(?![a-z]) ?")
-_FOOTNOTE = regex.compile(r"\{\\footnote(?![a-z]) ?(?P<words>(?:[^{}\\]++|\\.|\{(?&words)\})*+)\}", regex.DOTALL)
+_BESIDE = regex.compile(
+    r"\{\\(?:(?P<note>footnote)|header[lrf]?|footer[lrf]?)(?![a-z]) ?(?P<words>(?:[^{}\\]++|\\.|\{(?&words)\})*+)\}", regex.DOTALL
+)
+_CONTROL = r"\\[a-z]+-?\d* ?"
 _SHIFTED = regex.compile(
-    r"(\{)?\\(?P<how>super|sub|strike)(?![a-z0-9]) ?(?P<words>[^\\{}]*+)(?(1)\}|\\(?:nosupersub|strike0)(?![a-z0-9]) ?)"
+    rf"(\{{(?:{_CONTROL})*?)?\\(?P<how>super|sub|strike|deleted)1?(?![a-z0-9]) ?(?:{_CONTROL})*?(?P<words>(?:[^\\{{}}]|\\'\w\w)*+)"
+    r"(?(1)\}|\\(?:nosupersub|strike0|deleted0)(?![a-z0-9]) ?)"
 )
 _YEAR, _BEGINS_WITH_DIGIT = re.compile("(19|20)[0-9]{2}"), re.compile(r"\W*\d")
 _CELL, _STYLE = re.compile(r"<(?:\w+:)?c\s[^>]*"), re.compile(r"""\ss=["'](\d+)["']""")
@@ -106,7 +110,7 @@ def _plain(value: str) -> str:
 
 
 def _paragraphs(frame: Any) -> list[str]:
-    """The paragraphs of a frame, numbered ones with their numbers, which go on until one of a lower level."""
+    """The paragraphs of a frame, numbered ones with their numbers, which count until one of a lower level."""
     found, counts = list[str](), dict[int, int]()
     for paragraph in frame.paragraphs:
         words, numbered = _paragraph(paragraph._p), paragraph._p.find("{*}pPr/{*}buAutoNum")
@@ -232,7 +236,7 @@ def _value(value: object) -> str:
 def _shifted(match: "regex.Match[str]") -> str:
     """Raised or lowered text of a rich text file as it is written in plain text; nothing of what is struck out."""
     how, words, before = match["how"], match["words"], match.string[max(0, match.start() - 4) : match.start()]
-    text = "" if how == "strike" else raised(words, before) if how == "super" else lowered(words, before)
+    text = "" if how in ("strike", "deleted") else raised(words, before) if how == "super" else lowered(words, before)
     return "".join(letter if letter.isascii() else f"\\u{ord(letter)}?" for letter in text)
 
 
@@ -242,6 +246,8 @@ def rtf(data: bytes) -> Parts:
 
     if not data.lstrip().startswith(b"{\\rtf"):
         raise ValueError("no rich text")
-    source = _LINE.sub(r"\\'0b", _FOOTNOTE.sub(r"{ (\g<words>)}", _SHIFTED.sub(_shifted, data.decode("cp1252", "replace"))))
+    source = _SHIFTED.sub(_shifted, data.decode("cp1252", "replace"))
+    source = _BESIDE.sub(lambda found: f"{{ ({found['words']})}}" if found["note"] else f"{{{found['words']}\\par }}", source)
+    source = _LINE.sub(r"\\'0b", source)
     text = rtf_to_text(source, encoding="cp1252", errors="replace")
     return [("", "\n\n".join(joined_lines(line.strip(" |").replace("\v", "\n")) for line in text.split("\n") if line.strip(" |")))]
