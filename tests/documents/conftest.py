@@ -4,6 +4,8 @@ import bz2
 import gzip
 import json
 import lzma
+import os
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -44,19 +46,28 @@ def write_jsonl(tmp_path):
     return write
 
 
+PACKED = {".gz": gzip.compress, ".xz": lzma.compress, ".bz2": bz2.compress, ".zst": partial(pa.compress, codec="zstd", asbytes=True)}
+
+
 @pytest.fixture
 def pack():
-    def write(path, data):
-        match path.suffix:
-            case ".gz":
-                path.write_bytes(gzip.compress(data))
-            case ".xz":
-                path.write_bytes(lzma.compress(data))
-            case ".bz2":
-                path.write_bytes(bz2.compress(data))
-            case ".zst":
-                path.write_bytes(pa.compress(data, codec="zstd", asbytes=True))
-            case _:
-                path.write_bytes(data)
+    return lambda path, data: path.write_bytes(PACKED.get(path.suffix, bytes)(data))
 
-    return write
+
+@pytest.fixture
+def closed():
+    """Makes whatever has one of these names refuse to be opened or listed. Permissions do not stop root: they are feigned."""
+
+    def close(patch, *names):
+        def refusing(real):
+            def refuse(path, *rest, **named):
+                if str(path).rpartition("/")[2] in names:
+                    raise PermissionError(13, "Permission denied", str(path))
+                return real(path, *rest, **named)
+
+            return refuse
+
+        patch.setattr("builtins.open", refusing(open))
+        patch.setattr(os, "scandir", refusing(os.scandir))
+
+    return close

@@ -8,7 +8,6 @@ import pytest
 from realm.documents.ingest.builder import build_corpus
 from realm.documents.records import TOO_LONG, TOO_MANY_SENTENCES, TOO_SLOW, Rejected, SourceDocument
 from realm.documents.sources import SourceOptions, iter_documents
-from realm.documents.store.blocks import BlockStore
 
 GOOD = {"id": "good", "text": "A good document. It stays."}
 
@@ -50,14 +49,3 @@ def test_more_sentences_than_words(tmp_path, monkeypatch):
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ({"id": "a", "text": "It rains. " * 2000}, GOOD)))
     manifest = build_corpus([tmp_path / "a.jsonl"], tmp_path / "corpus", vocab_size=300, workers=1)
     assert manifest.documents == 1 and TOO_MANY_SENTENCES in (tmp_path / "corpus" / "rejected.jsonl").read_text()
-
-
-def test_a_sentence_cut_between_words(tmp_path):
-    """No character but the space between two parts is lost, and none stands in two blocks."""
-    text = " ".join(f"word{number}" for number in range(12_000)) + " " + "".join(f"a{number}" for number in range(5000))
-    (tmp_path / "a.jsonl").write_text(json.dumps({"id": "a", "text": text}) + "\n")
-    build_corpus([tmp_path / "a.jsonl"], tmp_path / "corpus", vocab_size=300, workers=1)
-    store = BlockStore.open(tmp_path / "corpus")
-    blocks = [store.block(row) for row in range(len(store))]
-    assert "".join("".join(block.text.split()) for block in blocks) == "".join(text.split())
-    assert all(text[block.char_start : block.char_start + len(block.text)] == block.text for block in blocks)

@@ -25,20 +25,13 @@ def test_text_in_every_encoding(encoding):
     assert decoded(TEXTS[encoding].encode(encoding), "a.txt") == TEXTS[encoding]
 
 
-@pytest.mark.parametrize(
-    ("data", "text"),
-    [
-        ("Äpfel und März ".encode() + b"\xe9", "Äpfel und März é"),
-        ("odd".encode("utf-16") + b"x", "odd\ufffd"),
-        (b"ok\nnot \xff ok", "ok\nnot ÿ ok"),
-        (b"a" * (2**18 - 1) + "é".encode(), "a" * (2**18 - 1) + "é"),
-        (b"a" * 2**18 + b"\xe9", "a" * 2**18 + "é"),
-        (b"A long enough line of text with one \0 in it.\n", "A long enough line of text with one \0 in it.\n"),
-        (b"\x89PNG\0\xff", None),
-        (b"\xd0\xcf\x11\xe0\xa1", None),
-        (bytes(range(256)), None),
-    ],
-)
+@pytest.mark.parametrize(("data", "text"), [
+    ("Äpfel und März ".encode() + b"\xe9", "Äpfel und März é"), ("odd".encode("utf-16") + b"x", "odd\ufffd"),
+    (b"ok\nnot \xff ok", "ok\nnot ÿ ok"), (b"a" * (2**18 - 1) + "é".encode(), "a" * (2**18 - 1) + "é"),
+    (b"a" * 2**18 + b"\xe9", "a" * 2**18 + "é"),
+    (b"A long enough line of text with one \0 in it.\n", "A long enough line of text with one \0 in it.\n"), (b"\x89PNG\0\xff", None),
+    (b"\xd0\xcf\x11\xe0\xa1", None), (bytes(range(256)), None),
+])  # fmt: skip
 def test_a_bad_byte_costs_itself_and_binary_data_is_no_text(data, text):
     found = decoded(data, "a.txt")
     assert found == text if text else isinstance(found, Rejected) and found.reason == "binary data"

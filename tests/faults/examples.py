@@ -1,6 +1,5 @@
 """What this package publishes, each as a small example: how it is made, how it is changed, how it is read."""
 
-import json
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,12 +10,13 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from small import flip
+from changes import CHANGES
+from small import flip, tree
 from torch import nn
 
 from realm.answering.opening import open_run
-from realm.documents.change.compaction import compact_corpus, tidy_corpus
-from realm.documents.change.updates import add_documents, remove_documents, sync_documents, update_documents
+from realm.documents.change.compaction import compact_corpus
+from realm.documents.change.updates import remove_documents
 from realm.documents.ingest.builder import build_corpus
 from realm.documents.store.blocks import BlockStore
 from realm.documents.store.manifest import current_version
@@ -26,16 +26,8 @@ from realm.models.spec import BodySpec, bert_spec, one_body
 from realm.progress import Progress
 from realm.runs import mending
 from realm.search.index.exact import ExactIndex
-from realm.search.publishing.parameters import (
-    forget_requests,
-    parameters_path,
-    prune_run,
-    publish_parameters,
-    publishing,
-    read_facts,
-    request_index,
-    withdraw_requests,
-)
+from realm.search.publishing import parameters
+from realm.search.publishing.parameters import parameters_path, publishing
 from realm.search.publishing.snapshot import Snapshot, SnapshotFacts
 from realm.search.publishing.writing import append_delta, merge_shards, publish_snapshot
 from realm.storage import generations
@@ -80,14 +72,6 @@ def left_over(root: Path) -> set[str]:
     return {str(path.relative_to(root)) for path in root.rglob("*") if path.name.endswith(HALF_WRITTEN)}
 
 
-def tree(root: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(root)): path.read_bytes()
-        for path in sorted(root.rglob("*"))
-        if path.is_file() and not path.name.startswith("LOCK")
-    }
-
-
 # Files and directories.
 
 
@@ -121,23 +105,6 @@ def _read_directory(path: Path) -> Any:
 # A corpus.
 
 
-def corpus_of(directory: Path) -> Path:
-    """Version 3 of a corpus of two segments and a tombstone, and the sources of changes beside it."""
-
-    def rows(numbers: range, text: str = "The pound sterling was used in city {0}. Bread is baked in city {0} each day.") -> list[dict]:
-        return [{"id": f"doc-{n}", "title": f"City {n}", "text": text.format(n) * (1 + n % 3)} for n in numbers]
-
-    sources = {"a": rows(range(5)), "b": rows(range(5, 7)), "c": rows(range(7, 10))}
-    sources["u"] = rows(range(0, 7, 6), "All is new in city {0} today.")
-    for name, found in sources.items():
-        (directory / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in found))
-    corpus = directory / "corpus"
-    build_corpus([directory / "a.jsonl"], corpus, vocab_size=200, block_length=48, workers=1)
-    add_documents(corpus, [directory / "b.jsonl"], workers=1)
-    remove_documents(corpus, ["doc-1"])
-    return corpus
-
-
 def content(corpus: Path) -> list[tuple[int, str, str]]:
     store = BlockStore.open(corpus)
     blocks = [store.block(row) for row in range(len(store)) if store.live[row]]
@@ -149,25 +116,19 @@ def _read_corpus(corpus: Path) -> Any:
 
 
 def _corpus_changes(made: Path) -> dict[str, Example]:
-    sources = {name: made.parent / f"{name}.jsonl" for name in "abcu"}
+    def follow(corpus: Path) -> None:
+        remove_documents(corpus, ["doc-2"])
+        version = compact_corpus(corpus, purge=True).version
+        assert {path.name for path in corpus.iterdir()} == {*CORPUS_FILES, f"manifest-{version:06d}.json"}
+        assert len(list((corpus / "segments").iterdir())) == 2
 
-    def one(change: Callable[[Path], object], promised: Callable[[Path], bool] = lambda root: True) -> Example:
-        def follow(corpus: Path) -> None:
-            remove_documents(corpus, ["doc-2"])
-            version = compact_corpus(corpus, purge=True).version
-            assert {path.name for path in corpus.iterdir()} == {*CORPUS_FILES, f"manifest-{version:06d}.json"}
-            assert len(list((corpus / "segments").iterdir())) == 2
+    def prepare(corpus: Path) -> None:
+        shutil.copytree(made, corpus, dirs_exist_ok=True)
 
-        return Example(lambda corpus: shutil.copytree(made, corpus, dirs_exist_ok=True), change, _read_corpus, promised, follow)
-
+    promised = {"purge": _nothing_removed_is_left}
     return {
-        "add": one(lambda corpus: add_documents(corpus, [sources["c"]], workers=1)),
-        "update": one(lambda corpus: update_documents(corpus, [sources["u"]], workers=1)),
-        "sync": one(lambda corpus: sync_documents(corpus, [sources["a"], sources["c"]], workers=1)),
-        "remove": one(lambda corpus: remove_documents(corpus, ["doc-0", "doc-6"])),
-        "compact": one(lambda corpus: compact_corpus(corpus)),
-        "purge": one(lambda corpus: compact_corpus(corpus, purge=True), _nothing_removed_is_left),
-        "tidy": one(lambda corpus: tidy_corpus(corpus)),
+        name: Example(prepare, partial(change, at=made.parent), _read_corpus, promised.get(name, lambda root: True), follow)
+        for name, change in CHANGES.items()
     }
 
 
@@ -251,7 +212,7 @@ def _two_generations_one_damaged(root: Path) -> None:
 
 def _prune(root: Path) -> None:
     with publishing(root / "index"):
-        prune_run(RunPaths(root), frozenset())
+        parameters.prune_run(RunPaths(root), frozenset())
 
 
 def network(seed: int) -> RealmModel:
@@ -265,14 +226,14 @@ def _read_parameters(root: Path) -> Any:
     directory = parameters_path(RunPaths(root), 1)
     if not directory.exists():
         return None
-    facts = read_facts(directory)
+    facts = parameters.read_facts(directory)
     assert facts is not None and state_sha256(RealmModel.from_pretrained(directory).documents) == facts.documents
     return facts
 
 
 def _read_requests(root: Path) -> Any:
     found = [number for number in (2, 1) if parameters_path(RunPaths(root), number).exists()]
-    facts = [read_facts(parameters_path(RunPaths(root), number)) for number in found]
+    facts = [parameters.read_facts(parameters_path(RunPaths(root), number)) for number in found]
     if found:
         RealmModel.from_pretrained(parameters_path(RunPaths(root), found[0]))
     return None if not found else (found[0], facts[0])
@@ -354,12 +315,12 @@ def round_of(root: Path) -> None:
     paths = RunPaths(root)
     _read_checkpoint(root)
     with publishing(paths.index):
-        withdraw_requests(paths, above=0)
+        parameters.withdraw_requests(paths, above=0)
         number = next_generation(paths.index)
-        publish_parameters(network(0), parameters_path(paths, number), step=1)
+        parameters.publish_parameters(network(0), parameters_path(paths, number), step=1)
         _generation(paths.index, number)
         append_delta(paths.index, number, lambda done: [vectors(number, IDS[-3:] + 100)[done:]], IDS[-3:] + 100, 2, ())
-        prune_run(paths, frozenset())
+        parameters.prune_run(paths, frozenset())
     _checkpoint(root, number)
 
 
@@ -466,13 +427,14 @@ def examples(corpus: Path, run: Path) -> dict[str, Example]:
         lambda root: len(published_generations(root / "index")) == 3,
         next_generation_of,
     )
-    published = lambda root: publish_parameters(network(0), parameters_path(RunPaths(root), 1), step=3)  # noqa: E731
-    found["parameters"] = Example(lambda root: None, published, _read_parameters, follow=lambda root: forget_requests(RunPaths(root), 0))
+    published = lambda root: parameters.publish_parameters(network(0), parameters_path(RunPaths(root), 1), step=3)  # noqa: E731
+    forget = lambda root: parameters.forget_requests(RunPaths(root), 0)  # noqa: E731
+    found["parameters"] = Example(lambda root: None, published, _read_parameters, follow=forget)
     found["request"] = Example(
-        lambda root: request_index(network(0), RunPaths(root), 1),
-        lambda root: request_index(network(1), RunPaths(root), 2),
+        lambda root: parameters.request_index(network(0), RunPaths(root), 1),
+        lambda root: parameters.request_index(network(1), RunPaths(root), 2),
         _read_requests,
-        follow=lambda root: forget_requests(RunPaths(root), 0),
+        follow=forget,
     )
     steps = lambda root, *numbers: [_checkpoint(root, step) for step in numbers]  # noqa: E731
     checkpoints: dict[str, Callable[[Path], object]] = {

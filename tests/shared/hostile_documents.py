@@ -1,9 +1,8 @@
-"""Documents made to take time and memory, each from a function; run with a folder (and tests/shared on the path), it writes all there."""
+"""Documents made to take time and memory, each from a function."""
 
 import copy
 import gzip
 import io
-import sys
 import tomllib
 import zipfile
 import zlib
@@ -200,15 +199,3 @@ HOSTILE: dict[str, Callable[[int], bytes]] = {
     "nested.html": lambda size: b"<html><body>" + repeated("<div>", size) + b"Words",
 }
 """Writes a document of about so many bytes, by the name of its file."""
-
-
-def main(folder: Path, size: int = BYTES) -> None:
-    """Write each into a folder of its own, beside a good document."""
-    for name, make in HOSTILE.items():
-        place = folder / name.replace(".", "-")
-        place.mkdir(parents=True, exist_ok=True)
-        (place / name).write_bytes(make(size))
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))

@@ -2,6 +2,7 @@
 
 import json
 
+import pyarrow as pa
 from safetensors.numpy import save_file
 
 from realm.documents.ingest.builder import build_corpus
@@ -13,6 +14,18 @@ from realm.models.runtime.weights import in_eight_bits
 def jsonl(path, rows):
     path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
     return path
+
+
+def tree(root):
+    """The bytes of every file below but locks, by its path."""
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file() and path.name[:4] != "LOCK"}
+
+
+def arrow_rows(corpus):
+    """Every row of the segments of the version in force, by the manifest and pyarrow alone."""
+    manifest = json.loads((corpus / f"manifest-{int((corpus / 'CURRENT').read_text().split()[0]):06d}.json").read_text())
+    files = [str(corpus / "segments" / info["name"]) for info in manifest["segments"]]
+    return [row for file in files for row in pa.ipc.open_file(file).read_all().to_pylist()]
 
 
 def corpus_of(root, documents, **options):

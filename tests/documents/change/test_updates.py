@@ -6,9 +6,9 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
+from small import arrow_rows, jsonl
 
 from realm.documents.change.compaction import compact_corpus, tidy_corpus
 from realm.documents.change.updates import add_documents, remove_documents, sync_documents, update_documents
@@ -35,12 +35,9 @@ def corpus(write_jsonl, city_rows, tmp_path, monkeypatch):
 
 def live_rows(corpus):
     """All live rows of the version in force, by pyarrow and the manifest alone."""
-    manifest = json.loads((corpus / f"manifest-{int((corpus / 'CURRENT').read_text().split()[0]):06d}.json").read_text())
-    removed = set(np.load(corpus / manifest["tombstones"]).tolist()) if manifest["tombstones"] else set()
-    rows = [
-        row for info in manifest["segments"] for row in pa.ipc.open_file(str(corpus / "segments" / info["name"])).read_all().to_pylist()
-    ]
-    assert len(rows) == manifest["blocks"] + manifest["removed"]
+    manifest, rows = read_manifest(corpus), arrow_rows(corpus)
+    removed = set(np.load(corpus / manifest.tombstones).tolist()) if manifest.tombstones else set()
+    assert len(rows) == manifest.blocks + manifest.removed
     assert [row["block_id"] for row in rows] == sorted({row["block_id"] for row in rows})
     return [row for row in rows if row["block_id"] not in removed]
 
@@ -66,33 +63,6 @@ def check_counts(corpus):
 
 def everything(corpus):
     return b"".join(path.read_bytes() for path in sorted(corpus.rglob("*")) if path.is_file())
-
-
-def test_a_life(corpus, write_jsonl, city_rows):
-    """Add, update, remove, compact, and again: counts stay exact and block ids are never used twice."""
-    rows, used = city_rows(), set(BlockStore.open(corpus).block_ids.tolist())
-
-    def step(manifest, version, documents, new_ids):
-        check_counts(corpus)
-        assert (manifest.version, manifest.documents) == (version, documents)
-        found = set(BlockStore.open(corpus).block_ids.tolist())
-        assert bool(found - used) == new_ids and (not found - used or min(found - used) > max(used))
-        used.update(found)
-
-    step(add_documents(corpus, [write_jsonl("more.jsonl", rows[10:20])]), 2, 20, True)
-    changed = [{**row, "text": row["text"].replace("museum", "old museum")} for row in rows[3:6]]
-    step(update_documents(corpus, [write_jsonl("changed.jsonl", changed)]), 3, 20, True)
-    step(remove_documents(corpus, ["doc-4", "doc-0", "doc-4", " doc-15 "]), 4, 17, False)
-    step(compact_corpus(corpus), 5, 17, False)
-    assert read_manifest(corpus).removed == 0 and len(read_manifest(corpus).segments) == 1
-    step(add_documents(corpus, [write_jsonl("again.jsonl", [rows[0], rows[4]])]), 6, 19, True)
-    step(remove_documents(corpus, ["doc-19", "doc-0"]), 7, 17, False)
-    step(compact_corpus(corpus, purge=True), 8, 17, False)
-    assert compact_corpus(corpus, purge=True).version == 8  # nothing to do
-    store = BlockStore.open(corpus)
-    texts = [store.block(int(row)).text for row in store.rows_of_document("doc-3")]
-    assert any("old museum" in text for text in texts)
-    assert [store.rows_of(np.array([block_id]))[0] for block_id in store.block_ids] == list(range(len(store)))
 
 
 def test_update_replaces_changed_documents_only(corpus, write_jsonl, city_rows):
@@ -148,21 +118,12 @@ def test_remove_all_or_nothing(corpus):
             remove_documents(corpus, ids)
     (corpus / "LOCK").unlink(missing_ok=True)
     assert everything(corpus) == before
-    remove_documents(corpus, ["doc-1"])
+    remove_documents(corpus, ["doc-1", "doc-1", " doc-2 "])
     with pytest.raises(CorpusError, match="no document 'doc-1'"):
         remove_documents(corpus, ["doc-1"])
-    assert "doc-1" not in BlockStore.open(corpus).documents()
-
-
-def test_remove_everything_and_start_again(corpus, tmp_path):
     remove_documents(corpus, BlockStore.open(corpus).documents())
-    check_counts(corpus)
     with pytest.raises(CorpusError, match=r"empty.*realm corpus add"):
         BlockStore.open(corpus)
-    assert compact_corpus(corpus).segments == ()
-    manifest = add_documents(corpus, [tmp_path / "first.jsonl"])
-    assert (manifest.documents, manifest.removed) == (12, 0)
-    check_counts(corpus)
 
 
 def test_purge_leaves_no_removed_text(corpus, write_jsonl, tmp_path):
@@ -176,7 +137,8 @@ def test_purge_leaves_no_removed_text(corpus, write_jsonl, tmp_path):
     remove_documents(out, ["early", "late"])
     compact_corpus(out)
     assert b"Vlombutik" in everything(out)  # the version before stays until the next change
-    compact_corpus(out, purge=True)
+    version = compact_corpus(out, purge=True).version
+    assert compact_corpus(out, purge=True).version == version  # nothing to do
     assert not any(word in everything(out) for word in words)
     assert "rome" in (out / "tagger.json").read_text()
     # Who had the old version open goes on reading it, batches and look-ups that were never touched included.
@@ -215,10 +177,6 @@ def test_compaction_rewrites_what_needs_it(corpus, write_jsonl, city_rows, monke
     manifest = compact_corpus(corpus)
     assert sum(info.rows for info in manifest.segments) == manifest.blocks and max(info.rows for info in manifest.segments) <= first
     assert live_rows(corpus) == [row for row in before if row["doc_id"] != "doc-3"]
-    store = BlockStore.open(corpus)
-    assert store.rows_of_document("doc-3").tolist() == []
-    for doc_id in store.documents():
-        assert store.rows_of_document(doc_id).tolist() == [row for row in range(len(store)) if store.doc_id(row) == doc_id]
     check_counts(corpus)
 
 
@@ -231,22 +189,6 @@ def test_newest_follows_every_change(corpus, write_jsonl, city_rows):
     compact_corpus(corpus, purge=True)
     alive = store.newest().is_live(np.append(store.block_ids, [-1, 10**9]))
     assert np.flatnonzero(~alive).tolist() == [*gone.tolist(), len(store), len(store) + 1]
-
-
-@pytest.mark.parametrize("change", ["delete documents", "cut documents", "tagger"])
-def test_damage_is_named(corpus, write_jsonl, city_rows, change):
-    files = corpus / "segments"
-    match change:
-        case "delete documents":
-            (files / "000001.documents.npy").unlink()
-        case "cut documents":
-            (files / "000001.documents.npy").write_bytes((files / "000001.documents.npy").read_bytes()[:-5])
-        case "tagger":
-            (corpus / "tagger.json").write_text("{")
-    with pytest.raises(CorpusError, match=r"000001|tagger"):
-        add_documents(corpus, [write_jsonl("more.jsonl", city_rows()[12:14])])
-    assert (corpus / "CURRENT").read_text().split()[0] == "1"
-    assert not list(corpus.glob("*.staging"))
 
 
 def test_the_newest_version_opens_only_what_was_added(corpus, write_jsonl, city_rows):
@@ -293,9 +235,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(["add", "update", "remove", "sync", "
 
 
 def written(directory, documents):
-    rows = [json.dumps({"id": name, "title": "Lease", "text": text}) + "\n" for name, text in documents.items()]
-    (directory / "in.jsonl").write_text("".join(rows))
-    return [directory / "in.jsonl"]
+    return [jsonl(directory / "in.jsonl", [{"id": name, "title": "Lease", "text": text} for name, text in documents.items()])]
 
 
 def held(corpus):
@@ -335,12 +275,17 @@ def test_a_corpus_holds_what_a_plain_model_holds(first, steps):
     with tempfile.TemporaryDirectory() as scratch:
         directory, corpus, model = Path(scratch), Path(scratch, "corpus"), first
         build_corpus(written(directory, first), corpus, tokenizer=TOKENIZER, block_length=48, tagger="none", workers=1)
+        used = set(BlockStore.open(corpus).block_ids.tolist())
         assert held(corpus) == model
         for step, given in steps:
             model = changed(corpus, directory, step, given, model)
             assert held(corpus) == model
             store = BlockStore.open_even_empty(corpus)
             assert (store.manifest.documents, store.manifest.blocks) == (len(model), int(store.live.sum()))
+            check_counts(corpus)
+            fresh = set(store.block_ids.tolist()) - used
+            assert not fresh or min(fresh) > max(used), "no id is used twice"
+            used |= fresh
 
 
 LIVES = [  # leases of the same parts, what is done, and the leases that are there then
@@ -381,26 +326,15 @@ def test_the_same_sentence_is_left_out_of_every_document_that_holds_it(tmp_path)
     assert len(np.unique(same)) == 3
 
 
-def test_what_cannot_be_read_for_a_moment_stays(tmp_path, monkeypatch):
+def test_what_cannot_be_read_for_a_moment_stays(tmp_path, monkeypatch, closed):
     """A file and a folder that open no more are not gone; what was deleted beside them is."""
-    (folder := tmp_path / "notes" / "sub").mkdir(parents=True)
+    (tmp_path / "notes" / "sub").mkdir(parents=True)
     for file in ("a.txt", "b.txt", "sub/c.txt", "d.txt"):
         (tmp_path / "notes" / file).write_text(f"{file}: {PARTS[0]}")
     build_corpus([tmp_path / "notes"], tmp_path / "c", tokenizer=TOKENIZER, block_length=64, tagger="none")
     (tmp_path / "notes" / "b.txt").unlink()
-    real_open, real_scandir = open, os.scandir
-
-    def closed(real, name):
-        def refuse(path, *rest, **named):
-            if str(path).endswith(name):
-                raise PermissionError(13, "Permission denied", str(path))
-            return real(path, *rest, **named)
-
-        return refuse
-
     with monkeypatch.context() as patch:
-        patch.setattr("builtins.open", closed(real_open, "a.txt"))
-        patch.setattr(os, "scandir", closed(real_scandir, str(folder)))
+        closed(patch, "a.txt", "sub")
         manifest = sync_documents(tmp_path / "c", [tmp_path / "notes"])
     assert set(held(tmp_path / "c")) == {"a.txt", "sub/c.txt", "d.txt"} and manifest.rejected == {"unreadable file": 2}
     assert sync_documents(tmp_path / "c", [tmp_path / "notes"]).rejected == {} and len(held(tmp_path / "c")) == 3
@@ -415,8 +349,7 @@ def again(path, text, *, whole=False):
 
 
 @pytest.mark.parametrize(("change", "after"), [
-    (lambda at: again(at / "a.txt", "Cat."), {"a.txt": "Cat."}),
-    (lambda at: again(at / "a.txt", "Cat.", whole=True), {"a.txt": "Cat."}),
+    (lambda at: again(at / "a.txt", "Cat."), {"a.txt": "Cat."}), (lambda at: again(at / "a.txt", "Cat.", whole=True), {"a.txt": "Cat."}),
     (lambda at: again(at / "t.csv", "id,text\n1,Fox.\n3,Gnu.\n"), {"1": "Fox.", "2": None, "3": "Gnu."}),
     (lambda at: (at / "a.txt").unlink(), {"a.txt": None}),
     (lambda at: (at / "a.txt").rename(at / "s" / "a.txt"), {"a.txt": None, "s/a.txt": "Ann."}),

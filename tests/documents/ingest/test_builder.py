@@ -1,7 +1,7 @@
 """Building and adding: what lands on disk, read by another reader; determinism; crashes; bad input."""
 
-import pyarrow as pa
 import pytest
+from small import arrow_rows, tree
 
 from realm.documents.change.updates import add_documents
 from realm.documents.ingest.builder import build_corpus
@@ -13,20 +13,12 @@ from realm.text.tokenizer import train_wordpiece
 SMALL = {"vocab_size": 400, "block_length": 64}
 
 
-def read_rows(corpus):
-    return [row for path in sorted((corpus / "segments").glob("*.arrow")) for row in pa.ipc.open_file(str(path)).read_all().to_pylist()]
-
-
-def tree(corpus):
-    return {path.relative_to(corpus).as_posix(): path.read_bytes() for path in corpus.rglob("*") if path.is_file() and path.name != "LOCK"}
-
-
 def test_salient_spans_of_real_sentences(write_jsonl, city_rows, tmp_path):
     gazetteer = tmp_path / "phrases.txt"
     gazetteer.write_text("pound sterling\n")
     out = tmp_path / "corpus"
     build_corpus([write_jsonl("in.jsonl", city_rows())], out, gazetteer=gazetteer, vocab_size=400)
-    row = read_rows(out)[0]
+    row = arrow_rows(out)[0]
     spans = [row["text"][start:end] for start, end in row["span_chars"]]
     assert {"London", "1 March 1969", "pound sterling", "Vincent van Gogh", "100", "Paris"} <= set(spans)
     assert not {"The", "On", "People"} & set(spans)
@@ -89,7 +81,7 @@ def test_info_says_whether_the_spans_teach(write_jsonl, city_rows, tmp_path):
     assert info["documents"] == 24
     assert info["teaches"] is True
     assert info["advice"] is None
-    rows, blocks_of = read_rows(tmp_path / "good"), {}
+    rows, blocks_of = arrow_rows(tmp_path / "good"), {}
     occurrences = [(row["text"][a:b].lower(), row["block_id"]) for row in rows for a, b in row["span_chars"]]
     for text, block in occurrences:
         blocks_of.setdefault(text, set()).add(block)

@@ -5,14 +5,16 @@ import json
 import tempfile
 from pathlib import Path
 
-import pyarrow as pa
 from hypothesis import given, settings, strategies as st
+from small import arrow_rows
 
 from realm.documents.ingest.builder import build_corpus
+from realm.documents.ingest.packing import hash64
+from realm.documents.store.segments import language_of_document
 from realm.errors import CorpusError
 from realm.text.lines import canonical_line, canonical_text
 from realm.text.sentences import split_sentences
-from realm.text.tokenizer import TextTokenizer, train_wordpiece
+from realm.text.tokenizer import train_wordpiece
 
 SPECIAL_TOKENS = 3
 TOKENIZER = train_wordpiece(["The quick brown fox met Ada Lovelace in London on 12 March 1969. Überraschung! 東京タワー"] * 3, 300)
@@ -29,11 +31,6 @@ TEXTS = st.one_of(
 DOCUMENTS = st.lists(st.tuples(st.one_of(st.text(max_size=20), st.just("London " * 99)), TEXTS), min_size=1, max_size=4)
 
 
-def read_rows(corpus):
-    files = [corpus / "segments" / info["name"] for info in json.loads((corpus / "manifest-000001.json").read_text())["segments"]]
-    return [row for file in files for row in pa.ipc.open_file(str(file)).read_all().to_pylist()]
-
-
 @settings(max_examples=60)
 @given(DOCUMENTS, st.sampled_from([16, 17, 40, 288]))
 def test_read_back(documents, block_length):
@@ -47,7 +44,7 @@ def test_read_back(documents, block_length):
         except CorpusError as error:
             assert "no usable document" in str(error) or "empty" in str(error)
             return
-        rows = read_rows(corpus)
+        rows = arrow_rows(corpus)
     assert [row["block_id"] for row in rows] == list(range(manifest.blocks))
     for doc_id, of_document in itertools.groupby(rows, key=lambda row: row["doc_id"]):
         title, text = sources.pop(doc_id)  # a document's blocks stand together: it comes once
@@ -70,22 +67,21 @@ def check_block(row, title, text, block_length):
         assert token_first == token <= token_last
         position, token = last, token_last
     assert not block[position:].strip() and token == len(row["token_ids"])
-    assert len(row["sentence_hashes"]) == len(row["sentence_chars"])
-    check_spans(row, TOKENIZER)
+    for hashes, chars in (("sentence_hashes", "sentence_chars"), ("span_hashes", "span_chars")):
+        assert row[hashes] == [hash64(block[first:last]) for first, last in row[chars]]
+    assert row["lang"] == language_of_document(title, text)
+    check_spans(row)
 
 
-def check_spans(row, tokenizer):
-    """Spans lie in their sentence, and their wordpieces are those that stand at their characters. Returns how many were compared."""
-    compared = 0
+def check_spans(row):
+    """Spans lie in their sentence, and their wordpieces are those that stand at their characters."""
     for (first, last), (token_first, token_last), sentence in zip(row["span_chars"], row["span_tokens"], row["span_sentence"], strict=True):
         (low, high), (token_low, token_high) = row["sentence_chars"][sentence], row["sentence_tokens"][sentence]
         assert low <= first < last <= high and token_low <= token_first < token_last <= token_high
-        ids, offsets = tokenizer.encode_offsets(row["text"][low:high])
+        ids, offsets = TOKENIZER.encode_offsets(row["text"][low:high])
         if ids == row["token_ids"][token_low:token_high]:  # not a piece of a cut sentence, whose edges may read otherwise
             start, end = low + offsets[token_first - token_low][0], low + offsets[token_last - token_low - 1][1]
             assert row["text"][start:end].strip() == row["text"][first:last]
-            compared += 1
-    return compared
 
 
 def check_cover(blocks, text):
@@ -100,21 +96,3 @@ def check_cover(blocks, text):
         assert not missing or not TOKENIZER.encode([missing])[0], missing  # nothing but what has no wordpiece
     whole = [ids for first, last in split_sentences(text) for ids in TOKENIZER.encode([text[first:last]])[0]]
     assert [token for row in blocks for token in row["token_ids"]] == whole
-
-
-def test_read_back_of_real_articles(data_dir, tmp_path):
-    """The same on articles of Wikipedia, at 288 wordpieces, with a vocabulary trained on them."""
-    import lzma
-
-    with lzma.open(data_dir / "corpus" / "simplewiki_2021.jsonl.xz", "rt", encoding="utf-8") as lines:
-        articles = list(itertools.islice(lines, 150))
-    (tmp_path / "in.jsonl").write_text("".join(articles), "utf-8")
-    build_corpus([tmp_path / "in.jsonl"], tmp_path / "corpus", vocab_size=2000)
-    tokenizer = TextTokenizer.load(tmp_path / "corpus" / "tokenizer")
-    sources, seen = {row["id"]: row for row in map(json.loads, articles)}, 0
-    for row in read_rows(tmp_path / "corpus"):
-        assert canonical_text(sources[row["doc_id"]]["text"])[row["char_start"] : row["char_start"] + len(row["text"])] == row["text"]
-        assert json.loads(articles[row["line"] - 1])["id"] == row["doc_id"]
-        assert SPECIAL_TOKENS + len(row["title_ids"]) + len(row["token_ids"]) <= 288
-        seen += check_spans(row, tokenizer)
-    assert seen > 1000

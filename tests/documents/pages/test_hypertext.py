@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from realm.documents.pages.hypertext import blocks_of, lowered, raised, text_of, without_frame
+from realm.documents.pages.hypertext import blocks_of, text_of, without_frame
 
 PROSE = "<p>The town of Velm lies on the river Dorn and has a harbour that was built in the nineteenth century by the company of Brink.</p>"
 CONTAINERS = {
@@ -79,17 +79,14 @@ def test_tags_of_no_known_name_are_text_where_they_are_asked_for():
     assert text_of(blocks_of("set <timeout> to 30</timeout> <T/> <b>now</b>")) == "set to 30 now"
 
 
-@pytest.mark.parametrize(
-    "frame",
-    [
-        "<nav><a href=/>Home</a> <a href=/b>About us all</a></nav>",
-        "<footer>Copyright 2019</footer>",
-        "<div class='site-footer'>Imprint</div>",
-        "<div role=navigation><p>Where to go</p></div>",
-        "<div id=cookie-consent>We bake cookies.</div>",
-        "<ul><li><a href=/c>Contact</a><li><a href=/d>Our team</a></ul>",
-    ],
-)
+@pytest.mark.parametrize("frame", [
+    "<nav><a href=/>Home</a> <a href=/b>About us all</a></nav>",
+    "<footer>Copyright 2019</footer>",
+    "<div class='site-footer'>Imprint</div>",
+    "<div role=navigation><p>Where to go</p></div>",
+    "<div id=cookie-consent>We bake cookies.</div>",
+    "<ul><li><a href=/c>Contact</a><li><a href=/d>Our team</a></ul>",
+])  # fmt: skip
 def test_the_frame_is_left_out_unless_it_is_in_the_main_text_or_all_there_is(frame):
     main = text_of(blocks_of(PROSE))
     assert text_of(without_frame(blocks_of(frame + PROSE), main)) == main
@@ -114,7 +111,3 @@ def test_no_word_of_any_nesting_is_lost(page):
     if "<del>" not in page:
         for word in ("w1", "w2", "w3"):
             assert plain.replace("^", "").replace("_", "").count(word) >= page.count(word)
-
-
-def test_raised_and_lowered_stand_behind_something():
-    assert (raised("2", ""), raised("n", ""), lowered("i", ""), lowered("16", "20")) == ("²", "n", "i", "_16")

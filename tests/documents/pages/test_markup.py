@@ -19,32 +19,22 @@ def zipped(path, files):
     return path
 
 
-@pytest.mark.parametrize(
-    ("xml", "title", "text"),
-    [
-        ("<a><b>One.</b><b>Two.</b></a>", "a", "One.\n\nTwo."),
-        ("<a><title>Ferry</title><p>Run by <b>Ann</b>.</p></a>", "Ferry", "Ferry\n\nRun by Ann."),
-        ("<a>Mixed <i>up</i> text</a>", "a", "Mixed up text"),
-        ("<a><p>wrapped\n   line</p><!-- no --></a>", "a", "wrapped line"),
-        ("<a><tr><td>Ann</td><td/><td>1950</td></tr></a>", "a", "Ann |  | 1950"),
-        ("<a><p>one<br/>two</p></a>", "a", "one two"),
-        ("<a><p>10<sup>6</sup>, CO<subscript>2</subscript>, <del>9</del>8</p></a>", "a", "10⁶, CO₂, 8"),
-        ("<a><b name='Ida' role='mayor'/></a>", "a", "name: Ida | role: mayor"),
-        ("<a><b name='Ida'>mayor</b><c title='Old'><p>Weir.</p></c></a>", "a", "Ida: mayor\n\nOld\n\nWeir."),
-        ("<a><description>&lt;p>The &lt;b>mill&lt;/b></description></a>", "a", "The mill"),
-        (
-            "<a xmlns:m='u'><p>Of <m:math><m:msup><m:mn>10</m:mn><m:mn>6</m:mn></m:msup></m:math>, <m:mfrac><m:mi>a</m:mi>"
-            "<m:mn>2</m:mn></m:mfrac>.</p></a>",
-            "a",
-            "Of 10⁶, a/2.",
-        ),
-        ("<a>caf&eacute; &amp; bar</a>", "a", "caf\u00e9 & bar"),
-        ("<!DOCTYPE a [<!ENTITY v '4.7'>]><a>&product; &v;, &the.author; &Lt;</a>", "a", "product 4.7, the.author \u226a"),
-        ("<x:a xmlns:x='u'><x:p>Named.</x:p></x:a>", "a", "Named."),
-        ("<a><script>no()</script><p>Yes.</p></a>", "a", "Yes."),
-        ("<a>" * 3000 + "deep" + "</a>" * 3000, "a", "deep"),
-    ],
-)
+@pytest.mark.parametrize(("xml", "title", "text"), [
+    ("<a><b>One.</b><b>Two.</b></a>", "a", "One.\n\nTwo."),
+    ("<a><title>Ferry</title><p>Run by <b>Ann</b>.</p></a>", "Ferry", "Ferry\n\nRun by Ann."),
+    ("<a>Mixed <i>up</i> text</a>", "a", "Mixed up text"), ("<a><p>wrapped\n   line</p><!-- no --></a>", "a", "wrapped line"),
+    ("<a><tr><td>Ann</td><td/><td>1950</td></tr></a>", "a", "Ann |  | 1950"), ("<a><p>one<br/>two</p></a>", "a", "one two"),
+    ("<a><p>10<sup>6</sup>, CO<subscript>2</subscript>, <del>9</del>8</p></a>", "a", "10⁶, CO₂, 8"),
+    ("<a><b name='Ida' role='mayor'/></a>", "a", "name: Ida | role: mayor"),
+    ("<a><b name='Ida'>mayor</b><c title='Old'><p>Weir.</p></c></a>", "a", "Ida: mayor\n\nOld\n\nWeir."),
+    ("<a><description>&lt;p>The &lt;b>mill&lt;/b></description></a>", "a", "The mill"),
+    ("<a xmlns:m='u'><p>Of <m:math><m:msup><m:mn>10</m:mn><m:mn>6</m:mn></m:msup></m:math>, <m:mfrac><m:mi>a</m:mi>"
+     "<m:mn>2</m:mn></m:mfrac>.</p></a>", "a", "Of 10⁶, a/2."),
+    ("<a>caf&eacute; &amp; bar</a>", "a", "caf\u00e9 & bar"),
+    ("<!DOCTYPE a [<!ENTITY v '4.7'>]><a>&product; &v;, &the.author; &Lt;</a>", "a", "product 4.7, the.author \u226a"),
+    ("<x:a xmlns:x='u'><x:p>Named.</x:p></x:a>", "a", "Named."), ("<a><script>no()</script><p>Yes.</p></a>", "a", "Yes."),
+    ("<a>" * 3000 + "deep" + "</a>" * 3000, "a", "deep"),
+])  # fmt: skip
 def test_xml(tmp_path, xml, title, text):
     (tmp_path / "a.xml").write_text(xml, "utf-8")
     assert seen(tmp_path / "a.xml") == [("a.xml", title, text)]

@@ -26,21 +26,16 @@ def book(sheets_of_rows, formatted=None):
     return file.getvalue()
 
 
-@pytest.mark.parametrize(
-    ("rows", "text"),
-    [
-        ([["Item", "Price"], ["Boiler", 4200.0]], "Item | Price\nItem: Boiler | Price: 4200"),
-        ([["Prices of 2025"], ["Item", "Price"], ["Key", 12.5]], "Prices of 2025\nItem | Price\nItem: Key | Price: 12.5"),
-        ([["", "2024", "2025"], ["East", 3, 4]], " | 2024 | 2025\nEast | 2024: 3 | 2025: 4"),
-        ([["Name", "Born", "Died"], ["Ann", "", 1950]], "Name | Born | Died\nName: Ann | Died: 1950"),
-        ([["Ann", 7, ""], ["Bob", 8, 9]], "Ann | 7\nBob | 8 | 9"),
-        ([["one note"], ["another"]], "one note\nanother"),
-        ([["a\nb", "c"], ["d", "e"]], "a b | c\na b: d | c: e"),
-        ([["Done", "On"], [True, "x"]], "Done | On\nDone: True | On: x"),
-        ([["Größe", "Maß"], ["Fuß", "30 cm"]], "Größe | Maß\nGröße: Fuß | Maß: 30 cm"),
-        ([["", "", ""], ["Item", "Price", ""], ["Key", 3, ""]], "Item | Price\nItem: Key | Price: 3"),
-    ],
-)
+@pytest.mark.parametrize(("rows", "text"), [
+    ([["Item", "Price"], ["Boiler", 4200.0]], "Item | Price\nItem: Boiler | Price: 4200"),
+    ([["Prices of 2025"], ["Item", "Price"], ["Key", 12.5]], "Prices of 2025\nItem | Price\nItem: Key | Price: 12.5"),
+    ([["", "2024", "2025"], ["East", 3, 4]], " | 2024 | 2025\nEast | 2024: 3 | 2025: 4"),
+    ([["Name", "Born", "Died"], ["Ann", "", 1950]], "Name | Born | Died\nName: Ann | Died: 1950"),
+    ([["Ann", 7, ""], ["Bob", 8, 9]], "Ann | 7\nBob | 8 | 9"), ([["one note"], ["another"]], "one note\nanother"),
+    ([["a\nb", "c"], ["d", "e"]], "a b | c\na b: d | c: e"), ([["Done", "On"], [True, "x"]], "Done | On\nDone: True | On: x"),
+    ([["Größe", "Maß"], ["Fuß", "30 cm"]], "Größe | Maß\nGröße: Fuß | Maß: 30 cm"),
+    ([["", "", ""], ["Item", "Price", ""], ["Key", 3, ""]], "Item | Price\nItem: Key | Price: 3"),
+])  # fmt: skip
 def test_rows_stand_behind_their_heads(rows, text):
     assert sheets(book({"One": rows})) == [("One", text)]
 
@@ -137,24 +132,15 @@ def test_a_slide_gives_groups_tables_charts_and_notes(tmp_path):
     ]
 
 
-@pytest.mark.parametrize(
-    ("body", "text"),
-    [
-        (rb"The rent is 1,200 \'80.\par It ends.", "The rent is 1,200 \u20ac.\n\nIt ends."),
-        (rb"Caf\'e9", "Caf\u00e9"),
-        (rb"\u8364?5", "\u20ac5"),
-        (rb"{\b bold} and {\i not}", "bold and not"),
-        (rb"10{\super 6}, CO\sub 2\nosupersub , {\strike 9}8{\footnote By {\b Bo}.}", "10\u2076, CO\u2082, 8 (By Bo.)"),
-        (
-            rb"{\headerl\pard Contract {\b 7}\par}{\rtlch\fcs1 \insrsid1 10}{\rtlch\fcs1 \super\insrsid1 6}, {\strike\insrsid1 1\'80}"
-            rb"{\deleted\insrsid1 3 May}{\insrsid1 4 May\strike0 , CO}{\*\x}{\sub 2}",
-            "Contract 7\n\n10\u2076, 4 May, CO\u2082",
-        ),
-        (rb"The weir was rebuilt by Ellen\line Marsh.\par Line.", "The weir was rebuilt by Ellen Marsh.\n\nLine."),
-        (rb"{\info{\title Hidden}}Seen", "Seen"),
-        (rb"\trowd Item\cell Price\cell\row", "Item|Price"),
-    ],
-)
+@pytest.mark.parametrize(("body", "text"), [
+    (rb"The rent is 1,200 \'80.\par It ends.", "The rent is 1,200 \u20ac.\n\nIt ends."), (rb"Caf\'e9", "Caf\u00e9"),
+    (rb"\u8364?5", "\u20ac5"), (rb"{\b bold} and {\i not}", "bold and not"),
+    (rb"10{\super 6}, CO\sub 2\nosupersub , {\strike 9}8{\footnote By {\b Bo}.}", "10\u2076, CO\u2082, 8 (By Bo.)"),
+    (rb"{\headerl\pard Contract {\b 7}\par}{\rtlch\fcs1 \insrsid1 10}{\rtlch\fcs1 \super\insrsid1 6}, {\strike\insrsid1 1\'80}"
+     rb"{\deleted\insrsid1 3 May}{\insrsid1 4 May\strike0 , CO}{\*\x}{\sub 2}", "Contract 7\n\n10\u2076, 4 May, CO\u2082"),
+    (rb"The weir was rebuilt by Ellen\line Marsh.\par Line.", "The weir was rebuilt by Ellen Marsh.\n\nLine."),
+    (rb"{\info{\title Hidden}}Seen", "Seen"), (rb"\trowd Item\cell Price\cell\row", "Item|Price"),
+])  # fmt: skip
 def test_rich_text(body, text):
     assert rtf(rb"{\rtf1\ansi\ansicpg1252 " + body + b"}") == [("", text)]
 

@@ -71,29 +71,26 @@ OTHER = "Ota Brand drew the new lock gates, which were cast in Velm and carried 
 LONG = "This line of the chapter goes from the left edge of the page to the right one and is"
 
 
-@pytest.mark.parametrize(
-    ("page", "paragraphs"),
-    [
-        ([*placed(50, 700, LEFT), *placed(320, 700, RIGHT)], [WHOLE, OTHER]),
-        ([line for both in zip(placed(50, 700, LEFT), placed(320, 700, RIGHT), strict=True) for line in both], [WHOLE, OTHER]),
-        ([*placed(50, 700, LEFT), *placed(320, 693, RIGHT)], [WHOLE, OTHER]),
-        ([(50, 740, LONG + " long."), *placed(50, 700, LEFT), *placed(320, 700, RIGHT)], [LONG + " long.", WHOLE, OTHER]),
-        ([*placed(320, 700, LEFT), *placed(50, 700, ["All of the people of Velm", "came to the weir and said", "that"])],
-         ["All of the people of Velm came to the weir and said that", WHOLE]),
-        (placed(50, 700, ["Ann", "Otto"]) + placed(150, 700, ["1950", "1931"]) + placed(300, 700, ["Oslo", "Velm"]),
-         ["Ann | 1950 | Oslo", "Otto | 1931 | Velm"]),
-        ([*placed(50, 700, ["Name", "Ann", "Otto"]), (150, 700, "Born"), (150, 672, "1931"), *placed(300, 700, ["Town", "Oslo", "Velm"])],
-         ["Name | Born | Town", "Ann | | Oslo", "Otto | 1931 | Velm"]),
-        (placed(50, 700, ["-v", "-n NAME"]) + placed(150, 700, ["says more", "names the"]) + placed(150, 672, ["file"]),
-         ["-v | says more", "-n NAME | names the file"]),
-        (placed(50, 700, ["1.", "2."]) + placed(75, 700, ["Open the gate.", "Close it."]), ["1. Open the gate.", "2. Close it."]),
-        (placed(50, 700, ["The weir . . . . . . . . . . . . 7", "The lock . . . . . . . . . . . . 9"]), ["The weir 7", "The lock 9"]),
-        (b"BT /F1 40 Tf 50 673 Td (T) Tj /F1 12 Tf 26 27 Td (he old weir on) Tj 0 -14 Td (the river Dorn) Tj -26 -14 Td (is old) Tj ET",
-         ["The old weir on the river Dorn is old"]),
-        ([*placed(50, 700, [LONG, "full."]), *placed(50, 650, [LONG, "full again."])], [f"{LONG} full.", f"{LONG} full again."]),
-        ([*placed(50, 700, [LONG, "short."]), (70, 672, LONG), (50, 658, "the end.")], [f"{LONG} short.", f"{LONG} the end."]),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("page", "paragraphs"), [
+    ([*placed(50, 700, LEFT), *placed(320, 700, RIGHT)], [WHOLE, OTHER]),
+    ([line for both in zip(placed(50, 700, LEFT), placed(320, 700, RIGHT), strict=True) for line in both], [WHOLE, OTHER]),
+    ([*placed(50, 700, LEFT), *placed(320, 693, RIGHT)], [WHOLE, OTHER]),
+    ([(50, 740, LONG + " long."), *placed(50, 700, LEFT), *placed(320, 700, RIGHT)], [LONG + " long.", WHOLE, OTHER]),
+    ([*placed(320, 700, LEFT), *placed(50, 700, ["All of the people of Velm", "came to the weir and said", "that"])],
+     ["All of the people of Velm came to the weir and said that", WHOLE]),
+    (placed(50, 700, ["Ann", "Otto"]) + placed(150, 700, ["1950", "1931"]) + placed(300, 700, ["Oslo", "Velm"]),
+     ["Ann | 1950 | Oslo", "Otto | 1931 | Velm"]),
+    ([*placed(50, 700, ["Name", "Ann", "Otto"]), (150, 700, "Born"), (150, 672, "1931"), *placed(300, 700, ["Town", "Oslo", "Velm"])],
+     ["Name | Born | Town", "Ann | | Oslo", "Otto | 1931 | Velm"]),
+    (placed(50, 700, ["-v", "-n NAME"]) + placed(150, 700, ["says more", "names the"]) + placed(150, 672, ["file"]),
+     ["-v | says more", "-n NAME | names the file"]),
+    (placed(50, 700, ["1.", "2."]) + placed(75, 700, ["Open the gate.", "Close it."]), ["1. Open the gate.", "2. Close it."]),
+    (placed(50, 700, ["The weir . . . . . . . . . . . . 7", "The lock . . . . . . . . . . . . 9"]), ["The weir 7", "The lock 9"]),
+    (b"BT /F1 40 Tf 50 673 Td (T) Tj /F1 12 Tf 26 27 Td (he old weir on) Tj 0 -14 Td (the river Dorn) Tj -26 -14 Td (is old) Tj ET",
+     ["The old weir on the river Dorn is old"]),
+    ([*placed(50, 700, [LONG, "full."]), *placed(50, 650, [LONG, "full again."])], [f"{LONG} full.", f"{LONG} full again."]),
+    ([*placed(50, 700, [LONG, "short."]), (70, 672, LONG), (50, 658, "the end.")], [f"{LONG} short.", f"{LONG} the end."]),
+])  # fmt: skip
 def test_the_order_of_reading(tmp_path, pdf, page, paragraphs):
     assert texts(tmp_path / "x.pdf", pdf(page)) == ["\n\n".join(paragraphs)]
 
@@ -129,18 +126,15 @@ def page_of(town, *edges):
     return [*placed(50, 700, [line.format(town) for line in BODY]), *edges]
 
 
-@pytest.mark.parametrize(
-    "edges",
-    [
-        lambda number: [(50, 770, "The Weirs of the Dorn")],
-        lambda number: [(300, 30, str(number))],
-        lambda number: [(50, 770, "The Weirs of the Dorn"), (500, 770, str(number + 11))],
-        lambda number: [(250, 30, f"Page {number} of 4")],
-        lambda number: [(250, 30, f"- {number} -")],
-        lambda number: [(50, 770, f"{number} {['Velm', 'Oslo', 'Tirel', 'Harrow'][number - 1]}")],
-        lambda number: [(300, 30, ["i", "ii", "iii", "iv"][number - 1])],
-    ],
-)
+@pytest.mark.parametrize("edges", [
+    lambda number: [(50, 770, "The Weirs of the Dorn")],
+    lambda number: [(300, 30, str(number))],
+    lambda number: [(50, 770, "The Weirs of the Dorn"), (500, 770, str(number + 11))],
+    lambda number: [(250, 30, f"Page {number} of 4")],
+    lambda number: [(250, 30, f"- {number} -")],
+    lambda number: [(50, 770, f"{number} {['Velm', 'Oslo', 'Tirel', 'Harrow'][number - 1]}")],
+    lambda number: [(300, 30, ["i", "ii", "iii", "iv"][number - 1])],
+])  # fmt: skip
 def test_running_heads_and_page_numbers_are_left_out(tmp_path, pdf, edges):
     towns = ["Velm", "Oslo", "Tirel", "Harrow"]
     found = texts(tmp_path / "x.pdf", pdf(*(page_of(town, *edges(number)) for number, town in enumerate(towns, 1))))
@@ -161,15 +155,10 @@ PRIVATE = (
 )
 
 
-@pytest.mark.parametrize(
-    ("font", "more"),
-    [
-        (UNNAMED % NAMES, []),
-        (UNNAMED % NAMES.replace(b"/g", b"/G"), []),
-        (UNNAMED % NAMES.replace(b"/g", b"/c"), []),
-        (b"<< /Type /Font /Subtype /Type1 /BaseFont /XYZABC+Foo /Encoding /WinAnsiEncoding /ToUnicode 4 0 R >>", [PRIVATE]),
-    ],
-)
+@pytest.mark.parametrize(("font", "more"), [
+    (UNNAMED % NAMES, []), (UNNAMED % NAMES.replace(b"/g", b"/G"), []), (UNNAMED % NAMES.replace(b"/g", b"/c"), []),
+    (b"<< /Type /Font /Subtype /Type1 /BaseFont /XYZABC+Foo /Encoding /WinAnsiEncoding /ToUnicode 4 0 R >>", [PRIVATE]),
+])  # fmt: skip
 def test_a_font_that_names_no_characters(tmp_path, pdf, font, more):
     path = tmp_path / "x.pdf"
     path.write_bytes(pdf(["FRG ABCDEF ABC QRSU", "HIJK LMNOP ABCD"], font=font, more=more))
@@ -213,15 +202,10 @@ def _paging(kind, data, seconds, most):
     return parts, used, None
 
 
-@pytest.mark.parametrize(
-    ("seconds", "pages", "trouble"),
-    [
-        (40.0, ["p", "p", "p", "p"], ""),
-        (20.0, ["p", TOO_SLOW, "p", "p"], ""),
-        (4.0, ["p", TOO_SLOW, "p", "p"], ""),
-        (1.0, [TOO_SLOW, TOO_SLOW, TOO_SLOW], TOO_SLOW),
-    ],
-)
+@pytest.mark.parametrize(("seconds", "pages", "trouble"), [
+    (40.0, ["p", "p", "p", "p"], ""), (20.0, ["p", TOO_SLOW, "p", "p"], ""), (4.0, ["p", TOO_SLOW, "p", "p"], ""),
+    (1.0, [TOO_SLOW, TOO_SLOW, TOO_SLOW], TOO_SLOW),
+])  # fmt: skip
 def test_a_page_beyond_the_limits_costs_only_itself(monkeypatch, seconds, pages, trouble):
     monkeypatch.setattr(pdf_module, "read_parts", _paging)
     title, found, why = pdf_module._pages_within(b"", seconds)
@@ -236,8 +220,7 @@ def test_a_page_beyond_the_limits_costs_only_itself(monkeypatch, seconds, pages,
     ((["It is by Smith-"], ["Jones of Velm."]), ["It is by Smith-", "Jones of Velm."]),
     ((["It was -"], ["as said - new."]), ["It was -", "as said - new."]),
     ((["See example.org."], ["and more."]), ["See example.org.", "and more."]),
-    ((["It was re-"], [], ["paired."]), ["It was re-", "paired."]),
-    ((["It was re-"], ["paired"]), ["It was re-", "paired"]),
+    ((["It was re-"], [], ["paired."]), ["It was re-", "paired."]), ((["It was re-"], ["paired"]), ["It was re-", "paired"]),
     ((["It was re-"], ["paired by the com-"], ["pany of Velm."]), ["It was repaired", "by the company", "of Velm."]),
 ])  # fmt: skip
 def test_a_word_that_the_end_of_a_page_parts(tmp_path, pdf, pages, found):

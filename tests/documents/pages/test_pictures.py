@@ -11,6 +11,7 @@ pytest.importorskip("PIL")
 
 from PIL import Image, ImageDraw, ImageFont
 
+from realm.documents import records
 from realm.documents.change.compaction import compact_corpus
 from realm.documents.change.updates import sync_documents
 from realm.documents.ingest.builder import build_corpus
@@ -20,19 +21,7 @@ from realm.documents.pages.layout import Piece
 from realm.documents.pages.pictures import picture_bytes
 from realm.documents.pages.recognition import lines_of, recognises
 from realm.documents.pictures import inside, parted, picture_sum, picture_type
-from realm.documents.records import (
-    DAMAGED_PICTURE,
-    EMPTY_FILE,
-    LINK_OUT,
-    NO_WORDS,
-    NOT_A_PICTURE,
-    TOO_LONG,
-    TOO_MANY_PIXELS,
-    UNREAD_PICTURE,
-    UNREADABLE,
-    Rejected,
-    SourceDocument,
-)
+from realm.documents.records import Rejected, SourceDocument
 from realm.documents.sources import SourceOptions, iter_documents
 from realm.documents.store.blocks import BlockStore
 from realm.documents.store.info import document_blocks
@@ -85,42 +74,37 @@ def piece(text, left, top, wide=60, high=20):
     return Piece(text, left, top, left + wide, top + high)
 
 
-def test_lines_of_a_table_and_of_prose():
-    table = [piece("Train", 10, 10), piece("Time", 210, 12), piece("E 207", 10, 50), piece("09:45", 212, 48), piece("late", 75, 51, 30)]
-    assert lines_of(table) == "Train | Time\n\nE 207 late | 09:45"
-    prose = [piece("the bridge of Harrow was re-", 0, 0, 300), piece("paired by the firm of Marsh.", 0, 30, 300), piece("Ada", 0, 90, 40)]
-    assert lines_of(prose) == "the bridge of Harrow was repaired by the firm of Marsh.\n\nAda"
-    assert lines_of([]) == ""
+TICKS = [piece(number, 0, top, 30) for number, top in (("200", 40), ("100", 120), ("0", 200))]
+BARS = [piece("120", 105, 110, 30), piece("45", 207, 170, 24), piece("Corn", 100, 220, 40), piece("Rye", 205, 221, 30)]
+AROUND = [Piece("Tonnes", 50, 60, 68, 140), piece("Harvest", 120, 0, 90)]
+POINTS = [piece("14.2", 48, 60, 40), piece("12.7", 148, 100, 40), piece("6.3", 252, 170, 30)]
+YEARS = [piece(year, left, 230, 40) for year, left in (("1850", 45), ("1900", 145), ("2000", 248))]
 
 
-def test_lines_of_a_chart_name_its_bars():
-    ticks = [piece(number, 0, top, 30) for number, top in (("200", 40), ("100", 120), ("0", 200))]
-    values = [piece("120", 105, 110, 30), piece("45", 207, 170, 24)]
-    names = [piece("Corn", 100, 220, 40), piece("Rye", 205, 221, 30)]
-    upwards, title = [Piece("Tonnes", 50, 60, 68, 140)], [piece("Harvest", 120, 0, 90)]
-    assert lines_of(ticks + values + names + upwards + title) == "Harvest\n\nCorn | 120\n\nRye | 45\n\nTonnes\n\n200 | 100 | 0"
-    groups = [*values, piece("60", 112, 80, 24), *names]
-    assert "Corn | Rye" in lines_of(groups)  # two values above one name: which is which is not said
-
-
-def test_lines_of_a_chart_name_its_points():
-    ticks = [piece(number, 0, top, 30) for number, top in (("200", 40), ("100", 120), ("0", 200))]
-    points = [piece("14.2", 48, 60, 40), piece("12.7", 148, 100, 40), piece("6.3", 252, 170, 30)]
-    years = [piece(year, left, 230, 40) for year, left in (("1850", 45), ("1900", 145), ("2000", 248))]
-    assert lines_of(ticks + points + years) == "1850 | 14.2\n\n1900 | 12.7\n\n2000 | 6.3\n\n200 | 100 | 0"
+@pytest.mark.parametrize(("pieces", "lines"), [
+    ([piece("Train", 10, 10), piece("Time", 210, 12), piece("E 207", 10, 50), piece("09:45", 212, 48), piece("late", 75, 51, 30)],
+     "Train | Time\n\nE 207 late | 09:45"),
+    ([piece("the bridge of Harrow was re-", 0, 0, 300), piece("paired by the firm of Marsh.", 0, 30, 300), piece("Ada", 0, 90, 40)],
+     "the bridge of Harrow was repaired by the firm of Marsh.\n\nAda"),
+    ([], ""), (TICKS + BARS + AROUND, "Harvest\n\nCorn | 120\n\nRye | 45\n\nTonnes\n\n200 | 100 | 0"),
+    (TICKS + POINTS + YEARS, "1850 | 14.2\n\n1900 | 12.7\n\n2000 | 6.3\n\n200 | 100 | 0"),
+])  # fmt: skip
+def test_lines_of_tables_prose_and_charts(pieces, lines):
+    assert lines_of(pieces) == lines
+    assert "Corn | Rye" in lines_of([*BARS, piece("60", 112, 80, 24)])  # two values above one name: which is which is not said
 
 
 def test_bad_pictures_are_counted_and_the_rest_is_read(tmp_path):
     good = saved(drawn())
     bad = {
-        "none.png": (b"no picture, whatever its name", NOT_A_PICTURE),
-        "script.gif": (b"<svg xmlns='http://www.w3.org/2000/svg' onload='alert(1)'/>", NOT_A_PICTURE),
-        "zero.jpg": (b"", EMPTY_FILE),
-        "cut.png": (good[: len(good) // 2], DAMAGED_PICTURE),
-        "cut.jpg": (saved(drawn(), "JPEG")[:300], DAMAGED_PICTURE),
-        "head.webp": (b"RIFF\x10\0\0\0WEBPVP8 ", DAMAGED_PICTURE),
-        "bomb.png": (BOMB, TOO_MANY_PIXELS),
-        "large.bmp": (b"BM" + bytes(2**25), TOO_LONG),
+        "none.png": (b"no picture, whatever its name", records.NOT_A_PICTURE),
+        "script.gif": (b"<svg xmlns='http://www.w3.org/2000/svg' onload='alert(1)'/>", records.NOT_A_PICTURE),
+        "zero.jpg": (b"", records.EMPTY_FILE),
+        "cut.png": (good[: len(good) // 2], records.DAMAGED_PICTURE),
+        "cut.jpg": (saved(drawn(), "JPEG")[:300], records.DAMAGED_PICTURE),
+        "head.webp": (b"RIFF\x10\0\0\0WEBPVP8 ", records.DAMAGED_PICTURE),
+        "bomb.png": (BOMB, records.TOO_MANY_PIXELS),
+        "large.bmp": (b"BM" + bytes(2**25), records.TOO_LONG),
     }
     for name, (data, _) in bad.items():
         (tmp_path / name).write_bytes(data)
@@ -128,8 +112,8 @@ def test_bad_pictures_are_counted_and_the_rest_is_read(tmp_path):
     (tmp_path / "out.png").symlink_to(Path(__file__))
     (tmp_path / "harrow bridge.png").write_bytes(good)
     found, reasons = read(tmp_path)
-    expected = {name: reason for name, (_, reason) in bad.items()} | {"circle.png": UNREADABLE, "out.png": LINK_OUT}
-    assert {name: reason for name, reason in reasons.items() if reason != UNREAD_PICTURE} == expected
+    expected = {name: reason for name, (_, reason) in bad.items()} | {"circle.png": records.UNREADABLE, "out.png": records.LINK_OUT}
+    assert {name: reason for name, reason in reasons.items() if reason != records.UNREAD_PICTURE} == expected
     assert list(found) == ["harrow bridge.png"] and found["harrow bridge.png"].media == str(tmp_path / "harrow bridge.png")
 
 
@@ -152,7 +136,7 @@ def test_pictures_of_every_mode(tmp_path):
     for name, data in kinds.items():
         (tmp_path / name).write_bytes(data)
     found, reasons = read(tmp_path)
-    assert set(found) == set(kinds) and set(reasons.values()) <= {UNREAD_PICTURE}
+    assert set(found) == set(kinds) and set(reasons.values()) <= {records.UNREAD_PICTURE}
     if recognises():
         assert [name for name, record in found.items() if "1931" not in record.text] == []
 
@@ -171,8 +155,8 @@ def test_captions_and_names(tmp_path):
         "harbour-in_winter.jpg": "harbour in winter",
     }
     assert found["a.png"].title == "a" and found["a.png"].media_sum == picture_sum((tmp_path / "a.png").read_bytes())
-    assert reasons == {"IMG_0412.png": NO_WORDS, "c.png": NO_WORDS} | dict.fromkeys(
-        ("a.png", "b.png", "harbour-in_winter.jpg"), UNREAD_PICTURE
+    assert reasons == {"IMG_0412.png": records.NO_WORDS, "c.png": records.NO_WORDS} | dict.fromkeys(
+        ("a.png", "b.png", "harbour-in_winter.jpg"), records.UNREAD_PICTURE
     )
 
 
@@ -226,7 +210,7 @@ def test_a_page_leads_no_reader_out_of_its_folder(tmp_path):
     (folder / "a.md").write_text("Words.\n\n" + "\n\n".join(f"![A picture of three words](<{name}>)" for name in names))
     found, reasons = read(folder)
     assert all(not record.media_sum for record in found.values()) and len(found) > 3
-    assert {name: reasons[name] for name in ("link.png", "circle.png")} == {"link.png": LINK_OUT, "circle.png": UNREADABLE}
+    assert {name: reasons[name] for name in ("link.png", "circle.png")} == {"link.png": records.LINK_OUT, "circle.png": records.UNREADABLE}
 
 
 def test_figures_of_html():
@@ -324,23 +308,21 @@ def test_words_are_recognised_once(tmp_path, monkeypatch):
 def test_pictures_through_every_change_of_a_corpus(tmp_path):
     folder, corpus = tmp_path / "notes", tmp_path / "corpus"
     folder.mkdir()
-    (folder / "note.txt").write_text("A note about the bridge.")
     (folder / "harrow bridge.png").write_bytes(saved(drawn()))
     build_corpus([folder], corpus, vocab_size=300, block_length=48, workers=1)
 
     def shown():
         store = BlockStore.open(corpus)
-        return {store.doc_id(row): store.block(row).media_sum for row in range(len(store)) if store.live[row]}
+        return [store.block(row).media_sum for row in range(len(store)) if store.live[row]]
 
-    first = shown()
-    assert first["note.txt"] == "" and first["harrow bridge.png"] == picture_sum(saved(drawn()))
+    assert shown() == [picture_sum(saved(drawn()))]
     assert document_blocks(corpus, "harrow bridge.png")[0]["media"] == str(folder / "harrow bridge.png")
     assert sync_documents(corpus, [folder], workers=1).version == 1
     (folder / "harrow bridge.png").write_bytes(saved(drawn("another")))
     assert sync_documents(corpus, [folder], workers=1).version == 2
-    assert shown()["harrow bridge.png"] == picture_sum(saved(drawn("another")))  # its text is the same, and it is another picture
+    assert shown() == [picture_sum(saved(drawn("another")))]  # its text is the same, and it is another picture
     compact_corpus(corpus, purge=True)
-    assert shown()["harrow bridge.png"] == picture_sum(saved(drawn("another")))
+    assert shown() == [picture_sum(saved(drawn("another")))]
 
 
 @pytest.mark.usefixtures("blind")

@@ -16,26 +16,19 @@ def seen(path, files):
     return [(one.path, one.reason) if isinstance(one, Rejected) else (one.doc_id, one.text.strip()) for one in iter_documents(path)]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "found"),
-    [
-        ("a.txt", "Ann has the key.", ("{zip}/a.txt", "Ann has the key.")),
-        ("below/b.md", "# Key\n\nAnn has it.", ("{zip}/below/b.md", "Key\n\nAnn has it.")),
-        ("\u9f8d" * 90 + ".txt", "Ann has the key.", ("{zip}/" + "\u9f8d" * 90 + ".txt", "Ann has the key.")),
-        ("README", "Ann has the key.", ("{zip}/README", "Ann has the key.")),
-        ("c.html", "<p>Ann has the key.</p>", ("{zip}/c.html", "Ann has the key.")),
-        ("d.eml", "Subject: key\n\nAnn has it.", ("{zip}/d.eml", "Ann has it.")),
-        ("../../e.txt", "x", ("{path}/../../e.txt", records.HIDDEN)),
-        ("/etc/f.txt", "Ann has the key.", ("{zip}//etc/f.txt", "Ann has the key.")),
-        ("g.bin", b"\0\1\2\3", ("{path}/g.bin", records.UNKNOWN_KIND)),
-        ("__MACOSX/h.txt", "x", ("{path}/__MACOSX/h.txt", records.CACHE)),
-        (".git/i.txt", "x", ("{path}/.git/i.txt", records.HIDDEN)),
-        ("j.zip", b"PK", ("{path}/j.zip", records.UNKNOWN_KIND)),
-        ("k.pdf", b"%PDF-1.4 cut", ("{path}/k.pdf", records.DAMAGED_FILE)),
-        ("l.txt", b"", ("{path}/l.txt", records.EMPTY_FILE)),
-        ("m/..", "x", ("{path}/m/..", records.DAMAGED_FILE)),
-    ],
-)
+@pytest.mark.parametrize(("name", "content", "found"), [
+    ("a.txt", "Ann has the key.", ("{zip}/a.txt", "Ann has the key.")),
+    ("below/b.md", "# Key\n\nAnn has it.", ("{zip}/below/b.md", "Key\n\nAnn has it.")),
+    ("\u9f8d" * 90 + ".txt", "Ann has the key.", ("{zip}/" + "\u9f8d" * 90 + ".txt", "Ann has the key.")),
+    ("README", "Ann has the key.", ("{zip}/README", "Ann has the key.")),
+    ("c.html", "<p>Ann has the key.</p>", ("{zip}/c.html", "Ann has the key.")),
+    ("d.eml", "Subject: key\n\nAnn has it.", ("{zip}/d.eml", "Ann has it.")), ("../../e.txt", "x", ("{path}/../../e.txt", records.HIDDEN)),
+    ("/etc/f.txt", "Ann has the key.", ("{zip}//etc/f.txt", "Ann has the key.")),
+    ("g.bin", b"\0\1\2\3", ("{path}/g.bin", records.UNKNOWN_KIND)), ("__MACOSX/h.txt", "x", ("{path}/__MACOSX/h.txt", records.CACHE)),
+    (".git/i.txt", "x", ("{path}/.git/i.txt", records.HIDDEN)), ("j.zip", b"PK", ("{path}/j.zip", records.UNKNOWN_KIND)),
+    ("k.pdf", b"%PDF-1.4 cut", ("{path}/k.pdf", records.DAMAGED_FILE)), ("l.txt", b"", ("{path}/l.txt", records.EMPTY_FILE)),
+    ("m/..", "x", ("{path}/m/..", records.DAMAGED_FILE)),
+])  # fmt: skip
 def test_a_file_in_an_archive_is_read_or_named(tmp_path, name, content, found):
     path = tmp_path / "a.zip"
     assert seen(path, {name: content}) == [tuple(part.format(zip="a.zip", path=path) for part in found)]

@@ -31,25 +31,22 @@ def seen(path):
 PARTS = b"Content-Type: multipart/%s; boundary=x\n\n--x\nContent-Type: text/plain\n\n%s\n--x\nContent-Type: %s\n\n%s\n--x--\n"
 
 
-@pytest.mark.parametrize(
-    ("message", "title", "text"),
-    [
-        (b"From: a@b.org\nSubject: keys\n\nWith the porter.\n", "keys", "From: a@b.org\n\nWith the porter."),
-        (b"Subject: =?utf-8?q?Caf=C3=A9?=\n\nIt is open.\n", "Caf\u00e9", "It is open."),
-        ("Subject: a\n\nDas Caf\u00e9 ist zu.".encode(), "a", "Das Caf\u00e9 ist zu."),
-        ("Subject: a\n\nDas Caf\u00e9 ist zu.".encode("latin-1"), "a", "Das Caf\u00e9 ist zu."),
-        (b"Content-Type: text/plain; charset=iso-8859-1\n\nDas Caf\xe9\n", "m", "Das Caf\u00e9"),
-        (b"Content-Type: text/plain; charset=nonsense\n\nPlain.\n", "m", "Plain."),
-        (b"Content-Type: text/plain; charset=utf-8\nContent-Transfer-Encoding: base64\n\nQ2Fmw6k=\n", "m", "Caf\u00e9"),
-        (b"Content-Transfer-Encoding: quoted-printable\n\na =3D b and=\n c\n", "m", "a = b and c"),
-        (b"To: B <b@c.org>\nDate: Mon, 1 Jan 2024 10:00:00 +0000\n\nx", "m", "To: B <b@c.org>\nDate: Mon, 01 Jan 2024 10:00:00 +0000\n\nx"),
-        (PARTS % (b"mixed", b"One.", b"text/plain", b"Two."), "m", "One.\n\nTwo."),
-        (PARTS % (b"alternative", b"One.", b"text/html", b"<p>Two."), "m", "One."),
-        (PARTS % (b"mixed", b"See:", b"message/rfc822", b"Subject: b\nFrom: a@b.org\n\nTwo."), "m", "See:\n\nb\nFrom: a@b.org\n\nTwo."),
-        (PARTS % (b"alternative", b"One.", b"message/rfc822\nContent-Disposition: attachment", b"\nTwo."), "m", "One."),
-        (b"Subject: a\n\nOne.\n\nFrom here on it rains.\n", "a", "One.\n\nFrom here on it rains."),
-    ],
-)
+@pytest.mark.parametrize(("message", "title", "text"), [
+    (b"From: a@b.org\nSubject: keys\n\nWith the porter.\n", "keys", "From: a@b.org\n\nWith the porter."),
+    (b"Subject: =?utf-8?q?Caf=C3=A9?=\n\nIt is open.\n", "Caf\u00e9", "It is open."),
+    ("Subject: a\n\nDas Caf\u00e9 ist zu.".encode(), "a", "Das Caf\u00e9 ist zu."),
+    ("Subject: a\n\nDas Caf\u00e9 ist zu.".encode("latin-1"), "a", "Das Caf\u00e9 ist zu."),
+    (b"Content-Type: text/plain; charset=iso-8859-1\n\nDas Caf\xe9\n", "m", "Das Caf\u00e9"),
+    (b"Content-Type: text/plain; charset=nonsense\n\nPlain.\n", "m", "Plain."),
+    (b"Content-Type: text/plain; charset=utf-8\nContent-Transfer-Encoding: base64\n\nQ2Fmw6k=\n", "m", "Caf\u00e9"),
+    (b"Content-Transfer-Encoding: quoted-printable\n\na =3D b and=\n c\n", "m", "a = b and c"),
+    (b"To: B <b@c.org>\nDate: Mon, 1 Jan 2024 10:00:00 +0000\n\nx", "m", "To: B <b@c.org>\nDate: Mon, 01 Jan 2024 10:00:00 +0000\n\nx"),
+    (PARTS % (b"mixed", b"One.", b"text/plain", b"Two."), "m", "One.\n\nTwo."),
+    (PARTS % (b"alternative", b"One.", b"text/html", b"<p>Two."), "m", "One."),
+    (PARTS % (b"mixed", b"See:", b"message/rfc822", b"Subject: b\nFrom: a@b.org\n\nTwo."), "m", "See:\n\nb\nFrom: a@b.org\n\nTwo."),
+    (PARTS % (b"alternative", b"One.", b"message/rfc822\nContent-Disposition: attachment", b"\nTwo."), "m", "One."),
+    (b"Subject: a\n\nOne.\n\nFrom here on it rains.\n", "a", "One.\n\nFrom here on it rains."),
+])  # fmt: skip
 def test_a_message(tmp_path, message, title, text):
     (tmp_path / "m.eml").write_bytes(message)
     assert seen(tmp_path / "m.eml") == [("m.eml", title, text)]

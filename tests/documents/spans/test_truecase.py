@@ -32,8 +32,7 @@ def truecase():
 
 @pytest.mark.parametrize(("text", "names"), [
     ("The river Thames runs through London.", ["Thames", "London"]), ("London is wet.", ["London"]),
-    ("Dog food is cheap in Zanzibar.", ["Zanzibar"]),
-    ("The Bank of England is in London.", ["Bank of England", "London"]),
+    ("Dog food is cheap in Zanzibar.", ["Zanzibar"]), ("The Bank of England is in London.", ["Bank of England", "London"]),
     ("It shows Vincent van Gogh at work.", ["Vincent van Gogh"]),
     ("He read J. R. R. Tolkien's books.", ["J. R. R. Tolkien"]), ("It belongs to NASA.", ["NASA"]),
     ("Zyxco Holdings was sold.", ["Zyxco Holdings"]), ("Then the King came.", []),

@@ -8,43 +8,16 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from dumps import dump, page
 
 import realm.documents.wiki.dump as wikidump
 from realm.documents.links import title_key
 from realm.documents.records import DAMAGED, EMPTY_TEXT, Redirect, Rejected, SourceDocument
-from realm.documents.wiki.dump import (
-    BROKEN_XML,
-    DISAMBIGUATION,
-    LIST,
-    DamagedData,
-    WikiPage,
-    iter_pages,
-    read_pieces,
-    read_wikidump,
-    why_left_out,
-)
+from realm.documents.sources import iter_documents
+from realm.documents.wiki.dump import iter_pages, read_pieces, read_wikidump
 from realm.documents.wiki.names import Namespaces
 from realm.documents.workers import Workers
 from realm.errors import DataError
-
-SITE = """<siteinfo><sitename>W</sitename><dbname>testwiki</dbname><namespaces><namespace key="0" /><namespace key="6">Resym</namespace>
-<namespace key="10">Templato</namespace></namespaces></siteinfo>"""
-
-
-def dump(*pages, schema="0.11", site=SITE):
-    return (
-        f'<mediawiki xmlns="http://www.mediawiki.org/xml/export-{schema}/" version="{schema}">\n{site}\n'
-        + "\n".join(pages)
-        + "\n</mediawiki>\n"
-    )
-
-
-def page(number, title, text, ns="0", extra="", revision=""):
-    namespace = "" if ns is None else f"<ns>{ns}</ns>"
-    return (
-        f"<page><title>{title}</title>{namespace}<id>{number}</id>{extra}"
-        f"<revision><id>9</id><timestamp>2020-01-01T00:00:00Z</timestamp>{revision}<text>{text}</text></revision></page>"
-    )
 
 
 def articles(count):
@@ -64,11 +37,9 @@ def test_articles_and_what_is_left_out(tmp_path):
         page(6, "Data", "{}", revision="<model>json</model>"), page(7, "Empty", "{{only|templates}}"),
     ]  # fmt: skip
     path.write_text(dump(*pages), "utf-8")
-    records = [
-        replace(record, headings=None, structured=False) if isinstance(record, SourceDocument) else record for record in read_wikidump(path)
-    ]
-    assert records == [
-        SourceDocument("testwiki:1", "Cat & dog", "A cat is here.", str(path), 4),
+    article, *others = read_wikidump(path)
+    assert replace(article, headings=None, structured=False) == SourceDocument("testwiki:1", "Cat & dog", "A cat is here.", str(path), 4)
+    assert others == [
         Redirect(str(path), 7, title_key("Old name"), title_key("Cat")),
         Rejected(str(path), 12, EMPTY_TEXT),
     ]
@@ -93,9 +64,7 @@ def test_the_latest_of_several_revisions(tmp_path):
         for time, text in [("2019-05-01T00:00:00Z", "older"), ("2021-01-01T00:00:00Z", "newest"), ("2020-01-01T00:00:00Z", "old")]
     )
     path.write_text(dump(f"<page><title>A</title><ns>0</ns><id>1</id>{older}{newest}{old}</page>", site=""), "utf-8")
-    assert [(document.doc_id, document.text) for document in read_wikidump(path) if isinstance(document, SourceDocument)] == [
-        ("1", "newest")
-    ]
+    assert [(document.doc_id, document.text) for document in documents(read_wikidump(path))] == [("1", "newest")]
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-8-sig"])
@@ -112,15 +81,15 @@ def test_truncated_xml(tmp_path, encoding):
     text = dump(page(1, "A", "The A."), page(2, "B", "The B."), page(3, "C", "The C."))
     path.write_bytes(text[: text.index("The C.")].encode(encoding))
     *whole, rejected = read_wikidump(path)
-    assert [document.title for document in whole if isinstance(document, SourceDocument)] == ["A", "B"]
-    assert rejected == Rejected(str(path), 6, BROKEN_XML)
+    assert [document.title for document in documents(whole)] == ["A", "B"]
+    assert rejected == Rejected(str(path), 6, wikidump.BROKEN_XML)
 
 
 def test_missing_files_and_what_follows_the_end_are_rejected(tmp_path):
     path = tmp_path / "wiki.xml"
     path.write_text(dump(page(1, "A", "The A.")) + dump(page(2, "B", "The B.")), "utf-8")
     first, rejected = read_wikidump(path)
-    assert isinstance(first, SourceDocument) and isinstance(rejected, Rejected) and rejected.reason == BROKEN_XML
+    assert isinstance(first, SourceDocument) and isinstance(rejected, Rejected) and rejected.reason == wikidump.BROKEN_XML
     assert [type(record) for record in read_wikidump(tmp_path / "none.xml.bz2")] == [Rejected]
 
 
@@ -133,7 +102,7 @@ def test_truncated_compression(tmp_path, ending):
     path.write_bytes(data[: len(data) * 7 // 8])
     *whole, rejected = read_wikidump(path)
     assert isinstance(rejected, Rejected) and rejected.reason == DAMAGED
-    assert [document.doc_id for document in whole if isinstance(document, SourceDocument)] == [f"testwiki:{n}" for n in range(len(whole))]
+    assert [document.doc_id for document in documents(whole)] == [f"testwiki:{n}" for n in range(len(whole))]
     assert ending == ".xz" or len(whole) >= 4
 
 
@@ -169,13 +138,13 @@ def test_bzip2_of_one_stream_and_of_many(tmp_path, streams):
     assert b"".join(read_pieces(path)) == bz2.decompress(packed) == data
 
 
-@pytest.mark.parametrize("name", ["wiki.xml", "wiki.xml.bz2", "wiki"])
+@pytest.mark.parametrize("name", ["wiki.xml", "wiki.xml.bz2", "wiki.xml.gz", "wiki"])
 @pytest.mark.parametrize("kind", [".bz2", ".gz", ".xz", ".zst", ""])
 def test_what_counts_is_the_content_not_the_name(tmp_path, pack, name, kind):
     path = tmp_path / f"packed{kind}"
     pack(path, dump(page(1, "A", "The A.")).encode())
     path = path.rename(tmp_path / name)
-    assert [document.doc_id for document in documents(read_wikidump(path))] == ["testwiki:1"]
+    assert [document.doc_id for document in documents(iter_documents(path))] == ["testwiki:1"]
 
 
 def test_damaged_bzip2_gives_what_was_whole(tmp_path):
@@ -184,11 +153,10 @@ def test_damaged_bzip2_gives_what_was_whole(tmp_path):
     packed[len(packed) // 2] ^= 0xFF
     path = tmp_path / "data.bz2"
     path.write_bytes(packed)
-    pieces = []
-    with pytest.raises(DamagedData):
+    whole = b""
+    with pytest.raises(wikidump.DamagedData):
         for piece in read_pieces(path):
-            pieces.append(piece)
-    whole = b"".join(pieces)
+            whole += piece
     assert data.startswith(whole) and len(whole) > len(data) // 8
 
 
@@ -233,10 +201,10 @@ def test_every_dump_is_accounted_for(data_dir, tmp_path):
         plain = tmp_path / "dump.xml"
         plain.write_bytes(data)
         for site, entry in iter_pages(plain):
-            assert isinstance(entry, WikiPage), path
-            reasons[why_left_out(entry, Namespaces(site.namespaces))] += 1
+            assert isinstance(entry, wikidump.WikiPage), path
+            reasons[wikidump.why_left_out(entry, Namespaces(site.namespaces))] += 1
         disambiguations, lists, by_text = LEFT_OUT.get(path.name, (0, 0, 0))
-        assert (reasons[DISAMBIGUATION], reasons[LIST]) == (disambiguations, lists), path
+        assert (reasons[wikidump.DISAMBIGUATION], reasons[wikidump.LIST]) == (disambiguations, lists), path
         assert reasons[None] == _counted_in_xml(data) - disambiguations - lists - by_text, path
 
 

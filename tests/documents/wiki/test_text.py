@@ -1,7 +1,7 @@
 """Wikitext to prose: each kind of markup by hand, a careful slow cleaning on real pages. Hostile input: ``test_wikitext_hostile``."""
 
 import importlib
-import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 
 from realm.documents.wiki.dump import WikiPage, iter_pages, why_left_out
 from realm.documents.wiki.names import Namespaces, is_disambiguation, is_list, is_redirect
-from realm.documents.wiki.text import DEPTH, BracketWriter, clean_wikitext, heading, pair_brackets, without_quotes
+from realm.documents.wiki.text import DEPTH, BracketWriter, clean_wikitext, pair_brackets
 
 MARKS = ("{{", "}}", "[[", "]]", "{|", "|}", "'''", "<ref")
 
@@ -19,8 +19,7 @@ MARKS = ("{{", "}}", "[[", "]]", "{|", "|}", "'''", "<ref")
     ("A [[cat]] and [[dog|two dogs]].", "A cat and two dogs."),
     ("[[bus]]es, [[Foo (bar)|]], [[:Category:Birds]], [[Mercury#Orbit|its orbit]]", "buses, Foo, Category:Birds, its orbit"),
     ("[[2001: A Space Odyssey]] and [[wikt:cat|cat]]", "2001: A Space Odyssey and cat"),
-    ("x[[Category:Birds]] [[fr:Oiseau]] [[zh-min-nan:Chiáu]]", "x"),
-    ("[[File:a.jpg|thumb|A [[cat]] by [http://x.org me]]] Text.", "Text."),
+    ("x[[Category:Birds]] [[fr:Oiseau]] [[zh-min-nan:Chiáu]]", "x"), ("[[File:a.jpg|thumb|A [[cat]] by [http://x.org me]]] Text.", "Text."),
     ("[[Datei:a.jpg|mini|Bild]]a [[Fichier:b.png]]b [[Файл:c.png|мини]]c [[ファイル:d.jpg]]d", "a b c d"),
     ("See [http://x.org the site], [https://y.org] and http://z.org now.", "See the site, and http://z.org now."),
     # Emphasis
@@ -31,8 +30,7 @@ MARKS = ("{{", "}}", "[[", "]]", "{|", "|}", "'''", "<ref")
     ("A<ref name=b> forgot the slash.<ref>c</ref> B.", "A forgot the slash. B."),
     ("A <nowiki>[[not a link]] '' {x}</nowiki> b", "A not a link '' {x} b"),
     ("a <pre>[[code]]</pre> b <syntaxhighlight lang=c>int x[[1]];</syntaxhighlight> c <source>{{</source> d", "a b c d"),
-    ("where <math>x + 1</math> is, <math>\\frac{a}{b}</math> not", "where x + 1 is, not"),
-    ("<gallery>\nFile:a.jpg|b\n</gallery>x", "x"),
+    ("where <math>x + 1</math> is, <math>\\frac{a}{b}</math> not", "where x + 1 is, not"), ("<gallery>\nFile:a.jpg|b\n</gallery>x", "x"),
     ("H<sub>2</sub>O<br />next <small>one</small> <span style='a'>b</span>", "H2O next one b"),
     ("10<sup>6</sup> m<sup>2</sup>, 20<sub>[[hexadecimal|16]]</sub> hex, Na<sup>+</sup>, 1<sup>st</sup>", "10⁶ m², 20₁₆ hex, Na⁺, 1st"),
     ("the angle ''θ''<sub>''i''</sub> here", "the angle θi here"),
@@ -81,8 +79,7 @@ MARKS = ("{{", "}}", "[[", "]]", "{|", "|}", "'''", "<ref")
     # Variants
     ("-{zh-hans:计算机; zh-hant:電腦}- 和 -{字}- -{T|x}-", "计算机 和 字"),
     # Unbalanced
-    ("a [[b c", "a b c"), ("a {{b [[c]] d", "a b c d"), ("a ]] b }} c", "a b c"), ("[[a {{b]] c}} d", "a d"),
-    ("x {{a|[[b}} y", "x y"),
+    ("a [[b c", "a b c"), ("a {{b [[c]] d", "a b c d"), ("a ]] b }} c", "a b c"), ("[[a {{b]] c}} d", "a d"), ("x {{a|[[b}} y", "x y"),
 ])  # fmt: skip
 def test_markup(wikitext, prose):
     assert clean_wikitext(wikitext) == prose
@@ -93,18 +90,6 @@ def test_names_and_numbers_are_those_of_the_wiki():
     assert clean_wikitext("{{formatnum:1234567}}") == "1,234,567"
     assert clean_wikitext("{{formatnum:1234567}}", Namespaces({14: "Catégorie"})) == "1234567"
     assert clean_wikitext("'''{{PAGENAME}}''' is a city.", title="Dong Hoi") == "Dong Hoi is a city."
-
-
-@pytest.mark.parametrize(("line", "plain"), [("''''tis''' so", "'tis so"), ("l'''a'' '''b'''", "l'a b"), ("it's", "it's"), ("a''b", "ab")])
-def test_quotes(line, plain):
-    assert without_quotes(line) == plain
-
-
-@pytest.mark.parametrize(
-    ("line", "found"), [("== a ==", (2, "a")), ("=== a ==", (2, "= a")), ("= a", (0, "")), ("==", (0, "")), ("===", (1, "="))]
-)
-def test_heading(line, found):
-    assert heading(line) == found
 
 
 def test_what_is_left_out():
@@ -183,39 +168,13 @@ HOSTILE = {
 }  # fmt: skip
 
 
-class _Work:
-    """Counts executed lines of ours: Python work, independent of the machine's speed."""
-
-    def __init__(self):
-        self.lines = 0
-
-    def __call__(self, frame, event, argument):
-        self.lines += event == "line"
-        return self
-
-
-@pytest.fixture
-def work():
-    before = sys.gettrace()
-
-    def count(text):
-        counter = _Work()
-        sys.settrace(counter)
-        try:
-            clean_wikitext(text)
-        finally:
-            sys.settrace(before)
-        return counter.lines
-
-    yield count
-    sys.settrace(before)
-
-
 @pytest.mark.parametrize("shape", HOSTILE)
-def test_work_is_linear_in_the_length(shape, work):
-    clean_wikitext(HOSTILE[shape](10))  # compile what is compiled once
-    small, large = work(HOSTILE[shape](1_000)), work(HOSTILE[shape](2_000))
-    assert large <= 2.2 * small + 500
+def test_time_is_linear_on_hostile_text(shape):
+    """Whether the work is in lines of ours or in a pattern's own loop: linear, it is seconds; quadratic, minutes."""
+    text, begun = HOSTILE[shape](500_000), time.process_time()
+    prose = clean_wikitext(text)
+    assert time.process_time() - begun < 20
+    assert not [mark for mark in MARKS if mark in prose]
 
 
 @pytest.mark.parametrize("shape", ["nested templates", "nested links", "nested tables", "open templates"])
@@ -224,15 +183,3 @@ def test_no_character_is_copied_more_often_than_the_depth_allows(shape):
     writer = BracketWriter(text, lambda name: str, lambda target: str)
     writer.render()
     assert writer.copied <= (DEPTH + 1) * len(text)
-
-
-# Those that end in a pattern's own loop, where no line of ours runs.
-PATTERNS = ["references without end", "comments", "external links", "variants", "tags", "one run of quotes", "hollow brackets"]
-PATTERNS += ["separators in brackets", "separators", "headings", "entities", "category openers", "switches"]
-
-
-@pytest.mark.parametrize("shape", PATTERNS)
-def test_half_a_million_openers(shape):
-    """Work in a pattern shows in no line count. Linear work is a second; quadratic work would run into the time limit of a test."""
-    prose = clean_wikitext(HOSTILE[shape](500_000))
-    assert not [mark for mark in ("{{", "}}", "[[", "]]", "{|", "|}", "'''", "<ref") if mark in prose]
