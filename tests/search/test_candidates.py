@@ -56,8 +56,7 @@ def test_texts_that_share_most_sequences_are_one(texts, grouped):
 
 
 @pytest.mark.parametrize(("question", "titles", "changed", "read"), [
-    ("When is leave granted?", ["Leave", "Leave"], [1, 2], 1),
-    ("When is leave granted?", ["Leave", "Leave"], [2, 1], 0),
+    ("When is leave granted?", ["Leave", "Leave"], [1, 2], 1), ("When is leave granted?", ["Leave", "Leave"], [2, 1], 0),
     ("When is leave granted in 2015?", ["Leave 2015", "Leave 2016"], [1, 2], 0),  # the version that the question names
     ("When is leave granted?", ["Leave", "Leave", "Leave"], [1, 2, 2], 1),
     ("When is leave granted?", ["Leave", "Leave"], [None, None], 0),  # no files

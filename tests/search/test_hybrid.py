@@ -10,7 +10,6 @@ import torch
 from realm.answering.explain import explain
 from realm.answering.opening import open_run
 from realm.cli import main
-from realm.documents.change.updates import add_documents, remove_documents
 from realm.errors import ConfigError
 from realm.models.types import MaskedQuery
 from realm.recipe import build_recipe
@@ -134,19 +133,6 @@ def test_dense_is_what_a_run_from_nothing_uses(tiny_run):
     assert not list((tiny_run / "index").rglob("sparse"))
 
 
-def test_documents_come_and_go(tiny_run, tmp_path):
-    root = copy_of(tiny_run, tmp_path)
-    assert open_run(root).answerer.answer(["What is the currency of Arvad?"], k=3)[0].answer
-    text = {"id": "Zubrowka/0", "title": "Zubrowka", "text": "The currency of Zubrowka is the klubeck, of one hundred cents."}
-    (tmp_path / "new.jsonl").write_text(json.dumps(text) + "\n", "utf-8")
-    add_documents(root / "corpus", [tmp_path / "new.jsonl"])
-    run, count = open_run(root).with_added()
-    assert count == 1 and run.search("klubeck Zubrowka", 2)[0].doc_id == "Zubrowka/0"
-    assert len(run.source.search.sparse.parts) == 2
-    remove_documents(root / "corpus", ["Zubrowka/0"])
-    assert "Zubrowka/0" not in [hit.doc_id for hit in run.search("klubeck Zubrowka", 5)], "at once"
-
-
 def test_candidates_of_masked_sentences(tiny_run, tmp_path):
     """Words propose what the embedder may not know; blocks that hold the sentence are never found; the null document stands first."""
     run = open_run(copy_of(tiny_run, tmp_path))
@@ -185,21 +171,6 @@ def test_explain_searches_as_the_run_does(tiny_run, tmp_path, capsys):
     everything = {c.block_id: c for c in explain(*parts, sentence, targets=["cents"], k=500).candidates}
     odds = [(c.p_z / found.candidates[0].p_z, everything[c.block_id].p_z / everything[-1].p_z) for c in found.candidates]
     assert [mine for mine, _ in odds] == pytest.approx([theirs for _, theirs in odds], rel=1e-3)
-
-
-def test_a_run_trains_with_hybrid_retrieval(tmp_path, write_tiny):
-    """Every stage searches both ways; generations share their words; the report of fine-tuning is that of hybrid search."""
-    from realm.progress import Progress
-    from realm.runs.run import run_recipe
-
-    recipe = write_tiny(tmp_path)
-    recipe.write_text(recipe.read_text("utf-8") + '[retrieval]\nkind = "hybrid"\n', "utf-8")
-    run_recipe(recipe, tmp_path / "run", stages=None, progress=Progress(quiet=True))
-    files = list((tmp_path / "run" / "index").glob("*/sparse/*/rows.npy"))
-    assert files and len({file.stat().st_ino for file in files}) == 1
-    facts = [json.loads((tmp_path / "run" / "results" / f"{stage}.json").read_text("utf-8")) for stage in ("pretrain", "finetune")]
-    assert all(fact["recall"]["5"] > 0 for fact in facts)
-    assert facts[0]["retrieval"] == {"kind": "hybrid", "weight": 1.0}
 
 
 def test_the_weight_is_that_of_the_recipe(tiny_run, tmp_path):

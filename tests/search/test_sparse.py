@@ -1,18 +1,17 @@
 """Sparse search: the scores of bm25s over the whole corpus, whatever parts it is kept in; published, shared, added to, verified."""
 
-import json
-import lzma
+import errno
+import os
 import shutil
-from itertools import islice
 from unittest.mock import Mock
 
 import bm25s
 import numpy as np
 import pytest
-from small import jsonl
+from small import flip, jsonl
 
 from realm.documents.change.updates import add_documents, remove_documents
-from realm.documents.ingest.builder import BuildOptions, build_corpus
+from realm.documents.ingest.builder import build_corpus
 from realm.documents.store.blocks import BlockStore
 from realm.errors import SnapshotError
 from realm.search import sparse
@@ -39,15 +38,11 @@ def corpus(tmp_path):
     return tmp_path / "corpus"
 
 
-def live_ids(store):
-    return np.asarray(store.block_ids)[store.live]
-
-
 def opened(corpus, generation=1):
     """The sparse index of all live blocks; the generation's directory is there, as it is when one is published."""
     store, directory = BlockStore.open(corpus), corpus.parent / "index"
     (directory / f"{generation:06d}").mkdir(parents=True, exist_ok=True)
-    return open_sparse(directory, generation, live_ids(store), store)
+    return open_sparse(directory, generation, np.asarray(store.block_ids)[store.live], store)
 
 
 def slowly(corpus, queries):
@@ -55,7 +50,6 @@ def slowly(corpus, queries):
     store = BlockStore.open(corpus)
     rows = np.flatnonzero(store.live).tolist()
     texts = [f"{store.block(row).title} {store.block(row).text}" for row in rows]
-
     index = bm25s.BM25(k1=0.9, b=0.4)
     index.index([words(text) for text in texts], show_progress=False)
     ids = store.block_ids[rows].tolist()
@@ -76,15 +70,6 @@ def check(found, corpus, k=1000):
 def test_words_of_two_letters_are_those_of_bm25s():
     text = "The Queen's 3rd voyage: it IS a 1st-class trip, not U.K. re-entry; cafe_2 x y zz."
     assert [word for word in words(text) if len(word) > 1] == bm25s.tokenize(text, stopwords="en", return_ids=False, show_progress=False)[0]
-
-
-@pytest.mark.parametrize(("text", "expected"), [
-    ("東京都はTokyo tower", ["東京", "京都", "都は", "tokyo", "tower"]), ("北 京", ["北", "京"]),
-    ("กรุงเทพ", ["กร", "รุ", "ุง", "งเ", "เท", "ทพ"]), ("서울의 봄", ["서울", "울의", "봄"]),
-    ("BM25在这里", ["bm25", "在这", "这里"]),
-])  # fmt: skip
-def test_scripts_without_spaces_give_pairs_of_characters(text, expected):
-    assert words(text) == expected
 
 
 def test_scores_are_those_of_bm25s(corpus):
@@ -129,15 +114,15 @@ def test_scores_do_not_depend_on_how_the_parts_came_about(corpus, tmp_path):
     assert before._blocks == 58, "one that has long been open weighs by what is left, too"
 
 
-@pytest.mark.parametrize("at", [3, 40, -3])
-def test_a_changed_manifest_is_noticed(corpus, tmp_path, at):
-    found, file = opened(corpus).search(QUERIES, 9), tmp_path / "index" / "000001" / "sparse" / "sparse.json"
-    data = bytearray(file.read_bytes())
-    data[at] ^= 1
-    file.write_bytes(data)
-    with pytest.raises(SnapshotError, match=r"sparse.json"):
+@pytest.mark.parametrize(("name", "at"), [*(("sparse.json", at) for at in (3, 40, -3)), ("rows.npy", -3)])
+def test_a_flipped_bit_is_found_and_what_it_is_in_is_made_again(corpus, tmp_path, name, at):
+    found = opened(corpus).search(QUERIES, 9)
+    (file,) = tmp_path.glob(f"index/000001/sparse/**/{name}")
+    flip(file, at)
+    with pytest.raises(SnapshotError, match=name):
         verify_sparse(tmp_path / "index", 1)
-    for old, new in zip(found, opened(corpus).search(QUERIES, 9), strict=True):
+    check(again := opened(corpus), corpus)
+    for old, new in zip(found, again.search(QUERIES, 9), strict=True):
         assert np.array_equal(old, new)
     verify_sparse(tmp_path / "index", 1)
 
@@ -170,6 +155,13 @@ def test_generations_share_their_words(corpus, tmp_path, monkeypatch):
     check(opened(corpus, 2), corpus)
 
 
+def test_where_they_cannot_be_linked_words_are_counted_again(corpus, tmp_path, monkeypatch):
+    opened(corpus)
+    monkeypatch.setattr(os, "link", Mock(side_effect=OSError(errno.EXDEV, "Invalid cross-device link")))
+    check(opened(corpus, 2), corpus)
+    assert not list(tmp_path.rglob("*.staging"))
+
+
 def test_words_of_many_removed_documents_are_counted_again(corpus):
     opened(corpus)
     remove_documents(corpus, [f"d{number}" for number in range(20)])
@@ -178,48 +170,7 @@ def test_words_of_many_removed_documents_are_counted_again(corpus):
     check(found, corpus)
 
 
-def test_a_flipped_byte_is_found_and_the_part_is_made_again(corpus, tmp_path):
-    opened(corpus)
-    verify_sparse(tmp_path / "index", 1)
-    file = tmp_path / "index" / "000001" / "sparse" / "00000" / "rows.npy"
-    damaged = bytearray(file.read_bytes())
-    damaged[-3] ^= 1
-    file.write_bytes(damaged)
-    with pytest.raises(SnapshotError, match=r"rows.npy.*checksum differs"):
-        verify_sparse(tmp_path / "index", 1)
-    check(opened(corpus), corpus)
-    verify_sparse(tmp_path / "index", 1)
-
-
 def test_where_nothing_can_be_written_it_is_made_in_memory(corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(sparse, "publish_directory", Mock(side_effect=OSError(30, "Read-only file system")))
     check(opened(corpus), corpus)
     assert not (tmp_path / "index" / "000001" / "sparse" / "sparse.json").exists()
-
-
-def test_mixed_scripts_are_found(tmp_path):
-    rows = [
-        {"id": "zh", "title": "北京", "text": "北京是中国的首都。"},
-        {"id": "th", "title": "กรุงเทพ", "text": "กรุงเทพเป็นเมืองหลวงของไทย"},
-        {"id": "en", "title": "London", "text": "London is the capital of the U.K."},
-    ]
-    build_corpus([jsonl(tmp_path / "docs.jsonl", rows)], tmp_path / "corpus", vocab_size=300)
-    store, found = BlockStore.open(tmp_path / "corpus"), opened(tmp_path / "corpus")
-    ids, _ = found.search(["中国首都", "เมืองหลวง", "capital?"], 1)
-    assert [store.doc_id(int(row)) for row in store.rows_of(ids[:, 0])] == ["zh", "th", "en"]
-
-
-def test_real_paragraphs_are_ranked_as_bm25s_ranks_them(tmp_path, data_dir):
-    paragraphs, asked = data_dir / "squad" / "corpus_squad_dev.jsonl.xz", data_dir / "squad" / "qa_dev.jsonl.xz"
-    if not (paragraphs.exists() and asked.exists()):
-        pytest.skip(f"no SQuAD in {data_dir}")
-    with lzma.open(paragraphs, "rt", encoding="utf-8") as lines:
-        (tmp_path / "docs.jsonl").write_text("".join(islice(lines, 300)), "utf-8")
-    with lzma.open(asked, "rt", encoding="utf-8") as lines:
-        questions = [json.loads(line)["question"] for line in islice(lines, 25)]
-    build_corpus([tmp_path / "docs.jsonl"], tmp_path / "corpus", BuildOptions(vocab_size=1000, tagger="none"), workers=1)
-    ids, scores = opened(tmp_path / "corpus").search(questions, 20)
-    for i, expected in enumerate(slowly(tmp_path / "corpus", questions)):
-        best = sorted(expected.values(), reverse=True)[:20]
-        assert scores[i].tolist() == pytest.approx(best, rel=1e-5)
-        assert [expected[name] for name in ids[i].tolist()] == pytest.approx(best, rel=1e-5)

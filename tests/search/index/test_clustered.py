@@ -1,4 +1,4 @@
-"""The serving index: what it returns is scored exactly and never hidden, its recall is what it says, and it gives way to exact search."""
+"""The serving index: its recall is what it says, and it gives way to exact search. What all kinds promise is in test_choice.py."""
 
 import logging
 
@@ -49,15 +49,6 @@ def test_finds_what_exact_search_finds(metric):
             assert [score[one] for one in found.ids[i]] == found.scores[i].tolist()
 
 
-def test_seeing_every_row_is_exact_search(monkeypatch):
-    rows = clustered_rows()
-    index, exact = ClusteredIndex(rows, np.arange(N)), ExactIndex(rows, np.arange(N))
-    monkeypatch.setattr(clustered, "MIN_SCANNED_PER_RESULT", N)
-    found, truth = index.search(queries_of(rows), 30), exact.search(queries_of(rows), 30)
-    assert index.approximate
-    assert (found.ids == truth.ids).all() and (found.scores == truth.scores).all()
-
-
 def test_a_missed_floor_means_exact_search(caplog):
     rows = np.random.default_rng(0).standard_normal((2000, 64)).astype(np.float32)  # nothing to cluster
     with caplog.at_level(logging.WARNING, "realm.search.index.clustered"):
@@ -76,50 +67,6 @@ def test_measures_with_the_queries_it_is_given():
         ClusteredIndex(rows, np.arange(N), sample=queries_of(rows, 60)).info()["seen"]
         < ClusteredIndex(rows, np.arange(N), sample=unlike).info()["seen"]
     )
-
-
-def test_nothing_hidden_is_found_and_nothing_is_missing():
-    rows, rng = clustered_rows(), np.random.default_rng(2)
-    live = rng.random(N) < 0.5
-    index, queries = ClusteredIndex(rows, np.arange(N), live), queries_of(rows, 6)
-    excluded = [np.concatenate([row[row >= 0], [N + 5, -7]]) for row in index.search(queries, 300).ids]
-    found = index.search(queries, RECALL_DEPTH, excluded)
-    assert found.valid.all() and live[found.ids].all()
-    assert all(len(set(row)) == RECALL_DEPTH and not set(row) & set(hidden) for row, hidden in zip(found.ids, excluded, strict=True))
-    index.set_live(None)
-    assert not live[index.search(queries, 300).ids].all()
-
-
-def test_as_many_as_there_are():
-    rows = clustered_rows()
-    index, queries = ClusteredIndex(rows, np.arange(N)), queries_of(rows, 3)
-    left = np.array([5, 1700, 2999])
-    hits = index.search(queries, 8, [np.setdiff1d(np.arange(N), left), np.arange(N), np.zeros(0, np.int64)])
-    assert set(hits.ids[0][hits.valid[0]]) == set(left) and not hits.valid[1].any() and hits.valid[2].all()
-    live = np.zeros(N, bool)
-    live[left] = True
-    index.set_live(live)
-    hits = index.search(queries, 8)
-    assert hits.valid.sum(axis=1).tolist() == [3, 3, 3] and set(hits.ids[0][:3]) == set(left)
-    index.set_live(None)
-    assert index.search(queries, N + 10).valid.sum(axis=1).tolist() == [N] * 3
-    assert index.search(queries, 0).ids.shape == (3, 0) and index.search(queries[:0], 4).ids.shape == (0, 4)
-
-
-@pytest.mark.parametrize("what", ["all equal", "zeros", "one huge row", "overflow"])
-def test_hostile_rows(what):
-    rows = clustered_rows(1000)
-    if what in ("all equal", "zeros"):
-        rows[:] = rows[0] * (what != "zeros")
-    else:
-        rows[500] *= 1e10 if what == "one huge row" else 1e37
-    index = ClusteredIndex(rows, np.arange(1000))
-    hits = index.search(queries_of(rows, 4), 5)
-    truth = ExactIndex(rows, np.arange(1000)).search(queries_of(rows, 4), 5)
-    assert hits.valid.all() and np.isfinite(hits.scores).all()
-    if what != "one huge row" or not index.approximate:
-        assert (hits.scores == truth.scores).all()
-    assert all(len(set(row)) == 5 for row in hits.ids)
 
 
 def test_refuses():

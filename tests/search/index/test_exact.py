@@ -4,29 +4,22 @@ import numpy as np
 import pytest
 import torch
 from hostile_vectors import hostile
-from hypothesis import given, settings, strategies as st
 
 from realm.search.index import base, exact, listing
+from realm.search.index.choice import make_index
 from realm.search.index.exact import CompressedIndex, ExactIndex
 from realm.search.index.listing import CodeScan
 
 
-def near_ties(n, d, rng):
-    return (1 + rng.standard_normal((n, d)) * 2e-7).astype(np.float32)
-
-
-def duplicates(n, d, rng):
-    return rng.standard_normal((7, d)).astype(np.float32)[rng.integers(0, 7, n)]
-
-
-@pytest.mark.parametrize("make", [near_ties, duplicates])
+@pytest.mark.parametrize("name", ["near ties", "duplicates"])
+@pytest.mark.parametrize("kind", ["exact", "compressed"])
 @pytest.mark.parametrize("metric", ["ip", "l2"])
-def test_nothing_depends_on_batch_and_block_sizes(make, metric, monkeypatch):
+def test_nothing_depends_on_batch_and_block_sizes(name, kind, metric, monkeypatch):
     rng = np.random.default_rng(3)
-    vectors, ids, live = make(3000, 128, rng), np.arange(3000, dtype=np.int64), rng.random(3000) < 0.9
+    vectors, ids, live = hostile(name, 3000, 128, rng), np.arange(3000, dtype=np.int64), rng.random(3000) < 0.9
     queries = rng.standard_normal((33, 128)).astype(np.float32)
     exclude = [rng.integers(0, 3000, 40) for _ in range(33)]
-    index = ExactIndex(vectors, ids, live, metric=metric)
+    index = make_index(vectors, ids, live, kind=kind, metric=metric)
     together = index.search(queries, 10, exclude)
     monkeypatch.setattr(base, "QUERY_CHUNK", 5)
     monkeypatch.setattr(exact, "SCORE_ENTRIES", 1000)
@@ -108,30 +101,6 @@ def test_equals_exact_search(open_by, scan, metric, name):
     for k in (0, 1, 8, 600, 2000):
         assert_equal(index.search(queries, k), exact.search(queries, k))
         assert_equal(index.search(queries, k, exclude), exact.search(queries, k, exclude))
-
-
-@pytest.mark.parametrize("scan", SCANS)
-@pytest.mark.parametrize(("n", "d", "b"), [(1, 8, 1), (64, 9, 4), (65, 31, 5), (129, 2048, 2), (3000, 128, 3), (130, 50, 300)])
-def test_all_shapes(open_by, scan, n, d, b):
-    rng = np.random.default_rng(n)
-    vectors, ids, queries = hostile("gaussian", n, d, rng), np.arange(n) * 3, queries_of(b, d, rng)
-    exact, index = ExactIndex(vectors, ids), open_by(scan)(vectors, ids)
-    for k in (1, 5000):
-        assert_equal(index.search(queries, k), exact.search(queries, k))
-
-
-@settings(max_examples=60)
-@given(data=st.data())
-def test_random_cases_of_few_different_numbers(kernel, data):
-    n, d, b = data.draw(st.integers(1, 300)), data.draw(st.integers(1, 20)), data.draw(st.integers(1, 6))
-    rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
-    vectors = rng.integers(-2, 3, (n, d)).astype(np.float32) * 10.0 ** data.draw(st.integers(-30, 30))
-    queries = rng.integers(-2, 3, (b, d)).astype(np.float32)
-    ids, live = np.arange(n), rng.random(n) < data.draw(st.sampled_from([0.0, 0.5, 1.0]))
-    exclude = [rng.choice(ids, data.draw(st.integers(0, n)), replace=False) for _ in range(b)]
-    metric, k = data.draw(st.sampled_from(METRICS)), data.draw(st.integers(1, n + 3))
-    wanted = ExactIndex(vectors, ids, live, metric=metric).search(queries, k, exclude)
-    assert_equal(CompressedIndex(vectors, ids, live, metric=metric, kernel=kernel("scalar")).search(queries, k, exclude), wanted)
 
 
 @pytest.mark.parametrize("scan", SCANS)

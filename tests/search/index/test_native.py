@@ -140,40 +140,25 @@ def test_the_best_of_listed_rows(kernel, level, distance):
             assert len(lists) == 4
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-def test_the_kth_lower_bound(kernel_library, threads):
-    rng = np.random.default_rng(3)
-    upper = [rng.integers(0, 50, count).astype(np.float32) for count in (0, 3, 500)]
-    address, start, lists = listing_of([np.arange(len(bounds)) for bounds in upper], upper, 2)
-    for k in (1, 3, 4, 200):
-        found = Kernel(kernel_library, "scalar", threads).kth_lower(address, start, k)
-        assert found.tolist() == [-np.sort(-bounds)[k - 1] - 2 if len(bounds) >= k else -np.inf for bounds in upper]
-    assert len(lists) == 3
+def listed_of(used, b, n):
+    """Rows of which a fifth is removed, queries, and the rows excluded for each: by query, and in one array with where each begins."""
+    rng = np.random.default_rng(b)
+    rows = quantise(used, rng.standard_normal((n, 20)).astype(np.float32)).hidden(rng.random(n) < 0.2)
+    excluded = [np.sort(rng.choice(n, rng.integers(0, n // 2), replace=False)) for _ in range(b)]
+    hidden = np.concatenate(excluded), np.concatenate([[0], np.cumsum([len(some) for some in excluded])])
+    return rows, rng.standard_normal((b, 20)).astype(np.float32), excluded, hidden
 
 
-@pytest.mark.parametrize("name", ["few values", "near each other", "one far away", "all equal", "signs"])
-def test_scored_rows_come_in_order(kernel, name):
-    rng = np.random.default_rng(0)
-    values = {
-        "few values": rng.integers(-3, 3, 3000).astype(np.float32),
-        "near each other": np.float32(1) + rng.standard_normal(3000).astype(np.float32) * np.float32(1e-6),
-        "one far away": np.append(rng.standard_normal(2999), -1e30).astype(np.float32),
-        "all equal": np.ones(3000, np.float32),
-        "signs": (rng.standard_normal(3000) * 10.0 ** rng.integers(-30, 30, 3000)).astype(np.float32),
-    }[name]
-    address, start, lists = listing_of([rng.permutation(3000)], [np.full(3000, np.inf, np.float32)], 1)
-    request = (3000, np.full(1, -np.inf, np.float32), np.zeros(1), False)
-    row, score, _ = kernel("scalar").best(values[:, None].copy(), np.ones((1, 1)), address, start, *request)
-    wanted = np.lexsort((np.arange(3000), -values.astype(np.float64)))
-    assert (row[0] == wanted).all() and (score[0] == values[wanted]).all() and len(lists) == 1
+def assert_same_lists(found, wanted, counts, queries):
+    for i in queries:
+        assert (np.sort(found[i, : counts[i]], order="row") == np.sort(wanted[i, : counts[i]], order="row")).all()
 
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize(("b", "n"), [(1, 5000), (3, 50), (7, 900), (150, 400)])
 def test_lists_hold_the_rows_that_reach_the_floor(kernel, level, b, n):
-    rng, used = np.random.default_rng(b), kernel(level)
-    rows = quantise(used, rng.standard_normal((n, 20)).astype(np.float32)).hidden(rng.random(n) < 0.2)
-    queries = rng.standard_normal((b, 20)).astype(np.float32)
+    used = kernel(level)
+    rows, queries, excluded, hidden = listed_of(used, b, n)
     fine, coarse = (code_queries(queries, planes, used.short_sums) for planes in (2, 1))
     upper = np.empty((b, rows.groups), np.float32)
     used.scan(rows.struct(), coarse.struct(), upper)
@@ -182,8 +167,6 @@ def test_lists_hold_the_rows_that_reach_the_floor(kernel, level, b, n):
     used.rows(rows.struct(), fine.struct(), query, group, bounds)
     floor = np.sort(bounds.reshape(b, -1), axis=1)[:, -n // 5] - 1e-3
     floor[0] = np.finfo(np.float32).min
-    excluded = [np.sort(rng.choice(n, rng.integers(0, n // 2), replace=False)) for _ in range(b)]
-    hidden = np.concatenate(excluded), np.concatenate([[0], np.cumsum([len(some) for some in excluded])])
     reached = (bounds >= floor[query][:, None]) & (upper >= floor[:, None]).reshape(-1, 1)
     listed, found = used.list(rows.struct(), fine.struct(), upper, floor, hidden, n)
     for i in range(b):
@@ -195,17 +178,15 @@ def test_lists_hold_the_rows_that_reach_the_floor(kernel, level, b, n):
     limit, listed = int(np.median(found)), listed.copy()  # the next list takes its memory
     short, again = used.list(rows.struct(), fine.struct(), upper, floor, hidden, limit)
     assert ((again > limit) == (found > limit)).all(), "who has more is known"
-    for i in np.flatnonzero(found <= limit):
-        assert (np.sort(short[i, : found[i]], order="row") == np.sort(listed[i, : found[i]], order="row")).all()
+    assert_same_lists(short, listed, found, np.flatnonzero(found <= limit))
 
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize(("b", "n", "stride"), [(1, 5000, 7), (3, 50, 1), (7, 900, 4), (150, 4000, 32)])
 @pytest.mark.parametrize("planes", [1, 2])
 def test_a_sweep_lists_what_a_scan_and_a_list_do(kernel, level, b, n, stride, planes):
-    rng, used = np.random.default_rng(b), kernel(level)
-    rows = quantise(used, rng.standard_normal((n, 20)).astype(np.float32)).hidden(rng.random(n) < 0.2)
-    queries = rng.standard_normal((b, 20)).astype(np.float32)
+    used = kernel(level)
+    rows, queries, _, hidden = listed_of(used, b, n)
     fine = code_queries(queries, 2, used.short_sums)
     scanned = fine if planes == 2 else code_queries(queries, 1, used.short_sums)
     upper, sample = np.empty((b, rows.groups), np.float32), np.empty((b, -(-rows.groups // stride)), np.float32)
@@ -213,19 +194,15 @@ def test_a_sweep_lists_what_a_scan_and_a_list_do(kernel, level, b, n, stride, pl
     used.scan(rows.struct(), scanned.struct(), sample, stride)
     assert (sample == upper[:, ::stride]).all()
     floor = np.sort(upper, axis=1)[:, -max(1, rows.groups // 3)] - np.float32(1)
-    excluded = [np.sort(rng.choice(n, rng.integers(0, n // 2), replace=False)) for _ in range(b)]
-    hidden = np.concatenate(excluded), np.concatenate([[0], np.cumsum([len(some) for some in excluded])])
     both = fine.struct()
     wanted, counts = used.list(rows.struct(), both, upper, floor, hidden, n)
     listed, found = used.sweep(rows.struct(), both, both if planes == 2 else scanned.struct(), sample, stride, floor, hidden, n)
     assert (found == counts).all() and found.sum() > 0
-    for i in range(b):
-        assert (np.sort(listed[i, : found[i]], order="row") == np.sort(wanted[i, : found[i]], order="row")).all()
+    assert_same_lists(listed, wanted, found, range(b))
     limit = int(np.median(found))
     short, again = used.sweep(rows.struct(), both, both if planes == 2 else scanned.struct(), sample, stride, floor, hidden, limit)
     assert ((again > limit) == (counts > limit)).all(), "who has more is known"
-    for i in np.flatnonzero(counts <= limit):
-        assert (np.sort(short[i, : found[i]], order="row") == np.sort(wanted[i, : found[i]], order="row")).all()
+    assert_same_lists(short, wanted, counts, np.flatnonzero(counts <= limit))
 
 
 @pytest.mark.parametrize("level", LEVELS)

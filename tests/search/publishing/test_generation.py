@@ -1,12 +1,12 @@
 """The index belongs to one document embedder, and every document added later is embedded by that one."""
 
-import json
 import shutil
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
+from small import flip, jsonl
 
 from realm.documents.change.updates import add_documents
 from realm.documents.ingest.builder import build_corpus
@@ -27,11 +27,9 @@ NAMES = ["Arvad", "Belmor", "Carsin", "Dulwen", "Estrag", "Faldor", "Gorlan", "H
 
 
 def write(path, names):
-    with open(path, "w", encoding="utf-8") as file:
-        for number, name in enumerate(names):
-            text = f"The capital of {name} is {name} City. " + f"Its river flows to the sea for {number + 3} miles. " * (1 + number % 5)
-            file.write(json.dumps({"id": name, "title": name, "text": text}) + "\n")
-    return path
+    texts = [f"Its river flows to the sea for {number + 3} miles. " * (1 + number % 5) for number in range(len(names))]
+    rows = zip(names, texts, strict=True)
+    return jsonl(path, [{"id": name, "title": name, "text": f"The capital of {name} is {name} City. {text}"} for name, text in rows])
 
 
 @pytest.fixture
@@ -120,24 +118,10 @@ def test_an_added_document_gets_the_vector_of_a_full_rebuild(paths, inputs, tmp_
 def test_a_shard_that_changed_after_it_was_opened_is_found_when_documents_are_added(name, paths, inputs, tmp_path):
     refresh_index(make_model(inputs), inputs, paths, step=0)
     opened = open_generation(paths, inputs)
-    shard = paths.index / "000001" / name
-    data = bytearray(shard.read_bytes())
-    data[-1] ^= 0x40  # of a vector: the exponent of its last number
-    shard.write_bytes(data)
+    flip(paths.index / "000001" / name, -1, 6)  # of a vector: the exponent of its last number
     add_documents(paths.corpus, [write(tmp_path / "more.jsonl", ["Utopia"])])
     with pytest.raises(SnapshotError):
         add_difference(opened, paths, open_inputs(paths.corpus, 64))
-
-
-def test_removed_blocks_are_not_found(paths, inputs):
-    generation = refresh_index(make_model(inputs), inputs, paths, step=0)
-    gone, before = int(inputs.store.block_ids[3]), generation.index
-    inputs.store.__dict__["live"] = np.asarray(inputs.store.block_ids) != gone  # a tombstone
-    opened = open_generation(paths, inputs)
-    query = torch.from_numpy(np.array(generation.snapshot.vectors[3:4]))
-    assert gone in before.search(query, 12).ids[0] and gone not in opened.index.search(query, 12).ids[0]
-    rebuilt = refresh_index(make_model(inputs), inputs, paths, step=1)
-    assert gone not in rebuilt.snapshot.block_ids and missing_rows(rebuilt, inputs).tolist() == []
 
 
 @pytest.mark.parametrize("two", [False, True])

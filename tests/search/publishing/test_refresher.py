@@ -1,22 +1,23 @@
 """A build goes on where it was killed, in one process or several, and makes the bytes of an uninterrupted one."""
 
-import json
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
+from small import flip, jsonl
 
 from realm.documents.change.updates import add_documents, remove_documents, update_documents
 from realm.errors import SnapshotError
+from realm.models.model import RealmModel
+from realm.search.blocks import open_inputs
 from realm.search.publishing import embedding
 from realm.search.publishing.embedding import EmbedOptions
 from realm.search.publishing.generation import open_generation, read_through
 from realm.search.publishing.parameters import forget_requests, parameters_path, publishing, request_index, requested
 from realm.search.publishing.refresher import Refresher, add_difference, missing_rows, read_status, refresh_index
 from realm.search.publishing.snapshot import Snapshot, SnapshotFacts
-from realm.search.publishing.writing import Building, publish_snapshot
-from realm.storage import files
+from realm.search.publishing.writing import publish_snapshot
+from realm.storage import files, locks
 from realm.storage.files import sha256_file
 from realm.storage.generations import published_generations
 from realm.storage.paths import RunPaths
@@ -78,55 +79,13 @@ def test_what_cannot_be_taken_up_is_begun_again(tmp_path, harm):
     np.testing.assert_array_equal(Snapshot.open(tmp_path, **OWNER).vectors, ROWS)
 
 
-def test_too_many_or_too_few_rows(tmp_path):
-    build = Building(tmp_path / "b", {}, 4, "float32")
-    build.append(ROWS[:3])
-    for bad in (ROWS[:2], ROWS[:1, :2], ROWS[0]):
-        with pytest.raises(ValueError, match="ids"):
-            build.append(bad)
-    with pytest.raises(ValueError, match="3 vectors for 4 ids"):
-        build.finish(lambda done: [], IDS[:4])
-    with pytest.raises(SnapshotError, match="vector 3 "):
-        build.append(np.full((1, 4), np.nan, np.float32))
-
-
 @pytest.fixture
-def run(tiny_copy):
-    return RunPaths(tiny_copy)
-
-
-@pytest.fixture
-def tiny_copy(tiny_run, tmp_path):
-    import shutil
-
-    return Path(shutil.copytree(tiny_run, tmp_path / "run"))
+def run(run_copy):
+    return RunPaths(run_copy)
 
 
 def opened(run):
-    from realm.models.model import RealmModel
-    from realm.search.blocks import open_inputs
-
     return open_inputs(run.corpus, 32), RealmModel.from_pretrained(run.stage("pretrain"))
-
-
-def test_an_inline_refresh_is_taken_up(run, monkeypatch):
-    inputs, model = opened(run)
-    monkeypatch.setattr(embedding, "PART_ROWS", 5)
-    whole, done = refresh_index(model, inputs, run, step=3), []
-
-    def killed(now, total):
-        done.append(now)
-        if now > 5:
-            raise Killed
-
-    with pytest.raises(Killed):
-        refresh_index(model, inputs, run, step=4, progress=killed)
-    done.clear()
-    again = refresh_index(model, inputs, run, step=4, progress=lambda now, total: done.append(now))
-    assert again.number == whole.number + 1 and done[0] > 5 and done[-1] == len(inputs.store)
-    np.testing.assert_array_equal(again.snapshot.vectors, whole.snapshot.vectors)
-    assert again.snapshot.manifest.seconds > 0
-    assert sum(rows for _, rows in again.snapshot.manifest.segments) == len(inputs.store)
 
 
 def test_several_processes_make_the_same_index(run, monkeypatch):
@@ -142,8 +101,7 @@ def test_a_changed_document_is_embedded_and_its_old_blocks_hidden(run, tmp_path)
     inputs, model = opened(run)
     generation = refresh_index(model, inputs, run, step=1)
     change = {"id": "Arvad/0", "title": "Arvad", "text": "People in Arvad now pay with the Zorin. The Zorin is new."}
-    (tmp_path / "changed.jsonl").write_text(json.dumps(change) + "\n")
-    update_documents(run.corpus, [tmp_path / "changed.jsonl"])
+    update_documents(run.corpus, [jsonl(tmp_path / "changed.jsonl", [change])])
     remove_documents(run.corpus, ["Belmor/0"])
     now, _ = opened(run)
     assert len(missing_rows(generation, now)) == 1
@@ -159,8 +117,7 @@ def test_a_killed_difference_is_taken_up(run, tmp_path, monkeypatch):
     inputs, model = opened(run)
     generation = refresh_index(model, inputs, run, step=1)
     added = [{"id": f"new/{n}", "title": "New", "text": f"New facts, number {n}, in a text of its own."} for n in range(6)]
-    (tmp_path / "added.jsonl").write_text("".join(json.dumps(row) + "\n" for row in added))
-    add_documents(run.corpus, [tmp_path / "added.jsonl"])
+    add_documents(run.corpus, [jsonl(tmp_path / "added.jsonl", added)])
     now, _ = opened(run)
     monkeypatch.setattr(embedding, "PART_ROWS", 2)
     done = []
@@ -249,10 +206,8 @@ def test_a_generation_that_current_never_reached_does_not_count_later(run, monke
 
 
 def test_a_second_refresher_is_refused(run, monkeypatch):
-    from realm.storage import locks as locking
-
     inputs, model = opened(run)
-    monkeypatch.setattr(locking, "WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(locks, "WAIT_SECONDS", 0.0)
     with publishing(run.index), pytest.raises(SnapshotError, match=r"another process \(process \d+\) builds this index"):
         refresh_index(model, inputs, run, step=1)
 
@@ -261,10 +216,7 @@ def test_parameters_that_are_damaged_are_not_searched_with(run):
     inputs, model = opened(run)
     older = refresh_index(model, inputs, run, step=1).number
     newer = refresh_index(model, inputs, run, step=2).number
-    weights = run.params / f"{newer:06d}" / "model.safetensors"
-    data = bytearray(weights.read_bytes())
-    data[-3] ^= 1
-    weights.write_bytes(data)
+    flip(run.params / f"{newer:06d}" / "model.safetensors")
     with pytest.raises(SnapshotError, match="checksum differs"):
         open_generation(run, inputs, newer)
     assert open_generation(run, inputs).number == older

@@ -15,7 +15,6 @@ from realm.search.index.exact import ExactIndex
 from realm.search.publishing import snapshot as snapshot_module
 from realm.search.publishing.snapshot import Snapshot, SnapshotFacts
 from realm.search.publishing.writing import append_delta, publish_snapshot
-from realm.storage import arrays
 from realm.storage.generations import current_generation, next_generation, prune
 
 OWNER = {"corpus_id": "corpus-a", "tokenizer_sha256": "tok-a", "document_embedder_sha256": "emb-a"}
@@ -51,14 +50,6 @@ def open_snapshot(directory, generation=None, **changes):
 
 def assert_unmixed(snapshot):
     np.testing.assert_array_equal(snapshot.vectors, rows(snapshot.manifest.generation, snapshot.block_ids))
-
-
-def test_large_vectors_are_mapped(tmp_path, monkeypatch):
-    monkeypatch.setattr(arrays, "MIN_MAPPED_BYTES", 200)
-    publish(tmp_path / "index")
-    snapshot = open_snapshot(tmp_path / "index")
-    assert isinstance(snapshot.vectors, np.memmap) and not isinstance(snapshot.block_ids, np.memmap)
-    assert_unmixed(snapshot)
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="the system does not say which files are open")
@@ -252,17 +243,16 @@ def test_what_may_not_be_published(tmp_path):
     ids = np.arange(10, 16, dtype=np.int64)
     bad = rows(1, ids)
     bad[2, 3] = np.nan
-    with pytest.raises(SnapshotError, match=r"vector 2 .*not finite"):
-        publish(tmp_path, vectors=bad)
-    with pytest.raises(SnapshotError, match="ascending"):
-        publish(tmp_path, block_ids=ids[::-1].copy())
-    for vectors in (rows(1, ids[:5]), [rows(1, ids), rows(1, ids)], [rows(1, ids[:3]), rows(1, ids[3:], 5)], [], np.ones((6, 4), np.int32)):
-        with pytest.raises(ValueError, match="ids"):
-            publish(tmp_path, vectors=vectors)
-    with pytest.raises(ValueError, match="dtype"):
-        publish(tmp_path, dtype="float64")
-    with pytest.raises(SnapshotError, match="not finite in float16"):
-        publish(tmp_path, vectors=np.full((6, 4), 1e5, np.float32), dtype="float16")
+    wrong = rows(1, ids[:5]), [rows(1, ids), rows(1, ids)], [rows(1, ids[:3]), rows(1, ids[3:], 5)], [], np.ones((6, 4), np.int32)
+    for error, said, changes in (
+        (SnapshotError, "vector 2 .*not finite", {"vectors": [bad[:1], bad[1:]]}),
+        (SnapshotError, "not finite in float16", {"vectors": np.full((6, 4), 1e5, np.float32), "dtype": "float16"}),
+        (SnapshotError, "ascending", {"block_ids": ids[::-1].copy()}),
+        (ValueError, "dtype", {"dtype": "float64"}),
+        *((ValueError, "ids", {"vectors": vectors}) for vectors in wrong),
+    ):
+        with pytest.raises(error, match=said):
+            publish(tmp_path, **changes)
     assert current_generation(tmp_path) is None
     publish(tmp_path)
     with pytest.raises(SnapshotError, match="ascending"):
