@@ -11,8 +11,8 @@ from realm.errors import CorpusError, RealmError, SnapshotError
 from realm.storage import arrays, locks
 from realm.storage.arrays import array_header, publish_array, read_array, write_array
 from realm.storage.files import publish_directory
-from realm.storage.generations import advance_current, delete_unnamed, read_current, steadily
-from realm.storage.manifests import Errors, changed_files, file_hashes, read_note, read_sealed, write_note, write_sealed
+from realm.storage.generations import advance_current, read_current
+from realm.storage.manifests import Errors, read_note, read_sealed, write_note, write_sealed
 
 ERRORS = Errors(damaged=CorpusError, refused=SnapshotError)
 INT64 = np.dtype(np.int64)
@@ -71,37 +71,6 @@ def test_a_sealed_manifest_tells_every_change(tmp_path):
     path.unlink()
     with pytest.raises(CorpusError, match="missing"):
         read_sealed(path, ERRORS)
-
-
-def test_hashes_name_the_files_that_changed(tmp_path):
-    for name in ("a", "b"):
-        (tmp_path / name).write_text(name)
-    hashes = file_hashes(tmp_path, ("a", "b"))
-    assert changed_files(tmp_path, hashes) == []
-    (tmp_path / "b").write_text("c")
-    assert changed_files(tmp_path, hashes) == ["b"]
-
-
-def test_what_is_replaced_while_it_is_opened_is_opened_again():
-    versions, tried = iter([1, 2, 2]), []
-
-    def open_once(version):
-        tried.append(version)
-        if version == 1:
-            raise CorpusError("gone")
-        return "opened"
-
-    assert steadily(lambda: next(versions), open_once, CorpusError) == "opened" and tried == [1, 2]
-    with pytest.raises(CorpusError, match="gone"):
-        steadily(lambda: 1, open_once, CorpusError)
-
-
-def test_only_what_nobody_names_is_deleted(tmp_path):
-    paths = [tmp_path / name for name in "abc"]
-    for path in paths:
-        path.touch()
-    delete_unnamed(paths[:2], {paths[0]})
-    assert sorted(tmp_path.iterdir()) == [paths[0], paths[2]]
 
 
 def test_a_full_disk_says_its_number():
