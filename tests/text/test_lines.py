@@ -9,21 +9,12 @@ from realm.text import lines as canonical
 from realm.text.folding import unbroken
 from realm.text.lines import canonical_line, canonical_text, lines_of, passages_of
 from realm.text.sentences import split_sentences
-from realm.text.tokenizer import train_wordpiece
 
 LETTER = (
     "The old weir on the river Dorn was rebuilt in the year 1931 by Ellen Marsh, an engineer from Leeds, who had come to the town of Velm "
     "only two years before. The work cost 4,500 crowns and took from March to November, and the stone was cut in the quarry of Upper "
     "Tarvik by forty men. The keeper of the weir was named on the 3rd of May by the council: it was Jonas Berg of Korr."
 )
-WRAPPED = """\
-The old weir on the river Dorn was rebuilt in the year 1931 by Ellen
-Marsh, an engineer from Leeds, who had come to the town of Velm only two
-years before.  The work cost 4,500 crowns and took from March to
-November, and the stone was cut in the quarry of Upper Tar-
-vik by forty men. The keeper of the weir was named on the 3rd of
-May by the council: it was Jonas
-Berg of Korr."""
 GERMAN = (
     "Das alte Wehr an der Dorn wurde im Jahr 1931 von Ellen Marsh wieder aufgebaut, einer Ingenieurin aus Leeds, die erst zwei Jahre zuvor "
     "nach Velm gekommen war. Die Arbeit kostete 4500 Kronen und dauerte von März bis November."
@@ -105,16 +96,6 @@ def test_wrapped_prose_has_the_sentences_and_wordpieces_of_one_line(text, width,
     wrapped = "\n".join(margin + line for line in textwrap.wrap(text, width, break_on_hyphens=False))
     found = [unbroken(wrapped[start:end]) for start, end in split_sentences(wrapped, passages_of(wrapped))]
     assert [sentence.lstrip("># /") for sentence in found] == [text[start:end] for start, end in split_sentences(text)]
-
-
-@pytest.mark.parametrize("margin", ["", "   "])
-def test_a_wrapped_letter_is_read_as_on_one_line(margin):
-    wrapped = "\n".join(margin + line for line in WRAPPED.split("\n"))
-    tokenizer = train_wordpiece([LETTER], 400)
-    ranges = split_sentences(wrapped, passages_of(wrapped))
-    assert tokenizer.encode([wrapped[start:end] for start, end in ranges]) == tokenizer.encode(
-        [LETTER[a:b] for a, b in split_sentences(LETTER)]
-    )
 
 
 @given(st.text(st.sampled_from("aB1.:- >\n\t|é"), max_size=60))

@@ -7,17 +7,7 @@ from hypothesis import given, strategies as st
 
 from realm.text import words as languages
 from realm.text.matching.answers import normalised_ranges, padded_answers, padded_parts
-from realm.text.words import (
-    asking,
-    by_characters,
-    characters_of,
-    east_asian,
-    is_grammar,
-    language_of,
-    particle_length,
-    word_ranges,
-    words as searched,
-)
+from realm.text.words import by_characters, characters_of, language_of, particle_length, word_ranges, words as searched
 
 CHINESE = "《战国无双3》是由光荣和ω-force开发的“战国无双”系列，共有1,200人。"
 KOREAN = "임종석은 1989년 2월 15일 여의도에서 ‘농민 시위’(폭력)를 주도했다."
@@ -53,8 +43,7 @@ def test_words_of_texts_without_spaces():
     (CHINESE, "《战国无双3》", ["战国无双3"]), (CHINESE, "ω-force", ["ω-force"]),
     (CHINESE, "forc", []),  # a word of other letters is whole
     (CHINESE, "force", ["force"]),  # but for a hyphen beside it
-    (CHINESE, "1200人", ["1,200人"]), (CHINESE, "200人", []), (CHINESE, "光荣和Ω-FORCE", ["光荣和ω-force"]),
-    (CHINESE, "。", []),
+    (CHINESE, "1200人", ["1,200人"]), (CHINESE, "200人", []), (CHINESE, "光荣和Ω-FORCE", ["光荣和ω-force"]), (CHINESE, "。", []),
     (KOREAN, "임종석", ["임종석"]),  # without its particle
     (KOREAN, "2월 15일", ["2월 15일"]), (KOREAN, "2월15일", ["2월 15일"]), (KOREAN, "5일", []),
     (KOREAN, "농민 시위", ["농민 시위"]), (KOREAN, "시위 폭력", ["시위’(폭력"]),
@@ -83,7 +72,7 @@ def test_what_stands_there_is_found(text, start, length):
     ("text", "language"), [("中国的首都", "zh"), ("한국의 수도 (首都)", "ko"), ("日本の首都", "ja"), ("ภาษาไทย", ""), ("abc", "")]
 )
 def test_languages_of_east_asia(text, language):
-    assert east_asian(text) == language
+    assert languages.east_asian(text) == language
 
 
 @pytest.mark.parametrize(("word", "noun"), [
@@ -104,12 +93,12 @@ def test_particles(word, noun):
     ("체포되었음", "체포되었음"), ("다", "다"), ("A다", "A다"),
 ])  # fmt: skip
 def test_endings_that_ask(statement, question):
-    assert asking(statement) == question
+    assert languages.asking(statement) == question
 
 
 def test_words_that_are_only_grammar():
-    assert is_grammar(["그", "결과"]) and is_grammar(["않고", "있다"]) and is_grammar(["등", "다양한"])
-    assert not is_grammar(["여의도", "농민"]) and not is_grammar(["미국", "대통령"])
+    assert languages.is_grammar(["그", "결과"]) and languages.is_grammar(["않고", "있다"]) and languages.is_grammar(["등", "다양한"])
+    assert not languages.is_grammar(["여의도", "농민"]) and not languages.is_grammar(["미국", "대통령"])
 
 
 @pytest.fixture

@@ -9,22 +9,8 @@ import unicodedata
 import pytest
 from hypothesis import given, strategies as st
 
-from realm.text.matching.answers import (
-    CMRC,
-    KORQUAD,
-    OPEN_QA,
-    cmrc_segments,
-    exact_match,
-    f1,
-    korquad_form,
-    normalised_ranges,
-    normalize_answer,
-    padded_parts,
-    raw_ranges,
-    regex_match,
-    scoring_of,
-    token_words,
-)
+import realm.text.matching.answers as matching
+from realm.text.matching.answers import exact_match, f1, normalised_ranges, normalize_answer, regex_match
 from realm.text.matching.patterns import PatternSearch
 
 CATASTROPHIC = "(a|a|aa)+$"
@@ -66,8 +52,7 @@ def test_equivalent_encodings_normalize_alike(text):
 @pytest.mark.parametrize(("prediction", "answers", "match"), [
     ("the beatles", ["The Beatles!"], True), ("Caf\u00e9", ["cafe\u0301"], True), ("café", ["cafe"], False),
     ("London", ["Paris", "Rome", "london."], True),  # several references: any
-    ("London", ["Paris", "Rome"], False), ("London England", ["London"], False),
-    ("14 February", ["14th February"], False),
+    ("London", ["Paris", "Rome"], False), ("London England", ["London"], False), ("14 February", ["14th February"], False),
     ("a", ["the"], True),  # both are empty
     ("", [""], True), ("x", [""], False), ("x", [], False),
 ])  # fmt: skip
@@ -149,24 +134,6 @@ def test_f1_is_bounded_symmetric_and_one_for_exact_matches(one, other):
     assert score == 1.0 or not exact_match(one, [other])
 
 
-@pytest.mark.parametrize(("text", "answers", "found"), [
-    ("Paris is the capital of France.", ["France"], True),
-    ("He joined the party.", ["art"], False),  # words, not characters
-    ("The United States of America", ["states of America"], True),
-    ("The United States, of a sort, America", ["States of America"], False),
-    ("States of the America", ["states of America"], True),  # articles are gone on both sides
-    ("In the café", ["cafe\u0301"], True), ("In the café", ["cafe"], False),
-    ("New York-based", ["New York"], True),  # right if marked alone
-    ("rock-n-roll", ["rock n roll"], False),  # deleted punctuation joins words
-    ("nothing here", ["the"], False),  # an answer without words is nowhere
-    ("nothing here", ["?", ""], False), ("", ["x"], False), ("x", [], False), ("one two", ["one two three"], False),
-    ("last word", ["first", "WORD"], True), ("one two", ["two"], True), ("a one", ["one"], True),
-    ("line\nbreak", ["line break"], True),
-])  # fmt: skip
-def test_contains_string(text, answers, found):
-    assert bool(normalised_ranges(text, answers)) is found
-
-
 @pytest.mark.parametrize(("text", "patterns", "found"), [
     ("He landed in 1969.", ["196\\d"], True),  # anywhere, unlike regex_match
     ("one\ntwo", ["^two$"], True), ("PARIS", ["paris"], True),
@@ -190,17 +157,32 @@ def written(text, ranges):
     return [text[start:end] for start, end in ranges]
 
 
-@pytest.mark.parametrize(("answers", "found"), [
-    (["Liverpool"], ["Liverpool"]), (["The Liverpool!"], ["Liverpool"]),
-    (["liverpool 1960"], ["Liverpool, 1960"]),  # the document's own comma
-    (["Beatles"], ["beatles", "BEATLES"]),  # typographic quotes belong to their word
-    (["met the beatles"], ["met the beatles"]),  # articles inside
-    (["café"], ["café"]),  # marked alone it is right
-    (["café goers"], []),  # "cafégoers" is one word
-    (["cafe\u0301-goers"], ["café-goers"]), (["the", "?", ""], []), (["Paris"], []),
+@pytest.mark.parametrize(("text", "answers", "found"), [
+    (TEXT, ["Liverpool"], ["Liverpool"]), (TEXT, ["The Liverpool!"], ["Liverpool"]),
+    (TEXT, ["liverpool 1960"], ["Liverpool, 1960"]),  # the document's own comma
+    (TEXT, ["Beatles"], ["beatles", "BEATLES"]),  # typographic quotes belong to their word
+    (TEXT, ["met the beatles"], ["met the beatles"]),  # articles inside
+    (TEXT, ["café"], ["café"]),  # marked alone it is right
+    (TEXT, ["café goers"], []),  # "cafégoers" is one word
+    (TEXT, ["cafe\u0301-goers"], ["café-goers"]), (TEXT, ["the", "?", ""], []), (TEXT, ["Paris"], []),
+    ("He joined the party.", ["art"], []),  # words, not characters
+    ("The United States of America", ["states of America"], ["States of America"]),
+    ("The United States, of a sort, America", ["States of America"], []),
+    ("States of the America", ["states of America"], ["States of the America"]),  # articles are gone on both sides
+    ("In the café", ["cafe\u0301"], ["café"]), ("In the café", ["cafe"], []), ("", ["x"], []), ("x", [], []),
+    ("one two", ["one two three"], []), ("last word", ["first", "WORD"], ["word"]), ("one two", ["two"], ["two"]),
+    ("a one", ["one"], ["one"]), ("line\nbreak", ["line break"], ["line\nbreak"]), ("x x x", ["x x"], ["x x", "x x"]),
+    # Beside a mark that joins.
+    ("In Tesla's laboratory", ["Tesla"], ["Tesla"]), ("In Tesla’s laboratory", ["Tesla"], ["Tesla"]),
+    ("In Tesla's laboratory", ["Teslas"], ["Tesla's"]), ("a New York-based firm", ["New York"], ["New York"]),
+    ("the pre-Columbian–Inca road", ["Columbian"], ["Columbian"]), ("The Joneses' house", ["Joneses house"], ["Joneses' house"]),
+    ("rock-n-roll", ["rock n roll"], []),  # marked, it would be wrong
+    ("rock-n-roll", ["rock-n-roll"], ["rock-n-roll"]), ("in 1990-95", ["1990"], []),  # a range of years is not its first one
+    ("a 1990-based index", ["1990"], ["1990"]), ("the U.S.-led force", ["US"], ["U.S"]), ("don't", ["t"], ["t"]),
+    ("anti-art", ["art"], ["art"]),
 ])  # fmt: skip
-def test_normalised(answers, found):
-    assert written(TEXT, normalised_ranges(TEXT, answers)) == found
+def test_normalised(text, answers, found):
+    assert written(text, normalised_ranges(text, answers)) == found
 
 
 @pytest.mark.parametrize(("answers", "found"), [
@@ -208,12 +190,8 @@ def test_normalised(answers, found):
     (["Beatles", "BEATLES"], ["Beatles", "BEATLES"]), (["the Beatles"], []), (["ü", ""], []),
 ])  # fmt: skip
 def test_raw(answers, found):
-    assert written(TEXT, raw_ranges(TEXT, answers)) == found
-
-
-def test_overlapping_places_are_all_found():
-    assert raw_ranges("aaaa", ["aa"]) == [(0, 2), (1, 3), (2, 4)]
-    assert normalised_ranges("x x x", ["x x"]) == [(0, 3), (2, 5)]
+    assert written(TEXT, matching.raw_ranges(TEXT, answers)) == found
+    assert matching.raw_ranges("aaaa", ["aa"]) == [(0, 2), (1, 3), (2, 4)]
 
 
 WORDS = st.text(alphabet="aAthe nΣσ.,-'“\u0301\u0300\u00a0\u3000éÅ1\n", max_size=24)
@@ -221,36 +199,21 @@ WORDS = st.text(alphabet="aAthe nΣσ.,-'“\u0301\u0300\u00a0\u3000éÅ1\n", ma
 
 @given(st.one_of(WORDS, st.text(max_size=30)))
 def test_word_by_word_is_all_at_once(text):
-    assert " ".join(word for token in text.split() for word in token_words(token)) == normalize_answer(text)
+    assert " ".join(word for token in text.split() for word in matching.token_words(token)) == normalize_answer(text)
 
 
 @given(WORDS, WORDS)
 def test_a_range_is_found_exactly_where_the_text_contains_the_answer(text, answer):
     ranges, needle = normalised_ranges(text, [answer]), normalize_answer(answer)
-    assert bool(ranges) == (needle != "" and f" {needle} " in padded_parts(text))
+    assert bool(ranges) == (needle != "" and f" {needle} " in matching.padded_parts(text))
     assert f" {needle} " not in f" {normalize_answer(text)} " or not needle or ranges
     assert all(normalize_answer(text[start:end]) == needle for start, end in ranges)
-
-
-@pytest.mark.parametrize(("text", "answer", "found"), [
-    ("In Tesla's laboratory", "Tesla", ["Tesla"]), ("In Tesla’s laboratory", "Tesla", ["Tesla"]),
-    ("In Tesla's laboratory", "Teslas", ["Tesla's"]), ("a New York-based firm", "New York", ["New York"]),
-    ("the pre-Columbian–Inca road", "Columbian", ["Columbian"]),
-    ("The Joneses' house", "Joneses house", ["Joneses' house"]),
-    ("rock-n-roll", "rock n roll", []),  # marked, it would be wrong
-    ("rock-n-roll", "rock-n-roll", ["rock-n-roll"]),
-    ("in 1990-95", "1990", []),  # a range of years is not its first one
-    ("a 1990-based index", "1990", ["1990"]), ("the U.S.-led force", "US", ["U.S"]), ("don't", "t", ["t"]),
-    ("anti-art", "art", ["art"]), ("party", "art", []),
-])  # fmt: skip
-def test_beside_a_mark_that_joins(text, answer, found):
-    assert written(text, normalised_ranges(text, [answer])) == found
 
 
 @given(WORDS, st.integers(0, 20), st.integers(1, 5))
 def test_what_stands_there_is_found_raw(text, start, length):
     piece = text[start : start + length]
-    assert not piece or (start, start + len(piece)) in raw_ranges(text, [piece])
+    assert not piece or (start, start + len(piece)) in matching.raw_ranges(text, [piece])
 
 
 @pytest.mark.parametrize(("prediction", "references", "em", "f1"), [
@@ -268,18 +231,17 @@ def test_what_stands_there_is_found_raw(text, start, length):
     ("the U.S. army", ["U.S. army"], False, 4 / 5), ("足球", [], False, 0.0),
 ])  # fmt: skip
 def test_cmrc(prediction, references, em, f1):
-    assert CMRC.exact_match(prediction, references) is em
-    assert CMRC.f1(prediction, references) == pytest.approx(f1)
+    assert (matching.CMRC.exact_match(prediction, references), matching.CMRC.f1(prediction, references)) == (em, pytest.approx(f1))
 
 
 def test_han_hangul_and_english_are_scored_as_their_scripts_are():
-    assert cmrc_segments("iPhone 6s手机（2004年), U.S.") == ["iphone", "6s", "手", "机", "2004", "年", ")", ",", "u.s", "."]
-    assert cmrc_segments("他说it's 1,000.") == ["他", "说", "it", "'s", "1,000", "."]
-    assert cmrc_segments("々カナ〇") == ["々カナ〇"]  # beyond the script's range of Han
-    assert korquad_form("‘한국’") == "한국"
+    assert matching.cmrc_segments("iPhone 6s手机（2004年), U.S.") == ["iphone", "6s", "手", "机", "2004", "年", ")", ",", "u.s", "."]
+    assert matching.cmrc_segments("他说it's 1,000.") == ["他", "说", "it", "'s", "1,000", "."]
+    assert matching.cmrc_segments("々カナ〇") == ["々カナ〇"]  # beyond the script's range of Han
+    assert matching.korquad_form("‘한국’") == "한국"
     for prediction, references in (("the U.S. Army", ["US army"]), ("Paris, France", ["Paris", "France"]), ("", ["a"]), ("x", [])):
-        assert OPEN_QA.exact_match(prediction, references) == exact_match(prediction, references)
-        assert OPEN_QA.f1(prediction, references) == f1(prediction, references)
+        assert matching.OPEN_QA.exact_match(prediction, references) == exact_match(prediction, references)
+        assert matching.OPEN_QA.f1(prediction, references) == f1(prediction, references)
 
 
 @pytest.mark.parametrize(("prediction", "references", "em", "f1"), [
@@ -295,8 +257,7 @@ def test_han_hangul_and_english_are_scored_as_their_scripts_are():
     ("서울", ["부산"], False, 0.0), ("?", ["!"], True, 0.0), ("서울", ["부산", "서울시"], False, 4 / 5),
 ])  # fmt: skip
 def test_korquad(prediction, references, em, f1):
-    assert KORQUAD.exact_match(prediction, references) is em
-    assert KORQUAD.f1(prediction, references) == pytest.approx(f1)
+    assert (matching.KORQUAD.exact_match(prediction, references), matching.KORQUAD.f1(prediction, references)) == (em, pytest.approx(f1))
 
 
 @pytest.mark.parametrize(("question", "name"), [
@@ -307,4 +268,4 @@ def test_korquad(prediction, references, em, f1):
     ("ใครเป็นผู้เขียน", "korquad"), ("1+1=?", "open-qa"), ("", "open-qa"),
 ])  # fmt: skip
 def test_the_letters_of_a_question_choose(question, name):
-    assert scoring_of(question).name == name
+    assert matching.scoring_of(question).name == name
