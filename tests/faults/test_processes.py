@@ -5,42 +5,23 @@ import ctypes
 import errno
 import os
 import random
-import resource
 import signal
 import sys
 import time
-import traceback
 
 import pytest
+from processes import ended, forked
 
-from realm.errors import RealmError, SnapshotError
+from realm.errors import RealmError
 from realm.storage import files
 from realm.storage.generations import read_current
 
-from .examples import left_over, next_generation_of, read_round, round_of
+from .examples import left_over, read_round, round_of
 
 pytestmark = pytest.mark.own_process
 CLONE_NEWNS, MS_REC, MS_PRIVATE = 0x20000, 0x4000, 0x40000
 REFUSED = 77
 PAGE = os.sysconf("SC_PAGE_SIZE")
-
-
-def forked(work):
-    """``work`` in a process of its own, which ends with the code that it returns; 1 where it raises. Its number."""
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            code = work() or 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(code)
-    return pid
-
-
-def ended(pid):
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 @pytest.mark.parametrize("kills", [10, pytest.param(300, marks=pytest.mark.slow)])
@@ -136,31 +117,3 @@ def test_whatever_does_not_fit_leaves_what_was_published(tmp_path):
         assert failures > 5 and not left_over(root)
 
     on_a_small_disk(disk, 1024, fill_up)
-
-
-def _limited(index):
-    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))
-
-
-@pytest.mark.parametrize(("refuse", "said"), [
-    (_limited, "too large"),
-    pytest.param(
-        lambda index: index.chmod(0o500),
-        "could not be written",
-        marks=pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere"),
-    ),
-])  # fmt: skip
-def test_what_the_system_refuses(tmp_path, refuse, said):
-    round_of(tmp_path)
-
-    def refused():
-        refuse(tmp_path / "index")
-        with pytest.raises(SnapshotError, match=said):
-            next_generation_of(tmp_path)
-
-    assert ended(forked(refused)) == 0
-    (tmp_path / "index").chmod(0o700)
-    read_round(tmp_path)
-    round_of(tmp_path)
-    assert read_current(tmp_path / "index") == 2

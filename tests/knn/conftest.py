@@ -1,10 +1,9 @@
 """Models of seconds, their text, and a datastore of each."""
 
-import json
-
 import pytest
 import torch
 from knn_models import OPTIONS, WORDS, write_models
+from small import jsonl
 
 from realm.knn.datastore import build_from_texts
 from realm.knn.network import load_network
@@ -18,10 +17,8 @@ def text_files(tmp_path_factory):
         return " ".join(WORDS[int(i)] for i in torch.randint(len(WORDS), (length,), generator=draw))
 
     for name, count in (("docs", 30), ("held_out", 6)):
-        rows = [{"id": str(i), "title": "", "text": sentence(3 + (i * 7) % 50)} for i in range(count)]
-        (root / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    pairs = [{"en": sentence(3 + i % 9), "de": sentence(2 + i % 7)} for i in range(60)]
-    (root / "pairs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in pairs), "utf-8")
+        jsonl(root / f"{name}.jsonl", [{"id": str(i), "title": "", "text": sentence(3 + (i * 7) % 50)} for i in range(count)])
+    jsonl(root / "pairs.jsonl", [{"en": sentence(3 + i % 9), "de": sentence(2 + i % 7)} for i in range(60)])
     return root
 
 

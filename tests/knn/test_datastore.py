@@ -1,27 +1,28 @@
 """A datastore holds the keys of its text in order, is built in parts that survive SIGKILL, and refuses models that did not make it."""
 
+import itertools
 import os
 import shutil
 import signal
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from knn_models import OPTIONS
+from processes import ended, forked
+from small import tree
 
 from realm.errors import DataError, SnapshotError
 from realm.knn.datastore import Datastore, build_from_texts, find_neighbours
 from realm.knn.network import HubNetwork, load_network
 from realm.knn.windows import TextOptions, windows_of_texts
-from realm.search.index.choice import KINDS
 from realm.storage import files
-from realm.storage.files import sha256_file
-
-OPTIONS = TextOptions(context=16, stride=8, source_column="en", target_column="de")
 
 
-def tree(root):
-    names = [path for path in sorted(root.rglob("*")) if path.is_file() and path.name not in ("LOCK", "manifest.json", "datastore.json")]
-    return {str(path.relative_to(root)): sha256_file(path) for path in names}
+def parts_of(root):
+    """All files but those that tell when and how long."""
+    return {name: data for name, data in tree(root).items() if not name.endswith(("manifest.json", "datastore.json"))}
 
 
 def test_keys_are_the_model_s(kind, built, networks, source_of):
@@ -44,56 +45,42 @@ def test_smaller_keys_are_near(built):
     assert np.abs(exact - small).max() <= 2e-3 * np.abs(exact).max() and np.abs(exact - small).max() > 0
 
 
-@pytest.mark.parametrize("index_kind", KINDS)
-def test_neighbours_through_every_kind_of_index(built, index_kind):
-    if index_kind not in ("auto", "exact", "compressed"):
-        pytest.importorskip("faiss")
+def test_neighbours_have_their_tokens_and_scores(built):
     datastore = built("causal")
     keys = datastore.snapshot.vectors.astype(np.float64)
     queries = torch.from_numpy(datastore.snapshot.vectors[5:25] + np.float32(0.01))
-    found = find_neighbours(datastore.index(index_kind), queries, 6)
+    found = find_neighbours(datastore.index("exact"), queries, 6)
     scores = -np.square(queries.numpy().astype(np.float64)[:, None] - keys[None]).sum(2)
-    assert found.valid.all()
     order = np.argsort(-scores, axis=1, kind="stable")[:, :6]
-    if index_kind in ("exact", "compressed"):
-        np.testing.assert_allclose(found.scores, np.take_along_axis(scores, order, 1), rtol=1e-5, atol=1e-5)
-        np.testing.assert_array_equal(found.tokens, datastore.tokens[order])
-    else:
-        assert (found.tokens[:, 0] == datastore.tokens[order[:, 0]]).mean() > 0.8
+    assert found.valid.all()
+    np.testing.assert_allclose(found.scores, np.take_along_axis(scores, order, 1), rtol=1e-5, atol=1e-5)
+    np.testing.assert_array_equal(found.tokens, datastore.tokens[order])
 
 
 @pytest.mark.usefixtures("small_parts")
 def test_a_finished_build_is_only_opened(tmp_path, networks, source_of):
-    first = build_from_texts(tmp_path / "d", networks["causal"], [source_of["causal"]], OPTIONS)
-    before, seen = tree(tmp_path / "d"), []
-    again = build_from_texts(tmp_path / "d", networks["causal"], [source_of["causal"]], OPTIONS, progress=lambda *at: seen.append(at))
-    assert tree(tmp_path / "d") == before and again.facts == first.facts and not seen
+    build = partial(build_from_texts, tmp_path / "d", networks["causal"], [source_of["causal"]])
+    first = build(OPTIONS)
+    before, seen = parts_of(tmp_path / "d"), []
+    again = build(OPTIONS, progress=lambda *at: seen.append(at))
+    assert parts_of(tmp_path / "d") == before and again.facts == first.facts and not seen
     with pytest.raises(SnapshotError, match="other sources"):
-        build_from_texts(tmp_path / "d", networks["causal"], [source_of["causal"]], TextOptions(context=16, stride=4))
+        build(TextOptions(context=16, stride=4))
     with pytest.raises(SnapshotError, match="keys of dtype float16"):
-        build_from_texts(tmp_path / "d", networks["causal"], [source_of["causal"]], OPTIONS, dtype="float32")
+        build(OPTIONS, dtype="float32")
 
 
 def killed_at(work, point, which):
     """Run ``work`` in a process that kills itself when ``point`` is reached for the ``which``-th time. Whether it did."""
-    pid = os.fork()
-    if pid == 0:
-        count, code = [0], 9
+    count = itertools.count(1)
 
-        def listener(name, path):
-            count[0] += name == point
-            if name == point and count[0] == which:
-                os.kill(os.getpid(), signal.SIGKILL)
+    def killed():
+        files.listener = lambda name, path: name == point and next(count) == which and os.kill(os.getpid(), signal.SIGKILL)
+        work()
 
-        try:
-            files.listener = listener
-            work()
-            code = 0
-        finally:
-            os._exit(code)
-    status = os.waitpid(pid, 0)[1]
-    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0, "the build itself failed"
-    return os.WIFSIGNALED(status)
+    code = ended(forked(killed))
+    assert code in (0, -signal.SIGKILL), "the build itself failed"
+    return code != 0
 
 
 @pytest.mark.usefixtures("small_parts")
@@ -104,14 +91,14 @@ def test_killed_at_every_point_and_taken_up(tmp_path, kind, dtype, networks, sou
     def build(name):
         return build_from_texts(tmp_path / name, networks[kind], [source_of[kind]], OPTIONS, dtype=dtype)
 
-    whole, expected, seen = build("whole"), tree(tmp_path / "whole"), 0
+    whole, expected, seen = build("whole"), parts_of(tmp_path / "whole"), 0
     for point in ("build: begun", "build: written", "build: synced", "build: whole", "file: staged", "file: renamed"):
         for which in (1, 3) if point == "build: synced" else (1,):
             name = f"{point}-{which}".replace(": ", "-")
             seen += killed_at(lambda name=name: build(name), point, which)
             with pytest.raises(SnapshotError, match=r"not finished|no datastore here"):
                 Datastore.open(tmp_path / name)
-            assert build(name).facts.keys == whole.facts.keys and tree(tmp_path / name) == expected
+            assert build(name).facts.keys == whole.facts.keys and parts_of(tmp_path / name) == expected
             shutil.rmtree(tmp_path / name)
     assert seen == 7
 
@@ -127,22 +114,18 @@ def test_another_model_is_refused(copy, model_directories, networks):
     with torch.no_grad():
         next(other.model.parameters()).add_(1.0)
     with pytest.raises(SnapshotError, match="made by another model"):
-        Datastore.open(copy, load_network_changed(other))
+        Datastore.open(copy, HubNetwork(other.model, other.tokenizer))
     with pytest.raises(SnapshotError, match=r"the layer 'transformer\.h\.1\.mlp', not 'transformer\.h\.0\.mlp'"):
         Datastore.open(copy, load_network(model_directories["causal"], layer="transformer.h.0.mlp"))
     with pytest.raises(SnapshotError, match="made by a causal model"):
         Datastore.open(copy, networks["translation"])
 
 
-def load_network_changed(network):
-    return HubNetwork(network.model, network.tokenizer)
-
-
 def test_another_tokenizer_or_dimension_is_refused(copy, model_directories):
     other = load_network(model_directories["causal"])
     other.tokenizer.add_tokens(["more"])
     with pytest.raises(SnapshotError, match="another tokenizer"):
-        Datastore.open(copy, load_network_changed(other))
+        Datastore.open(copy, HubNetwork(other.model, other.tokenizer))
     with pytest.raises(SnapshotError, match="keys of 24 dimensions, the model's have 7"):
         find_neighbours(Datastore.open(copy).index(), torch.zeros(2, 7), 3)
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, strategies as st
 
 from realm.errors import ConfigError
-from realm.knn.settings import Mixing, mixed_log_probs, neighbour_weights, share_of_neighbours, token_probs, wanted_probs
+from realm.knn.settings import Mixing, mixed_log_probs, neighbour_weights, token_probs, wanted_probs
 
 
 def brute_force(scores, tokens, valid, temperature, v):
@@ -50,21 +50,6 @@ def test_mixture_is_its_definition(seed, a):
     near[0, :3] = 0
     mixed = mixed_log_probs(torch.from_numpy(model).log(), torch.from_numpy(near), torch.full((4,), a, dtype=torch.float64))
     np.testing.assert_allclose(mixed.exp(), a * near + (1 - a) * model, atol=1e-9)
-
-
-def test_the_ends_are_exact_and_without_neighbours_the_model_answers():
-    """a = 0 is the model bit for bit, a = 1 the neighbours alone, and without a neighbour the model answers whatever a says."""
-    log_probs = torch.log_softmax(torch.randn(3, 9, generator=torch.Generator().manual_seed(0)), -1)
-    p_knn = torch.zeros(3, 9, dtype=torch.float64)
-    p_knn[:2, 4] = 1.0
-    weights = torch.tensor([[1.0], [1.0], [0.0]], dtype=torch.float64)
-    nothing, all_of_it = share_of_neighbours(0.0, weights), share_of_neighbours(1.0, weights)
-    assert torch.equal(mixed_log_probs(log_probs, p_knn, nothing), log_probs)
-    alone = mixed_log_probs(log_probs, p_knn, all_of_it)
-    assert torch.equal(alone[:2], p_knn[:2].log().float()) and torch.equal(alone[2], log_probs[2])
-    assert torch.equal(mixed_log_probs(log_probs[:, 4], p_knn[:, 4], all_of_it)[:2], torch.zeros(2))
-    weights = neighbour_weights(torch.zeros(2, 0), torch.zeros(2, 0, dtype=torch.bool), 1.0)
-    assert token_probs(weights, torch.zeros(2, 0), 5).sum() == 0 and share_of_neighbours(0.7, weights).tolist() == [0, 0]
 
 
 @pytest.mark.parametrize("values", [{"a": 1.5}, {"a": -0.1}, {"a": float("nan")}, {"k": 0}, {"temperature": 0.0}, {"temperature": -1.0}])

@@ -42,22 +42,6 @@ def test_windows_come_back_and_need_something_to_predict():
         WindowSet(sliding_windows(np.array([3]), 4, 2))
 
 
-@pytest.mark.usefixtures("small_parts")
-def test_parts_and_batches_cover_all_rows_once():
-    found = WindowSet(some_windows())
-    parts = list(found.parts())
-    assert len(parts) > 3 and [first for first, _ in parts] == [0, *(stop for _, stop in parts[:-1])] and parts[-1][1] == 50
-    for first, stop in parts:
-        rows = found.rows(first, stop)
-        assert list(found.parts(rows.start)) == [part for part in parts if part[0] >= first]
-        seen = np.full(rows.stop - rows.start, -1, np.int32)
-        for at, batch in found.batches(first, stop):
-            seen[at] = np.concatenate([window.targets for window in batch])
-        np.testing.assert_array_equal(seen, found.targets[rows])
-    with pytest.raises(ValueError, match="no part begins"):
-        list(found.parts(1))
-
-
 def test_context_and_stride_by_default():
     assert TextOptions().fitted(1024) == (512, 256) and TextOptions().fitted(64) == (64, 32) and TextOptions().fitted(None) == (512, 256)
     with pytest.raises(ConfigError, match="reads at most 32"):
