@@ -11,9 +11,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from small import jsonl
 
 from realm.answering.index_facts import index_facts
 from realm.answering.opening import open_run
+from realm.documents.change.updates import add_documents, remove_documents
+from realm.documents.ingest.builder import build_corpus
 from realm.documents.spans.specs import corpus_tagger
 from realm.documents.store.blocks import BlockStore
 from realm.errors import RealmError, RunError
@@ -52,6 +55,19 @@ def about_run(run: Path) -> Any:
     stages = [(stage.name, stage.facts) for stage in record.stages]
     results = [{key: value for key, value in row.items() if key != "seconds"} for row in record.results]
     return [answers, evidence, hits, explained, facts, stages, results, record.answers]
+
+
+def write_corpus(root: Path) -> Path:
+    """A corpus of two segments with two documents removed, and its sources beside it."""
+    text = "The currency of {0} is the yen. In 1950 the winters of {0} were long."
+    first, more = (
+        jsonl(root / f"{name}.jsonl", [{"id": place, "title": place, "text": text.format(place)} for place in places])
+        for name, places in (("first", [f"Arvad{n}" for n in range(12)]), ("more", ["Belmor", "Carsin"]))
+    )
+    build_corpus([first], root / "corpus", vocab_size=200, block_length=64, workers=1)
+    add_documents(root / "corpus", [more])
+    remove_documents(root / "corpus", ["Arvad3", "Arvad7"])
+    return root / "corpus"
 
 
 def about_corpus(corpus: Path) -> Any:

@@ -7,33 +7,20 @@ import pytest
 from small import jsonl
 
 from realm.documents.change.compaction import compact_corpus
-from realm.documents.change.updates import add_documents, remove_documents
+from realm.documents.change.updates import add_documents
 from realm.documents.ingest.builder import build_corpus
 from realm.documents.store.blocks import BlockStore
 from realm.documents.store.manifest import manifest_path
 from realm.errors import CorpusError
 from realm.runs.mending import corpus_damage
 
-from .subjects import about_corpus
+from .subjects import about_corpus, write_corpus
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A corpus of two segments, with a document removed. It is copied, not changed."""
-    root = tmp_path_factory.mktemp("whole")
-
-    def source(name, places):
-        rows = [
-            {"id": place, "title": place, "text": f"The currency of {place} is the yen. In 1950 the winters of {place} were long."}
-            for place in places
-        ]
-        return jsonl(root / name, rows)
-
-    corpus = root / "corpus"
-    build_corpus([source("first.jsonl", [f"Arvad{n}" for n in range(12)])], corpus, vocab_size=200, block_length=64, workers=1)
-    add_documents(corpus, [source("more.jsonl", ["Belmor", "Carsin"])])
-    remove_documents(corpus, ["Arvad3", "Arvad7"])
-    return corpus
+    """It is copied, not changed."""
+    return write_corpus(tmp_path_factory.mktemp("whole"))
 
 
 @pytest.fixture

@@ -16,7 +16,6 @@ from knn_models import OPTIONS, write_models
 import realm
 from realm.answering.opening import open_run
 from realm.documents.change.updates import add_documents, remove_documents
-from realm.documents.ingest.builder import build_corpus
 from realm.knn.datastore import build_from_texts, is_datastore, verify_datastore
 from realm.knn.network import load_network
 from realm.runs import mending
@@ -29,7 +28,7 @@ from realm.training.loop.checkpoint import checkpoint_problem
 
 from .fuzz import GOOD, SUBJECTS
 from .harms import HARMS, Drawer
-from .subjects import QUIET, write_checkpoints
+from .subjects import QUIET, write_checkpoints, write_corpus
 
 SEED = 38
 SAMPLE = 40
@@ -51,7 +50,7 @@ def world(tiny_run, tmp_path_factory):
     shutil.rmtree(generation_path(rebuilt / "index", current_generation(rebuilt / "index") or 0))
     whole_index(rebuilt, QUIET, lambda _: None)
     shutil.copytree(tiny_run / "stages" / "pretrain", root / "body")
-    _corpus(root)
+    remove_documents(write_corpus(root), ["Arvad5"])
     write_models(root / "models")
     build_from_texts(root / "datastore", load_network(root / "models" / "causal"), [root / "first.jsonl"], OPTIONS)
     write_checkpoints(root / "checkpoints")
@@ -64,17 +63,6 @@ def world(tiny_run, tmp_path_factory):
     return root
 
 
-def _corpus(root):
-    for file, places in (("first.jsonl", [f"Arvad{n}" for n in range(12)]), ("more.jsonl", ["Belmor", "Carsin"])):
-        text = "The currency of {0} is the yen. In 1950 the winters of {0} were long."
-        rows = [{"id": place, "title": place, "text": text.format(place)} for place in places]
-        (root / file).write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    build_corpus([root / "first.jsonl"], root / "corpus", vocab_size=200, block_length=64, workers=1)
-    add_documents(root / "corpus", [root / "more.jsonl"])
-    remove_documents(root / "corpus", ["Arvad7"])
-    remove_documents(root / "corpus", ["Arvad3"])
-
-
 def run_chunk(world, work, first, count):
     """{"case", "outcome", "said"} of each case; one that ended the process is among them, and the rest is run by another."""
     found = []
@@ -84,7 +72,9 @@ def run_chunk(world, work, first, count):
             str(count - len(found)),
         ]  # fmt: skip
         tests = Path(__file__).resolve().parents[1]
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tests), *filter(None, [os.environ.get("PYTHONPATH")])])}
+        environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join([str(tests), str(tests / "shared"), *filter(None, [os.environ.get("PYTHONPATH")])])
+        }
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
         lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
         found += [line for line in lines if "case" in line]

@@ -144,23 +144,16 @@ def test_every_state_and_every_call(name, fault, published, tmp_path):
     assert list(losses(published[name], tmp_path, fault, MOST.get(fault, 1 << 30), goes_on=100)) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "function", "call"),
-    [
-        ("file again", files.publish_file, "os.fsync(file.fileno())"),
-        ("file again", files.publish_file, "fsync_directory(path.parent)"),
-        ("file first", files.make_directory, "fsync_directory(path.parent)"),
-        ("directory", files.rename_durably, "fsync_tree(staging)"),
-        ("directory", files.rename_durably, "fsync_directory(final.parent)"),
-        ("corpus add", compaction.publish_version, "files.fsync_tree(staging)"),
-        ("corpus add", compaction.publish_version, "files.fsync_directory(directory)"),
-        ("index delta", Building.append, "os.fsync(file.fileno())"),
-        ("index delta", index_publishing._built, "fsync_directory(path)"),
-        ("index prune", generations.remove, "fsync_directory(path.parent)"),
-        ("checkpoint", MetricsLog.sync, "fsync_file(self.path)"),
-        ("first checkpoint", MetricsLog.sync, "fsync_directory(self.path.parent)"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "function", "call"), [
+    ("file again", files.publish_file, "os.fsync(file.fileno())"), ("file again", files.publish_file, "fsync_directory(path.parent)"),
+    ("file first", files.make_directory, "fsync_directory(path.parent)"), ("directory", files.rename_durably, "fsync_tree(staging)"),
+    ("directory", files.rename_durably, "fsync_directory(final.parent)"),
+    ("corpus add", compaction.publish_version, "files.fsync_tree(staging)"),
+    ("corpus add", compaction.publish_version, "files.fsync_directory(directory)"),
+    ("index delta", Building.append, "os.fsync(file.fileno())"), ("index delta", index_publishing._built, "fsync_directory(path)"),
+    ("index prune", generations.remove, "fsync_directory(path.parent)"), ("checkpoint", MetricsLog.sync, "fsync_file(self.path)"),
+    ("first checkpoint", MetricsLog.sync, "fsync_directory(self.path.parent)"),
+])  # fmt: skip
 def test_each_sync_is_needed(name, function, call, published, tmp_path, monkeypatch):
     """Each of them deleted from the code by itself is a loss: so a missing one is found."""
     with_it, plain = textwrap.dedent(inspect.getsource(function)), inspect.unwrap(function)
