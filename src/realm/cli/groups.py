@@ -1,11 +1,11 @@
-"""The verbs that come in groups: corpus, index, data and knn; and ``realm refresh``, which builds indexes."""
+"""The verbs that come in groups: cache, corpus, index and knn; and ``realm refresh``, which builds indexes."""
 
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-from realm.cli import corpus as corpora, knn, questions, show
+from realm.cli import corpus as corpora, knn, show
 from realm.cli.arguments import Json, Places, Run, Text, helpful, optional_value
 from realm.progress import Progress
 
@@ -84,7 +84,6 @@ def refresh(run: Run, /, *, once: bool = False, ray: Address = None, actors: int
 ABOUT = {
     "cache": "The cache of documents that you ask directly: info, clear.",
     "corpus": "Make, change and inspect corpora: build, add, update, sync, remove, compact, info, show.",
-    "data": "Question files: convert.",
     "index": "The index of a run: build, info, search.",
     "knn": "kNN beside a language or translation model: build, eval, tune, generate.",
 }
@@ -115,7 +114,6 @@ GROUPS: dict[str, dict[str, Callable[..., None]]] = {
     for group, verbs in {
         "cache": (cache_info, cache_clear),
         "corpus": corpora.VERBS,
-        "data": (questions.data_convert,),
         "index": (index_build, index_info, index_search),
         "knn": (knn.knn_build, knn.knn_eval, knn.knn_tune, knn.knn_generate),
     }.items()

@@ -1,4 +1,4 @@
-"""The verbs about questions, eval and data convert, and about many runs, compare and ablate."""
+"""The verbs about questions, eval, and about many runs, compare and ablate."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +13,6 @@ from realm.storage.processes import place
 
 if TYPE_CHECKING:
     from realm.evaluation.questions.rows import QuestionOptions
-
-Qa = Annotated[Path, tyro.conf.arg(metavar="QA")]
-Sources = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="QA")]
 
 
 @dataclass(frozen=True)
@@ -42,18 +39,6 @@ class QuestionFlags:
 
 
 Reading = Annotated[QuestionFlags, tyro.conf.arg(name="")]
-
-
-def data_convert(sources: Sources, /, *, out: Path, dev: Place = None, reading: Reading = QuestionFlags(), json: Json = False) -> None:
-    """Write question files of any format as JSON lines; optionally split off the papers' development questions.
-
-    Args:
-        sources: files of questions.
-        out: the file to write.
-        dev: a file for the tenth of the questions that ORQA and REALM develop on; the others go to out."""
-    from realm.evaluation.questions.loading import convert_questions
-
-    show.result(convert_questions(sources, out, dev=dev, options=reading.options()), json)
 
 
 def eval(

@@ -104,8 +104,7 @@ def shared_questions(recipe: Recipe) -> str:
     rest = f"the other {len(dev) - both}" if both < len(dev) else "no questions, so answers have p but no confidence"
     return (
         f"warning: {both} of {len(dev)} questions of finetune.dev are also in eval.qa, so the evaluation is biased, "
-        f"and confidence is calibrated on {rest}. Name other questions in finetune.dev: "
-        "realm data convert TRAIN --out REST --dev DEV splits some off."
+        f"and confidence is calibrated on {rest}. Name other questions in finetune.dev, such as some of finetune.train."
     )
 
 

@@ -8,8 +8,8 @@ import lzma
 
 import pytest
 
-from realm.errors import ConfigError, DataError, MissingExtra
-from realm.evaluation.questions.loading import convert_questions, load_questions, read_questions
+from realm.errors import ConfigError, DataError
+from realm.evaluation.questions.loading import load_questions, read_questions, write_questions
 from realm.evaluation.questions.rows import FORMATS, QuestionOptions
 from realm.models.types import Question
 
@@ -99,7 +99,7 @@ def test_each_is_recognised_and_read(tmp_path, case):
     path.write_text(text, "utf-8")
     found = read_questions(path)
     assert (found.format, found.questions) == (format, questions)
-    assert len(found.lines) == len(found.raw) == len(questions)
+    assert len(found.lines) == len(questions)
     assert load_questions(path, QuestionOptions(format)) == questions, "the format may also be named"
     for suffix, opener in ((".gz", gzip.open), (".xz", lzma.open)):
         packed = tmp_path / (name + suffix)
@@ -171,43 +171,10 @@ def write(path, text):
     return path
 
 
-def test_converted(tmp_path):
-    sources = [write(tmp_path / PUBLISHED[case][0], PUBLISHED[case][1]) for case in ("squad", "curatedtrec", "own")]
-    found = convert_questions(sources, tmp_path / "out.jsonl")
-    assert found == {"questions": 4, "dev_questions": 0, "skipped": {"the question has no answer in its paragraph": 1}}
-    assert load_questions(tmp_path / "out.jsonl") == [q for case in ("squad", "curatedtrec", "own") for q in PUBLISHED[case][3]]
-    again = write(tmp_path / "again.jsonl", PUBLISHED["own"][1])
-    with pytest.raises(DataError, match=r"again.jsonl:1: the id '1' is also in .*q.jsonl"):
-        convert_questions([sources[2], again], tmp_path / "never.jsonl")
-    assert not (tmp_path / "never.jsonl").exists()
-
-
-def test_the_split_of_webquestions_is_the_papers(data_dir, tmp_path):
-    """3,778 official training questions: 3,417 to train on and 361 to develop on, as ORQA and REALM say."""
-    pytest.importorskip("farmhash")
-    sources = [data_dir / "webquestions" / f"{name}.jsonl.xz" for name in ("train", "dev")]
-    found = convert_questions(sources, tmp_path / "train.jsonl", dev=tmp_path / "dev.jsonl")
-    assert found == {"questions": 3417, "dev_questions": 361, "skipped": {}}
-    train, dev = load_questions(tmp_path / "train.jsonl"), load_questions(tmp_path / "dev.jsonl")
-    assert sorted(q.id for q in train + dev) == sorted(q.id for source in sources for q in load_questions(source))
-
-
-def test_the_split_hashes_the_text_as_it_stands(tmp_path):
-    farmhash, texts = pytest.importorskip("farmhash"), [f" Wer war der {n}. König? " for n in range(200)]
-    path = write(tmp_path / "q.jsonl", lines(*({"id": t, "question": t, "answers": ["A"]} for t in texts)))
-    convert_questions([path], tmp_path / "train.jsonl", dev=tmp_path / "dev.jsonl")
-    chosen = {q.id for q in load_questions(tmp_path / "dev.jsonl")}
-    assert chosen == {t for t in texts if farmhash.fingerprint64(t) % 100000 % 10 == 0} and 5 < len(chosen) < 40
-    one = write(tmp_path / "one.jsonl", lines(OWN))
-    with pytest.raises(DataError, match="leaves none for"):
-        convert_questions([one], tmp_path / "a.jsonl", dev=tmp_path / "b.jsonl")
-
-
-def test_the_split_needs_its_extra(tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "farmhash", None)
-    path = write(tmp_path / "q.jsonl", lines(OWN))
-    with pytest.raises(MissingExtra, match=r"realm-qa\[eval\]"):
-        convert_questions([path], tmp_path / "a.jsonl", dev=tmp_path / "b.jsonl")
+def test_written_questions_are_read_as_the_same(tmp_path):
+    questions = [question for case in ("squad", "curatedtrec", "own") for question in PUBLISHED[case][3]]
+    write_questions(tmp_path / "out.jsonl", questions)
+    assert load_questions(tmp_path / "out.jsonl") == questions
 
 
 def test_every_question_file_of_the_data_directory(data_dir):

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import Any
 
 from realm.documents.sources.tables import style_of
 from realm.documents.streams import read_head
-from realm.errors import ConfigError, DataError, needing
+from realm.errors import ConfigError, DataError
 from realm.evaluation.questions import formats
 from realm.evaluation.questions.formats import CURATEDTREC_COLUMNS, DELIMITERS, UNANSWERABLE
 from realm.evaluation.questions.rows import FORMATS, QUESTIONS_CURE, QuestionOptions, RowReader, Rows, Skipped, question_of
@@ -88,7 +88,6 @@ class QuestionFile:
     format: str
     questions: list[Question]
     lines: list[int]  # start of each question
-    raw: list[str]  # each question exactly as in the file, for splits
     skipped: Counter[str]  # unusable rows by reason
 
 
@@ -114,7 +113,7 @@ def read_questions(path: Path, options: QuestionOptions | None = None) -> Questi
     """Read every question of a file, plain or compressed (.gz, .xz). Raises DataError, with file and line: a malformed row, or none."""
     options = options or QuestionOptions()
     format = options.format or format_of(path)
-    found = QuestionFile(path, format, [], [], [], Counter())
+    found = QuestionFile(path, format, [], [], Counter())
     seen: set[str] = set()
     for row in READERS[format](path, options):
         if isinstance(row, Skipped):
@@ -129,7 +128,6 @@ def read_questions(path: Path, options: QuestionOptions | None = None) -> Questi
         seen.add(question.id)
         found.questions.append(question)
         found.lines.append(row.line)
-        found.raw.append(row.question)
     if not found.questions:
         reasons = ", ".join(f"{count} rows: {reason}" for reason, count in found.skipped.items())
         raise DataError(f"no questions ({reasons})" if reasons else "no questions", path=path, cure=QUESTIONS_CURE)
@@ -139,59 +137,6 @@ def read_questions(path: Path, options: QuestionOptions | None = None) -> Questi
 def load_questions(path: Path, options: QuestionOptions | None = None) -> list[Question]:
     """The questions of :func:`read_questions`."""
     return read_questions(path, options).questions
-
-
-_BUCKETS, _FOLDS = 100_000, 10
-
-
-def is_dev_question() -> Callable[[str], bool]:
-    """The papers' rule: FarmHash's Fingerprint64 of the question's UTF-8 bytes, modulo 100,000, is a multiple of ten.
-
-    The question counts exactly as spelled in the file. TensorFlow's ``string_to_hash_bucket_fast``, in the papers' script, is that hash.
-    Raises MissingExtra: FarmHash is not installed."""
-    with needing("the papers' development split", "eval"):
-        from farmhash import fingerprint64
-    return lambda question: fingerprint64(question.encode("utf-8", "surrogatepass")) % _BUCKETS % _FOLDS == 0
-
-
-def split_of(raw: Sequence[str], path: Path) -> list[bool]:
-    """True for each question that goes to development. Raises DataError: a side is empty. Raises MissingExtra: no FarmHash."""
-    rule = is_dev_question()
-    chosen = [rule(question) for question in raw]
-    if all(chosen) or not any(chosen):
-        side = "training" if all(chosen) else "development"
-        raise DataError(f"the split of {len(chosen)} questions leaves none for {side}", path=path, cure="Split a larger file.")
-    return chosen
-
-
-def convert_questions(
-    sources: Sequence[Path], out: Path, *, dev: Path | None = None, options: QuestionOptions | None = None
-) -> dict[str, Any]:
-    """Write the questions of several files as JSONL: {"id", "question", "answers"}, and their other fields.
-
-    Args:
-        sources: the files, in order; ids must differ among them.
-        dev: write the questions of the papers' development split here instead.
-
-    Returns {"questions", "dev_questions", "skipped": {reason: count}}. Raises DataError: a source cannot be read, an id is in two of them,
-    or a split leaves nothing on one side. Raises MissingExtra: the split needs FarmHash."""
-    kept: tuple[list[Question], list[Question]] = ([], [])
-    skipped: Counter[str] = Counter()
-    seen: dict[str, Path] = {}
-    for source in sources:
-        file = read_questions(source, options)
-        skipped.update(file.skipped)
-        held_out = split_of(file.raw, source) if dev is not None else [False] * len(file.questions)
-        for question, line, aside in zip(file.questions, file.lines, held_out, strict=True):
-            if seen.setdefault(question.id, source) != source:
-                cure = "Convert them one by one."
-                problem = f"the id '{question.id}' is also in {seen[question.id]}"
-                raise DataError(problem, path=source, line=line, cure=cure)
-            kept[aside].append(question)
-    write_questions(out, kept[False])
-    if dev is not None:
-        write_questions(dev, kept[True])
-    return {"questions": len(kept[False]), "dev_questions": len(kept[True]), "skipped": dict(skipped)}
 
 
 def write_questions(path: Path, questions: Sequence[Question]) -> None:
