@@ -30,6 +30,7 @@ SPELLED = {
     "Upper Tar-\nvik": "Upper Tarvik",
     "a well-\nknown mother-in-\nlaw": "a well-known mother-in-law",
     "a New York-\nbased Anglo-\nSaxon, 1990-\n95": "a New York-based Anglo-Saxon, 1990-95",
+    "re-\nbuilt, un-\nfriendly, hand-\nmade": "rebuilt, unfriendly, hand-made",
     "pre-\nand post-war": "pre- and post-war",
     "日本の\n首都": "日本の首都",
     "½ of x, … “so”": "½ of x, … “so”",

@@ -10,6 +10,12 @@ from realm.documents.formats import ENDINGS, FORMATS, TRIPLES_IN
 
 COMPRESSED = (".gz", ".xz", ".zst", ".bz2")
 _HEAD = 2**14
+_MAIL = re.compile(
+    rb"(?i)From \S+ [^\n]*\d\d:\d\d|(?=[^\0]{0,9999}?^from:)(?:[\w-]+:[^\n]*\n(?:[ \t][^\n]*\n)*)*?"
+    rb"(?:received|return-path|message-id|mime-version|delivered-to):",
+    re.MULTILINE,
+)
+"""The beginning of a mailbox, or of a message as it was sent."""
 _JSON = re.compile(rb'\s*(?:\{\s*["}]|\[\s*(?:[\[{"]|-?\d[\d.eE+-]*\s*(?:,|\]\s*$)))')
 
 
@@ -36,6 +42,8 @@ def format_by_content(path: Path) -> str | None:
     start = head.lstrip().lower()
     if start.startswith(b"{\\rtf"):  # and no object of JSON
         return "rtf"
+    if _MAIL.match(head):
+        return "mail"
     for name, known in FORMATS.items():
         if start.startswith(known.openings):
             return "mediawiki" if name == "xml" and b"<mediawiki" in start else name
@@ -50,7 +58,7 @@ def format_by_content(path: Path) -> str | None:
 def format_of(path: Path) -> str | None:
     """The format by the end of a file's name, else by its first bytes, else text if it is text. Raises OSError: it cannot be opened."""
     name = format_by_name(path)
-    if name not in (None, "xml", "text"):
+    if name not in (None, "xml", "text", "sheets"):
         return name
     found = format_by_content(path)
     if name == "text":
@@ -58,6 +66,17 @@ def format_of(path: Path) -> str | None:
     if name == "xml":
         return found if found == "mediawiki" else name
     head = streams.read_head(path, _HEAD)
+    if name == "sheets":  # Excel opens pages and tables of any text under its own ending, so others write them
+        told = "" if head.startswith((b"PK", b"\xd0\xcf")) else streams.decoded(head, str(path))
+        return (
+            name
+            if not isinstance(told, str) or not told.strip()
+            else found
+            if found in ("html", "xml")
+            else "tsv"
+            if "\t" in told
+            else "csv"
+        )
     if found is None or (found == "jsonl" and not _JSON.match(head)):
         text = streams.decoded(head, str(path))
         return "text" if isinstance(text, str) and text.strip() else None

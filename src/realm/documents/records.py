@@ -23,7 +23,7 @@ class SourceDocument:
     ``media`` is the picture that the document is (pictures.py), with the checksum of its bytes; both empty of a text.
     ``structured``: every line end of its text ends something, which its source told; else it may only wrap a paragraph.
     ``headings`` are those that its source marks; None where it marks none and they are looked for.
-    ``folder`` is what the folders that its file lies in say of it."""
+    ``folder`` is what the folders that its file lies in say of it; ``inside`` the name of the file in an archive or a message."""
 
     doc_id: str
     title: str
@@ -37,6 +37,7 @@ class SourceDocument:
     structured: bool = field(default=False, compare=False)
     headings: Marked | None = None
     folder: str = ""
+    inside: str = field(default="", compare=False)
 
     def linked(self, links: Iterable[tuple[str, int]]) -> "SourceDocument":
         """The document with its links: of each the words that carry it and the key of its target."""
@@ -110,9 +111,10 @@ UNKNOWN_KIND = "no text and of no known kind"
 HIDDEN = "hidden file or folder"
 CACHE = "cache or version store"
 BACKUP = "editor backup"
+PAGE_PART = "script or style of a saved page"
 OTHER_FORMAT = "not of the format asked for"
 ILLUSTRATION = "picture beside data files"
-LEFT_OUT = frozenset({UNKNOWN_KIND, HIDDEN, CACHE, BACKUP, OTHER_FORMAT, ILLUSTRATION})
+LEFT_OUT = frozenset({UNKNOWN_KIND, HIDDEN, CACHE, BACKUP, PAGE_PART, OTHER_FORMAT, ILLUSTRATION})
 """Reasons under which files of a folder are left out on purpose."""
 
 

@@ -48,7 +48,7 @@ _LINES = "|".join(
         rf"(?P<apart>(?<=\w)[-‐]{_BREAK}(?=(?:and|or|to|und|oder|et|ou)\b))",
         rf"(?P<kept>(?<=[\p{{L}}\p{{N}}])[-‐]{_BREAK}(?=[\p{{Lu}}\p{{N}}])"
         rf"|(?<=\b(?:{_FIRST_PARTS}|\p{{L}}|\w{{1,20}}-\w{{1,20}}))[-‐]{_BREAK}(?=\p{{Ll}}{{2}})"
-        rf"|(?<=\p{{L}})[-‐]{_BREAK}(?=(?:{_LAST_PARTS})\b))",
+        rf"|(?<=\p{{L}})(?<!\b(?i:re|un|mis))[-‐]{_BREAK}(?=(?:{_LAST_PARTS})\b))",
         rf"(?P<cut>(?<=[\p{{L}}\p{{M}}])[-‐]{_BREAK}(?=\p{{Ll}}))",
         rf"(?P<unspaced>(?<={_UNSPACED}){_BREAK}(?={_UNSPACED}))",
         rf"(?P<space>{_BREAK})",

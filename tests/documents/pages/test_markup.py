@@ -24,6 +24,7 @@ def zipped(path, files):
     ("<a><title>Ferry</title><p>Run by <b>Ann</b>.</p></a>", "Ferry", "Ferry\n\nRun by Ann."),
     ("<a>Mixed <i>up</i> text</a>", "a", "Mixed up text"), ("<a><p>wrapped\n   line</p><!-- no --></a>", "a", "wrapped line"),
     ("<a><tr><td>Ann</td><td/><td>1950</td></tr></a>", "a", "Ann |  | 1950"), ("<a><p>one<br/>two</p></a>", "a", "one two"),
+    ("<a><row><entry>Ann</entry><entry/><entry>1950</entry></row></a>", "a", "Ann |  | 1950"),
     ("<a><p>10<sup>6</sup>, CO<subscript>2</subscript>, <del>9</del>8</p></a>", "a", "10⁶, CO₂, 8"),
     ("<a><b name='Ida' role='mayor'/></a>", "a", "name: Ida | role: mayor"),
     ("<a><b name='Ida'>mayor</b><c title='Old'><p>Weir.</p></c></a>", "a", "Ida: mayor\n\nOld\n\nWeir."),

@@ -2,6 +2,7 @@
 
 import io
 from base64 import b64decode
+from zipfile import ZipFile
 
 import pytest
 
@@ -46,12 +47,38 @@ def test_rows_stand_behind_their_heads(rows, text):
     (5, '0.0" kg"', "5.0 kg"), (7, '"No. "0', "No. 7"), (0.123, "0.0", "0.123"), (1234567, "#,##0", "1234567"),
     (1500000, '0.0,,"M"', "1500000"), (2, "# ?/?", "2"), (2000, "General", "2000"), (45366, 57, "2024-03-15"),
     (45366, "[$-407]d. mmmm yyyy;@", "2024-03-15"), (45366, 'yyyy"\u5e74"m"\u6708"', "2024-03-15"),
+    (1234, "00000", "01234"), (12, "00-00", "12"), (0.5, "0", "0.5"),
     (45366.25, 22, "2024-03-15 06:00:00"), (1.5625, "[h]:mm", "37:30"),
 ])  # fmt: skip
 def test_a_number_is_read_as_its_cell_shows_it(value, form, text):
     assert sheets(book({"\u00dc": [[""], ["", "Item", "Value"], ["", "x", value]]}, ("C3", form))) == [
         ("\u00dc", f"Item | Value\nItem: x | Value: {text}")
     ]
+
+
+def test_a_string_keeps_what_is_raised_and_not_what_is_struck_out():
+    with xlsxwriter.Workbook(file := io.BytesIO()) as made:
+        sheet, up, gone = made.add_worksheet("One"), made.add_format({"font_script": 1}), made.add_format({"font_strikeout": 1})
+        down, bold = made.add_format({"font_script": 2}), made.add_format({"bold": True})
+        sheet.write_rich_string("A1", bold, "10", up, "6", bold, " of CO", down, "2")
+        sheet.write_rich_string("B1", "for ", gone, "100", bold, "<80>")
+    assert sheets(file.getvalue()) == [("One", "10\u2076 of CO\u2082 | for <80>")]
+
+
+def test_numbers_of_opendocument_are_read_as_they_are_shown():
+    told = [("string", "", "Item"), ("percentage", 0.5, "50 %"), ("currency", 1200, "1.200,00 \u20ac"), ("float", 1234.5, "1.234,5")]
+    cell = "<table:table-cell office:value-type='{}' office:{}value='{}'><text:p>{}</text:p></table:table-cell>"
+    rows = "<table:table-row table:number-rows-repeated='2'><table:table-cell/></table:table-row>"
+    rows += "<table:table-row><table:table-cell table:number-columns-repeated='2'/>"
+    table = f"<table:table table:name='S'>{rows}{''.join(cell.format(kind, 'no' * (value == ''), value, text) for kind, value, text in told)}</table:table-row></table:table>"
+    names = ("office", "table", "text")
+    spaces = " ".join(f"xmlns:{name}='urn:oasis:names:tc:opendocument:xmlns:{name}:1.0'" for name in names)
+    body = f"<office:body><office:spreadsheet>{table}</office:spreadsheet></office:body>"
+    with ZipFile(file := io.BytesIO(), "w") as made:
+        made.writestr("mimetype", "application/vnd.oasis.opendocument.spreadsheet")
+        made.writestr("META-INF/manifest.xml", "<m/>")
+        made.writestr("content.xml", f"<office:document-content {spaces}>{body}</office:document-content>")
+    assert sheets(file.getvalue()) == [("S", "Item | 50 % | 1.200,00 \u20ac | 1234.5")]
 
 
 def test_every_part_of_a_merged_cell_says_the_same():

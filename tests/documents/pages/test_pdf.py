@@ -214,6 +214,9 @@ def test_a_page_beyond_the_limits_costs_only_itself(monkeypatch, seconds, pages,
 
 @pytest.mark.parametrize(("pages", "found"), [
     ((["It was built by the com-"], ["pany of Ada Smith."]), ["It was built by the company", "of Ada Smith."]),
+    ((["Built by the com-", (50, 90, "1 See the list."), (50, 70, "2 See *.")], ["pany of Velm."]),
+     ["Built by the company\n\n1 See the list.\n\n2 See *.", "of Velm."]),
+    ((["1 Go on", "2 Ask the com-"], ["pany of Velm."]), ["1 Go on\n\n2 Ask the company", "of Velm."]),
     ((["It is a long-"], ["term plan."]), ["It is a long-term", "plan."]),
     ((["It is a well-"], ["known", "plan."]), ["It is a well-known", "plan."]),
     ((["They are pre-"], ["and postwar."]), ["They are pre-", "and postwar."]),

@@ -34,6 +34,19 @@ def test_single_text_files(tmp_path):
         assert (only(tmp_path / name).text, only(tmp_path / name).structured) == ("Built by Ann & Bo.\nIda: Yes", True)
     (tmp_path / "a.ics").write_bytes(b"BEGIN:VCALENDAR\r\nSUMMARY:The new b\r\n oiler\\, at 9\\nRoom 5\r\nEND:VCALENDAR\r\n")
     assert only(tmp_path / "a.ics").text.splitlines()[1:3] == ["SUMMARY:The new boiler, at 9", "Room 5"]
+    card = (
+        b"BEGIN:VCARD\r\nFN;ENCODING=QUOTED-PRINTABLE:J=C3=BCrgen K=C3=\r\n=B6nig\r\nPHOTO;ENCODING=b:AAEC\r\n AwQF\r\n"
+        b"LOGO;BASE64:AAEC\r\nKEY:data:x/y;base64,AA\r\nNOTE:Gate b: shut; see b, c\r\nEND:VCARD"
+    )
+    (tmp_path / "a.vcf").write_bytes(card)
+    assert [line.rpartition(":")[2] for line in only(tmp_path / "a.vcf").text.splitlines()[1:3]] == [
+        "J\u00fcrgen K\u00f6nig",
+        " shut; see b, c",
+    ]
+    foot = "\n\n\nMarsh        Standard     [Page 3]\n\f\nRFC 9     Weirs      May 2020\n\n\n   "
+    for before, after, apart in (("and the", "server answers.", "\n"), ("is shut.", "server 7 is on.", "\n\n"), ("List", "Server", "\n\n")):
+        (tmp_path / "rfc9.txt").write_text(f"   It asks {before}{foot}{after}\n")
+        assert only(tmp_path / "rfc9.txt").text == f"   It asks {before}{apart}   {after}\n"
     (tmp_path / "a.txt").write_bytes(b"A long enough line of text with one \0 in it.\n")
     assert isinstance(only(tmp_path / "a.txt"), SourceDocument)
 

@@ -90,7 +90,7 @@ def test_every_container_is_visited(body, blocks):
 
 
 CHART = b"""<c:c xmlns:c='urn:c'><c:p><c:r><c:t>Boats</c:t></c:r></c:p><c:ser><c:tx><c:v>Velm</c:v></c:tx><c:cat><c:v>2024</c:v></c:cat>
-<c:val><c:v>7.100000000000001</c:v></c:val></c:ser></c:c>"""
+<c:val><c:v>7.0999999999999996</c:v></c:val></c:ser></c:c>"""
 
 
 def test_parts_beside_the_text_are_read_and_styles_mean_what_they_say(tmp_path):

@@ -85,7 +85,7 @@ def test_rows_of_two_files_with_one_id_are_two_documents(tmp_path):
     with ZipFile(tmp_path / "g.zip", "w") as archive:
         archive.writestr("h.csv", "id,text\n1,G.\n6,G.\n")
         archive.writestr("i.csv", "id,text\n6,G.\n")
-    first = ["1", "2", "2", "b.csv#id=1", "b.csv#id=1", "3", "e.parquet#id=1", "5", "f.tsv#1", "g.zip#id=1", "6", "g.zip/i.csv#id=6"]
+    first = ["1", "2", "2", "b.csv#id=1", "b.csv#id=1", "3", "e.parquet#id=1", "5", "f.tsv#1", "g.zip/h.csv#id=1", "6", "g.zip/i.csv#id=6"]
     assert ids(tmp_path) == [*first, "c/a.csv#1", "c/d.jsonl#id=3", "4"] and reasons(tmp_path) == {"j.csv": (0, "empty file")}
     assert ids(tmp_path, SourceOptions(format="jsonl")) == ["3", "4"]
     manifest = build_corpus([tmp_path], tmp_path / "corpus", vocab_size=300)
@@ -107,6 +107,34 @@ def test_rows_of_named_files_with_one_id_are_documents_that_keep_their_names(tmp
     sources[1].write_text("id,text\n1,Bee.\n3,B.\n")
     update_documents(corpus, [sources[1]])
     assert sorted(BlockStore.open(corpus).documents()) == sorted(["2", *more])
+
+
+def test_rows_of_files_in_an_archive_or_a_message_keep_their_names(tmp_path):
+    def written(ids_of_first):
+        first = "id,text\n" + "".join(f"{number},First {number}.\n" for number in ids_of_first)
+        with ZipFile(tmp_path / "in" / "a.zip", "w") as archive:
+            for name, text in (("h.csv", first), ("i.csv", "id,text\n6,Second.\n")):
+                archive.writestr(name, text)
+        part = "--x\nContent-Disposition: attachment; filename=%s\n\n%s\n"
+        files = part % ("h.csv", first) + part % ("i.csv", "id,text\n6,Third.\n")
+        (tmp_path / "in" / "m.eml").write_text(f"Content-Type: multipart/mixed; boundary=x\n\n{files}--x--\n")
+
+    (tmp_path / "in").mkdir()
+    written([6, 7])
+    build_corpus([tmp_path / "in"], tmp_path / "corpus", vocab_size=300)
+    kept = {"a.zip/i.csv#id=6", "m.eml/i.csv#id=6", "7", "m.eml/h.csv#id=7"}
+    assert {*BlockStore.open(tmp_path / "corpus").documents()} == kept | {"6", "m.eml/h.csv#id=6"}
+    written([7])
+    sync_documents(tmp_path / "corpus", [tmp_path / "in"])
+    assert {*BlockStore.open(tmp_path / "corpus").documents()} == kept
+
+
+def test_what_a_saved_page_runs_is_left_out(tmp_path):
+    for name in ("a.html", "a_files/b.js", "a_files/c.css", "a_files/d.js.download", "a-Dateien/e.css", "f.js", "g_files/h.js"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("<p>It is." if name == "a.html" else "// It runs.")
+    assert ids(tmp_path) == ["a.html", "f.js", "g_files/h.js"]
+    assert {*reasons(tmp_path).values()} == {(0, "script or style of a saved page")} and len(reasons(tmp_path)) == 4
 
 
 def test_errors_name_the_cure(tmp_path):
@@ -145,6 +173,9 @@ FOREIGN = {
     "package.json": b'{"name": "ferry", "scripts": {"start": "row"}}',
     "note.xml": b'<?xml version="1.0"?><note><body>The canteen is run by Omar Haddad.</body></note>',
     "keys.eml": b"From: a@example.org\nSubject: keys\n\nThe spare keys are with the porter.",
+    "cur/1.M1.host:2,S": b"Return-Path: <a@b.org>\nFrom: a@b.org\nContent-Transfer-Encoding: base64\n\nVGhlIGtleS4=",
+    "Inbox": b"From - Mon Jan  1 10:00:00 2024\nSubject: keys\n\nWith the porter.",
+    "table.xls": b"Item\tPrice\nBoiler\t4200",
     "book.ipynb": b'{"cells": [{"cell_type": "code", "source": "mean = 3"}]}',
 }
 

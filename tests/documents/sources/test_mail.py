@@ -66,6 +66,12 @@ def test_a_mailbox_and_its_attachments(tmp_path):
     ]
 
 
+def test_an_invitation_is_a_file_beside_its_message(tmp_path):
+    invitation = b"BEGIN:VCALENDAR\nLOCATION:Boat house\nEND:VCALENDAR"
+    (tmp_path / "m.eml").write_bytes(b"Subject: a\n" + PARTS % (b"alternative", b"Come.", b"text/calendar; method=REQUEST", invitation))
+    assert seen(tmp_path / "m.eml") == [("m.eml", "a", "Come."), ("m.eml/attachment.ics", "a: attachment", invitation.decode())]
+
+
 def test_a_page_alone(tmp_path):
     pytest.importorskip("trafilatura")
     (tmp_path / "m.eml").write_bytes(

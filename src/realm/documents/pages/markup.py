@@ -27,13 +27,13 @@ Parts = list[tuple[str, str]]
 
 # Their content is one paragraph, whatever tags stand in it.
 _PARAGRAPHS = frozenset(("p", "h", "h1", "h2", "h3", "h4", "h5", "h6", "dt", "dd", "caption", "figcaption", "pre"))
-_ROWS = frozenset(("tr", "table-row"))
+_ROWS = frozenset(("tr", "table-row", "row"))
 _HIDDEN = frozenset(("head", "script", "style", "tracked-changes", "annotation", "note-citation", "automatic-styles", "styles"))
 _FORMULA = frozenset(
     ("math", "mrow", "mi", "mn", "mo", "mtext", "mfrac", "msup", "msub", "msubsup", "munder", "mover", "munderover", "msqrt")
 )
 _SAME = _FORMULA.union(("h1", "h2", "h3", "h4", "h5", "h6", "dt", "dd", "pre", "ol", "ul", "li", "tr", "sup", "sub", "del", "strike"))
-_OTHERWISE = {"table-row": "tr", "superscript": "sup", "subscript": "sub", "list": "ul", "list-item": "li"}
+_OTHERWISE = {"table-row": "tr", "row": "tr", "superscript": "sup", "subscript": "sub", "list": "ul", "list-item": "li"}
 _INLINE = _FORMULA.union(("sup", "sub", "s", "del", "strike"))
 _HOLDS_HTML = frozenset(("content", "description", "encoded", "summary"))
 """Elements of feeds whose text may be a page itself."""

@@ -39,6 +39,11 @@ _PLACE = re.compile(r"""\sr=["']([A-Z]{1,3})(\d{1,7})["']""")
 _PERCENT = {"9": "0%", "10": "0.00%"}
 """Formats that every file has under these numbers."""
 _LITERAL = re.compile(r'"([^"]*)"|\\(.)|_.|\*.|\[\$([^\]-]*)[^\]]*\]|\[[^\]]*\]')
+_RUN = re.compile(r"<r>(?:<rPr>(.*?)</rPr>)?<t[^>]*>([^<]*)</t></r>", re.DOTALL)
+_POINT, _SIGNED = re.compile(r"-?\d+\.\d+(E-?\d+)?"), re.compile(r"[^\d.,'\s+-]")
+_TABLE, _OFFICE = (f"{{urn:oasis:names:tc:opendocument:xmlns:{name}:1.0}}" for name in ("table", "office"))
+Cell = tuple[int, int]
+"""Row and column, from 0."""
 _NUMBER = re.compile(r"(?P<before>[^#0?]*)(?P<whole>[#0?][#0?,]*)(?:\.(?P<part>[#0?]*))?(?P<after>(?!,)(?<!,)[^#0?]*)")
 """A format of numbers: its words and signs, the digits before and behind the point."""
 
@@ -101,12 +106,9 @@ def drawn(data: bytes) -> str:
         rows = rows or [["Series", *said.get("cat", said.get("xVal", []))]]
         rows.append([" ".join(said.get("tx", [])), *said.get("val", said.get("yVal", []))])
     paragraphs = [_paragraph(one) for one in root.iterfind(".//{*}p")]
-    return "\n\n".join(filter(None, [*paragraphs, _table([[_plain(value) for value in row] for row in rows])]))
-
-
-def _plain(value: str) -> str:
-    """A number of a chart without what rounding left of it."""
-    return f"{float(value):.12g}" if re.fullmatch(r"-?\d+\.\d+(E-?\d+)?", value) else value
+    return "\n\n".join(
+        filter(None, [*paragraphs, _table([[_value(float(value)) if _POINT.fullmatch(value) else value for value in row] for row in rows])])
+    )
 
 
 def _paragraphs(frame: Any) -> list[str]:
@@ -152,21 +154,21 @@ def sheets(data: bytes) -> Parts:
     from python_calamine import CalamineError, CalamineWorkbook
 
     try:
-        book, formats = CalamineWorkbook.from_filelike(io.BytesIO(data)), dict(_formats(data))
+        book, formats = CalamineWorkbook.from_filelike(io.BytesIO(_spelt(data))), dict(_formats(data))
         found = [(name, _values(book.get_sheet_by_name(name), formats.get(name, {}))) for name in book.sheet_names]
     except CalamineError as error:
         raise ValueError("damaged sheets") from error
     return [(name, text) for name, rows in found if (text := _table(rows)).strip(" |\n")]
 
 
-def _values(sheet: Any, formats: dict[tuple[str, str], str]) -> list[list[str]]:
-    """The rows of a sheet, numbers with the words and signs that ``formats`` has for cells such as ("B", "7")."""
+def _values(sheet: Any, formats: dict[Cell, str]) -> list[list[str]]:
+    """The rows of a sheet, numbers with the words and signs that ``formats`` has for cells, or as shown where one begins with "="."""
     (top, left), rows = sheet.start or (0, 0), sheet.to_python()
     found = [list(map(_value, row)) for row in rows]
-    for (letters, number), code in formats.items():
-        row, column = int(number) - 1 - top, reduce(lambda count, letter: 26 * count + ord(letter) - 64, letters, 0) - 1 - left
+    for cell, code in formats.items():
+        row, column = cell[0] - top, cell[1] - left
         if 0 <= row < len(rows) and 0 <= column < len(rows[row]) and type(value := rows[row][column]) in (int, float):
-            found[row][column] = _shown(value, code)
+            found[row][column] = code[1:] if code[0] == "=" else _shown(value, code)
     for (first, start), (last, end) in sheet.merged_cell_ranges or ():
         if first >= top and start >= left:
             _say_again(found[first - top : last - top + 1][:MOST_SPANNED], start - left, end - left + 1)
@@ -180,9 +182,12 @@ def _say_again(rows: list[list[str]], start: int, end: int) -> None:
             row[start:end] = [rows[0][start]] * len(row[start:end])
 
 
-def _formats(data: bytes) -> Iterator[tuple[str, dict[tuple[str, str], str]]]:
-    """Of each sheet of an XLSX file its name, and the formats of those cells whose numbers stand beside a word or a sign."""
+def _formats(data: bytes) -> Iterator[tuple[str, dict[Cell, str]]]:
+    """Of each sheet of an XLSX file its name, and the formats of those cells whose numbers stand beside a word or a sign; of an ODS file
+    such cells as they are shown, behind "="."""
     with suppress(BadZipFile, KeyError, ElementTree.ParseError, UnicodeDecodeError), ZipFile(io.BytesIO(data)) as book:
+        for table in ElementTree.fromstring(book.read("content.xml")).iterfind(".//{*}table") if "content.xml" in book.namelist() else ():
+            yield table.get(f"{_TABLE}name", ""), dict(_displayed(table))
         styles = ElementTree.fromstring(book.read("xl/styles.xml"))
         codes = _PERCENT | {one.get("numFmtId"): one.get("formatCode") for one in styles.iterfind("{*}numFmts/{*}numFmt")}
         used = enumerate(codes.get(one.get("numFmtId")) or "" for one in styles.iterfind("{*}cellXfs/{*}xf"))
@@ -192,8 +197,41 @@ def _formats(data: bytes) -> Iterator[tuple[str, dict[tuple[str, str], str]]]:
             place = parts[next((value for key, value in sheet.items() if key.endswith("}id")), "")]
             cells = _CELL.finditer(book.read(place.removeprefix("/") if place[:1] == "/" else f"xl/{place}").decode())
             styled = ((_PLACE.search(cell[0]), _STYLE.search(cell[0])) for cell in cells)
-            named = {(at[1], at[2]): telling[style[1]] for at, style in styled if at and style and style[1] in telling}
-            yield sheet.get("name", ""), named
+            named = ((at[2], at[1], telling[style[1]]) for at, style in styled if at and style and style[1] in telling)
+            numbers = ((row, reduce(lambda count, letter: 26 * count + ord(letter) - 64, name, 0), code) for row, name, code in named)
+            yield sheet.get("name", ""), {(int(row) - 1, column - 1): code for row, column, code in numbers}
+
+
+def _displayed(table: ElementTree.Element) -> Iterator[tuple[Cell, str]]:
+    """The cells of an OpenDocument table whose numbers are shown beside a word or a sign, as they are shown."""
+    row = 0
+    for line in table.iterfind(".//{*}table-row"):
+        column = 0
+        for cell in line:
+            words, across = "".join(cell.itertext()).strip(), int(cell.get(f"{_TABLE}number-columns-repeated", 1))
+            if cell.get(f"{_OFFICE}value-type") in ("float", "percentage", "currency") and _SIGNED.search(words):
+                yield from (((row, column + more), f"={words}") for more in range(min(across, MOST_SPANNED)))
+            column += across
+        row += int(line.get(f"{_TABLE}number-rows-repeated", 1))
+
+
+def _spelt(data: bytes) -> bytes:
+    """An XLSX file whose strings raise and lower figures by characters and hold nothing that is struck out; another as it is."""
+    with suppress(BadZipFile, KeyError, UnicodeDecodeError), ZipFile(io.BytesIO(data)) as book, ZipFile(made := io.BytesIO(), "w") as spelt:
+        strings = book.read("xl/sharedStrings.xml").decode()
+        if "<vertAlign" not in strings and "<strike" not in strings:
+            return data
+        for name in book.namelist():
+            spelt.writestr(name, _RUN.sub(_spelt_run, strings) if name == "xl/sharedStrings.xml" else book.read(name))
+        spelt.close()
+        return made.getvalue()
+    return data
+
+
+def _spelt_run(run: re.Match[str]) -> str:
+    form, words, before = run[1] or "", run[2], re.sub("<[^>]*>", "", run.string[max(0, run.start() - 200) : run.start()])
+    words = raised(words, before) if '"superscript"' in form else lowered(words, before) if '"subscript"' in form else words
+    return f'<r><t xml:space="preserve">{"" if re.search("<strike(?! val=.0)", form) else words}</t></r>'
 
 
 def _shown(value: float, code: str) -> str:
@@ -201,7 +239,7 @@ def _shown(value: float, code: str) -> str:
     plain = _LITERAL.sub(lambda found: found[1] or found[2] or found[3] or "", code.split(";")[0])
     form = _NUMBER.fullmatch(plain)
     if form is None or not (form["before"] + form["after"]).strip():
-        return _value(value)
+        return f"{value:0{len(plain)}.0f}" if plain.strip("0") == "" and len(plain) > 1 else _value(value)
     digits = f"{value * (100 if '%' in plain else 1):{',' * (',' in form['whole'])}.{len(form['part'] or '')}f}"
     digits = digits.rstrip("0").rstrip(".") if "#" in (form["part"] or "") else digits
     return f"{'-' * (digits[0] == '-')}{form['before']}{digits.removeprefix('-')}{form['after']}".strip()

@@ -61,6 +61,7 @@ _NO_TEXT = re.compile("[\x00-\x1f\x7f-\x9f\ufffd\ue000-\uf8ff]")
 SET_APART = 1.5
 """Of a line's height, the distance to the next one from which white parts them."""
 _KIDS, _REFERENCE = re.compile(rb"/Kids\s*\[([^\]]*)\]"), re.compile(rb"\d+\s+\d+\s+R")
+_NOTE = re.compile(r"(?:\d{1,3}|[*†‡§¹²³⁰⁴-⁹]+)[.)]?\s*[^\W\d]")
 _NUMBER = re.compile(r"\d+")
 _ROMAN = re.compile(r"^[ivxlc]{1,7}$")
 Key = tuple[int, str, str]
@@ -148,8 +149,11 @@ def _texts(pages: Sequence[Page | str]) -> Iterator[str]:
     kept = [_body(page, number, heads) if isinstance(page, Page) else [] for number, page in enumerate(pages)]
     words = set[str]().union(*(words_of_lines([line.text for line in lines]) for lines in kept))
     for before, after in itertools.pairwise(kept):
-        if before and after and (whole := carried(before[-1].text, after[0].text, words.__contains__)) and (whole[1] or after[1:]):
-            before[-1], after[:1] = before[-1]._replace(text=whole[0]), [after[0]._replace(text=whole[1])] if whole[1] else []
+        firsts = (next((one.text for one in before[at::-1] if one.begins), "") for at in range(len(before)))
+        cut = bool(before) and before[-1].text.endswith(("-", "\u2010", "\u00ad"))
+        last = -1 if cut else max((at for at, first in enumerate(firsts) if not _NOTE.match(first)), default=-1)  # above footnotes
+        if before and after and (whole := carried(before[last].text, after[0].text, words.__contains__)) and (whole[1] or after[1:]):
+            before[last], after[:1] = before[last]._replace(text=whole[0]), [after[0]._replace(text=whole[1])] if whole[1] else []
     for lines in kept:
         paragraphs: list[str] = []
         for text, begins, *_ in lines:

@@ -4,6 +4,7 @@ import codecs
 import html
 import itertools
 import logging
+import quopri
 import unicodedata
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -33,11 +34,13 @@ def read_text(path: Path, name: str, options: SourceOptions) -> Iterator[Record]
     if isinstance(text, Rejected):
         yield text
         return
+    text = _PAGE_END.sub(lambda found: found[1] + "\n" * (1 + (found[1] in ".!?:" or not found[3].islower())) + found[2], text)
     text = _ACCENTED.sub(_letter, text) if _TEX.intersection(path.suffixes) else text
     head, *cues = _CUE.split(text.replace("\r\n", "\n"))
     spoken = bool(cues) and (not head.strip(" \n0123456789") or head.startswith("WEBVTT"))
     if card := text.startswith(("BEGIN:VCALENDAR", "BEGIN:VCARD")):
-        text = _FOLDED.sub(lambda found: "\n" if found[1] in ("n", "N") else found[1] or "", text)
+        text = _FOLDED.sub(lambda found: "\n" if found[1] in ("n", "N") else found[1] or "", _QUOTED.sub(_unquoted, text))
+        text = _BYTES.sub("", text)
     yield document_or_rejected(name, stem(path), "\n".join(_said(cues)) if spoken else text, str(path), 0, structured=spoken or card)
 
 
@@ -70,6 +73,11 @@ def read_html(path: Path, name: str, options: SourceOptions) -> Iterator[Record]
 
 _FOLDED = regex.compile(r"\r?\n[ \t]|\\([\\;,nN])")
 """Line ends within a line of a calendar or an address card, and signs that stand for themselves or for a line end."""
+_QUOTED = regex.compile(r"(?im)^([^:\n]*;(?:ENCODING=)?QUOTED-PRINTABLE[^:\n]*:)((?:[^\n]*=\r?\n)*+[^\n]*)")
+_BYTES = regex.compile(r"(?im)^[^\n]{0,200}?[;=:](?:B|BASE64)[;:,][^\n]*\n?")
+"""Fields of a calendar or an address card in other spellings than text."""
+_PAGE_END = regex.compile(r"(\S)\s*\n[^\n]*\[Page \w+\]\s*\f\s*[^\n]*\n\s*\n([ \t]*)(?=(\S))")
+"""The foot of a page of a standard of the internet and the head of the next, within a sentence or between two."""
 _TEX = frozenset((".tex", ".ltx", ".latex", ".bib", ".bbl"))
 _MARKS = dict(zip("`'^~=u.\"rHvdckb", bytes.fromhex("00010203040607080a0b0c23272831"), strict=True))
 _SPELT = "ss=ß o=ø O=Ø l=ł L=Ł ae=æ AE=Æ oe=œ OE=Œ aa=å AA=Å i=ı j=ȷ dh=ð DH=Ð th=þ TH=Þ dj=đ DJ=Đ"
@@ -85,6 +93,10 @@ def _letter(found: "regex.Match[str]") -> str:
     if mark := found["mark"]:
         return unicodedata.normalize("NFC", found["letter"].strip("\\{} ") + chr(0x300 + _MARKS[mark]))
     return found["sign"] or _LETTERS[found["name"]]
+
+
+def _unquoted(found: "regex.Match[str]") -> str:
+    return found[1] + quopri.decodestring(found[2].encode("utf-8", "replace")).decode("utf-8", "replace").replace("\r\n", "\n")
 
 
 def _text_of(path: Path) -> str | Rejected:

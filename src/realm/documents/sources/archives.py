@@ -11,7 +11,7 @@ from realm.documents import records
 from realm.documents.detect import format_of
 from realm.documents.formats import PICTURES, SourceOptions
 from realm.documents.records import Record, Rejected, SourceDocument
-from realm.documents.sources.folders import RowIds, apart, file_left_out, folder_left_out, id_of
+from realm.documents.sources.folders import file_left_out, folder_left_out, id_of
 from realm.documents.sources.reading import read_file
 from realm.errors import DataError, MissingExtra
 
@@ -29,14 +29,14 @@ def read_zip(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
     number = 0
     try:
         with ZipFile(path) as archive, TemporaryDirectory() as room:
-            left, rows = MOST_BYTES, RowIds()
+            left = MOST_BYTES
             for count, member in enumerate(one for one in archive.infolist() if not one.filename.endswith("/")):
                 left -= member.file_size
                 told = f"{path}/{member.filename}"
                 if reason := _reason(member) or (records.TOO_LONG if left < 0 or count >= MOST_FILES else ""):
                     yield Rejected(told, 0, reason)
                     continue
-                for record in _read_member(archive, member, Path(room), f"{name}/{id_of(member.filename)}", options, rows):
+                for record in _read_member(archive, member, Path(room), f"{name}/{id_of(member.filename)}", options):
                     if isinstance(record, SourceDocument) and not record.media:
                         number += 1
                         yield replace(record, path=str(path), line=number)
@@ -56,27 +56,28 @@ def _reason(member: ZipInfo) -> str:
     return next(filter(None, (folder_left_out(folder, ()) for folder in folders)), "") or file_left_out(last)
 
 
-def _read_member(archive: ZipFile, member: ZipInfo, room: Path, name: str, options: SourceOptions, rows: RowIds) -> Iterator[Record]:
+def _read_member(archive: ZipFile, member: ZipInfo, room: Path, name: str, options: SourceOptions) -> Iterator[Record]:
     """The records of one file of an archive."""
     inside = room / PurePosixPath(member.filename).name[-60:]  # no more bytes than a file name may have
     try:
         with archive.open(member) as packed, open(inside, "wb") as file:
             shutil.copyfileobj(packed, file)
-        yield from read_inside(inside, name, options, NOT_INSIDE, rows)
+        yield from read_inside(inside, name, options, NOT_INSIDE)
     except (BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError, ValueError):
         yield Rejected(str(inside), 0, records.DAMAGED_FILE)
     finally:
         inside.unlink(missing_ok=True)
 
 
-def read_inside(inside: Path, name: str, options: SourceOptions, unread: frozenset[str], rows: RowIds) -> Iterator[Record]:
-    """The records of a file that was unpacked from another, by its own format unless that is ``unread``; ``rows`` as for ``apart``."""
+def read_inside(inside: Path, name: str, options: SourceOptions, unread: frozenset[str]) -> Iterator[Record]:
+    """The records of a file that was unpacked from another, by its own format unless that is ``unread``."""
     try:
         kind = format_of(inside)
         if kind is None or kind in unread:
             yield Rejected(str(inside), 0, records.UNKNOWN_KIND)
         else:
             options = replace(options, whole_rows=options.text_column is None)
-            yield from apart(read_file(inside, name, kind, options), name, rows)
+            for record in read_file(inside, name, kind, options):
+                yield replace(record, inside=name) if isinstance(record, SourceDocument) else record
     except (DataError, MissingExtra) as error:
         yield Rejected(str(inside), 0, error.problem)

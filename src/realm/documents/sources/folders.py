@@ -8,6 +8,8 @@ from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
 
+import regex
+
 from realm.documents import records
 from realm.documents.detect import format_of
 from realm.documents.formats import DATA_FORMATS, DOCUMENT_FORMATS, PICTURES, TRIPLES_IN, SourceOptions
@@ -124,12 +126,15 @@ def _read_one(
 
 
 def apart(found: Iterator[Record], name: str, rows: RowIds) -> Iterator[Record]:
-    """Records of a source; one whose id is among ``rows``, those of sources before it, is called by ``name`` and its id."""
-    own = TextKeys()
+    """Records of a source; one whose id is among ``rows``, those of files before it, is called by its file's name and its id."""
+    own, inside = TextKeys(), ""
     for record in found:
         if isinstance(record, SourceDocument):
+            if record.inside != inside:
+                rows.add_all(own)
+                own, inside = TextKeys(), record.inside
             doc_id = canonical_line(record.doc_id)
-            taken, told = doc_id in rows, f"{name}#id={doc_id}"
+            taken, told = doc_id in rows, f"{inside or name}#id={doc_id}"
             if not record.doc_id.startswith(name) and (taken or told in rows.corpus):
                 record = replace(record, doc_id=told)
             elif not taken and doc_id not in own:
@@ -176,7 +181,7 @@ def files_below(folder: Path) -> Iterator[Path | Rejected]:
         for link in (os.path.join(directory, name) for name in names if os.path.islink(os.path.join(directory, name))):
             yield Rejected(link, 0, records.LINK_TO_FOLDER)
         for path in (Path(directory, name) for name in sorted(files)):
-            reason = here or file_left_out(path.name) or _unreadable(path, inside)
+            reason = here or file_left_out(path.name) or _unreadable(path, inside) or _of_a_page(path)
             yield Rejected(str(path), 0, reason) if reason else path
     yield from unlisted
 
@@ -212,6 +217,13 @@ def _unreadable(path: Path, inside: Path) -> str:
     if not path.is_file():
         return records.UNREADABLE
     return records.LINK_OUT if path.is_symlink() and not path.resolve().is_relative_to(inside) else ""
+
+
+def _of_a_page(path: Path) -> str:
+    """The reason to leave out a script or a style in the folder that a browser saves beside a page, PAGE_files; else empty."""
+    page = path.parent.with_name(regex.sub(r"[-_]\w+$", "", path.parent.name))
+    saved = path.suffix.lower() in (".js", ".css", ".download") and page != path.parent
+    return records.PAGE_PART if saved and any(page.with_name(page.name + ending).is_file() for ending in (".html", ".htm")) else ""
 
 
 def is_ours(directory: str) -> bool:

@@ -23,7 +23,6 @@ from realm.documents.pages.pictures import says_enough
 from realm.documents.pages.texts import html_page
 from realm.documents.records import ATTACHMENT, TOO_LONG, UNKNOWN_KIND, Record, Rejected, SourceDocument, document_or_rejected
 from realm.documents.sources.archives import NOT_INSIDE, read_inside
-from realm.documents.sources.folders import RowIds
 from realm.errors import MissingExtra, require_package
 from realm.text.lines import canonical_line
 
@@ -35,6 +34,7 @@ _BAD_HEADER = (ValueError, LookupError, AttributeError, TypeError)
 MOST_ATTACHED = 1_000
 """Attachments of one message that are read."""
 _NOT_ATTACHED = NOT_INSIDE | {"mail", "outlook"}
+_FILES = frozenset(("text/calendar", "text/vcard", "text/x-vcard", "text/csv"))
 Part = tuple[str, str, str]
 """Kind, nothing and text of a text of a message; nothing, name and bytes in Base64 of an attachment."""
 
@@ -83,14 +83,14 @@ def _read_one(kind: str, data: bytes, doc_id: str, path: Path, line: int, option
             text = "\n\n".join([page.text, *said] if isinstance(page, SourceDocument) else said)
         texts.append(text if kind else "")
     yield document_or_rejected(doc_id, title or stem(path), "\n\n".join(filter(str.strip, texts)), str(path), line)
-    rows, names = RowIds(), set[str]()
+    names = set[str]()
     for number, (_, name, content) in enumerate(attached[:MOST_ATTACHED]):
         with TemporaryDirectory() as room:
             called = PurePosixPath(canonical_line(name).replace("\\", "/")).name[-60:].lstrip(".") or "attachment"
             inside = Path(room, f"{number} {called}" if called in names else called)
             names.add(called)
             inside.write_bytes(b64decode(content))
-            for record in read_inside(inside, f"{doc_id}/{inside.name}", options, _NOT_ATTACHED, rows):
+            for record in read_inside(inside, f"{doc_id}/{inside.name}", options, _NOT_ATTACHED):
                 if isinstance(record, SourceDocument):
                     line, told = line + 1, ": ".join(filter(None, (title, record.title)))
                     yield replace(record, title=told, path=str(path), line=line, media="", media_sum="")
@@ -141,7 +141,7 @@ def _parts(part: MIMEPart) -> Iterator[Part]:
             if kind == "message/rfc822":
                 yield "plain", "", "\n".join(filter(None, (_header(one, "Subject"), _head(one))))
             yield from _parts(one)
-    elif part.get_content_maintype() == "text" and part.get_content_disposition() != "attachment":
+    elif part.get_content_maintype() == "text" and part.get_content_disposition() != "attachment" and kind not in _FILES:
         yield part.get_content_subtype(), "", _content(part)
     else:
         name, payload = f"attachment{guess_extension(kind) or ''}", part.get_payload(decode=True)
