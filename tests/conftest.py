@@ -207,25 +207,17 @@ def small_atlas():
 
 
 @pytest.fixture
-def waiting_run(tmp_path, write_tiny):
-    import torch
-
-    from realm.documents.ingest.builder import build_corpus
+def waiting_run(run_copy):
+    """A corpus and parameters whose index is asked for."""
     from realm.models.model import RealmModel
-    from realm.models.spec import BodySpec, bert_spec, one_body
-    from realm.recipe import dump_recipe, load_recipe
-    from realm.search.blocks import open_inputs
     from realm.search.publishing.parameters import request_index
     from realm.storage.paths import RunPaths
 
-    recipe, paths = load_recipe(write_tiny(tmp_path)), RunPaths(tmp_path / "run")
-    build_corpus([tmp_path / "docs.jsonl"], paths.corpus, vocab_size=300)
-    paths.config.write_text(dump_recipe(recipe), "utf-8")
-    inputs = open_inputs(paths.corpus, recipe.model.query_length)
-    torch.manual_seed(0)
-    sizes = {"hidden": 32, "layers": 1, "heads": 2, "intermediate": 64}
-    body = bert_spec(vocab_size=inputs.store.tokenizer.vocab_size, max_length=352, dropout=0.1, attention_dropout=0.0, **sizes)
-    request_index(RealmModel(one_body(BodySpec(body.config), projection=16)), paths, 1)
+    paths = RunPaths(run_copy)
+    model = RealmModel.from_pretrained(paths.stage("pretrain"))
+    for name in ("stages", "index", "params", "results"):
+        shutil.rmtree(run_copy / name)
+    request_index(model, paths, 1)
     return paths
 
 

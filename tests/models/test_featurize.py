@@ -42,13 +42,6 @@ def test_layouts_of_queries_readers_and_the_null_document(f):
     assert f.joint([5, 6], []) == Sequence([CLS, 5, 6, SEP, SEP], [0, 0, 0, 0, 1])
 
 
-def test_the_released_lengths():
-    f = Featurizer(cls=CLS, sep=SEP, mask=MASK, pad=PAD, query_length=96, block_length=288)
-    long = list(range(5, 605))
-    assert len(f.query(long)) == 96 and len(f.block([5], long)) == 288
-    assert len(f.joint(long, long)) == f.joint_length == 383 and f.body_start(long) == 96
-
-
 @given(IDS, IDS)
 def test_any_input_fits_and_keeps_what_it_can(first, second):
     f = Featurizer(cls=CLS, sep=SEP, mask=MASK, pad=PAD, query_length=8, block_length=12)
@@ -65,14 +58,6 @@ def test_any_input_fits_and_keeps_what_it_can(first, second):
     assert joint.ids[start - 1] == SEP and joint.ids[start:-1] == second[:10]
     # The query stands at the same places in its own input and before every candidate.
     assert joint.ids[: len(query)] == query.ids
-
-
-def test_marks_of_what_question_and_body_share(f):
-    joint = f.joint([5, 6, 7, MASK], [7, 9, 5, 6, 7, 7, 8])
-    found = marked(joint, f.body_start([5, 6, 7, MASK]))
-    assert found.ids == joint.ids and found.segments[:6] == [0] * 6 and found.segments[-1] == 1
-    assert found.segments[6:-1] == [SHARED_SEGMENT, 1, SHARED_PAIR_SEGMENT, SHARED_PAIR_SEGMENT, SHARED_PAIR_SEGMENT, SHARED_SEGMENT, 1]
-    assert marked(f.joint([5], []), 3) == f.joint([5], []), "the null document"
 
 
 @given(IDS, IDS)

@@ -5,10 +5,11 @@ import math
 
 import pytest
 import torch
+from small import as_sentence_model
 
 from realm.errors import RunError
 from realm.models import losses
-from realm.models.bodies.body import build_body, freeze_words
+from realm.models.bodies.body import freeze_words
 from realm.models.model import INITIAL_UNIT_SCALE, RealmModel, start_from_body, state_sha256
 from realm.models.spec import PARTS, BodySpec, EmbedderSpec, EncoderSpec, ModelSpec, ReaderSpec, bert_spec, one_body
 
@@ -51,9 +52,11 @@ def test_forked_embedder_survives_the_round_trip_apart(bert, make_model, ragged,
     assert not any(p.requires_grad for p in loaded.document_embedder.parameters()), "the frozen side stays frozen"
 
 
-def test_before_the_fork_one_embedder_serves_both_sides(bert, make_model):
+def test_before_the_fork_one_embedder_serves_both_sides_and_missing_parts_are_named(bert, make_model):
     model = make_model(bert)
     assert model.documents is model.embedder
+    with pytest.raises(RunError, match="no model at 'nobody/nothing-of-that-name'"):
+        RealmModel.from_pretrained("nobody/nothing-of-that-name")
     with pytest.raises(RunError, match="no embedder"):
         _ = model.with_parts(embedder=None).documents
     with pytest.raises(RunError, match="has no embedder"):
@@ -69,6 +72,7 @@ def test_parts_are_shared_and_the_reader_is_its_own(bert, make_model):
     torch.manual_seed(5)
     first, second, third = (model.with_reader(seed, span_hidden=12, max_span=4) for seed in (1, 1, 2))
     assert torch.equal(torch.rand(1), expected), "the seed of the caller is not touched"
+    assert first.spec.reader == ReaderSpec(bert, 12, 4), "over the encoder's body"
     assert first.embedder is model.embedder and not first.has("encoder") and first.spec.parts == ("embedder", "reader")
     assert state_sha256(first.reader) == state_sha256(second.reader) != state_sha256(third.reader)
     assert state_sha256(first.reader.body) == state_sha256(model.encoder.body)
@@ -140,11 +144,6 @@ def test_foreign_configurations(bert, make_model, tmp_path, text, problem):
     assert problem in str(error) and error.path == config
 
 
-def test_a_name_that_is_nowhere():
-    with pytest.raises(RunError, match="no model at 'nobody/nothing-of-that-name'"):
-        RealmModel.from_pretrained("nobody/nothing-of-that-name")
-
-
 def test_the_same_model_gives_the_same_bytes(bert, make_model, tmp_path):
     for name in ("a", "b"):
         make_model(bert).save_pretrained(tmp_path / name)
@@ -174,20 +173,6 @@ def assert_same(found, expected):
 def bert_of(hidden, layers, heads):
     sizes = {"vocab_size": 60, "hidden": hidden, "layers": layers, "heads": heads, "intermediate": 2 * hidden, "max_length": 64}
     return bert_spec(dropout=0.1, attention_dropout=0.0, **sizes)
-
-
-def test_a_sentence_embedder_beside_a_bert_encoder_survives_a_save(bert, make_model, ragged, tmp_path):
-    """Mean pooling, no segment ids and length 1 on one side; a pooler and segment ids on the other."""
-    sentence = BodySpec(bert.config, pooling="mean", segments=False)
-    model = make_model(sentence, "embedder", head="unit").with_parts(encoder=make_model(bert, "encoder").encoder)
-    before = outputs(model, ragged(6))
-    assert torch.allclose(before["embedder"].norm(dim=-1), torch.ones(6)) and before["embedder"].shape[1] == 16
-    model.save_pretrained(tmp_path)
-    loaded = RealmModel.from_pretrained(tmp_path)
-    assert_same(outputs(loaded, ragged(6)), before)
-    assert loaded.spec == model.spec
-    read = loaded.with_reader(0, span_hidden=4, max_span=3)
-    assert read.spec.reader == ReaderSpec(bert, 4, 3) and read.spec.embedder == model.spec.embedder
 
 
 def test_widths_and_families_of_their_own(specs, ragged, tmp_path):
@@ -231,12 +216,7 @@ def published(bert, tmp_path):
 @pytest.fixture
 def sentence_embedder(published):
     """The same weights as a sentence embedder with mean pooling and vectors of length 1."""
-    (published / "1_Pooling").mkdir()
-    (published / "1_Pooling" / "config.json").write_text(json.dumps({"word_embedding_dimension": 16, "pooling_mode_mean_tokens": True}))
-    kinds = [("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize")]
-    modules = [{"idx": n, "path": path, "type": f"sentence_transformers.models.{kind}"} for n, (kind, path) in enumerate(kinds)]
-    (published / "modules.json").write_text(json.dumps(modules))
-    return published
+    return as_sentence_model(published, 16, "mean_tokens", "Normalize")
 
 
 def start(spec, directory, **rates):
@@ -259,19 +239,6 @@ def test_a_sentence_embedder_gives_its_own_vectors_and_scores_at_its_temperature
     model.save_pretrained(tmp_path / "ours")
     loaded = RealmModel.from_pretrained(tmp_path / "ours").eval()
     assert state_sha256(loaded) == state_sha256(model) and torch.equal(loaded.embedder.embed_queries(sequences), 20 * vectors)
-
-
-def test_a_unit_head_without_its_scale_would_say_nothing(bert, sentence_embedder, ragged):
-    """Entropy of p(z|x) over 8 candidates: nearly log 8 for inner products of unit vectors, far below it with the learned scale."""
-    model = start(bert, sentence_embedder).eval()
-    blocks, queries, valid = model.embedder(ragged(8, 9)), ragged(8, 5), torch.ones(8, 8, dtype=torch.bool)
-
-    def certainty(query_emb):
-        log_p = losses.candidate_log_probs(losses.inner_products(query_emb, blocks), valid).detach()
-        return math.log(8) + float((log_p.exp() * log_p).sum(-1).mean())
-
-    flat, scaled = certainty(model.embedder(queries)), certainty(model.embedder.embed_queries(queries))
-    assert flat < 0.01 and scaled > 100 * flat
 
 
 def test_bert_keeps_its_head_for_masks(bert, published, ragged):
@@ -305,14 +272,6 @@ def test_frozen_words_get_no_gradient_and_the_rest_does(bert, published, ragged)
     assert all(p.grad is not None for p in model.embedder.body.parameters() if p is not table)
 
 
-def test_families_without_segments_start_too(specs, tmp_path):
-    for name in ("xlm-roberta", "modernbert"):
-        build_body(specs[name], pooler=False).model.save_pretrained(tmp_path / name)
-        wanted = BodySpec(pooling="mean", segments=False)
-        model = start_from_body(one_body(wanted, projection=8), tmp_path / name, dropout=0.1, attention_dropout=0.0)
-        assert not model.encoder.spec.body.segments
-
-
 def test_scores_are_float32_under_autocast():
     """Scores near 120 in bfloat16 are steps of .5: the best of a beam could not be told apart."""
     torch.manual_seed(0)
@@ -342,21 +301,4 @@ def test_the_null_document_starts_where_it_gets_a_gradient():
     loss.sum().backward()
     expected = losses.retriever_gradient(target_log_probs, log_p_z, torch.ones(6, 1, dtype=torch.bool))[:, 0].sum()
     assert offset.grad is not None and float(offset.grad) == pytest.approx(-float(expected.detach())) and abs(float(offset.grad)) > 1e-3
-
-
-def test_no_offset_where_null_has_no_company():
-    assert float(losses.even_null_offset(torch.tensor([[0.0, -math.inf, -math.inf]]))) == 0.0
-
-
-def test_the_weights_are_read_once_and_each_network_has_its_own(bert, published, ragged, monkeypatch):
-    from transformers import AutoModel
-
-    read, original = [], AutoModel.from_pretrained
-    monkeypatch.setattr(AutoModel, "from_pretrained", lambda source, **options: read.append(source) or original(source, **options))
-    wanted = one_body(BodySpec(config=bert.config, pooling="pooler"), projection=8)
-    model = start_from_body(wanted, published, dropout=0.0, attention_dropout=0.0)
-    assert len(read) == 1
-    assert model.embedder.body.model.pooler is not None and model.encoder.body.model.pooler is None
-    mine, other = (dict(network.body.model.named_parameters()) for network in (model.embedder, model.encoder))
-    assert set(mine) - set(other) == {"pooler.dense.weight", "pooler.dense.bias"}
-    assert all(torch.equal(mine[name], tensor) and mine[name] is not tensor for name, tensor in other.items())
+    assert float(losses.even_null_offset(torch.tensor([[0.0, -math.inf, -math.inf]]))) == 0.0, "null has no company"

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from small import corpus_of
+from small import corpus_of, features
 
 from realm.documents.store.blocks import BlockStore
 from realm.models.featurize import Featurizer
@@ -31,8 +31,7 @@ def store(corpus: Path) -> BlockStore:
 
 @pytest.fixture(scope="session")
 def featurizer(store: BlockStore) -> Featurizer:
-    special = store.tokenizer.special
-    return Featurizer(cls=special.cls, sep=special.sep, mask=special.mask, pad=special.pad, query_length=64, block_length=288)
+    return features(store)
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ from safetensors.numpy import save_file
 from realm.documents.ingest.builder import build_corpus
 from realm.documents.spans.collocations import CollocationCounts
 from realm.documents.spans.truecase import CasingCounts
+from realm.models.featurize import Featurizer
 from realm.models.runtime.weights import in_eight_bits
 
 
@@ -44,6 +45,22 @@ def flip(path, at=-3, bit=0):
 def write_rounded(state, path):
     stored, metadata = in_eight_bits({name: value.detach().float().numpy() for name, value in state.items()})
     save_file(stored, path, metadata)
+
+
+def features(store, query_length=64):
+    """Inputs over the wordpieces of a corpus."""
+    special = store.tokenizer.special
+    return Featurizer(special.cls, special.sep, special.mask, special.pad, query_length=query_length)
+
+
+def as_sentence_model(directory, width, pooling="mean_tokens", *more):
+    """What sentence-transformers writes beside a body."""
+    (directory / "1_Pooling").mkdir()
+    (directory / "1_Pooling" / "config.json").write_text(json.dumps({"word_embedding_dimension": width, f"pooling_mode_{pooling}": True}))
+    kinds = [("Transformer", ""), ("Pooling", "1_Pooling"), *((kind, f"2_{kind}") for kind in more)]
+    modules = [{"idx": n, "path": path, "type": f"sentence_transformers.models.{kind}"} for n, (kind, path) in enumerate(kinds)]
+    (directory / "modules.json").write_text(json.dumps(modules))
+    return directory
 
 
 def learned_from(plan, sentences):

@@ -13,12 +13,6 @@ def test_every_epoch_is_a_permutation(n, epoch, seed):
     assert sorted(order.item(epoch * n + i) for i in range(n)) == list(range(n))
 
 
-@given(st.integers(1, 20), st.lists(st.integers(0, 100), min_size=1, max_size=20))
-def test_a_position_means_the_same_whoever_asks(n, positions):
-    shared = EpochOrder(n, "stage", 3)
-    assert [shared.item(p) for p in positions] == [EpochOrder(n, "stage", 3).item(p) for p in positions]
-
-
 def test_steps_are_cut_from_one_sequence_of_something():
     order, whole = EpochOrder(7, "stage", 0), EpochOrder(7, "stage", 0)
     assert [pair for step in range(5) for pair in order.batch(step, 4)] == [(p, whole.item(p)) for p in range(20)]

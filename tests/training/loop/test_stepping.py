@@ -1,7 +1,6 @@
 """A batch in parts: the same step, whatever the parts weigh; what is recomputed; the best weights; batches written down."""
 
 import math
-import shutil
 import sys
 from collections import Counter
 from contextlib import contextmanager
@@ -11,26 +10,22 @@ from typing import ClassVar
 
 import pytest
 import torch
+import toy_tasks
 from torch import Tensor, nn
+from toy_runs import context_of, pretraining_of, reading_of
+from toy_tasks import Regression
 
-from realm.answering.opening import read_run_recipe
 from realm.errors import ConfigError, TrainingError
 from realm.models.model import state_sha256
-from realm.search.publishing.generation import open_generation
 from realm.storage.metrics import MetricsLog
-from realm.storage.paths import RunPaths
-from realm.storage.stages import stage_facts
 from realm.training.baselines.closed_book import SentencesTask
-from realm.training.beams import LiveSource
-from realm.training.context import load_stage, open_context, source_over
-from realm.training.finetune.task import ReadingTask, training_questions
+from realm.training.context import load_stage
 from realm.training.ict import IctTask
-from realm.training.loop.checkpoint import BestWeights, CheckpointDirectory, shared_best
-from realm.training.loop.loop import fit
+from realm.training.loop.checkpoint import BestWeights, shared_best
 from realm.training.loop.optim import OPTIMIZERS
 from realm.training.loop.stepping import Pending, as_numbers, one_step
 from realm.training.loop.task import LoopOptions, StepResult, Task
-from realm.training.order import WHOLE, EpochOrder, Share
+from realm.training.order import EpochOrder, Share
 from realm.training.pretrain.stage import with_what_fills
 from realm.training.pretrain.task import PretrainTask
 from realm.training.warm import WarmTask, require_encoder
@@ -70,9 +65,7 @@ class Weighed(Task):
 
 
 def train(task, run, **changes):
-    options = LoopOptions(**{**vars(OPTIONS), **changes})
-    checkpoints = CheckpointDirectory(run / "checkpoints", fingerprint="f")
-    return fit(task, options, log=MetricsLog(run / "metrics.jsonl"), checkpoints=checkpoints, report=lambda *row: None)
+    return toy_tasks.train(task, run, replace(OPTIONS, **changes))
 
 
 def test_shares_are_the_batch_in_order():
@@ -160,7 +153,7 @@ class OnDevice(Tensor):
         )
         if name in READS or by_mask:
             frame = sys._getframe(1)
-            while "realm" not in frame.f_code.co_filename or "test_stepping" in frame.f_code.co_filename:
+            while "realm" not in frame.f_code.co_filename or "/tests/" in frame.f_code.co_filename:
                 frame = frame.f_back
             cls.reads[f"{Path(frame.f_code.co_filename).name}: {frame.f_code.co_name}"] += 1
         found = super().__torch_function__(func, types, args, kwargs or {})
@@ -184,35 +177,9 @@ def _gradient_there(weight):
     weight.grad = weight.grad.as_subclass(OnDevice)
 
 
-class Regression(Task):
-    """Linear regression with dropout; losses not finite in ``broken`` steps, nothing valid in ``empty`` ones and in a part of ``half``."""
-
-    name = "toy"
-
-    def __init__(self, broken=frozenset(), empty=frozenset(), half=frozenset()):
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            self.model = nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.3), nn.LayerNorm(8), nn.Linear(8, 1))
-        self.broken, self.empty, self.half = broken, empty, half
-
-    def step(self, step, share=WHOLE):
-        x = torch.randn(5, 3)
-        loss = (self.model(x).squeeze(-1) - x.sum(-1)).pow(2)
-        valid = torch.full((5,), step not in self.empty and (step not in self.half or share.index > 0))
-        loss = torch.where(valid, loss, 0.0).sum() * (float("nan") if step in self.broken else 1.0)
-        metrics = {"mean": x.mean(), "odd": float(step % 2)}
-        if step % 2:
-            metrics["sometimes"] = loss.detach() / 2
-        return StepResult(loss, valid.sum(), metrics, valid.sum())
-
-
 def run(task, where, options):
-    def silent(stage, step, steps, values):
-        """Says nothing."""
-
-    log = MetricsLog(where / "metrics.jsonl")
-    fit(task, options, log=log, checkpoints=CheckpointDirectory(where / "checkpoints", fingerprint="f"), report=silent)
-    return state_sha256(task.model), [{k: v for k, v in row.items() if k != "time"} for row in log.rows()]
+    toy_tasks.train(task, where, options)
+    return toy_tasks.outcome(task, where)
 
 
 @pytest.mark.parametrize("optimizer", sorted(OPTIMIZERS))
@@ -225,7 +192,7 @@ def test_deferred_steps_give_the_same_weights_and_rows(tmp_path, optimizer, accu
     read, deferred = (run(task(), tmp_path / str(later), replace(options, deferred=later)) for later in (False, True))
     assert deferred == read
     of_window = 1 / (3 if accumulate == 1 else 4)  # steps without a valid example count for nothing
-    assert [row["skipped"] for row in read[1]] == [pytest.approx(share, abs=1e-6) for share in (0.2, of_window, 0)]
+    assert [row["skipped"] for row in read[1] if "loss" in row] == [pytest.approx(share, abs=1e-6) for share in (0.2, of_window, 0)]
 
 
 def test_nothing_is_read_back_between_two_rows(tmp_path):
@@ -265,27 +232,22 @@ INDEX = {"mips.py", "base.py", "exact.py"}
 """Who may read in a step: what is searched with goes to the index, and what was found comes back, because texts are read by it."""
 
 
-def tasks(tiny_run, scratch):
-    paths = RunPaths(shutil.copytree(tiny_run, scratch / "run"))
-    context = open_context(paths, read_run_recipe(paths), lambda *_: None)
+def tasks(run):
+    context = context_of(run)
     section = context.recipe.pretrain
     yield "warm", WarmTask(context, load_stage(context, "warm"))
     yield "ict", IctTask(context, load_stage(context, "ict"))
     for fill in ("mlm", "pointer"):
         here = replace(context, recipe=replace(context.recipe, pretrain=replace(section, fill=fill)))
         task = PretrainTask(here, with_what_fills(here, load_stage(context, "pretrain")))
-        task.generation = open_generation(paths, context.inputs, stage_facts(paths, "pretrain")["generation"], device=context.device)
+        task.generation = pretraining_of(context).generation
         yield fill, task
-    model = load_stage(context, "finetune")
-    generation = open_generation(paths, context.inputs, stage_facts(paths, "finetune")["generation"], device=context.device)
-    questions, dev = training_questions(context)
-    source = LiveSource(source_over(context, model.embedder, generation), model.embedder)
-    yield "finetune", ReadingTask("finetune", context, source, model.reader, questions, dev)
+    yield "finetune", reading_of(context, run)
     yield "closed book", SentencesTask(context, load_stage(context, "warm"))
 
 
-def test_a_step_of_each_stage_reads_nothing_but_its_search(tiny_run, tmp_path):
-    for name, task in tasks(tiny_run, tmp_path):
+def test_a_step_of_each_stage_reads_nothing_but_its_search(run_copy):
+    for name, task in tasks(run_copy):
         searching = [task.generation.queries] if isinstance(task, PretrainTask) else []
         with on_device(task.model, *searching) as reads:
             optimizer = OPTIMIZERS["adamw"].build([task.model], lr=1e-4)
@@ -296,7 +258,7 @@ def test_a_step_of_each_stage_reads_nothing_but_its_search(tiny_run, tmp_path):
 
 
 def test_a_body_that_fills_no_masks_is_refused_with_the_cure(tiny_run):
-    context = open_context(RunPaths(tiny_run), read_run_recipe(RunPaths(tiny_run)), lambda *_: None)
+    context = context_of(tiny_run)
     model = load_stage(context, "pretrain")
     require_encoder(context, model)
     with pytest.raises(ConfigError, match=r'no head that fills masks.*pretrain\.fill = "pointer"'):

@@ -59,24 +59,6 @@ def test_pairs_of_any_spans(store):
         assert partners.rows(hidden, [hidden], set()) == partners.rows(hidden, [], set()) == []
 
 
-def test_excluded_rows_are_never_partners(store, featurizer):
-    partners, left = Partners(store), 0
-    for query in queries(store, featurizer):
-        everywhere, excluded = partners.rows(query.targets, query.others, set()), own_rows(store, query)
-        if query.others:
-            assert int(store.rows_of(np.array([query.origin]))[0]) in everywhere, "a block holds the spans of its own sentence"
-        assert partners.rows(query.targets, query.others, excluded) == [row for row in everywhere if row not in excluded]
-        assert partners.rows(query.targets, query.others, set(everywhere)) == []
-        left += len(everywhere) > 0
-    assert left > 0
-
-
-def test_a_partner_says_the_same_in_other_words(store):
-    """London and Thames stand in two documents, in different sentences: each is the other's partner."""
-    london, thames = (tuple(store.tokenizer.encode([text])[0]) for text in ("London", "Thames"))
-    assert [store.block(row).doc_id for row in Partners(store).rows(london, [thames], set())] == ["london", "one"]
-
-
 def test_removed_blocks_are_no_partners(store, featurizer):
     london, thames = (store.tokenizer.encode([text])[0] for text in ("London", "Thames"))
     before, fewer = Partners(store).rows(london, [thames], set()), BlockStore.open(store.path)

@@ -1,15 +1,12 @@
 """Every kind of masking over a real corpus: spans are whole, something stays to be seen, and everything is drawn by the generator alone."""
 
-import dataclasses
 from collections import Counter
 
 import numpy as np
 import pytest
-from small import corpus_of
+from small import corpus_of, features
 
-from realm.documents.ingest.builder import BuildOptions, build_corpus
 from realm.documents.store.blocks import BlockStore
-from realm.models.featurize import Featurizer
 from realm.recipe.seeds import generator
 from realm.text.wordpieces import word_table
 from realm.training.masking.kinds import LENGTH_SHARES, MOST_WORDS, RandomSpans, UniformTokens, salient_spans
@@ -38,11 +35,6 @@ def terms_store(tmp_path_factory):
     """Documents that repeat "northern light" and "old sailors", and sentences of one word."""
     documents = [(str(n), f"t{n}", text) for n, text in enumerate(texts())]
     return BlockStore.open(corpus_of(tmp_path_factory.mktemp("terms"), documents, vocab_size=250))
-
-
-def features(store, query_length=64):
-    special = store.tokenizer.special
-    return Featurizer(cls=special.cls, sep=special.sep, mask=special.mask, pad=special.pad, query_length=query_length)
 
 
 def kinds(store):
@@ -84,27 +76,6 @@ def test_whatever_is_hidden_can_be_put_back(terms_store, name, length):
             assert (again.ids, again.positions, again.targets) == (query.ids, query.positions, query.targets)
             varied.add(tuple(query.positions))
     assert len(varied) > 1
-
-
-def test_one_span_is_hidden_whole(terms_store):
-    sentences = MaskedSentences(terms_store, features(terms_store), salient_spans(terms_store))
-    for item in range(0, len(sentences), 5):
-        listed, query = sentences.spans_of(item), sentences.query(item, generator("n", item))
-        covered = [(a, b) for a, b in listed if set(range(a, b)) <= set(query.positions)]
-        assert len(covered) == 1 and sum(b - a for a, b in covered) == len(query.positions)
-        assert len(query.others) == len(listed) - len(covered)
-
-
-def test_all_spans_of_a_sentence_leave_something_to_see(tmp_path):
-    """Two names side by side and nothing else: only one of them can be hidden."""
-    (tmp_path / "docs").mkdir()
-    (tmp_path / "docs" / "a.txt").write_text("1802 1803\n\nThe poet Victor Hugo was born in 1802.", "utf-8")
-    build_corpus([tmp_path / "docs"], tmp_path / "corpus", BuildOptions(vocab_size=300))
-    store = BlockStore.open(tmp_path / "corpus")
-    sentences = MaskedSentences(store, features(store), salient_spans(store))
-    for item in range(len(sentences)):
-        query = sentences.query(item, generator(item))
-        assert 0 < len(query.positions) < len(query.ids)
 
 
 def test_random_tokens_are_fifteen_percent_and_uniform(terms_store):
@@ -157,15 +128,3 @@ def test_words_that_the_query_cuts_and_other_drops_are_counted(terms_store):
     assert short.spans + sum(short.dropped.values()) == sum(len(terms_store.spans(int(row)).tokens) for row in live)
     assert {"beyond the query length", "longer than max_masks"} <= set(short.dropped)
     assert all(f"{count:,} {reason}" in short.summary for reason, count in short.dropped.items())
-
-
-def test_default_masks_are_one_salient_span_and_longer_queries_hold_more(terms_store):
-    default = MaskedSentences(terms_store, features(terms_store))
-    named = MaskedSentences(terms_store, features(terms_store), salient_spans(terms_store))
-    assert len(default) == len(named)
-    for item in range(0, len(default), 9):
-        one, two = default.query(item, generator(item)), named.query(item, generator(item))
-        assert (one.ids, one.targets) == (two.ids, two.targets) and len(stretches(one.positions)) == 1
-    short, long = (MaskedSentences(terms_store, features(terms_store, n)) for n in (10, 64))
-    assert short.spans < long.spans
-    assert dataclasses.replace(features(terms_store), query_length=10) == short.featurizer

@@ -1,12 +1,12 @@
 """Spans that another document has too, and the evidence for them, against loops over every run of words of every sentence."""
 
-import json
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
+from small import corpus_of, features, jsonl
 
 import realm.training.masking.evidence as evidence_module
 import realm.training.masking.grams as grams_module
@@ -14,7 +14,7 @@ from realm.answering.cloze import words_left
 from realm.documents.change.updates import remove_documents
 from realm.documents.ingest.builder import BuildOptions, build_corpus
 from realm.documents.store.blocks import BlockStore
-from realm.models.featurize import Featurizer, searched_ids
+from realm.models.featurize import searched_ids
 from realm.recipe.seeds import generator
 from realm.text.wordpieces import FIRST_UNSPACED, word_table
 from realm.training.masking.kinds import MAX_MASKS
@@ -48,16 +48,10 @@ def texts(script, documents=24, seed=0):
 
 
 def built(root, documents, name="corpus", like=None):
-    rows = [{"id": key, "title": "", "text": text} for key, text in documents.items()]
-    (root / f"{name}.jsonl").write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
+    jsonl(root / f"{name}.jsonl", [{"id": key, "title": "", "text": text} for key, text in documents.items()])
     options = BuildOptions(vocab_size=200, block_length=40) if like is None else BuildOptions(tokenizer=str(like), block_length=40)
     build_corpus([root / f"{name}.jsonl"], root / name, options)
     return BlockStore.open(root / name)
-
-
-def features(store, length=64):
-    special = store.tokenizer.special
-    return Featurizer(cls=special.cls, sep=special.sep, mask=special.mask, pad=special.pad, query_length=length)
 
 
 @pytest.fixture
@@ -221,10 +215,7 @@ def test_what_was_removed_counts_for_nothing(strict, tmp_path):
 def test_a_word_counts_however_it_was_cut_and_written(tmp_path):
     """In a vocabulary with case a name in capitals has other wordpieces."""
     documents = {"a": "The bridge of Zorvath was built by Quellin.", "b": "In 1950 ZORVATH thanked (Quellin).", "c": "Nobody knew of it."}
-    rows = [{"id": key, "title": "", "text": text} for key, text in documents.items()]
-    (tmp_path / "docs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    build_corpus([tmp_path / "docs.jsonl"], tmp_path / "corpus", BuildOptions(vocab_size=200, lowercase=False))
-    store = BlockStore.open(tmp_path / "corpus")
+    store = BlockStore.open(corpus_of(tmp_path, [(key, "", text) for key, text in documents.items()], vocab_size=200, lowercase=False))
     _, masked, _ = fast(store, store)
     hidden = {store.tokenizer.decode(masked.query(item, generator(item, n)).targets).lower() for item in range(2) for n in range(9)}
     assert len(masked) == 2 and hidden == {"zorvath", "quellin"}

@@ -4,10 +4,9 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from small import corpus_of
+from small import corpus_of, features
 
 from realm.documents.store.blocks import BlockStore
-from realm.models.featurize import Featurizer
 from realm.models.types import MaskedQuery
 from realm.training.masking.statements import WORD_DROP_RATE, WORDS_BESIDE_MASK, Statements, stating_sentence, thinned, thinned_cloze
 
@@ -31,9 +30,7 @@ def corpus(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def statements(corpus):
-    special = corpus.tokenizer.special
-    features = Featurizer(cls=special.cls, sep=special.sep, mask=special.mask, pad=special.pad, query_length=32)
-    return Statements(corpus, corpus, features)
+    return Statements(corpus, corpus, features(corpus, 32))
 
 
 def row_of(corpus, document):

@@ -6,16 +6,15 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 import torch
+from processes import alive, until
+from toy_runs import PRETRAINING, train
 
 from realm.errors import TrainingError
 from realm.models.model import state_sha256
-from realm.progress import Progress
 from realm.recipe import load_recipe
-from realm.runs.run import run_recipe
 from realm.search.publishing.embedding import EmbedOptions
 from realm.search.publishing.parameters import requested
 from realm.search.publishing.refresher import Refresher, read_status
@@ -24,9 +23,6 @@ from realm.storage.metrics import MetricsLog
 from realm.training.refresh import refresher_process
 from realm.training.refresh.index_source import AsyncRefresh, Inline, RefreshContext, Schedule
 from realm.training.refresh.refresher_process import RefresherProcess
-
-STAGES = ("corpus", "warm", "ict", "pretrain")
-QUIET = Progress(quiet=True)
 
 
 def asking(run, inputs, process=None, **schedule):
@@ -164,22 +160,6 @@ def child(run):
     child.stop()
 
 
-def until(what, seconds=120.0):
-    deadline = time.monotonic() + seconds
-    while not (found := what()):
-        assert time.monotonic() < deadline, "nothing happened"
-        time.sleep(0.02)
-    return found
-
-
-def alive(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z" if Path("/proc/self/stat").exists() else True
-
-
 def test_the_child_answers_is_started_again_and_ends(run, inputs, model, child):
     source = asking(run, inputs, child, deadline=120.0, limit=5)
     source.resume(current_generation(run.index) or 0)
@@ -199,14 +179,11 @@ def test_the_child_answers_is_started_again_and_ends(run, inputs, model, child):
     assert second is not None and not alive(second)
 
 
-def settings(**pretrain):
-    return {"pretrain": {"steps": 40, "refresh_every": 5, "refresh": "process", **pretrain}}
-
-
 def test_a_run_beside_a_refresher(tmp_path, write_tiny, monkeypatch):
     """It goes over to several indexes, some of parameters that are older than the step, says what each changed, and leaves no orphan."""
     monkeypatch.setattr("realm.training.pretrain.retrieve.STALE_REFRESHES", 1)
-    run_recipe(load_recipe(write_tiny(tmp_path), settings()), tmp_path / "run", stages=STAGES, progress=QUIET)
+    settings = {"pretrain": {"steps": 40, "refresh_every": 5, "refresh": "process"}}
+    train(load_recipe(write_tiny(tmp_path), settings), tmp_path / "run", PRETRAINING)
     rows = [row for row in MetricsLog(tmp_path / "run" / "metrics.jsonl").rows() if row["stage"] == "pretrain"]
     assert sum("wait_seconds" in row for row in rows) >= 4 and max(row.get("staleness_highest", 0) for row in rows) >= 5
     status = read_status(tmp_path / "run" / "index")
