@@ -6,19 +6,16 @@ from realm.cli import groups, main, verbs
 from realm.cli.arguments import options_first
 
 
-@pytest.mark.parametrize(
-    ("name", "given", "ordered"),
-    [
-        ("ask", "docs --k 5 Who?", "--k 5 docs Who?"),
-        ("ask", "docs --json more --abstain_below=0.2 Who?", "--json --abstain_below=0.2 docs more Who?"),
-        ("explain", "run --target a text --target b", "--target a --target b run text"),
-        ("ask", "docs --k", "docs --k"),
-        ("ask", "docs --depth 3 Who?", "docs --depth 3 Who?"),
-        ("ask", "docs -h", "docs -h"),
-        ("refresh", "run --ray host:1 --once", "run --ray host:1 --once"),
-        ("eval", "run --k 1 5 --qa q", "run --k 1 5 --qa q"),
-    ],
-)
+@pytest.mark.parametrize(("name", "given", "ordered"), [
+    ("ask", "docs --k 5 Who?", "--k 5 docs Who?"),
+    ("ask", "docs --json more --abstain_below=0.2 Who?", "--json --abstain_below=0.2 docs more Who?"),
+    ("explain", "run --target a text --target b", "--target a --target b run text"),
+    ("ask", "docs --k", "docs --k"),
+    ("ask", "docs --depth 3 Who?", "docs --depth 3 Who?"),
+    ("ask", "docs -h", "docs -h"),
+    ("refresh", "run --ray host:1 --once", "run --ray host:1 --once"),
+    ("eval", "run --k 1 5 --qa q", "run --k 1 5 --qa q"),
+])  # fmt: skip
 def test_options_come_first(name, given, ordered):
     assert options_first(verbs.VERBS[name], given.split()) == ordered.split()
 

@@ -71,7 +71,8 @@ def test_usage_errors_end_with_2(capsys):
         assert end.value.code == 2 and "Traceback" not in capsys.readouterr().err
 
 
-def test_standard_output_may_be_closed(monkeypatch):
+def test_standard_output_may_be_closed(monkeypatch, say):
+    assert say("--version").startswith("realm 0.")
     monkeypatch.setattr(sys, "stdout", None)
     assert main(["models"]) == 0
 
@@ -82,10 +83,6 @@ def test_interrupted(monkeypatch, tiny_run, capsys):
     monkeypatch.setattr("realm.answering.opening.open_run", Mock(side_effect=KeyboardInterrupt))
     assert main(["ask", str(tiny_run), "Who?"]) == 130
     assert capsys.readouterr().err == "interrupted; run the same command again to continue\n"
-
-
-def test_version(say):
-    assert say("--version").startswith("realm 0.")
 
 
 def test_from_documents_to_weights(tmp_path, write_tiny):

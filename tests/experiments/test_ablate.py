@@ -115,36 +115,6 @@ def test_a_second_start_trains_nothing(whole, tmp_path, monkeypatch):
     assert row["measures"]["em"] == before["measures"]["em"] and row["runs"][0]["run"] == before["runs"][0]["run"]
 
 
-def test_interrupted_and_resumed(whole, tmp_path, write_tiny, monkeypatch):
-    """Stopped before every stage and every measure: what was trained stays, and in the end all is as in one go."""
-    _, _, found = whole
-    recipe = load_recipe(write_recipe(tmp_path, write_tiny))
-    publish, stops = module.SharedStages.publish, 0
-
-    def once(self, job, *rest):
-        stage = publish(self, job, *rest)
-        if job.directory not in seen:
-            seen.add(job.directory)
-            raise KeyboardInterrupt
-        return stage
-
-    seen = set()
-    monkeypatch.setattr(module.SharedStages, "publish", once)
-    for _ in range(20):
-        try:
-            done = ablate(recipe, tmp_path / "out", chosen_ablations("orqa"), 1, QUIET)
-            break
-        except KeyboardInterrupt:
-            stops += 1
-            waiting = ablation_table(recipe, tmp_path / "out", chosen_ablations("orqa"), 1)
-            assert waiting["waiting"] == [{"row": "orqa", "seed": 0}] and waiting["rows"][0]["seeds"] == []
-    assert stops == len(seen) == 6
-    before = next(one for one in found["rows"] if one["row"] == "orqa")
-    assert {k: v for k, v in done["rows"][0]["measures"].items() if k != "seconds"} == {
-        k: v for k, v in before["measures"].items() if k != "seconds"
-    }
-
-
 def test_a_row_that_cannot_be_trained_does_not_stop_the_others(whole, tmp_path, monkeypatch):
     recipe, root, _ = whole
     copy = shutil.copytree(root, tmp_path / "copy", symlinks=True)
@@ -227,10 +197,3 @@ def test_bad_input(tmp_path, write_tiny, capsys):
     (tmp_path / "docs.jsonl").write_text("".join((tmp_path / "docs.jsonl").read_text().splitlines(keepends=True)[:12]))
     with pytest.raises(CorpusError, match=r"row k16: the corpus has 12 blocks.*leave the row out"):
         ablate(recipe, tmp_path / "small", chosen_ablations("k16"), 1, QUIET)
-
-
-def test_questions_that_dev_and_evaluation_share_are_said(tmp_path, write_tiny, capsys):
-    recipe = load_recipe(write_tiny(tmp_path), {"finetune": {"dev": str(tmp_path / "qa.jsonl")}})
-    with pytest.raises(CorpusError, match="row k16"):  # before anything is trained
-        ablate(recipe, tmp_path / "out", chosen_ablations("k16"), 1, Progress())
-    assert "6 of 6 questions of finetune.dev are also in eval.qa" in capsys.readouterr().err

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 
 import pytest
 
@@ -14,12 +14,6 @@ SHA256 = {
     "invented_qa.jsonl": "2e504b4c723cd453", "qa_dev.jsonl": "d10ca7b54c61676b", "qa_test.jsonl": "a5cb620f811021f0",
     "qa_train.jsonl": "b57ccbeef4307565",
 }  # fmt: skip
-FACTS = [
-    ("countries/france", "Paris"), ("countries/united-kingdom", "pound sterling"), ("countries/united-kingdom", "London"),
-    ("countries/japan", "yen"), ("countries/japan", "Mount Fuji"), ("countries/canada", "Ottawa"), ("countries/brazil", "Portuguese"),
-    ("countries/germany", "49"), ("countries/hungary", "forint"), ("rivers/rhine", "North Sea"), ("rivers/seine", "777"),
-    ("rivers/blue-nile", "Lake Tana"), ("us_states/texas", "Austin"), ("us_states/alaska", "1959"), ("us_states/florida", "FL"),
-]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -46,15 +40,6 @@ def test_asking_less_changes_the_questions_alone(rows):
         assert [json.loads(line) for line in less[f"qa_{split}.jsonl"].splitlines()] == kept
 
 
-def test_nothing_stands_twice(rows, splits):
-    documents, questions = rows["documents.jsonl"], [q for split in splits.values() for q in split]
-    assert (len(documents), [len(split) for split in splits.values()]) == (1709, [3580, 249, 497])
-    for values in (
-        *([d[key] for d in documents] for key in ("id", "title", "text")), *([q[key] for q in questions] for key in ("id", "question"))
-    ):  # fmt: skip
-        assert [value for value, count in Counter(values).items() if count > 1] == []
-
-
 def test_gold_documents_hold_the_answers_and_splits_share_no_entity_and_no_answer(rows, splits):
     texts = {row["id"]: row["text"] for row in rows["documents.jsonl"]}
     entities, answers = defaultdict(set), defaultdict(set)
@@ -66,15 +51,3 @@ def test_gold_documents_hold_the_answers_and_splits_share_no_entity_and_no_answe
             answers[split] |= set(map(normalize_answer, question["answers"]))
     assert not entities["train"] & (entities["dev"] | entities["test"]) and not entities["dev"] & entities["test"]
     assert not answers["train"] & (answers["dev"] | answers["test"])
-
-
-@pytest.mark.parametrize(("entity", "answer"), FACTS)
-def test_known_facts(rows, entity, answer):
-    assert sum(answer in row["text"] for row in rows["documents.jsonl"] if row["id"].startswith(f"{entity}/")) >= 2
-
-
-def test_the_invented_country_is_not_in_the_atlas(rows):
-    (document,), everything = rows["invented.jsonl"], read_atlas()
-    assert document["title"] == "Tarvania" and all(q["answers"][0] in document["text"] for q in rows["invented_qa.jsonl"])
-    for name in ("documents.jsonl", "qa_train.jsonl", "qa_test.jsonl"):
-        assert not any(word in everything[name] for word in ("Tarvania", "Marenburg", "florin"))

@@ -9,7 +9,6 @@ import tomli_w
 from hypothesis import given, strategies as st
 
 from realm.errors import ConfigError
-from realm.experiments import demo
 from realm.recipe import Recipe, build_recipe, dump_recipe, load_recipe, preset_names
 
 
@@ -27,16 +26,15 @@ def refused(path):
     return caught.value
 
 
-@pytest.mark.parametrize("name", preset_names())
-def test_every_preset_builds(name):
-    recipe = build_recipe({"model": {"preset": name}})
-    assert recipe.model.preset == name
-    assert recipe.model.hidden % recipe.model.heads == 0 and recipe.model.intermediate == 4 * recipe.model.hidden
-
-
 def test_presets_are_the_known_sizes_tiny_by_default():
-    sizes = {name: (m.layers, m.hidden) for name in preset_names() for m in [build_recipe({"model": {"preset": name}}).model]}
-    assert sizes == {"tiny": (2, 128), "mini": (4, 256), "small": (4, 512), "base": (12, 768)}
+    models = {name: build_recipe({"model": {"preset": name}}).model for name in preset_names()}
+    assert all(m.preset == name and m.hidden % m.heads == 0 and m.intermediate == 4 * m.hidden for name, m in models.items())
+    assert {name: (m.layers, m.hidden) for name, m in models.items()} == {
+        "tiny": (2, 128),
+        "mini": (4, 256),
+        "small": (4, 512),
+        "base": (12, 768),
+    }
     assert build_recipe({}) == build_recipe({"model": {"preset": "tiny"}}) == Recipe()
 
 
@@ -82,9 +80,16 @@ def test_every_field_has_a_docstring():
     ("[corpus]\nsources = [3]\n", "'corpus.sources' cannot be [3]", "a list"),
     ("[eval]\nk = [true]\n", "'eval.k' cannot be [True]", "a list"), ("[eval]\nk = [0]\n", "'eval.k'", "at least 1"),
     ("[eval]\nk = []\n", "'eval.k'", "at least 1"),
+    ('[index]\nkind = "hnsw"\n', "'index.kind' cannot be 'hnsw'", "auto, exact, compressed"),
     ('[run]\ndevice = "tpu"\n', "'run.device' cannot be 'tpu'", "auto, cpu, cuda"),
     ('[model]\npooling = "max"\n', "'model.pooling' cannot be 'max'", "pooler, cls, mean"),
     ('[pretrain]\nmarginal = "both"\n', "'pretrain.marginal' cannot be 'both'", "token, joint"),
+    ('[pretrain]\nmasking = "words"\n', "'pretrain.masking' cannot be 'words'", "salient"),
+    ('[pretrain]\nsentences = "news.jsonl"\n', "'pretrain.sentences' cannot be 'news.jsonl'", "a list"),
+    ('[finetune]\npreset = "none"\n', "'finetune.preset' cannot be 'none'", "few-shot"),
+    ('[finetune]\npassages = "soft"\n', "'finetune.passages' cannot be 'soft'", "given"),
+    ('[finetune]\nevidence = "none"\n', "'finetune.evidence' cannot be 'none'", "named"),
+    ('[finetune]\npublish = "first"\n', "'finetune.publish' cannot be 'first'", "best"),
     ("[pretrain]\ncandidates = 1\n", "'pretrain.candidates' is 1", "at least 2"),
     ("[corpus]\nvocab_size = 100\n", "'corpus.vocab_size' is 100", "at least 200"),
     ("[ict]\nsteps = -1\n", "[ict] needs steps >= 0", ""), ("[ict]\nlr = 0\n", "lr > 0", ""),
@@ -102,6 +107,32 @@ def test_what_does_not_fit_is_named(tmp_path, text, problem, cure):
     assert problem in str(error) and cure in str(error)
     if cure:
         assert error.cure is not None and cure in error.cure
+
+
+LM = {"fill": "lm", "language_model": "x"}
+STAYS = {"fill": "pointer", "masking": "recurring", "reader": "frozen"}
+
+
+@pytest.mark.parametrize(("sections", "said"), [
+    ({"pretrain": {"fill": "lm"}}, "language_model"), ({"pretrain": {"language_model": "x"}}, "language_model"),
+    ({"pretrain": LM | {"retriever_rate": 0.0}}, "retriever_rate"), ({"pretrain": LM | {"reader": "frozen"}}, "pretrain.reader"),
+    ({"pretrain": LM | {"reader_first": 2}}, "points"), ({"pretrain": {"fill": "pointer", "masking": "tokens"}}, "point"),
+    ({"pretrain": {"reader_first": 3}}, "point"), ({"pretrain": {"own_block": 0.5}}, "point"),
+    ({"pretrain": {"fill": "pointer", "own_block": 0.5}}, "own_block' is given, and"),
+    ({"pretrain": {"fill": "pointer", "own_block": 0.5, "reader_first": 2, "sentences": ("news",)}}, "own_block' is given, and"),
+    ({"pretrain": STAYS | {"fill": "mlm"}}, "pretrain.reader"), ({"pretrain": STAYS | {"reader_first": 4}}, "pretrain.reader"),
+    ({"pretrain": STAYS | {"retriever_rate": 0.0}}, "pretrain.reader"), ({"pretrain": {"from_warm": False}}, "from_warm' is false"),
+    ({"pretrain": {"publish": "best", "held_out": 0}}, "'pretrain.publish' is 'best' and 'pretrain.held_out' is 0"),
+    ({"run": {"accumulate": 3}, "ict": {"batch": 4}, "warm": {"batch": 3}, "pretrain": {"batch": 3}, "finetune": {"batch": 3}},
+     "'ict.batch' is 4, not a multiple of run.accumulate = 3"),
+    ({"finetune": {"train": "q.jsonl", "passages": "given", "seq2seq": "somewhere"}}, "finetune.passages"),
+    ({"finetune": {"train": "q.jsonl", "teacher": "realm-minilm-en"}}, "finetune.teacher"),
+    ({"model": {"projection": 0}}, "'model.projection' cannot be"),
+    ({"model": {"body": "minilm", "projection": 5}}, "'model.projection' cannot be"),
+])  # fmt: skip
+def test_choices_that_exclude_each_other(sections, said):
+    with pytest.raises(ConfigError, match=said):
+        build_recipe(sections)
 
 
 def test_missing_and_unreadable_files(tmp_path):
@@ -218,8 +249,3 @@ def test_the_commented_keys_exist(path):
     values = tomllib.loads("\n".join(offered))
     recipe = build_recipe(values, path=path)
     assert all(hasattr(getattr(recipe, section), key) for section, keys in values.items() for key in keys)
-
-
-def test_the_recipe_of_the_demo_parses(tmp_path):
-    recipe = demo.demo_recipe(tmp_path)
-    assert all(Path(source).is_relative_to(tmp_path.resolve()) for source in recipe.corpus.sources)

@@ -5,6 +5,7 @@ import string
 
 import pytest
 import torch
+from published_names import published_names, values_of
 from safetensors.torch import save_file
 
 CONFIG = {
@@ -21,60 +22,7 @@ LETTERS = [*string.ascii_lowercase, *string.digits]
 VOCABULARY = list(dict.fromkeys(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *PIECES, *LETTERS, *(f"##{c}" for c in LETTERS)]))
 
 
-def linear(name, outputs, inputs):
-    return {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
-
-
-def norm(name, size):
-    return {f"{name}.weight": (size,), f"{name}.bias": (size,)}
-
-
-def body(root):
-    rows = (("word", len(VOCABULARY)), ("position", 64), ("token_type", 2))
-    names = {f"{root}embeddings.{kind}_embeddings.weight": (n, 32) for kind, n in rows}
-    names |= norm(f"{root}embeddings.LayerNorm", 32) | linear(f"{root}pooler.dense", 32, 32)
-    layer = f"{root}encoder.layer.0."
-    for part in ("self.query", "self.key", "self.value", "output.dense"):
-        names |= linear(f"{layer}attention.{part}", 32, 32)
-    names |= linear(f"{layer}intermediate.dense", 37, 32) | linear(f"{layer}output.dense", 32, 37)
-    return names | norm(f"{layer}attention.output.LayerNorm", 32) | norm(f"{layer}output.LayerNorm", 32)
-
-
-def mlm_head():
-    names = linear("cls.predictions.transform.dense", 32, 32) | norm("cls.predictions.transform.LayerNorm", 32)
-    return names | linear("cls.predictions.decoder", len(VOCABULARY), 32) | {"cls.predictions.bias": (len(VOCABULARY),)}
-
-
-EMBEDDER = body("realm.") | mlm_head() | linear("cls.dense", 16, 32) | norm("cls.LayerNorm", 16)
-ENCODER = body("realm.") | mlm_head()
-READER = (
-    ENCODER
-    | linear("qa_outputs.dense_intermediate", 16, 32)
-    | linear("qa_outputs.dense_output", 1, 8)
-    | norm("qa_outputs.layer_normalization", 8)
-)
-KINDS = {
-    "embedder": EMBEDDER,
-    "scorer": {f"{p}.{n}": s for p in ("embedder", "query_embedder") for n, s in EMBEDDER.items()},
-    "encoder": ENCODER,
-    "reader": READER,
-    "openqa": {f"embedder.{n}": s for n, s in EMBEDDER.items()}
-    | {f"reader.{n}": s for n, s in READER.items()}
-    | {"block_emb": (len(RECORDS), 16)},
-    "bert": body("bert.") | mlm_head() | linear("cls.seq_relationship", 2, 32),
-}
-
-
-def tensors_of(names, seed):
-    generator = torch.Generator().manual_seed(seed)
-    state = {name: torch.randn(shape, generator=generator) * 0.3 for name, shape in names.items()}
-    for name in state:
-        for tied, twin in (("cls.predictions.decoder.weight", "embeddings.word_embeddings.weight"), ("cls.predictions.decoder.bias", "")):
-            if name.endswith(tied):
-                prefix = name.removesuffix(tied)
-                root = "bert." if f"{prefix}bert.{twin}" in state else "realm."
-                state[name] = state[prefix + root + twin if twin else f"{prefix}cls.predictions.bias"].clone()
-    return state
+KINDS = published_names(words=len(VOCABULARY), layers=1, blocks=len(RECORDS))
 
 
 @pytest.fixture
@@ -82,7 +30,7 @@ def publish(tmp_path):
     def write(kind, *, seed=0, file="model.safetensors", **config):
         directory = tmp_path / f"{kind}-{seed}"
         directory.mkdir()
-        state = tensors_of(KINDS[kind], seed)
+        state = values_of(KINDS[kind], seed)
         if file == "model.safetensors":
             save_file(state, directory / file)
         else:

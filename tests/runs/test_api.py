@@ -69,8 +69,9 @@ def test_explanations_and_bad_calls(demo, tmp_path):
     realm = Realm.open(demo)
     found = realm.explain("The currency of Arvad is the [MASK].", ["Tirel"], k=4, exclude_documents=["Arvad/0"])
     assert len(found.candidates) == 4 and not any(c.text.startswith("People in Arvad") for c in found.candidates)
-    with pytest.raises(ConfigError, match="k = 0"):
-        realm.ask("What?", k=0)
+    for wrong, said in ((lambda: realm.ask("What?", k=0), "k = 0"), (Realm.from_documents, "no documents are named")):
+        with pytest.raises(ConfigError, match=said):
+            wrong()
     with pytest.raises(RealmError, match="no such"):
         realm.add(tmp_path / "nothing.jsonl")
 
@@ -100,16 +101,6 @@ def test_command_line_and_python_agree(demo, capsys):
     for given in ("qa.jsonl", rows_of("qa.jsonl")):
         found = realm.evaluate(given, k=(1, 5))
         assert {found[name] is not None and found[name] == said[name] for name in ("n", "em", "f1", "recall", "versions")} == {True}
-
-
-def test_async(demo):
-    realm = Realm.open(demo)
-
-    async def both():
-        return await asyncio.gather(realm.aask(QUESTION, k=2), realm.asearch(QUESTION, k=2), realm.aask(QUESTION, k=2))
-
-    answer, hits, again = asyncio.run(both())
-    assert answer.answer == again.answer == realm.ask(QUESTION, k=2).answer and hits == realm.search(QUESTION, k=2)
 
 
 def test_data_frames_in_and_out(demo):

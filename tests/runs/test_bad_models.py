@@ -8,7 +8,7 @@ import struct
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
 from realm.cli import main
 
@@ -16,17 +16,13 @@ from .conftest import VOCABULARY
 
 
 @pytest.fixture
-def refused(capsys, tmp_path):
+def refused(refused, tmp_path):
     """Imports directories, which must end in one line and exit code 2 and leave nothing; returns that line."""
 
     def run(*directories, more=()):
-        out = tmp_path / "refused"
-        assert main(["import", *map(str, directories), "--out", str(out), *more]) == 2
-        captured = capsys.readouterr()
-        errors = [line for line in captured.err.splitlines() if line.startswith("error: ")]
-        assert len(errors) == 1 and captured.err.endswith(errors[0] + "\n") and "Traceback" not in captured.err + captured.out
-        assert not out.exists() and not list(tmp_path.glob("*.staging"))
-        return errors[0]
+        line = refused("import", *directories, "--out", tmp_path / "refused", *more)
+        assert not (tmp_path / "refused").exists() and not list(tmp_path.glob("*.staging"))
+        return line
 
     return run
 
@@ -94,20 +90,6 @@ def test_a_configuration_that_does_not_fit(publish, refused, sizes):
     """A terabyte is asked for, or nonsense: refused from names and shapes, before a network is built."""
     line = refused(reconfigure(publish("embedder"), **sizes))
     assert "config" in line or "the tensor" in line
-
-
-def test_missing_and_misshapen_tensors(publish, refused):
-    directory = publish("reader")
-    tensors = load_file(directory / "model.safetensors")
-    name = "realm.encoder.layer.0.attention.self.key.weight"
-    for changed, problem in [
-        ({n: t for n, t in tensors.items() if n != name}, f"the tensor {name} is missing"),
-        ({**tensors, name: torch.zeros(32, 31)}, f"the tensor {name} has the shape [32, 31]"),
-        ({**tensors, name: torch.full((32, 32), float("nan"))}, f"the tensor {name} holds no finite numbers"),
-        ({**tensors, name: torch.zeros(32, 32, dtype=torch.int32)}, f"the tensor {name} holds no finite numbers"),
-    ]:
-        save_file(changed, directory / "model.safetensors")
-        assert problem in refused(directory)
 
 
 def test_vocabularies(publish, refused):

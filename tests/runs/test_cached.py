@@ -71,6 +71,8 @@ def test_documents_are_indexed_once_and_followed(notes, body, embedded):
     run = cached_run([notes], body, QUIET)
     assert ids(run) == {"arvad.txt", "sub/belmor.md"} and sum(embedded) == 2
     assert cached_run([notes], body, QUIET) == run and sum(embedded) == 2 and run.name.startswith("notes-")
+    assert not list(run.rglob("*.safetensors")) and not (run / "stages").exists() and not (run / "report.html").exists()
+    assert main(["verify", str(run)]) == 0
     (notes / "new.txt").write_text("Novaria has no currency at all.")
     touch(notes / "arvad.txt", "People in Arvad pay with the dollar now.")
     (notes / "sub" / "belmor.md").unlink()
@@ -173,12 +175,6 @@ def test_the_rows_of_one_table_are_read_as_in_a_folder(tmp_path, body):
     assert cached_run([table], body, QUIET) == run and "Bob" in open_run(run).search("phone", 1)[0].text
 
 
-def test_no_weights_are_copied(notes, body):
-    run = cached_run([notes], body, QUIET)
-    assert not list(run.rglob("*.safetensors")) and not (run / "stages").exists() and not (run / "report.html").exists()
-    assert main(["verify", str(run)]) == 0 and open_run(run).search("Arvad", 1)
-
-
 def test_asked_by_name(notes, body, capsys):
     """What has no reader shows the nearest blocks; fewer blocks than are read by default are no error."""
     assert main(["ask", str(notes), "Who pays with the Tirel?", "--body", body, "--json"]) == 0
@@ -254,18 +250,6 @@ def test_a_damaged_cached_run_names_its_cure(notes, body, capsys):
     assert main(["verify", str(again)]) == 0 and ids(again) == {"arvad.txt", "sub/belmor.md"}
 
 
-def test_documents_from_python(notes, body, embedded):
-    realm = Realm.from_documents(notes, body=body)
-    assert [hit.doc_id for hit in realm.search("the currency of Belmor", k=2)] != [] and embedded == [2]
-    (notes / "novaria.txt").write_text("The currency of Novaria is the Belmor crown.")
-    again = Realm.from_documents(str(notes), body=body)
-    assert embedded == [2, 1] and len(again.search("Novaria", k=3)) == 3
-    with pytest.raises(DataError, match="no such file or folder"):
-        Realm.from_documents(notes, notes / "nothing", body=body)
-    with pytest.raises(ConfigError, match="no documents are named"):
-        Realm.from_documents()
-
-
 def test_a_folder_with_pictures_works_from_the_first_command(notes, body, embedded, monkeypatch, capsys):
     """A page shows a picture, and its caption answers; a picture that changed is embedded anew; what the extra would bring is said once."""
     image = pytest.importorskip("PIL.Image")
@@ -329,11 +313,8 @@ def test_rows_become_lines(rows, lines, tmp_path):
     (path,) = files_of_given([rows], tmp_path / "made")
     assert [json.loads(line) for line in path.read_text("utf-8").splitlines()] == lines
     assert path.parent == tmp_path / "made" and path.suffix == ".jsonl"
-
-
-def test_the_same_rows_are_one_file(tmp_path):
     first, second, other, named = files_of_given([[{"text": "a"}], iter([{"text": "a"}]), [{"text": "b"}], str(tmp_path)], tmp_path)
-    assert first == second != other and named == tmp_path
+    assert first == second != other and named == tmp_path, "the same rows are one file"
 
 
 @pytest.mark.parametrize(("given", "problem"), [

@@ -12,7 +12,6 @@ from realm.cli import main
 from realm.errors import ConfigError, DataError, RunError, SnapshotError
 from realm.evaluation.evaluate import answer_all, rank
 from realm.evaluation.measures import Relevance, bootstrap_interval
-from realm.evaluation.places import locate_answers
 from realm.evaluation.questions.loading import load_questions
 from realm.runs.evaluation import Wanted, evaluate_run
 from realm.text.matching.answers import exact_match
@@ -83,18 +82,6 @@ def test_the_same_whatever_the_batch(tiny_run, batch, monkeypatch):
         assert got.p == pytest.approx(answer.p, abs=1e-5)
 
 
-def test_blocks_that_answer_are_those_of_the_whole_corpus(tiny_run):
-    """A ranking is judged by its own blocks; places without a block answer nothing."""
-    store = open_run(tiny_run).inputs.store
-    relevance, questions = Relevance(store), load_questions(tiny_run.parent / "qa.jsonl")
-    rows, hits = np.array([3, -1, 0, len(store) - 1, 2, 1, -1]), 0
-    for question, holding in zip(questions, locate_answers(store, questions), strict=True):
-        ranked = np.array([*rows.tolist(), *holding])
-        assert relevance.by_answer(question, ranked).tolist() == [row in holding for row in ranked.tolist()]
-        hits += len(holding)
-    assert hits
-
-
 def test_predictions(tiny_run, patterns, tmp_path):
     qa = tiny_run.parent / "qa.jsonl"
     found = evaluate_run(tiny_run, Wanted((qa, patterns), read=2, predictions=tmp_path / "p.jsonl"))
@@ -120,11 +107,6 @@ def test_what_is_refused(tiny_run):
         evaluate_run(tiny_run, Wanted((qa,), depths=(0, 5)))
 
 
-def test_a_depth_beyond_the_corpus_is_all_of_it(tiny_run):
-    found = evaluate_run(tiny_run, Wanted((tiny_run.parent / "qa.jsonl",), depths=(12, 5000)))
-    assert found["recall"]["5000"] == found["recall"]["12"] == 1.0
-
-
 def test_an_index_of_another_corpus(tiny_run, tmp_path):
     run = shutil.copytree(tiny_run, tmp_path / "run")
     command = ["corpus", "build", str(tiny_run.parent / "more.jsonl"), "--out", str(tmp_path / "other"), "--vocab-size", "300"]
@@ -136,10 +118,11 @@ def test_an_index_of_another_corpus(tiny_run, tmp_path):
     assert caught.value.cure
 
 
-def test_long_questions_are_cut_and_counted(tiny_run, tmp_path):
-    path = tmp_path / "qa.jsonl"
+def test_long_questions_are_cut_and_a_depth_beyond_the_corpus_is_all_of_it(tiny_run, tmp_path):
+    path = tmp_path / "long.jsonl"
     path.write_text(json.dumps({"question": "What is " + "very " * 100, "answers": ["Tirel"]}) + "\n", "utf-8")
-    assert evaluate_run(tiny_run, Wanted((path,)))["cut_questions"] == 1
+    found = evaluate_run(tiny_run, Wanted((path, tiny_run.parent / "qa.jsonl"), depths=(12, 5000)))
+    assert found["cut_questions"] == 1 and found["datasets"]["qa"]["recall"] == {"12": 1.0, "5000": 1.0}
 
 
 def test_intervals_need_no_memory_for_a_million(monkeypatch):

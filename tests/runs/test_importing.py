@@ -5,12 +5,13 @@ import json
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
+from small import as_sentence_model, features, jsonl
 
 from realm import Realm, RealmModel
 from realm.answering.opening import open_run
+from realm.cli import main
 from realm.errors import DataError, RunError
-from realm.models.featurize import Featurizer
 from realm.models.model import state_sha256
 from realm.models.published.models import load_published
 from realm.runs.importing import import_published
@@ -49,8 +50,6 @@ def test_both_formats_give_the_same_bits(publish):
 
 
 def test_shards(publish):
-    from safetensors.torch import save_file
-
     directory = publish("reader")
     whole = RealmModel.from_published(load_published(directory))
     tensors = load_file(directory / "model.safetensors")
@@ -64,9 +63,7 @@ def test_shards(publish):
 
 
 def documents_of(path, texts):
-    rows = [json.dumps({"id": f"d{number}", "title": "", "text": text}) + "\n" for number, text in enumerate(texts)]
-    path.write_text("".join(rows), "utf-8")
-    return path
+    return jsonl(path, [{"id": f"d{number}", "title": "", "text": text} for number, text in enumerate(texts)])
 
 
 def test_an_open_qa_model_answers(publish, tmp_path):
@@ -111,8 +108,6 @@ def test_other_documents(publish, tmp_path):
     assert 0 < realm.explain("Alan [MASK] was a pioneer.", ["Turing"], k=3).p_y < 1
     with pytest.raises(RunError, match="has not been fine-tuned"):
         realm.ask("Who?", k=1)
-    from realm.cli import main
-
     questions = tmp_path / "qa.jsonl"
     questions.write_text(json.dumps({"id": "q", "question": "Who is Alan Turing?", "answers": ["Alan Mathison Turing"]}) + "\n")
     config = (run / "config.toml").read_text().replace('train = ""', f'train = "{questions}"').replace("steps = 400", "steps = 2")
@@ -124,14 +119,11 @@ def test_other_documents(publish, tmp_path):
 
 def test_training_goes_on_from_an_import(publish, tmp_path, write_tiny):
     """Pre-training on other documents starts from the imported embedder and encoder, heads included."""
-    from realm.cli import main
-
     imported = tmp_path / "imported"
     import_published([publish("embedder"), publish("encoder", seed=1)], imported)
     start, recipe = imported / "stages" / "pretrain", write_tiny(tmp_path / "tiny")
     texts = [f"The city is in {a}. The currency of the city is the {b} {a}." for a in "ABCDEF" for b in ("Pound", "Turing")]
-    rows = [json.dumps({"id": str(number), "title": "", "text": text}) + "\n" for number, text in enumerate(texts)]
-    (recipe.parent / "docs.jsonl").write_text("".join(rows))
+    documents_of(recipe.parent / "docs.jsonl", texts)
     arguments = ["run", str(recipe), "--out", str(tmp_path / "run"), "--stages", "corpus,warm,ict", "--set", "warm.steps=0"]
     settings = [f"model.body={start}", f"corpus.tokenizer={start}", "corpus.block_length=48", "model.query_length=16", "ict.steps=0"]
     assert main([*arguments, *(part for setting in settings for part in ("--set", setting))]) == 0
@@ -144,8 +136,6 @@ def test_training_goes_on_from_an_import(publish, tmp_path, write_tiny):
     ("kind", "tokenizer", "problem"), [("embedder", True, "needs an embedder and an encoder"), ("bert", False, "wordpieces")]
 )
 def test_no_start_for_training(publish, tmp_path, write_tiny, capsys, kind, tokenizer, problem):
-    from realm.cli import main
-
     import_published([publish(kind)], tmp_path / "imported")
     start = tmp_path / "imported" / "stages" / "pretrain"
     arguments = ["run", str(write_tiny(tmp_path / "tiny")), "--out", str(tmp_path / "run"), "--set", f"model.body={start}"]
@@ -157,8 +147,6 @@ def test_no_start_for_training(publish, tmp_path, write_tiny, capsys, kind, toke
 
 
 def test_what_the_commands_print(publish, tmp_path, capsys):
-    from realm.cli import main
-
     assert (
         main(["import", str(publish("bert", hidden_act="gelu_new")), str(publish("reader", seed=1)), "--out", str(tmp_path / "run")]) == 0
     )
@@ -174,20 +162,15 @@ BODY = {key: value for key, value in CONFIG.items() if not key.startswith(("retr
 def sentence_model(tmp_path):
     """Writes a sentence-transformers directory of any family in small."""
 
-    def write(family, pooling="pooling_mode_mean_tokens", *more):
+    def write(family, pooling="mean_tokens", *more):
         from transformers import AutoConfig, AutoModel
 
         directory = tmp_path / family
         config = AutoConfig.for_model(family, **{**BODY, "vocab_size": len(VOCABULARY) + 3})
         torch.manual_seed(0)
         AutoModel.from_config(config).save_pretrained(directory)
-        (directory / "1_Pooling").mkdir()
-        (directory / "1_Pooling" / "config.json").write_text(json.dumps({"word_embedding_dimension": 32, pooling: True}))
-        kinds = [("Transformer", ""), ("Pooling", "1_Pooling"), *((kind, f"2_{kind}") for kind in more)]
-        modules = [{"idx": n, "path": path, "type": f"sentence_transformers.models.{kind}"} for n, (kind, path) in enumerate(kinds)]
-        (directory / "modules.json").write_text(json.dumps(modules))
         (directory / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n")
-        return directory
+        return as_sentence_model(directory, 32, pooling, *more)
 
     return write
 
@@ -198,12 +181,11 @@ def test_a_sentence_embedder(sentence_model, family, pooling):
     """The same vectors as transformers' own model with the pooling written out."""
     from transformers import AutoModel
 
-    directory = sentence_model(family, f"pooling_mode_{pooling}", "Normalize")
+    directory = sentence_model(family, pooling, "Normalize")
     found = load_published(directory)
     embedder = RealmModel.from_published(found).embedder
     reference = AutoModel.from_pretrained(directory).eval()
-    ids, special = found.tokenizer.encode(["the pound", "who is alan turing ?"]), found.tokenizer.special
-    sequences = [Featurizer(special.cls, special.sep, special.mask, special.pad).query(one) for one in ids]
+    sequences = [features(found).query(one) for one in found.tokenizer.encode(["the pound", "who is alan turing ?"])]
     with torch.inference_mode():
         ours = embedder(sequences)
         for row, sequence in enumerate(sequences):
@@ -214,14 +196,8 @@ def test_a_sentence_embedder(sentence_model, family, pooling):
     assert set(found.unused) == {"pooler.dense.weight", "pooler.dense.bias"}
 
 
-def test_a_sentence_embedder_searches(sentence_model, tmp_path):
-    documents = documents_of(tmp_path / "docs.jsonl", RECORDS[:3])
-    import_published([sentence_model("bert")], tmp_path / "run", documents=[documents])
-    assert len(Realm.open(tmp_path / "run").search("pound", k=2)) == 2
-
-
 def test_other_sentence_models_are_refused(sentence_model):
-    directory = sentence_model("bert", "pooling_mode_max_tokens")
+    directory = sentence_model("bert", "max_tokens")
     with pytest.raises(DataError, match="the pooling pooling_mode_max_tokens is neither mean nor"):
         load_published(directory)
     modules = directory / "modules.json"

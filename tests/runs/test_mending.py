@@ -10,7 +10,6 @@ import pytest
 from realm.answering.opening import open_run
 from realm.cli import main
 from realm.documents.change.updates import add_documents
-from realm.storage.generations import read_current
 
 QUESTION = "What is the currency of Arvad?"
 
@@ -151,12 +150,6 @@ def test_what_is_not_rebuilt_is_cured_as_it_is_said(run, say):
     assert one["cure"].startswith(f"Copy it from {run / 'corpus' / 'tokenizer'}")
     shutil.copy(run / "corpus" / "tokenizer" / "tokenizer.json", one["path"])
     assert say("verify", run)[0] == 0 and answers(run) == expected
-
-
-def test_a_lost_current_of_an_index_deletes_nothing(run, say):
-    expected, current = answers(run), read_current(run / "index")
-    (run / "index" / "CURRENT").unlink()
-    assert say("repair", run, "--yes")[0] == 0 and read_current(run / "index") == current and answers(run) == expected
 
 
 def test_a_lost_manifest_is_named(tiny_run, run, say):
