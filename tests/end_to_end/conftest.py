@@ -1,16 +1,15 @@
 """A small corpus to point in: each fact stands in two documents, in other words; and a recipe of seconds over it."""
 
-import json
 import tomllib
 from pathlib import Path
 
 import pytest
 import torch
+from small import as_sentence_model, jsonl
+from toy_runs import train
 
 from realm.models.spec import bert_spec
-from realm.progress import Progress
 from realm.recipe import build_recipe, dump_recipe
-from realm.runs.run import run_recipe
 from realm.text.tokenizer import train_wordpiece
 
 RECIPES = Path(__file__).resolve().parents[2] / "recipes"
@@ -34,9 +33,8 @@ def towns_recipe(root, **pretrain):
         built = f"The old stone bridge of {town} was built by {name}. Many people walk there on warm evenings of {n + 3} months."
         lived = f"The architect {name} finished the old stone bridge of {town} in {1700 + n}. It was the longest of its time, or was it?"
         rows += [{"id": town, "title": town, "text": built}, {"id": name, "title": name, "text": lived}]
-    (root / "documents.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     values = {
-        "corpus": {"sources": [str(root / "documents.jsonl")], "vocab_size": 400},
+        "corpus": {"sources": [str(jsonl(root / "documents.jsonl", rows))], "vocab_size": 400},
         "run": {"threads": 1, "device": "cpu"},
         "model": {"hidden": 32, "layers": 2, "heads": 2, "intermediate": 64, "projection": 16, "span_hidden": 32},
         "warm": {"steps": 1, "batch": 4},
@@ -65,10 +63,9 @@ def toy_run(root, name, retrieval, asked, **corpus):
     values |= {"warm": {"steps": 1, "batch": 2}, "ict": {"steps": 1, "batch": 4}}
     values["pretrain"] = {"steps": 1, "batch": 2, "candidates": 3, "refresh": "inline", "force": True, "fill": "pointer", "held_out": 0}
     rows = [{"id": key, "question": question, "answers": [answer]} for key, question, answer in asked]
-    (root / "qa.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    values["eval"] = {"qa": str(root / "qa.jsonl"), "k": [1, 4]}
+    values["eval"] = {"qa": str(jsonl(root / "qa.jsonl", rows)), "k": [1, 4]}
     (root / "recipe.toml").write_text(dump_recipe(build_recipe(values)), "utf-8")
-    run_recipe(root / "recipe.toml", root / "run", stages=None, progress=Progress(quiet=True))
+    train(root / "recipe.toml", root / "run")
     return root / "run"
 
 
@@ -87,9 +84,4 @@ def write_body(directory, texts):
     torch.manual_seed(0)
     AutoModel.from_config(AutoConfig.for_model(values.pop("model_type"), **values)).save_pretrained(directory)
     tokenizer.save(directory)
-    (directory / "1_Pooling").mkdir()
-    (directory / "1_Pooling" / "config.json").write_text(json.dumps({"word_embedding_dimension": 32, "pooling_mode_mean_tokens": True}))
-    kinds = [("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize")]
-    modules = [{"idx": n, "path": path, "type": f"sentence_transformers.models.{kind}"} for n, (kind, path) in enumerate(kinds)]
-    (directory / "modules.json").write_text(json.dumps(modules))
-    return directory
+    return as_sentence_model(directory, 32, "mean_tokens", "Normalize")

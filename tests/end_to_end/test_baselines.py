@@ -1,23 +1,28 @@
-"""The baselines on a run of seconds: trained like the run, scored like the run, resumed to the same weights."""
+"""Baselines on a run of seconds, trained, scored and resumed like the run; and over a published body: only the retriever differs."""
 
 import dataclasses
+import json
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from small import jsonl
+from toy_runs import context_of
 
-from realm.errors import DataError
+from realm.errors import ConfigError, DataError
 from realm.evaluation.measures import is_correct
 from realm.evaluation.places import Spans
 from realm.evaluation.questions.loading import load_datasets, load_questions, pooled
+from realm.experiments.compare import chosen_rows, compare
+from realm.models.model import state_sha256
 from realm.models.types import Question
-from realm.recipe import load_recipe
+from realm.progress import Progress
+from realm.recipe import build_recipe, dump_recipe, load_recipe
 from realm.storage.files import sha256_file
 from realm.storage.manifests import read_note
 from realm.storage.metrics import MetricsLog
-from realm.storage.paths import RunPaths
 from realm.storage.stages import stage_facts
 from realm.training.baselines import closed_book
 from realm.training.baselines.closed_book import (
@@ -29,23 +34,20 @@ from realm.training.baselines.closed_book import (
     empty_joint,
     reachable,
     remembered,
-    run_closed_book,
     share_correct,
 )
+from realm.training.baselines.orqa import ClozeTask, finetune_with, learnt_cloze, published_retriever, retrieving_wordpieces
 from realm.training.baselines.retrievers import LOSS_TOLERANCE, SCALE_QUESTIONS, SCALES, Bm25Candidates, bm25_candidates, starting_scale
 from realm.training.baselines.rows import CONTENDERS, run_contender
-from realm.training.context import fingerprint, load_stage, open_context
+from realm.training.context import load_stage
 from realm.training.finetune.task import ReadingTask
+from realm.training.ict import IctTask
 from realm.training.starting import with_new_reader
 from realm.training.warm import WarmTask
 
 KNOWN = {contender.name: contender for contender in CONTENDERS}
 STAGES = {"closed_book": 6, "bm25": 5}
 """Steps: 8 epochs of 6 questions in batches of 8, [finetune] steps."""
-
-
-def open_run_context(run, recipe):
-    return open_context(RunPaths(run), recipe, lambda *_: None)
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +64,7 @@ def recipe(tiny_run):
 
 @pytest.fixture(scope="module")
 def trained(tiny_run, recipe, small_batches, tmp_path_factory):
-    context = open_run_context(shutil.copytree(tiny_run, tmp_path_factory.mktemp("baselines") / "run"), recipe)
+    context = context_of(shutil.copytree(tiny_run, tmp_path_factory.mktemp("baselines") / "run"), recipe)
     for name in STAGES:
         run_contender(context, KNOWN[name])
     return context
@@ -138,19 +140,6 @@ def test_it_reads_as_many_wordpieces_as_realm(trained, tiny_run):
     assert of_closed_book == pytest.approx(of_realm, rel=0.15) and facts["encoded"] == pytest.approx(of_closed_book, rel=0.1)
 
 
-def test_the_rate_is_the_recipes(trained, monkeypatch):
-    seen = []
-    monkeypatch.setattr(closed_book, "train", lambda context, task, section, mark: seen.append((task.name, section.lr, section.steps)) or 1)
-    monkeypatch.setattr(closed_book, "publish_stage", lambda *_: None)
-    monkeypatch.setattr(closed_book, "is_published", lambda *_: False)
-    marks = {fingerprint(trained, "closed_book", "pretrain")}
-    quiet = dataclasses.replace(trained.recipe.finetune, lr=2e-4)
-    context = dataclasses.replace(trained, recipe=dataclasses.replace(trained.recipe, finetune=quiet))
-    run_closed_book(context)
-    marks.add(fingerprint(context, "closed_book", "pretrain"))
-    assert [(name, lr) for name, lr, _ in seen] == [("closed_book_pretrain", 2e-4), ("closed_book", 2e-4)] and len(marks) == 2
-
-
 def test_bm25_results(trained):
     row, test = result(trained, "bm25"), questions_of(trained)
     assert row["name"] == "bm25" and row["n"] == 6 and set(row["recall"]) == set(row["recall_gold"]) == {"1", "5"}
@@ -166,7 +155,7 @@ def test_bm25_results(trained):
 
 
 def test_interrupted_and_resumed_to_the_same_weights(trained, tiny_run, recipe, tmp_path, interrupt_each):
-    context, pending = open_run_context(shutil.copytree(tiny_run, tmp_path / "run"), recipe), {"closed_book_pretrain", *STAGES}
+    context, pending = context_of(shutil.copytree(tiny_run, tmp_path / "run"), recipe), {"closed_book_pretrain", *STAGES}
     interrupt_each(pending)
     for left in (2, 1, 0):
         with pytest.raises(KeyboardInterrupt):
@@ -209,15 +198,6 @@ def best_of_all_lengths(slots, pad):
     return best[1]
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_lengths_of_fillings(seed):
-    log_probs = torch.randn(7, LONGEST_ANSWER, 20, generator=torch.Generator().manual_seed(seed)).mul(3).log_softmax(-1)
-    log_probs[:, 2:, 4] += 6 * torch.rand(7, LONGEST_ANSWER - 2, generator=torch.Generator().manual_seed(seed))
-    lengths, filled = closed_book.best_fillings(log_probs, 4)
-    assert [ids[:n] for ids, n in zip(filled.tolist(), lengths.tolist(), strict=True)] == [best_of_all_lengths(row, 4) for row in log_probs]
-    assert len(set(lengths.tolist())) > 1 and 4 not in filled.flatten().tolist()
-
-
 def questions_task(context, model, *answers):
     rows = [Question(str(n), f"What is the currency of Arvad number {n}?", a) for n, a in enumerate(answers)]
     return QuestionsTask(context, model, rows)
@@ -256,3 +236,121 @@ def test_the_scale_starts_where_the_loss_is_smallest(trained):
     assert best == min(scale for scale, loss in zip(SCALES, around, strict=True) if loss <= around.min() + LOSS_TOLERANCE)
     task.answers = [Spans.union([]) for _ in task.questions]
     assert starting_scale(task) == 1.0, "nothing is found: nothing is known"
+
+
+ROWS = ["bm25", "published", "orqa", "realm"]
+BESIDE = ("published", "orqa", "finetune")
+
+
+def asked(root, recipe):
+    """Questions on the bridges, to learn from and to be asked; each its file."""
+    rows = [json.loads(line) for line in Path(recipe.corpus.sources[0]).read_text().splitlines()][::2]
+    files = []
+    for name, words in (("train", "By whom was the stone bridge of {} built?"), ("test", "Who built the old bridge of {}?")):
+        questions = [
+            {"id": row["id"], "question": words.format(row["id"]), "answers": [row["text"].split("built by ")[1].split(".")[0]]}
+            for row in rows
+        ]
+        files.append(str(jsonl(root / f"{name}.jsonl", questions)))
+    return files
+
+
+def over_body(root, towns, make_body, **pretrain):
+    """A recipe of seconds over a body in small, whose reader learns first and queries alone after it."""
+    corpus = towns(root)
+    texts = [json.loads(line)["text"] for line in Path(corpus.corpus.sources[0]).read_text().splitlines()]
+    (root / "body").mkdir()
+    body = make_body(root / "body", texts)
+    train, test = asked(root, corpus)
+    return build_recipe( {
+        "model": {"body": str(body), "span_hidden": 32}, "corpus": {"sources": list(corpus.corpus.sources)},
+        "run": {"threads": 1, "device": "cpu", "bf16": False},
+        "pretrain": {"fill": "pointer", "steps": 6, "reader_first": 4, "batch": 4, "held_out": 2, "eval_every": 6, **pretrain},
+        "warm": {"steps": 2, "batch": 4}, "ict": {"steps": 2, "batch": 4},
+        "finetune": {"train": train, "steps": 2, "batch": 2, "read": 2, "start_questions": 0},
+        "eval": {"qa": test, "k": [1, 5]},
+    })  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory, towns, make_body):
+    root = tmp_path_factory.mktemp("beside")
+    recipe = over_body(root, towns, make_body)
+    return recipe, root / "out", compare(recipe, root / "out", rows=ROWS, progress=Progress(quiet=True))
+
+
+def test_every_row_beside_a_published_body_is_measured(compared):
+    _, _, found = compared
+    assert [row["name"] for row in found["rows"]] == ["bm25", "published", "orqa", "finetune"] and found["n"] == 12
+    assert [(gap["of"], gap["minus"]) for gap in found["differences"]] == [("finetune", "published"), ("finetune", "orqa")]
+    read = {row["name"]: row["encoded"] for row in found["rows"]}
+    assert read["published"] < read["orqa"] and read["orqa"] == pytest.approx(read["finetune"], rel=0.25)
+
+
+def test_only_the_retriever_differs(compared, monkeypatch):
+    """Before a question: one reader, one index, documents as published, three embedders of queries."""
+    recipe, out, _ = compared
+    context, starts = context_of(out / "seed-0", recipe), {}
+    monkeypatch.setattr("realm.training.baselines.orqa.train_reader", lambda *_: {})
+    monkeypatch.setattr("realm.training.baselines.orqa.publish_stage", lambda _, stage, model, *rest: starts.update({stage: model}))
+    finetune_with(context, "published", published_retriever(context), "")
+    finetune_with(context, "orqa", learnt_cloze(context), "")
+    starts["finetune"] = load_stage(context, "pretrain")
+    assert len({state_sha256(starts[stage].reader) for stage in BESIDE}) == 1
+    assert len({state_sha256(starts[stage].documents) for stage in BESIDE}) == 1
+    assert len({state_sha256(starts[stage].embedder) for stage in BESIDE}) == 3
+    assert state_sha256(starts["published"].embedder) == state_sha256(starts["published"].documents)
+    assert {stage_facts(context.paths, stage)["generation"] for stage in BESIDE} == {1}
+
+
+def test_the_twin_reads_as_much_as_the_retriever_learnt_from(compared):
+    recipe, out, _ = compared
+    context = context_of(out / "seed-0", recipe)
+    encoded = stage_facts(context.paths, "pretrain")["encoded"]
+    assert retrieving_wordpieces(context) == pytest.approx(encoded / 3), "two steps of six"
+    task = ClozeTask(context, published_retriever(context))
+    assert task.encoded == pytest.approx(task.section.steps * task.wordpieces_a_step(), abs=1)
+    assert abs(task.encoded - retrieving_wordpieces(context)) <= task.wordpieces_a_step() / 2
+    facts = stage_facts(context.paths, "cloze")
+    assert (facts["steps"], facts["encoded"]) == (task.section.steps, task.encoded)
+    assert task.section.lr == pytest.approx(recipe.pretrain.lr * recipe.pretrain.retriever_rate)
+
+
+def test_queries_alone_learn_the_cloze(compared):
+    """The gradient reaches the queries' side; blocks are embedded by the documents' own."""
+    recipe, out, _ = compared
+    context = context_of(out / "seed-0", recipe)
+    model = published_retriever(context)
+    task = IctTask(context, model)
+    before = task.step(0).loss.detach()
+    with torch.no_grad():
+        for parameter in model.document_embedder.parameters():
+            parameter.mul_(0.5)
+    loss = task.step(0).loss
+    assert float(loss.detach()) != pytest.approx(float(before)), "blocks are the documents' side's"
+    loss.backward()
+    assert any(p.grad is not None and float(p.grad.abs().sum()) for p in model.embedder.parameters())
+    assert all(p.grad is None for p in model.document_embedder.parameters())
+
+
+def test_where_documents_learn_each_row_has_an_index_of_its_own(tmp_path, towns, make_body):
+    """Over the paper's filling of masks, both sides learn: the published embedder's index is not REALM's, and neither is the twin's."""
+    values = {"fill": "mlm", "reader_first": 0, "documents": "trained", "own_block": 0.0, "questions": 0.0}
+    recipe = over_body(tmp_path, towns, make_body, **values, steps=3, force=True, refresh="inline")
+    found = compare(recipe, tmp_path / "out", rows=["published", "orqa", "realm"], progress=Progress(quiet=True))
+    assert [row["name"] for row in found["rows"]] == ["published", "orqa", "finetune"]
+    context = context_of(tmp_path / "out" / "seed-0", recipe)
+    assert len({state_sha256(load_stage(context, stage).documents) for stage in BESIDE}) == 3
+    weights = [
+        sha256_file(next((tmp_path / "out" / "seed-0" / "compare" / row / "index").rglob("vectors-*.npy"))) for row in ("published", "orqa")
+    ]
+    assert weights[0] != weights[1]
+
+
+def test_rows_that_a_recipe_has_nothing_for(compared):
+    recipe, _, _ = compared
+    untrained = dataclasses.replace(recipe, pretrain=dataclasses.replace(recipe.pretrain, steps=0))
+    assert [row.name for row in chosen_rows((), untrained)] == ["tfidf", "bm25", "finetune", "closed_book"]
+    with pytest.raises(ConfigError, match=r"the row orqa has nothing to start from in this recipe.*over published weights.*--rows"):
+        chosen_rows(["orqa"], untrained)
+    assert dump_recipe(recipe)

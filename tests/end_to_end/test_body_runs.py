@@ -1,9 +1,8 @@
-"""Runs that start from a published body: found at once, with its own tokenizer, its own rates, and refused where the words differ."""
+"""Runs that start from a published body: found at once, with its own tokenizer and rates, of every multilingual family."""
 
 import importlib
 import json
 import math
-import random
 import shutil
 from pathlib import Path
 
@@ -11,22 +10,21 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from small import jsonl
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from toy_runs import context_of, rows_of, train
 
 from realm.answering.opening import open_run
 from realm.cli import main
-from realm.documents.ingest.builder import build_corpus
-from realm.documents.store.blocks import BlockStore
+from realm.documents.ingest.packing import FREE, PackingCounts, fill_blocks, make_pieces
+from realm.documents.spans.spans import TaggedSpan
 from realm.errors import ConfigError
 from realm.models.bodies.body import has_bf16
 from realm.models.model import RealmModel, part_sizes
-from realm.progress import Progress
 from realm.recipe import build_recipe, dump_recipe, load_recipe
 from realm.runs.checks import meta_model
 from realm.runs.exporting import export_run
-from realm.runs.run import run_recipe
-from realm.storage.paths import RunPaths
 from realm.text.tokenizer import TextTokenizer, train_wordpiece
-from realm.training.context import open_context
 from realm.training.starting import new_model
 
 PLACES = ("Oslo", "Lima", "Cairo", "Quito", "Hanoi", "Accra", "Sofia", "Dakar", "Minsk", "Tunis", "Delhi", "Seoul")
@@ -34,27 +32,6 @@ TEXTS = [
     f"{place} has {n + 3} bridges. The river of {place} is called Branta {n}. Every bridge of {place} is old."
     for n, place in enumerate(PLACES)
 ]
-
-MANUAL = """\
-To mute a track, press the red button. If the disk is full, the backup stops at once.
-Use the -q option to hide all messages. A snapshot is a picture of the disk at one moment.
-The log cannot be read because the daemon owns it. Notes are stored in the home folder.
-
-OPTIONS
-  -v, --verbose
-         Print each name that is copied.
-"""
-ANSWERS = {
-    "purpose": {"press the red button"},
-    "condition": {"the backup stops at once"},
-    "means": {"Use the -q option"},
-    "which": {"-q"},
-    "definition": {"a picture of the disk at one moment"},
-    "reason": {"the daemon owns it"},
-    "place": {"the home folder"},
-    "does": {"Print each name that is copied"},
-    "option": {"-v, --verbose", "-v", "--verbose"},
-}
 FEW_STEPS = {"warm": {"steps": 2, "batch": 4}, "ict": {"steps": 2, "batch": 4}}
 
 
@@ -65,9 +42,12 @@ def body(tmp_path_factory, make_body):
 
 @pytest.fixture
 def documents(tmp_path):
-    rows = [{"id": place, "title": place, "text": text} for place, text in zip(PLACES, TEXTS, strict=True)]
-    (tmp_path / "documents.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return tmp_path / "documents.jsonl"
+    return jsonl(tmp_path / "documents.jsonl", [{"id": p, "title": p, "text": t} for p, t in zip(PLACES, TEXTS, strict=True)])
+
+
+def questions(path):
+    asked = [{"id": p, "question": f"What is the river of {p} called?", "answers": [f"Branta {n}"]} for n, p in enumerate(PLACES)]
+    return str(jsonl(path, [row | {"positive_ids": [row["id"]]} for row in asked]))
 
 
 def recipe_of(body, documents, **sections):
@@ -77,8 +57,7 @@ def recipe_of(body, documents, **sections):
 
 def indexed(body, documents, run):
     """A run of documents that the body's embedder finds as it is."""
-    with Progress(quiet=True) as progress:
-        run_recipe(recipe_of(body, documents), run, stages=("corpus", "pretrain"), progress=progress)
+    train(recipe_of(body, documents), run, ("corpus", "pretrain"))
     return open_run(run)
 
 
@@ -126,11 +105,8 @@ def test_an_export_is_the_published_embedder_again(body, documents, tmp_path):
 
 def test_a_run_without_pre_training_learns_questions(body, documents, tmp_path):
     """No step of pre-training: fine-tuning starts from the body, its scale and null offset included, and answers."""
-    questions = [{"id": p, "question": f"What is the river of {p} called?", "answers": [f"Branta {n}"]} for n, p in enumerate(PLACES)]
-    (tmp_path / "qa.jsonl").write_text("".join(json.dumps(q) + "\n" for q in questions))
-    recipe = recipe_of(body, documents, finetune={"train": str(tmp_path / "qa.jsonl"), "steps": 3, "batch": 4, "warmup": 0})
-    with Progress() as progress:
-        done = run_recipe(recipe, tmp_path / "run", stages=None, progress=progress)
+    asked = questions(tmp_path / "qa.jsonl")
+    done = train(recipe_of(body, documents, finetune={"train": asked, "steps": 3, "batch": 4, "warmup": 0}), tmp_path / "run")
     assert any("from_ict is false" in reason for reason in done["skipped"])
     opened = open_run(tmp_path / "run")
     tuned = opened.networks.finetuned
@@ -146,12 +122,10 @@ def test_a_run_without_pre_training_learns_questions(body, documents, tmp_path):
 
 
 def taught(body, documents, out, **model):
-    questions = [{"id": p, "question": f"What is the river of {p} called?", "answers": [f"Branta {n}"]} for n, p in enumerate(PLACES)]
-    (out.parent / "qa.jsonl").write_text("".join(json.dumps(q | {"positive_ids": [q["id"]]}) + "\n" for q in questions))
-    named = {"train": str(out.parent / "qa.jsonl"), "dev": str(out.parent / "qa.jsonl")}
-    sections = {"finetune": {**named, "steps": 3, "batch": 4, "warmup": 0, "presence": 1.0, "publish": "last", "retriever_rate": 0.0}}
-    with Progress(quiet=True) as progress:
-        run_recipe(recipe_of(body, documents, **sections, **model), out, stages=None, progress=progress)
+    asked = questions(out.parent / "qa.jsonl")
+    steps = {"steps": 3, "batch": 4, "warmup": 0, "presence": 1.0, "publish": "last", "retriever_rate": 0.0}
+    sections = {"finetune": {"train": asked, "dev": asked, **steps}}
+    train(recipe_of(body, documents, **sections, **model), out)
     return out
 
 
@@ -188,51 +162,10 @@ def test_fine_tuned_runs_are_shipped_as_what_they_changed(body, documents, tmp_p
     assert shipped.reader.spec.pointer and shipped.reader.spec.taught
     fitted = tuned.networks.reader.confidence
     assert fitted is not None and (shipped.reader.spec.slope, shipped.reader.spec.bias) == (fitted.slope, fitted.bias)
-    with Progress(quiet=True) as progress:
-        run_recipe(recipe_of(out, documents, **goes_on), tmp_path / "other", stages=("corpus", "pretrain"), progress=progress)
+    train(recipe_of(out, documents, **goes_on), tmp_path / "other", ("corpus", "pretrain"))
     opened = open_run(tmp_path / "other")
     answers = [run.answerer.answer([f"What is the river of {PLACES[0]} called?"])[0] for run in (tuned, opened)]
     assert answers[0].p == pytest.approx(answers[1].p, rel=0.1) and answers[1].confidence is not None and not opened.without_questions
-
-
-def test_sentences_of_a_manual_become_questions_that_they_answer(tmp_path, monkeypatch):
-    """released/manuals.py."""
-    manuals = released("manuals", monkeypatch)
-    (tmp_path / "manual.txt").write_text(MANUAL)
-    build_corpus([tmp_path / "manual.txt"], tmp_path / "corpus", vocab_size=300)
-    store = BlockStore.open(tmp_path / "corpus")
-    made = [one for row in range(len(store)) for one in manuals.block_questions(store, row, {"print"}, random.Random(0))]
-    assert {kind: set(question.answers) for kind, question in made} == ANSWERS
-    assert all(question.context[start:end] in question.answers for _, question in made for start, end in question.places)
-    assert "Why can the log not be read?" in [question.text for _, question in made]
-
-
-def test_pre_training_starts_the_null_document_at_its_share(body, documents, tmp_path):
-    steps = {"steps": 2, "batch": 4, "candidates": 4, "force": True, "refresh": "inline", "held_out": 0}
-    with Progress() as progress:
-        run_recipe(recipe_of(body, documents, pretrain=steps, **FEW_STEPS), tmp_path / "run", stages=None, progress=progress)
-    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    shares = [row["p_null"] for row in rows if "p_null" in row]
-    assert shares and all(0.05 < share < 0.6 for share in shares)
-    offset = open_run(tmp_path / "run").networks.pretrained.embedder.null_offset
-    assert offset is not None and float(offset.detach()) != 0.0
-
-
-def test_other_words_are_refused(body, documents, tmp_path):
-    """A corpus of another vocabulary would give every word a foreign embedding."""
-    other = tmp_path / "other"
-    other.mkdir()
-    train_wordpiece(["quite other words in here", *PLACES], 250).save(other)
-    recipe = recipe_of(body, documents, corpus={"sources": [str(documents)], "tokenizer": str(other)})
-    with Progress() as progress, pytest.raises(ConfigError, match="vocabulary is not the corpus's") as caught:
-        run_recipe(recipe, tmp_path / "run", stages=None, progress=progress)
-    assert "leave corpus.tokenizer empty" in str(caught.value)
-
-
-def test_blocks_longer_than_the_body_reads_are_refused(body, documents, tmp_path):
-    recipe = recipe_of(body, documents, corpus={"sources": [str(documents)], "block_length": 500})
-    with Progress() as progress, pytest.raises(ConfigError, match="reads 512 wordpieces, and a question with a block has up to 563"):
-        run_recipe(recipe, tmp_path / "run", stages=None, progress=progress)
 
 
 def test_rates_suit_published_weights_unless_the_recipe_says_otherwise(tmp_path):
@@ -286,20 +219,12 @@ def test_a_pointer_over_a_body_needs_two_lines():
 def test_the_body_is_counted_and_not_the_preset(body, documents, tmp_path):
     """Parameters of the networks that a run makes; the width of its index; a body that is not here has the sizes of the table."""
     recipe = recipe_of(body, documents)
-    with Progress() as progress:
-        run_recipe(recipe, tmp_path / "run", stages=("corpus",), progress=progress)
-    made, expected = part_sizes(new_model(open_context(RunPaths(tmp_path / "run"), recipe, lambda *_: None))), meta_model(recipe)
+    train(recipe, tmp_path / "run", ("corpus",))
+    made, expected = part_sizes(new_model(context_of(tmp_path / "run", recipe))), meta_model(recipe)
     assert {part: part_sizes(expected)[part] for part in made} == made
     assert expected.embedder.spec.projection == 32
     granite = meta_model(build_recipe({"model": {"body": "granite"}}), 300).encoder.body.spec.config
     assert (granite["num_hidden_layers"], granite["hidden_size"]) == (6, 384)
-
-
-def test_the_corpus_has_the_bodys_tokens(body, documents, tmp_path):
-    with Progress() as progress:
-        run_recipe(recipe_of(body, documents), tmp_path / "run", stages=("corpus",), progress=progress)
-    store = BlockStore.open(tmp_path / "run" / "corpus")
-    assert store.tokenizer.vocab_size == TextTokenizer.load(body).vocab_size and store.manifest.block_length == 160
 
 
 def test_bfloat16_moves_no_vector_far(body, documents, tmp_path, monkeypatch):
@@ -312,14 +237,124 @@ def test_bfloat16_moves_no_vector_far(body, documents, tmp_path, monkeypatch):
     assert (exact * half).sum(1).min() > 0.999 and np.array_equal(exact, half) is not has_bf16("cpu")
 
 
-def test_dimensions_that_cannot_be_had_are_refused(body, documents, tmp_path):
-    wide = recipe_of(body, documents, model={"body": str(body), "projection": 8})
-    with (
-        Progress(quiet=True) as progress,
-        pytest.raises(ConfigError, match=r"'model\.projection' is 8, and the body's embeddings have 32"),
-    ):
-        run_recipe(wide, tmp_path / "wide", stages=("corpus", "pretrain"), progress=progress)
-    for values in ({"projection": 0}, {"body": "minilm", "projection": 5}):
-        with pytest.raises(ConfigError, match=r"'model\.projection' cannot be"):
-            build_recipe({"model": values})
-    assert build_recipe({"model": {"body": "minilm"}}).model.projection == 0 and build_recipe({}).model.projection == 128
+def test_pre_training_starts_the_null_document_at_its_share(body, documents, tmp_path):
+    steps = {"steps": 2, "batch": 4, "candidates": 4, "force": True, "refresh": "inline", "held_out": 0}
+    train(recipe_of(body, documents, pretrain=steps, **FEW_STEPS), tmp_path / "run")
+    shares = [row["p_null"] for row in rows_of(tmp_path / "run") if "p_null" in row]
+    assert shares and all(0.05 < share < 0.6 for share in shares)
+    opened = open_run(tmp_path / "run")
+    offset = opened.networks.pretrained.embedder.null_offset
+    assert offset is not None and float(offset.detach()) != 0.0
+    assert np.allclose(np.linalg.norm(opened.generation.snapshot.vectors, axis=1), 1.0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("sections", "said"), [
+    ({"corpus": {"tokenizer": "{other}"}}, "vocabulary is not the corpus's.*leave corpus.tokenizer empty"),
+    ({"corpus": {"block_length": 500}}, "reads 512 wordpieces, and a question with a block has up to 563"),
+    ({"model": {"projection": 8}}, r"'model\.projection' is 8, and the body's embeddings have 32"),
+])  # fmt: skip
+def test_what_does_not_fit_a_body_is_refused(sections, said, body, documents, tmp_path):
+    """A corpus of another vocabulary would give every word a foreign embedding."""
+    (tmp_path / "other").mkdir()
+    train_wordpiece(["quite other words in here", *PLACES], 250).save(tmp_path / "other")
+    values = {"corpus": {"sources": [str(documents)]}, "model": {"body": str(body)}}
+    for section, own in sections.items():
+        values[section] |= {key: str(tmp_path / "other") if value == "{other}" else value for key, value in own.items()}
+    with pytest.raises(ConfigError, match=said):
+        train(recipe_of(body, documents, **values), tmp_path / "run", ("corpus", "pretrain"))
+
+
+LANGUAGES = {
+    "zh": "青川市位于玉河边。青川市在1901年建立。玉河流过青川市，青川市的人口是4200人。",
+    "ko": "백하시는 장강 옆에 있다. 백하시는 1912년에 세워졌다. 장강은 백하시를 지나며 인구는 5300명이다.",
+    "ar": "القاهرة هي عاصمة مصر وأكبر مدنها. تقع المدينة على نهر النيل.",
+    "en": "Quincy lies on the Amber River. Quincy was founded in 1923, and 6400 people live there.",
+}
+ASKED = [("青川市在哪一年建立？", "1901年"), ("백하시는 언제 세워졌는가?", "1912년"), ("When was Quincy founded?", "1923")]
+NAMES = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64, "max_position_embeddings": 514}
+
+
+def wordpieces():
+    """Multilingual BERT's kind: cased, a Han character a word, Hangul by words."""
+    return train_wordpiece(LANGUAGES.values(), 300, lowercase=False)
+
+
+def sentence_pieces():
+    """XLM-R's and multilingual E5's kind: runs of characters, spaces written as ▁."""
+    backend = Tokenizer(models.Unigram())
+    backend.normalizer, backend.pre_tokenizer, backend.decoder = normalizers.NFKC(), pre_tokenizers.Metaspace(), decoders.Metaspace()
+    trainer = trainers.UnigramTrainer(vocab_size=200, special_tokens=NAMES, unk_token="<unk>", show_progress=False)
+    backend.train_from_iterator(LANGUAGES.values(), trainer)
+    return TextTokenizer(backend)
+
+
+def byte_pieces():
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer, backend.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=NAMES, initial_alphabet=alphabet, show_progress=False)
+    backend.train_from_iterator(LANGUAGES.values(), trainer)
+    return TextTokenizer(backend)
+
+
+FAMILIES = {
+    "mbert": (wordpieces, {"model_type": "bert"}),
+    "e5": (sentence_pieces, {"model_type": "bert"}),
+    "xlm-roberta": (sentence_pieces, {"model_type": "xlm-roberta", "type_vocab_size": 1, "pad_token_id": 1}),
+    "mpnet": (sentence_pieces, {"model_type": "mpnet", "pad_token_id": 1}),
+    "modernbert": (
+        byte_pieces,
+        {"model_type": "modernbert", "pad_token_id": 1, "cls_token_id": 0, "sep_token_id": 2, "bos_token_id": 0, "eos_token_id": 2},
+    ),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_answers_from_a_body_of_each_family(family, tmp_path):
+    from transformers import AutoConfig, AutoModel
+
+    make, values = FAMILIES[family]
+    tokenizer, body = make(), tmp_path / "body"
+    torch.manual_seed(0)
+    AutoModel.from_config(AutoConfig.for_model(**{**values, **SIZES, "vocab_size": tokenizer.vocab_size})).save_pretrained(body)
+    tokenizer.save(body)
+    docs = jsonl(tmp_path / "docs.jsonl", [{"id": name, "title": name, "text": text} for name, text in LANGUAGES.items()])
+    qa = str(jsonl(tmp_path / "qa.jsonl", [{"id": answer, "question": asked, "answers": [answer]} for asked, answer in ASKED]))
+    recipe = build_recipe( {
+        "run": {"threads": 1, "device": "cpu", "checkpoint_every": 0},
+        "corpus": {"sources": [str(docs)], "block_length": 64},
+        "model": {"body": str(body), "pooling": "mean", "segments": False, "query_length": 32, "max_span": 12},
+        "pretrain": {"refresh": "inline"},
+        "finetune": {"train": qa, "steps": 2, "batch": 3, "warmup": 0, "read": 2},
+        "eval": {"qa": qa, "k": [1, 2]},
+    })  # fmt: skip
+    train(recipe, tmp_path / "run")
+    found = json.loads((tmp_path / "run" / "results" / "finetune.json").read_text("utf-8"))
+    assert found["n"] == 3 and found["recall"]["2"] == 1.0
+    opened = open_run(tmp_path / "run")
+    assert opened.inputs.store.tokenizer.same_wordpieces(tokenizer)
+    for answer in opened.answerer.answer([question for question, _ in ASKED], k=2):
+        assert answer.answer and answer.evidence
+        for evidence in answer.evidence:
+            begin = evidence.doc_start + evidence.start
+            assert evidence.answer and LANGUAGES[evidence.doc_id][begin : begin + len(evidence.answer)] == evidence.answer
+
+
+@pytest.mark.parametrize("make", [byte_pieces, sentence_pieces])
+def test_other_kinds_of_tokenizers_pack_right(make):
+    """Every character in exactly one piece, none over the limit, spans on exactly the tokens of their text."""
+    tokenizer, text = make(), "The 🏦 of Quincy met Ada Lovelace in 青川. " + "백하시는 " * 30 + "London."
+    ranges = [(0, text.index("백")), (text.index("백"), len(text))]
+    ranges = [(start, start + len(text[start:end].rstrip())) for start, end in ranges]
+    spans = [[TaggedSpan(text.index(word), text.index(word) + len(word), "name") for word in ("🏦", "Ada Lovelace", "青川")], []]
+    counts, tokens = PackingCounts(), tokenizer.tokenize([text[start:end] for start, end in ranges])
+    room = int(tokens.starts[1])
+    pieces = make_pieces(text, ranges, tokens, 0, spans, room, counts)
+    assert counts.sentences_cut == 1
+    blocks = fill_blocks(pieces.lengths, [room] * len(pieces), [FREE] * len(pieces))
+    assert all(sum(pieces.lengths[first:last]) <= room for first, last in blocks)
+    assert "".join("".join(text[start:end] for start, end in zip(pieces.starts, pieces.ends, strict=True)).split()) == "".join(text.split())
+    for span, word in zip(pieces.spans, ("🏦", "Ada Lovelace", "青川"), strict=True):
+        covered = tokenizer.decode(tokens.ids[span.token_start : span.token_end].tolist())
+        assert text[span.char_start : span.char_end] == word and (covered.strip() == word or "<unk>" in covered)

@@ -1,25 +1,32 @@
 """Reading given paragraphs: the loss against enumeration, a stage that learns and resumes, what is refused."""
 
-import json
 import math
-from unittest.mock import Mock
 
 import pytest
 import torch
+from small import jsonl
+from toy_runs import PRETRAINING, context_of, copy_without, train
 
 from realm.errors import ConfigError, DataError
 from realm.models.model import state_sha256
 from realm.models.reader import SpanScores
 from realm.models.types import Question
-from realm.progress import Progress
 from realm.recipe import build_recipe
-from realm.runs.run import run_recipe
-from realm.storage.paths import RunPaths
-from realm.training.context import load_stage, open_context
-from realm.training.finetune.given import GivenParagraphs, GivenTask, given_scores, gold_spans, posterior_nll, read_given, teaching_reader
+from realm.training.context import load_stage
+from realm.training.finetune.given import (
+    GivenParagraphs,
+    GivenTask,
+    given_questions,
+    given_scores,
+    gold_spans,
+    posterior_nll,
+    read_given,
+    teaching_reader,
+)
+from realm.training.finetune.stage import run_finetune
 from realm.training.starting import with_new_reader
 
-TOWNS = ("Oslo", "Lima", "Cairo", "Quito", "Hanoi", "Accra", "Sofia", "Dakar", "Minsk", "Tunis", "Delhi", "Seoul")
+from .conftest import TOWNS
 
 
 def rows(count):
@@ -37,11 +44,11 @@ def rows(count):
 
 
 def recipe_of(root, towns, questions, **finetune):
-    (root / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in questions))
+    jsonl(root / "train.jsonl", questions)
     recipe = towns(root, steps=0, fill="mlm", masking="salient", shown=0.0, questions=0.0, reader_first=0)
     values = {"sources": list(recipe.corpus.sources), "vocab_size": 400}
     return build_recipe( {
-        "corpus": values, "run": {"threads": 1, "device": "cpu", "checkpoint_every": 5},
+        "corpus": values, "run": {"threads": 1, "device": "cpu", "checkpoint_every": 2},
         "model": {"hidden": 32, "layers": 2, "heads": 2, "intermediate": 64, "projection": 16, "span_hidden": 32, "dropout": 0.0},
         "warm": {"steps": 1, "batch": 4}, "ict": {"steps": 1, "batch": 8}, "pretrain": {"steps": 0, "refresh": "inline"},
         "finetune": {"passages": "given", "train": str(root / "train.jsonl"), "batch": 8, "lr": 3e-3, "warmup": 5, **finetune},
@@ -51,17 +58,12 @@ def recipe_of(root, towns, questions, **finetune):
 @pytest.fixture(scope="module")
 def start(tmp_path_factory, towns):
     root = tmp_path_factory.mktemp("given")
-    run_recipe(
-        recipe_of(root, towns, rows(64), steps=12),
-        root / "run",
-        stages=("corpus", "ict", "warm", "pretrain"),
-        progress=Progress(quiet=True),
-    )
+    train(recipe_of(root, towns, rows(64), steps=12), root / "run", PRETRAINING)
     return root
 
 
-def context_of(root, towns, **finetune):
-    return open_context(RunPaths(root / "run"), recipe_of(root, towns, rows(64), **finetune), lambda *_: None)
+def reading(root, towns, **finetune):
+    return context_of(root / "run", recipe_of(root, towns, rows(64), **finetune))
 
 
 def test_the_loss_is_the_mass_on_answers_or_on_not_here():
@@ -88,7 +90,7 @@ def test_the_loss_is_the_mass_on_answers_or_on_not_here():
 
 
 def test_gold_spans_are_those_of_each_window(start, towns):
-    task = task_of(context_of(start, towns, steps=1))
+    task = task_of(reading(start, towns, steps=1))
     drawn = task.windows[:6]
     valid = torch.ones(6, max(map(len, drawn)), task.reader.max_span, dtype=torch.bool)
     for window, marks in zip(drawn, gold_spans(drawn, SpanScores(valid.float(), valid, valid[:, 0, 0].float())), strict=True):
@@ -96,15 +98,13 @@ def test_gold_spans_are_those_of_each_window(start, towns):
 
 
 def task_of(context):
-    from realm.training.finetune.given import given_questions
-
     model = with_new_reader(context, load_stage(context, "pretrain").fork_document_embedder(), pointer=True, titles=True)
     return GivenTask(context, model.reader, *given_questions(context))
 
 
 def test_the_stage_learns_to_point_and_to_abstain(start, towns):
     """On paragraphs it has learnt from: hardly any is right before, most are after, and "not here" is told from the others."""
-    task = task_of(context_of(start, towns, steps=150))
+    task = task_of(reading(start, towns, steps=150))
     questions = task.given.questions
     before = given_scores(task.read(list(questions)), questions)["em"]
     answers = learn(task, 150).read(list(questions))
@@ -118,32 +118,23 @@ def test_the_stage_learns_to_point_and_to_abstain(start, towns):
     assert all(0 <= answer.p + answer.not_here <= 1 + 1e-6 for answer in answers)
 
 
-def test_a_killed_stage_resumes_to_the_same_weights(start, towns, tmp_path):
-    import shutil
-
-    class Killed(Exception):
-        pass
-
-    def until(run, last):
-        from realm.training.finetune.stage import run_finetune
-
-        recipe = recipe_of(start, towns, rows(64), steps=25)
-        run_finetune(open_context(RunPaths(run), recipe, Mock(side_effect=Killed) if last else (lambda *_: None)))
-
-    runs = [shutil.copytree(start / "run", tmp_path / name) for name in ("whole", "cut")]
-    until(runs[0], 0)
-    with pytest.raises(Killed):  # the first row is logged at step 20, after the checkpoint of step 15
-        until(runs[1], 1)
-    assert list((RunPaths(runs[1]).checkpoints("finetune")).iterdir())
-    until(runs[1], 0)
-    whole, cut = (load_stage(open_context(RunPaths(run), recipe_of(start, towns, rows(64)), lambda *_: None), "finetune") for run in runs)
-    assert state_sha256(whole) == state_sha256(cut)
-    assert whole.reader.spec.titles and whole.reader.spec.pointer and whole.reader.spec.taught
+def test_a_killed_stage_resumes_to_the_same_weights(start, towns, tmp_path, interrupt_each):
+    recipe, found = recipe_of(start, towns, rows(64), steps=25), []
+    for name in ("whole", "cut"):
+        context = context_of(copy_without(start / "run", tmp_path / name), recipe)
+        if name == "cut":
+            interrupt_each({"finetune"})
+            with pytest.raises(KeyboardInterrupt):
+                run_finetune(context)
+        run_finetune(context)
+        found.append(load_stage(context, "finetune"))
+    assert state_sha256(found[0]) == state_sha256(found[1])
+    assert found[0].reader.spec.titles and found[0].reader.spec.pointer and found[0].reader.spec.taught
 
 
 def test_long_paragraphs_share_their_probability(start, towns):
     """A paragraph of many windows: equal strings of several windows are one answer, and p stays below what "not here" leaves."""
-    context = context_of(start, towns, steps=1)
+    context = reading(start, towns, steps=1)
     task, text = task_of(context), " ".join(row["context"] for row in rows(40))
     long = Question("1", "When was the bridge of Oslo built?", ("1700",), context=text)
     given = GivenParagraphs([long], context.store.tokenizer, context.inputs.featurizer, task.reader.max_span)
@@ -164,10 +155,10 @@ def learn(task, steps):
 
 def test_a_teacher_is_followed(start, towns):
     """The loss grows by how far a teacher is that knows some answers; a reader that learns from both comes closer to it."""
-    teacher, context = start / "run" / "stages" / "teacher", context_of(start, towns, steps=1)
+    teacher, context = start / "run" / "stages" / "teacher", reading(start, towns, steps=1)
     reader = learn(task_of(context), 100).reader
     load_stage(context, "pretrain").with_parts(encoder=None, reader=reader).save_pretrained(teacher)
-    plain, taught = (task_of(context_of(start, towns, steps=1, **own)) for own in ({}, {"teacher": str(teacher)}))
+    plain, taught = (task_of(reading(start, towns, steps=1, **own)) for own in ({}, {"teacher": str(teacher)}))
     apart = (taught.step(0).mean - plain.step(0).mean).item()
     assert apart > 0.1
     learn(taught, 60)
@@ -176,25 +167,17 @@ def test_a_teacher_is_followed(start, towns):
 
 
 def test_a_teacher_reads_spans_as_long_and_is_a_reader(start, towns):
-    other = with_new_reader(context_of(start, towns, steps=1), load_stage(context_of(start, towns, steps=1), "pretrain"), pointer=True)
+    other = with_new_reader(reading(start, towns, steps=1), load_stage(reading(start, towns, steps=1), "pretrain"), pointer=True)
     for model, said in ((other, "spans of at most"), (other.only("embedder"), "has no reader")):
         model.save_pretrained(start / said.replace(" ", ""))
-        context = context_of(start, towns, steps=1, teacher=str(start / said.replace(" ", "")))
+        context = reading(start, towns, steps=1, teacher=str(start / said.replace(" ", "")))
         with pytest.raises(ConfigError, match=said):
             teaching_reader(context, 3)
 
 
 def test_questions_without_paragraphs_are_refused(start, towns):
     bare = [{key: value for key, value in row.items() if key != "context"} for row in rows(8) if row["answers"]]
-    context = open_context(RunPaths(start / "run"), recipe_of(start, towns, bare, steps=1), lambda *_: None)
+    context = context_of(start / "run", recipe_of(start, towns, bare, steps=1))
     with pytest.raises(DataError, match="no question has a paragraph that holds its answer") as caught:
         task_of(context)
     assert caught.value.path is not None and "context" in str(caught.value)
-
-
-@pytest.mark.parametrize(("values", "said"), [
-    ({"passages": "given", "seq2seq": "somewhere"}, r"finetune\.passages"), ({"teacher": "realm-minilm-en"}, r"finetune\.teacher"),
-])  # fmt: skip
-def test_given_paragraphs_teach_the_span_reader_alone(values, said):
-    with pytest.raises(ConfigError, match=said):
-        build_recipe({"finetune": {"train": "q.jsonl", **values}})

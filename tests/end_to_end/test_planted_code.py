@@ -6,6 +6,7 @@ import json
 import shutil
 
 import pytest
+from small import jsonl
 
 from realm.cli import main
 from realm.errors import ConfigError
@@ -41,7 +42,7 @@ def files(tmp_path_factory, make_body):
     """Documents, a recipe over them, and a body that is whole."""
     root = tmp_path_factory.mktemp("planted")
     text = "The weir of Dorn was built by Ellen Marsh. It was finished in 1911."
-    (root / "documents.jsonl").write_text("".join(json.dumps({"id": str(n), "title": "", "text": f"{text} {n}"}) + "\n" for n in range(3)))
+    jsonl(root / "documents.jsonl", [{"id": str(n), "title": "", "text": f"{text} {n}"} for n in range(3)])
     (root / "recipe.toml").write_text('[corpus]\nsources = ["documents.jsonl"]\n[pretrain]\nsteps = 1\n[finetune]\nsteps = 1\n')
     named = {"DOCUMENTS": root / "documents.jsonl", "RECIPE": root / "recipe.toml"}
     return named | {"BODY": make_body(root / "body", [text])}
@@ -61,12 +62,18 @@ def planted(body, directory, values, trap):
     return directory
 
 
-@pytest.mark.parametrize(("verb", "kind"), CASES)
-def test_no_verb_runs_it(verb, kind, files, tmp_path, monkeypatch, capsys):
-    """It is refused in one line, or what is known of the model is read without it."""
+@pytest.fixture
+def model(kind, files, tmp_path, monkeypatch):
+    """The planted model; afterwards nothing has run, and nobody was asked."""
     trap, answers = tmp_path / "trap", io.StringIO("y\n" * 20)
-    model = planted(files["BODY"], tmp_path / "model", MAPS[kind], trap)
     monkeypatch.setattr("sys.stdin", answers)
+    yield planted(files["BODY"], tmp_path / "model", MAPS[kind], trap)
+    assert not trap.exists() and answers.tell() == 0
+
+
+@pytest.mark.parametrize(("verb", "kind"), CASES)
+def test_no_verb_runs_it(verb, model, files, tmp_path, monkeypatch, capsys):
+    """It is refused in one line, or what is known of the model is read without it."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     named = {name: str(path) for name, path in files.items()} | {"MODEL": str(model), "OUT": str(tmp_path / "out")}
     words = verb.split()
@@ -74,16 +81,12 @@ def test_no_verb_runs_it(verb, kind, files, tmp_path, monkeypatch, capsys):
         words = [word.replace(name, value) for word in words]
     code = main(words)
     said = capsys.readouterr()
-    assert not trap.exists() and answers.tell() == 0 and "y/N" not in said.out + said.err
+    assert "y/N" not in said.out + said.err
     assert code == 0 or (code == 2 and sum(line.startswith("error: ") for line in said.err.splitlines()) == 1)
 
 
 @pytest.mark.parametrize("kind", MAPS)
-def test_no_loader_runs_it(kind, files, tmp_path, monkeypatch):
-    trap, answers = tmp_path / "trap", io.StringIO("y\n" * 20)
-    model = planted(files["BODY"], tmp_path / "model", MAPS[kind], trap)
-    monkeypatch.setattr("sys.stdin", answers)
+def test_no_loader_runs_it(model):
     for load in LOADERS:
         with contextlib.suppress(ConfigError):
             load(model)
-    assert not trap.exists() and answers.tell() == 0

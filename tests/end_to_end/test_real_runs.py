@@ -1,20 +1,168 @@
-"""Real training runs, killed and ended by signals on either side: the same result in the end, nothing left behind, no orphans."""
+"""Real training runs of seconds, processes of their own, killed and ended by signals: the same result, nothing left behind, no orphans."""
 
+import contextlib
 import json
 import os
+import random
 import re
+import shutil
 import signal
-import subprocess
 import sys
+import time
+import traceback
 from pathlib import Path
+from typing import Any
 
 import pytest
+from processes import alive, until
+from toy_runs import rows_of, train
 
 from realm.cli import main
+from realm.recipe import load_recipe
+from realm.search.publishing.parameters import KEEP_GENERATIONS, NEXT_NUMBER_FILE
 from realm.search.publishing.refresher import read_status
+from realm.storage.files import sha256_file
+from realm.storage.generations import published_generations
 from realm.storage.metrics import MetricsLog
+from realm.storage.paths import RunPaths
 
-from .real_runs import SIDES, Pair, copy_of, end, ended, left_over, outcome, ready_to_pretrain, size, started, until, waited
+SETTINGS: dict[str, dict[str, Any]] = {"run": {"checkpoint_every": 3}, "pretrain": {"steps": 40, "refresh_every": 5}}
+SIDES = {"pretrain": ("run", "--stages", "pretrain"), "refresh": ("refresh",)}
+HALF_WRITTEN = (".staging", ".building", ".removed", ".quarantined")
+
+
+def ready_to_pretrain(recipe: Path, out: Path, **pretrain: Any) -> RunPaths:
+    """A run whose next stage is pre-training, with ``SETTINGS`` and these."""
+    settings = SETTINGS | {"pretrain": SETTINGS["pretrain"] | pretrain}
+    train(load_recipe(recipe, settings), out, ("corpus", "warm", "ict"))
+    return RunPaths(out)
+
+
+def copy_of(run: RunPaths, to: Path, mode: str) -> RunPaths:
+    copied = RunPaths(Path(shutil.copytree(run.root, to)))
+    copied.config.write_text(copied.config.read_text().replace('refresh = "inline"', f'refresh = "{mode}"'))
+    return copied
+
+
+def started(*command: str, says: Path) -> int:
+    """``realm`` with these arguments in a forked process: no imports to wait for. Its number; what it says goes to a file."""
+    pid = os.fork()
+    if pid == 0:
+        code = 99
+        try:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+            with open(says, "ab", buffering=0) as file:
+                os.dup2(file.fileno(), 1)
+                os.dup2(file.fileno(), 2)
+            with os.fdopen(1, "w", closefd=False) as sys.stdout, os.fdopen(2, "w", closefd=False) as sys.stderr:
+                try:
+                    code = main(list(command))
+                except BaseException:
+                    traceback.print_exc()  # nobody else says it: the process ends below
+        finally:
+            os._exit(code)
+    return pid
+
+
+def ended(pid: int) -> int | None:
+    """The exit code of a child that has ended, the negative signal for one that was killed; None while it runs."""
+    found, status = os.waitpid(pid, os.WNOHANG)
+    return None if found == 0 else os.waitstatus_to_exitcode(status)
+
+
+def end(pid: int, how: signal.Signals, seconds: float = 60.0) -> int:
+    """Send a signal and wait. The exit code as :func:`ended` gives it."""
+    os.kill(pid, how)
+    deadline = time.monotonic() + seconds
+    while (code := ended(pid)) is None:
+        assert time.monotonic() < deadline, f"process {pid} does not end"
+        time.sleep(0.01)
+    return code
+
+
+class Pair:
+    """A trainer and, where the mode is "external", a refresher, which are killed and started again until pre-training has ended."""
+
+    def __init__(self, run: RunPaths, *, refresher: bool):
+        self.run = run
+        self.says = run.root.with_name(run.root.name + ".says")
+        self.commands = {side: (*SIDES[side], str(run.root)) for side in (("pretrain", "refresh") if refresher else ("pretrain",))}
+        self.pids: dict[str, int] = {}
+        self.kills = 0
+
+    def finish(self, kills: int, seed: int, longest: float) -> None:
+        """Kill one or both (SIGKILL) after up to ``longest`` seconds, start them again, ``kills`` times; then let them end."""
+        rng = random.Random(seed)
+        try:
+            while self.kills < kills:
+                self._start()
+                if not self._runs_for(rng.uniform(0.0, longest)):
+                    break
+                self._kill(rng.choice([[name] for name in self.commands] + [list(self.commands)]))
+            self._start()
+            until(lambda: not self._reaped(), 120.0)
+        finally:
+            self._kill(list(self.pids))
+
+    def words(self) -> str:
+        return self.says.read_text(errors="replace")[-2000:]
+
+    def _start(self) -> None:
+        for name, command in self.commands.items():
+            if name not in self.pids and not self._over():
+                self.pids[name] = started(*command, says=self.says)
+
+    def _runs_for(self, seconds: float) -> bool:
+        end_of_life = time.monotonic() + seconds
+        while time.monotonic() < end_of_life and not self._over():
+            self._reaped()
+            time.sleep(0.005)
+        return not self._over()
+
+    def _reaped(self) -> dict[str, int]:
+        """Forget who has ended, which must have been without an error. Those that are left."""
+        for name, pid in list(self.pids.items()):
+            if (code := ended(pid)) is not None:
+                del self.pids[name]
+                assert code == 0, f"{name} ended with {code}: {self.words()}"
+        return self.pids
+
+    def _over(self) -> bool:
+        return self.run.stage("pretrain").exists()
+
+    def _kill(self, names: list[str]) -> None:
+        for name in names:
+            if (pid := self.pids.pop(name, None)) is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+                self.kills += 1
+
+
+def outcome(run: RunPaths) -> tuple[str, str, list[dict[str, Any]]]:
+    """What must not depend on who was killed when: weights, vectors of the index and metrics, times and numbers left out."""
+    newest = run.index / f"{published_generations(run.index)[-1]:06d}"
+    rows = [{key: value for key, value in row.items() if key != "refresher_restarts"} for row in rows_of(run.root, "pretrain")]
+    return sha256_file(run.stage("pretrain") / "model.safetensors"), sha256_file(newest / "vectors-00000.npy"), rows
+
+
+def left_over(run: RunPaths) -> set[str]:
+    """What a finished run should not have: anything half-written, put aside, or kept for nobody."""
+    kept = {f"{number:06d}" for number in published_generations(run.index)}
+    names = {path.relative_to(run.root).as_posix() for path in run.root.rglob("*") if path.name.endswith(HALF_WRITTEN)}
+    names |= {f"params/{path.name}" for path in run.params.iterdir() if path.name not in (*kept, NEXT_NUMBER_FILE)}
+    names |= {f"index/{path.name}" for path in run.index.iterdir() if path.is_dir() and path.name not in kept}
+    names |= {path.relative_to(run.root).as_posix() for path in run.checkpoints("pretrain").glob("*")}
+    return names if len(kept) <= KEEP_GENERATIONS else {*names, f"{len(kept)} generations"}
+
+
+def size(run: RunPaths) -> int:
+    places = (run.index, run.params, run.root / "stages")
+    return sum(
+        path.stat().st_size for place in places for path in place.rglob("*") if path.is_file() and path.suffix in (".npy", ".safetensors")
+    )
+
 
 SLOW = pytest.mark.slow
 
@@ -53,35 +201,6 @@ def test_a_run_whose_trainer_and_refresher_are_killed_leaves_nothing_behind(read
         assert main(["verify", str(run.root)]) == 0
 
 
-@pytest.mark.slow
-def test_trainer_and_the_refresher_beside_it_are_killed(ready, whole, tmp_path):
-    """Mode "process": the trainer starts a killed refresher again; then it is killed itself, and its refresher ends with it."""
-    run, says, seen = copy_of(ready, tmp_path / "run", "process"), tmp_path / "says", []
-
-    def another():
-        status = read_status(run.index)
-        return None if status is None or status.pid in seen else status.pid
-
-    trainer = started(*SIDES["pretrain"], str(run.root), says=says)
-    for killed in ("refresher", "trainer"):
-        seen.append(until(another))
-        os.kill(seen[-1] if killed == "refresher" else trainer, signal.SIGKILL)
-    os.waitpid(trainer, 0)
-    until(lambda: not any(runs(pid) for pid in seen))
-    trainer = started(*SIDES["pretrain"], str(run.root), says=says)
-    assert waited(trainer) == 0, says.read_text()[-2000:]
-    assert not left_over(run) and size(run) == size(whole)
-
-
-def runs(pid):
-    """Whether a process is there and not just waiting to be reaped."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return not Path(f"/proc/{pid}/stat").exists() or Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-
-
 def descendants(pid):
     parents = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -116,7 +235,7 @@ def endless(ready, tmp_path):
 
     yield start
     for pid in pids.values():
-        if runs(pid):
+        if alive(pid):
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
 
@@ -136,7 +255,7 @@ def test_either_side_ends_cleanly_by_a_signal(endless, tmp_path, side, how):
     other, children = pids["pretrain" if side == "refresh" else "refresh"], descendants(pids[side])
     assert end(pids[side], how) == CODES[how]
     assert "run the same command again to continue" in (tmp_path / side).read_text()
-    assert not any(runs(child) for child in children)
+    assert not any(alive(child) for child in children)
     assert ended(other) is None, "the other side is somebody else's and goes on"
     pids[side] = started(*SIDES[side], str(run.root), says=tmp_path / side)
     seen = read_status(run.index)
@@ -154,19 +273,5 @@ def test_a_refresher_with_workers_leaves_none(endless, monkeypatch, how):
     run, pids = endless("external", "cpu", "cpu")
     children = until(lambda: descendants(pids["refresh"]))
     assert end(pids["refresh"], how) == CODES[how]
-    until(lambda: not any(runs(child) for child in children), 10.0)
+    until(lambda: not any(alive(child) for child in children), 10.0)
     assert not half_written(run)
-
-
-@pytest.mark.slow
-def test_external_mode_as_a_user_starts_it(ready, tmp_path):
-    """``realm refresh RUN`` and ``realm run RUN``, interpreters of their own: both end by themselves, and the index is valid."""
-    run = copy_of(ready, tmp_path / "run", "external")
-    commands = [[sys.executable, "-m", "realm", *said, str(run.root)] for said in (["refresh"], ["run", "--stages", "pretrain"])]
-    both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) for command in commands]
-    said = [process.communicate(timeout=120)[0] for process in both]
-    assert [process.returncode for process in both] == [0, 0], said
-    assert "pre-training has ended" in said[0]
-    assert not left_over(run) and main(["verify", str(run.root)]) == 0
-    status = read_status(run.index)
-    assert status is not None and status.pid == both[0].pid

@@ -1,42 +1,37 @@
-"""Whole runs: to the end, skipped when done, resumed to the same weights, never mixed with another recipe."""
+"""Whole runs: to the end, resumed or made again to the same weights, never mixed with another recipe; what is removed stays so."""
 
 import json
 import os
 import shutil
+import subprocess
+import sys
 from contextlib import nullcontext
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
+import torch
+from small import jsonl
+from toy_runs import copy_without, rows_of, train, tree, weights_of
 
+from realm import Realm
 from realm.answering.opening import open_run
 from realm.cli import main
+from realm.documents.change.compaction import compact_corpus
+from realm.documents.change.updates import add_documents, remove_documents, update_documents
+from realm.documents.store.blocks import BlockStore
 from realm.errors import ConfigError, CorpusError, RunError
-from realm.progress import Progress
 from realm.recipe import load_recipe
-from realm.runs.plan import plan
-from realm.runs.run import run_recipe
+from realm.search.index.choice import LiveIndex
+from realm.search.index.exact import ExactIndex
+from realm.search.retriever import Retriever
 from realm.storage import files, locks as locking
-from realm.storage.files import sha256_file
 from realm.storage.manifests import read_note
-from realm.storage.metrics import TIMES, MetricsLog
-
-QUIET = Progress(quiet=True)
-
-
-def tree(root):
-    return {str(path.relative_to(root)): sha256_file(path) for path in sorted(root.rglob("*")) if path.is_file()}
-
-
-def weights(run):
-    return {name: sha for name, sha in tree(run / "stages").items() if name.endswith("model.safetensors")}
-
-
-def rows(run):
-    return [{key: value for key, value in row.items() if key not in TIMES} for row in MetricsLog(run / "metrics.jsonl").rows()]
+from realm.training.baselines.retrievers import Bm25Candidates
 
 
 def test_a_run_leaves_its_parts(tiny_run):
-    assert sorted(weights(tiny_run)) == [f"{stage}/model.safetensors" for stage in ("finetune", "ict", "pretrain", "warm")]
+    assert sorted(weights_of(tiny_run)) == [f"{stage}/model.safetensors" for stage in ("finetune", "ict", "pretrain", "warm")]
     results = {path.stem: read_note(path) for path in (tiny_run / "results").glob("*.json")}
     shown = results.pop("answers")
     assert len(shown) == 6 and sum(answer["correct"] for answer in shown) / 6 == results["finetune"]["em"], "all six are kept to be shown"
@@ -57,7 +52,7 @@ def test_a_second_start_does_nothing(tiny_run, tmp_path, monkeypatch):
 
     monkeypatch.setattr("realm.training.context.fit", never)
     monkeypatch.setattr("realm.runs.evaluation.evaluate_retrieval", never)
-    done = run_recipe(tiny_run.parent / "recipe.toml", run, stages=None, progress=QUIET)
+    done = train(tiny_run.parent / "recipe.toml", run)
     changed = {name for name, sha in tree(run).items() if before.get(name) != sha}
     assert changed <= {"seconds.json", "report.html"} and set(tree(run)) == set(before)
     assert done["skipped"] == [] and done["stages"]["finetune"]["em"] == json.loads((run / "results/finetune.json").read_text())["em"]
@@ -68,17 +63,16 @@ def test_interrupted_in_every_stage_and_resumed(tiny_run, tmp_path, write_tiny, 
     interrupt_each(pending)
     for left in (3, 2, 1, 0):
         with pytest.raises(KeyboardInterrupt):
-            run_recipe(recipe, tmp_path / "run", stages=None, progress=QUIET)
+            train(recipe, tmp_path / "run")
         assert len(pending) == left
-    run_recipe(recipe, tmp_path / "run", stages=None, progress=QUIET)
-    assert weights(tmp_path / "run") == weights(tiny_run)
-    assert rows(tmp_path / "run") == rows(tiny_run)
+    train(recipe, tmp_path / "run")
+    assert weights_of(tmp_path / "run") == weights_of(tiny_run)
+    assert rows_of(tmp_path / "run") == rows_of(tiny_run)
 
 
 def test_two_processes_do_not_train_in_one_run(tiny_run, tmp_path, monkeypatch, capsys):
     """The second waits, is refused by name, and changes nothing; when the first has ended it goes on."""
-    run = shutil.copytree(tiny_run, tmp_path / "run")
-    shutil.rmtree(run / "stages" / "finetune")
+    run = copy_without(tiny_run, tmp_path / "run", "stages/finetune")
     monkeypatch.setattr(locking, "WAIT_SECONDS", 0.0)
     before = {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file() and path.name != "LOCK"}
     with locking.held(run, lambda named: RunError(named)):
@@ -95,10 +89,10 @@ def test_another_recipe_is_refused(tiny_run):
     recipe, before = tiny_run.parent / "recipe.toml", tree(tiny_run)
     for section, key, value in (("ict", "steps", 6), ("run", "seed", 1), ("corpus", "vocab_size", 301), ("model", "hidden", 64)):
         with pytest.raises(RunError, match=rf"config.toml: .*{section}\.{key} = .*{value}.*--out"):
-            run_recipe(load_recipe(recipe, {section: {key: value}}), tiny_run, stages=None, progress=QUIET)
+            train(load_recipe(recipe, {section: {key: value}}), tiny_run)
     assert tree(tiny_run) == before
     with pytest.raises(ConfigError, match="no stage 'pretain'"):
-        run_recipe(recipe, tiny_run, stages=("pretain",), progress=QUIET)
+        train(recipe, tiny_run, ("pretain",))
 
 
 def test_fine_tuning_alone_may_be_made_anew(tiny_run, tmp_path, capsys):
@@ -115,36 +109,36 @@ def test_fine_tuning_alone_may_be_made_anew(tiny_run, tmp_path, capsys):
     )
     for name in there:
         shutil.rmtree(run / "stages" / name)
-    before, answered = weights(run), json.loads((run / "results" / "finetune.json").read_text())
+    before, answered = weights_of(run), json.loads((run / "results" / "finetune.json").read_text())
     assert main([*other, "--stages", "finetune,eval"]) == 0
-    after = weights(run)
-    assert before.items() <= after.items() and after["finetune/model.safetensors"] != weights(tiny_run)["finetune/model.safetensors"]
+    after = weights_of(run)
+    assert before.items() <= after.items() and after["finetune/model.safetensors"] != weights_of(tiny_run)["finetune/model.safetensors"]
     assert json.loads((run / "results" / "finetune.json").read_text())["fingerprint"] != answered["fingerprint"]
 
 
 def test_a_run_may_move_with_its_files(tiny_run, tmp_path, monkeypatch):
     shutil.copytree(tiny_run.parent, tmp_path / "moved")
-    before = weights(tiny_run)
+    before = weights_of(tiny_run)
     monkeypatch.setattr("realm.training.context.fit", Mock(side_effect=AssertionError("trained again")))
-    run_recipe(tmp_path / "moved" / "recipe.toml", tmp_path / "moved" / "run", stages=None, progress=QUIET)
-    assert weights(tmp_path / "moved" / "run") == before
+    train(tmp_path / "moved" / "recipe.toml", tmp_path / "moved" / "run")
+    assert weights_of(tmp_path / "moved" / "run") == before
     assert str(tmp_path / "moved") in (tmp_path / "moved" / "run" / "config.toml").read_text()
     # Under another name it is another file.
     shutil.copy(tmp_path / "moved" / "qa.jsonl", tmp_path / "moved" / "other.jsonl")
     other = load_recipe(tmp_path / "moved" / "recipe.toml", {"finetune": {"train": str(tmp_path / "moved" / "other.jsonl")}})
     with pytest.raises(RunError, match=r"finetune\.train"):
-        run_recipe(other, tmp_path / "moved" / "run", stages=None, progress=QUIET)
+        train(other, tmp_path / "moved" / "run")
 
 
 def test_changed_sources_are_refused(tiny_run, tmp_path, write_tiny):
     recipe = write_tiny(tmp_path)
-    run_recipe(recipe, tmp_path / "run", stages=("corpus",), progress=QUIET)
+    train(recipe, tmp_path / "run", ("corpus",))
     before = tree(tmp_path / "run")
     (tmp_path / "docs.jsonl").touch()  # another time, the same words
-    run_recipe(recipe, tmp_path / "run", stages=("corpus",), progress=QUIET)
+    train(recipe, tmp_path / "run", ("corpus",))
     shutil.copy(tmp_path / "more.jsonl", tmp_path / "docs.jsonl")
     with pytest.raises(CorpusError, match="have changed"):
-        run_recipe(recipe, tmp_path / "run", stages=("corpus",), progress=QUIET)
+        train(recipe, tmp_path / "run", ("corpus",))
     corpus = {name: sha for name, sha in before.items() if name.startswith("corpus/")}
     assert {name: sha for name, sha in tree(tmp_path / "run").items() if name.startswith("corpus/")} == corpus
 
@@ -159,54 +153,133 @@ def test_sources_that_change_after_a_kill_are_noticed(tmp_path, write_tiny, monk
             shutil.copytree(tmp_path / "run", copy)
 
     monkeypatch.setattr(files, "listener", taken)
-    run_recipe(recipe, tmp_path / "run", stages=("corpus",), progress=QUIET)
+    train(recipe, tmp_path / "run", ("corpus",))
     shutil.copy(tmp_path / "more.jsonl", tmp_path / "docs.jsonl")
     with pytest.raises(CorpusError, match="the sources have changed") if point == "directory: renamed" else nullcontext():
-        run_recipe(recipe, copy, stages=("corpus",), progress=QUIET)
+        train(recipe, copy, ("corpus",))
     assert not list(copy.glob("*.staging")) and (copy / "sources.json").exists()
 
 
 def test_edited_questions_are_refused(tiny_run, tmp_path):
     moved = shutil.copytree(tiny_run.parent, tmp_path / "moved")
-    before = weights(moved / "run")
+    before = weights_of(moved / "run")
     (moved / "qa_train.jsonl").write_text('{"question": "Who pays with the Tirel?", "answers": ["People"]}\n')
     with pytest.raises(RunError, match="'finetune' was trained with another recipe or corpus"):
-        run_recipe(moved / "recipe.toml", moved / "run", stages=None, progress=QUIET)
-    assert weights(moved / "run") == before
+        train(moved / "recipe.toml", moved / "run")
+    assert weights_of(moved / "run") == before
 
 
 def test_without_questions_the_run_ends_after_pretraining(tmp_path, write_tiny):
     recipe, none = write_tiny(tmp_path), {"finetune": {"train": "", "dev": ""}, "eval": {"qa": ""}}
-    done = run_recipe(load_recipe(recipe, none), tmp_path / "run", stages=None, progress=QUIET)
+    done = train(load_recipe(recipe, none), tmp_path / "run")
     assert len(done["skipped"]) == 1 and "index search" in done["skipped"][0] and "finetune" not in done["stages"]
     run = open_run(tmp_path / "run")
     assert len(run.search("the currency of Arvad", 3)) == 3
     with pytest.raises(RunError, match=r"not been fine-tuned.*\[finetune\] train"):
         _ = run.answerer
     # Questions come later: the same run goes on.
-    kept = weights(tmp_path / "run")
-    done = run_recipe(recipe, tmp_path / "run", stages=None, progress=QUIET)
-    assert done["skipped"] == [] and done["stages"]["finetune"]["n"] == 6 and kept.items() <= weights(tmp_path / "run").items()
+    kept = weights_of(tmp_path / "run")
+    done = train(recipe, tmp_path / "run")
+    assert done["skipped"] == [] and done["stages"]["finetune"]["n"] == 6 and kept.items() <= weights_of(tmp_path / "run").items()
 
 
-def test_plan_changes_nothing(tiny_run, tmp_path):
-    recipe, before = load_recipe(tiny_run.parent / "recipe.toml"), tree(tiny_run)
-    found, other = plan(recipe, tiny_run), plan(recipe, tmp_path / "new")
-    assert found["teaches"] and found["advice"] is None and found["corpus"]["blocks"] == other["corpus"]["blocks"] == 12
-    assert tree(tiny_run) == before and not (tmp_path / "new").exists()
+QUESTION = "What is the currency of Arvad?"
 
 
-@pytest.mark.slow
-def test_the_recipe_from_nothing_runs(tmp_path, small_atlas, from_nothing):
-    small_atlas(tmp_path / "runs" / "atlas")
-    few = {"steps": 2, "batch": 4}
-    model = {"hidden": 16, "layers": 1, "heads": 2, "intermediate": 32, "projection": 16, "span_hidden": 16}
-    stages = {"warm": few | {"least_steps": 0}, "ict": few, "pretrain": few | {"force": True}, "finetune": few}
-    recipe = from_nothing(tmp_path, {"run": {"threads": 1}, "corpus": {"vocab_size": 800}, "model": model, **stages})
-    done = run_recipe(recipe, tmp_path / "run", stages=None, progress=QUIET)
-    assert list(done["stages"]) == ["corpus", "warm", "ict", "pretrain", "finetune", "eval"] and not done["skipped"]
-    row = json.loads((tmp_path / "run" / "results" / "finetune.json").read_text())
-    assert 0 <= row["em"] <= 1 and "1" in row["recall"]
-    trained = weights(tmp_path / "run")
-    run_recipe(recipe, tmp_path / "run", stages=None, progress=QUIET)
-    assert weights(tmp_path / "run") == trained
+def without_arvad(corpus):
+    assert main(["corpus", "remove", str(corpus), "Arvad/0", "Arvad/1"]) == 0
+
+
+def purged(corpus):
+    without_arvad(corpus)
+    compact_corpus(corpus, purge=True)
+
+
+@pytest.mark.parametrize("remove", [without_arvad, purged])
+def test_open_objects_notice(run_copy, remove):
+    realm, opened = Realm.open(run_copy), open_run(run_copy)
+    answerer, explained = opened.answerer, Retriever(opened.generation.embedder.embed_questions, opened.generation.index)
+    assert explained.retrieve(opened.inputs.blocks([0]), 13, null=True).valid.sum() == 13
+    assert {e.doc_id for e in answerer.answer([QUESTION], k=12)[0].evidence} >= {"Arvad/0", "Arvad/1"}
+    remove(run_copy / "corpus")
+    for evidence in (answerer.answer([QUESTION], k=12)[0].evidence, realm.ask(QUESTION, k=10).evidence):
+        assert len(evidence) == 10 and not {e.doc_id for e in evidence} & {"Arvad/0", "Arvad/1"}
+    assert not {hit.doc_id for hit in (*opened.search(QUESTION, 12), *realm.search(QUESTION, 10))} & {"Arvad/0", "Arvad/1"}
+    assert explained.retrieve(opened.inputs.blocks([0]), 13, null=True).valid.sum() == 11
+    assert Realm.open(run_copy).unsearchable == 0
+
+
+def test_an_updated_document_is_not_found_in_its_old_form(run_copy, tmp_path):
+    opened = open_run(run_copy)
+    (tmp_path / "new.jsonl").write_text('{"id": "Arvad/0", "title": "Arvad", "text": "The currency of Arvad is the Osten now."}\n')
+    update_documents(run_copy / "corpus", [tmp_path / "new.jsonl"])
+    assert "Arvad/0" not in {hit.doc_id for hit in opened.search(QUESTION, 12)}
+    assert Realm.open(run_copy).unsearchable == 1
+    again, count = opened.with_added()
+    assert count == 1
+    assert "Osten now" in next(hit.text for hit in again.search(QUESTION, 12) if hit.doc_id == "Arvad/0")
+
+
+def test_bm25_notices(run_copy):
+    pytest.importorskip("bm25s")
+    inputs = open_run(run_copy).inputs
+    bm25 = Bm25Candidates(inputs, np.arange(len(inputs.store)))
+    ids = inputs.store.tokenizer.encode([QUESTION])
+    before = bm25([QUESTION], ids, 12)
+    remove_documents(run_copy / "corpus", ["Arvad/1"])
+    after, gone = bm25([QUESTION], ids, 12), inputs.store.rows_of_document("Arvad/1")
+    assert np.isin(before.rows, gone).any() and not np.isin(after.rows, gone).any()
+    assert (after.scores[torch.from_numpy(after.rows < 0)] == 0).all()
+
+
+def test_live_index_against_a_new_one(run_copy):
+    """After every kind of change it returns what an index made anew of the live blocks returns."""
+    corpus = run_copy / "corpus"
+    store = BlockStore.open(corpus)
+    vectors = np.random.default_rng(0).normal(size=(len(store), 8)).astype(np.float32)
+    index, queries = LiveIndex(vectors, store.block_ids, store), torch.randn(5, 8, generator=torch.Generator().manual_seed(0))
+    changes = [
+        lambda: remove_documents(corpus, ["Arvad/0", "Belmor/1"]),
+        lambda: add_documents(corpus, [run_copy.parent / "more.jsonl"]),
+        lambda: compact_corpus(corpus, purge=True),
+        lambda: remove_documents(corpus, ["Novaria/0", "Carsin/0"]),
+        lambda: remove_documents(corpus, [doc_id for doc_id in BlockStore.open(corpus).documents() if doc_id != "Dulwen/0"]),
+        lambda: remove_documents(corpus, ["Dulwen/0"]),
+    ]
+    jsonl(run_copy.parent / "more.jsonl", [{"id": "Novaria/0", "title": "Novaria", "text": "The currency of Novaria is the crown."}])
+    for change in changes:
+        change()
+        live = BlockStore.open_even_empty(corpus).is_live(store.block_ids)
+        found, expected = index.search(queries, 12), ExactIndex(vectors, store.block_ids, live).search(queries, 12)
+        assert (found.ids == expected.ids).all() and (found.valid == expected.valid).all()
+        assert found.valid.sum() == 5 * live.sum()
+    assert len(index) == len(store) and index.dim == 8
+
+
+STAGES = ("corpus", "warm", "ict", "pretrain", "finetune")
+# As the demo: the structured start (three layers, heads of 32), bfloat16, partners and more hidden wordpieces.
+OVERRIDES = {
+    "run": {"bf16": True}, "model": {"hidden": 64, "layers": 3},
+    "warm": {"steps": 8, "check_every": 4, "least_steps": 8}, "ict": {"steps": 8},
+    "pretrain": {"steps": 8, "refresh_every": 3}, "finetune": {"steps": 8},
+}  # fmt: skip
+
+
+def run_elsewhere(recipe, out, threads, hash_seed):
+    """In a process of its own, whose sets of strings are ordered by ``hash_seed``."""
+    overrides = OVERRIDES | {"run": {**OVERRIDES["run"], "threads": threads}}
+    settings = [f"--set={section}.{key}={str(v).lower()}" for section, values in overrides.items() for key, v in values.items()]
+    command = [sys.executable, "-m", "realm", "run", str(recipe), "--out", str(out), "--stages", ",".join(STAGES), *settings]
+    environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed), "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("threads", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_same_seed_twice(tmp_path, write_tiny, threads):
+    recipe = write_tiny(tmp_path)
+    for name, hash_seed in (("here", 1), ("there", 12345)):
+        run_elsewhere(recipe, tmp_path / name, threads, hash_seed)
+    here, there = (rows_of(tmp_path / name) for name in ("here", "there"))
+    assert {row["stage"] for row in here} == set(STAGES[1:]) and here == there
+    assert weights_of(tmp_path / "here") == weights_of(tmp_path / "there")

@@ -1,38 +1,34 @@
-"""Held-out sentences: never trained on, evaluated as an obvious slow way evaluates them; which weights are published."""
+"""What pre-training measures: sentences held out, against the obvious slow way; which weights are published; the rows that it shows."""
 
-import dataclasses
 import json
-import shutil
 from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
+from small import jsonl
+from toy_runs import UNTRAINED, context_of, copy_without, pretraining_of, train
 
-from realm.errors import ConfigError
+from realm.documents.store.blocks import NULL_BLOCK
 from realm.models.model import RealmModel, state_sha256
-from realm.progress import Progress
 from realm.recipe import dump_recipe, load_recipe
 from realm.report import write_report
-from realm.runs.run import run_recipe
 from realm.search.publishing.generation import open_generation
-from realm.storage.metrics import MetricsLog
-from realm.storage.paths import RunPaths
-from realm.storage.stages import stage_facts
+from realm.search.retriever import Retrieved
+from realm.storage.metrics import SPEED, MetricsLog
 from realm.training.baselines.closed_book import SentencesTask
-from realm.training.context import load_stage, open_context
+from realm.training.context import load_stage
 from realm.training.order import hold_out
-from realm.training.pretrain.monitor import held_out_recall, utility_gain
-from realm.training.pretrain.score import evaluate_held_out
+from realm.training.pretrain import monitor
+from realm.training.pretrain.monitor import MEASURE_EVERY, RECENT_QUERIES, excluded_share, held_out_recall, utility_by_rank, utility_gain
+from realm.training.pretrain.score import ScoredCandidates, evaluate_held_out
 from realm.training.pretrain.task import PretrainTask
 from realm.training.starting import new_model
 from realm.training.warm import WarmTask
 
 
-def opened(run):
-    recipe = load_recipe(run / "config.toml")
-    recipe = dataclasses.replace(recipe, pretrain=dataclasses.replace(recipe.pretrain, held_out=5))
-    return open_context(RunPaths(run), recipe, lambda *_: None)
+def opened(run, **pretrain):
+    return context_of(run, pretrain={"held_out": 5, **pretrain})
 
 
 KINDS = ("salient", "recurring", "spans", "tokens")
@@ -82,16 +78,9 @@ def corpus_run(tmp_path_factory, write_tiny):
         texts.append(f"People in {name} pay with the {money}. Many visit {name} in {1900 + at}. Winters are long there.")
         if at % 3 == 0:
             texts.append(f"The currency of {name} is the {money}. It is far from {names[at - 1]} to {name}.")
-    rows = [json.dumps({"id": str(at), "title": "", "text": text}) + "\n" for at, text in enumerate(texts)]
-    (root / "docs.jsonl").write_text("".join(rows), "utf-8")
-    run_recipe(load_recipe(recipe), root / "run", stages=("corpus",), progress=Progress(quiet=True))
+    jsonl(root / "docs.jsonl", [{"id": str(at), "title": "", "text": text} for at, text in enumerate(texts)])
+    train(recipe, root / "run", ("corpus",))
     return root / "run"
-
-
-def masked_as(run, masking):
-    context = opened(run)
-    pretrain = dataclasses.replace(context.recipe.pretrain, masking=masking, held_out=100)
-    return dataclasses.replace(context, recipe=dataclasses.replace(context.recipe, pretrain=pretrain))
 
 
 def places(keys, items):
@@ -100,9 +89,9 @@ def places(keys, items):
 
 def test_no_stage_trains_on_what_another_holds_out(corpus_run, monkeypatch):
     """Whatever is hidden in it: by their numbers alone, the sentences held out for one kind of mask were others than for the next."""
-    model, held, trained = new_model(masked_as(corpus_run, "salient")), {}, {}
+    model, held, trained = new_model(opened(corpus_run, masking="salient", held_out=100)), {}, {}
     for masking in KINDS:
-        context = masked_as(corpus_run, masking)
+        context = opened(corpus_run, masking=masking, held_out=100)
         task, closed = PretrainTask(context, model), SentencesTask(context, model)
         held[masking], trained[masking] = (
             places(task.queries.sentences.keys, items) for items in (task.queries.held_out, task.queries.training)
@@ -119,24 +108,16 @@ def test_no_stage_trains_on_what_another_holds_out(corpus_run, monkeypatch):
     assert [(a, b) for a in held for b in trained if held[a] & trained[b]] == []
 
 
-def test_training_never_sees_them(tiny_run):
-    context = opened(tiny_run)
-    task = PretrainTask(context, load_stage(context, "pretrain"))
-    assert task.queries.held_out
-    seen = {task.queries.training[item] for step in range(60) for _, item in task.queries.order.batch(step, task.section.batch)}
-    assert seen == set(task.queries.training) and not seen & set(task.queries.held_out)
-
-
-def test_evaluation_equals_one_sentence_after_the_other(tiny_run):
-    context = opened(tiny_run)
-    task = PretrainTask(context, load_stage(context, "pretrain"))
-    task.generation = open_generation(context.paths, context.inputs, stage_facts(context.paths, "pretrain")["generation"])
+def test_what_no_step_sees_is_evaluated_as_one_sentence_after_the_other(tiny_run):
+    task = pretraining_of(opened(tiny_run))
+    training = {task.queries.training[item] for step in range(60) for _, item in task.queries.order.batch(step, task.section.batch)}
+    assert training == set(task.queries.training) and task.queries.held_out and not training & set(task.queries.held_out)
     held_out = task.queries.held_out_queries()
     fast = evaluate_held_out(task.view, held_out, 3)
     assert fast == evaluate_held_out(task.view, held_out, 1) or all(
         fast[name] == pytest.approx(value, abs=1e-5) for name, value in evaluate_held_out(task.view, held_out, 1).items()
     )
-    model, inputs = task.model.eval(), context.inputs
+    model, inputs = task.model.eval(), task.context.inputs
     sums, tokens = dict.fromkeys(fast, 0.0), 0
     for item in task.queries.held_out:
         query = task.queries.query(-1 - item, item)
@@ -161,13 +142,11 @@ def test_utility_is_gained_by_learning_alone(tiny_run, tmp_path):
     """What learning tests assert must not hold without learning: at a rate of nearly 0 there is a level, and no gain."""
     gains = {}
     for rate in (1e-12, 3e-2):
-        run = shutil.copytree(tiny_run, tmp_path / str(rate))
-        for name in ("stages/pretrain", "stages/finetune", "index", "params"):
-            shutil.rmtree(run / name)
+        run = copy_without(tiny_run, tmp_path / str(rate), *UNTRAINED)
         (run / "metrics.jsonl").unlink()
         recipe = load_recipe(run / "config.toml", {"pretrain": {"lr": rate, "warmup": 0, "held_out": 5}})
         (run / "config.toml").write_text(dump_recipe(recipe), "utf-8")
-        run_recipe(recipe, run, stages=("pretrain",), progress=Progress(quiet=True))
+        train(recipe, run, ("pretrain",))
         gained = utility_gain(MetricsLog(run / "metrics.jsonl").rows())
         assert gained is not None
         gains[rate] = gained
@@ -178,9 +157,7 @@ def test_utility_is_gained_by_learning_alone(tiny_run, tmp_path):
 
 @pytest.mark.parametrize("publish", ["last", "best"])
 def test_which_weights_are_published(tiny_run, tmp_path, monkeypatch, publish):
-    run = shutil.copytree(tiny_run, tmp_path / "run")
-    for name in ("stages/pretrain", "stages/finetune", "index", "params"):
-        shutil.rmtree(run / name)
+    run = copy_without(tiny_run, tmp_path / "run", *UNTRAINED)
     weights, utilities = {}, iter([0.1, 0.7, 0.2])
 
     def evaluate(view, queries, size):
@@ -189,7 +166,7 @@ def test_which_weights_are_published(tiny_run, tmp_path, monkeypatch, publish):
 
     monkeypatch.setattr("realm.training.pretrain.task.evaluate_held_out", evaluate)
     settings = {"pretrain": {"steps": 4, "held_out": 2, "eval_every": 2, "publish": publish}, "eval": {"qa": ""}}
-    run_recipe(load_recipe(run / "config.toml", settings), run, stages=("pretrain",), progress=Progress(quiet=True))
+    train(load_recipe(run / "config.toml", settings), run, ("pretrain",))
     facts = json.loads((run / "stages/pretrain/stage.json").read_text())
     step = 2 if publish == "best" else 4
     assert (facts["published"], facts["published_step"], facts["steps"]) == (publish, step, 4)
@@ -206,9 +183,7 @@ def test_which_weights_are_published(tiny_run, tmp_path, monkeypatch, publish):
 @pytest.mark.parametrize("utility_after", [-0.5, 0.5])
 def test_what_got_worse_goes_back(tiny_run, tmp_path, monkeypatch, recall_after, utility_after):
     """Network by network: the retriever by recall, with an index of its own again, then the encoder by utility."""
-    run = shutil.copytree(tiny_run, tmp_path / "run")
-    for name in ("stages/pretrain", "stages/finetune", "index", "params"):
-        shutil.rmtree(run / name)
+    run = copy_without(tiny_run, tmp_path / "run", *UNTRAINED)
     recalls, weights = iter([0.4, 0.0, recall_after]), list[dict[str, str]]()
 
     def recall(view, queries, size):
@@ -223,7 +198,7 @@ def test_what_got_worse_goes_back(tiny_run, tmp_path, monkeypatch, recall_after,
         monkeypatch.setattr(f"realm.training.pretrain.{module}.held_out_recall", recall)
         monkeypatch.setattr(f"realm.training.pretrain.{module}.evaluate_held_out", utility)
     settings = {"pretrain": {"steps": 4, "held_out": 2, "eval_every": 4, "publish": "better"}, "eval": {"qa": ""}}
-    run_recipe(load_recipe(run / "config.toml", settings), run, stages=("pretrain",), progress=Progress(quiet=True))
+    train(load_recipe(run / "config.toml", settings), run, ("pretrain",))
     facts, published = json.loads((run / "stages/pretrain/stage.json").read_text()), RealmModel.from_pretrained(run / "stages/pretrain")
     kept = {"retriever": "after" if recall_after > 0.4 else "before", "encoder": "after" if utility_after > 0.1 else "before"}
     gate = facts["gate"]
@@ -244,19 +219,16 @@ def test_what_got_worse_goes_back(tiny_run, tmp_path, monkeypatch, recall_after,
 
 
 def test_without_held_out_sentences_nothing_says_what_got_worse(tiny_run, tmp_path):
-    run = shutil.copytree(tiny_run, tmp_path / "run")
-    for name in ("stages/pretrain", "stages/finetune", "index", "params"):
-        shutil.rmtree(run / name)
+    run = copy_without(tiny_run, tmp_path / "run", *UNTRAINED)
     settings = {"pretrain": {"steps": 1, "held_out": 0, "publish": "better"}, "eval": {"qa": ""}}
-    run_recipe(load_recipe(run / "config.toml", settings), run, stages=("pretrain",), progress=Progress(quiet=True))
+    train(load_recipe(run / "config.toml", settings), run, ("pretrain",))
     facts = json.loads((run / "stages/pretrain/stage.json").read_text())
     assert facts["published"] == "last" and "gate" not in facts
 
 
 def test_held_out_recall_is_counted_over_the_embedder_alone(tiny_run):
-    context = opened(tiny_run)
-    task = PretrainTask(context, load_stage(context, "pretrain"))
-    task.generation = open_generation(context.paths, context.inputs, stage_facts(context.paths, "pretrain")["generation"])
+    task = pretraining_of(opened(tiny_run))
+    context = task.context
     queries, places, found = task.queries.held_out_queries(), context.inputs.span_places, 0
     for query in queries:
         retrieved = task.view.retrieve([query], 5 + int(context.recipe.pretrain.null))
@@ -265,9 +237,64 @@ def test_held_out_recall_is_counted_over_the_embedder_alone(tiny_run):
     assert queries and held_out_recall(task.view, queries, 2) == found / len(queries)
 
 
-def test_the_best_needs_held_out_sentences(write_tiny, tmp_path):
-    recipe = write_tiny(tmp_path)
-    with pytest.raises(ConfigError, match=r"recipe.toml: 'pretrain.publish' is 'best' and 'pretrain.held_out' is 0"):
-        load_recipe(recipe, {"pretrain": {"publish": "best", "held_out": 0}})
-    with pytest.raises(ConfigError, match=r"'ict.batch' is 4, not a multiple of run.accumulate = 3"):
-        load_recipe(recipe, {"run": {"accumulate": 3}})
+@pytest.fixture
+def task(run_copy):
+    context = context_of(run_copy)
+    task = PretrainTask(context, load_stage(context, "pretrain"))
+    task.between(0)
+    task.model.train()
+    return task
+
+
+def test_utility_by_rank_leaves_out_what_is_no_document():
+    log_probs = torch.tensor([[[-4.0], [-1.0], [-2.0]], [[-3.0], [-6.0], [0.0]]])
+    scored = ScoredCandidates(torch.zeros(2, 3), log_probs, torch.ones(2, 1, dtype=torch.bool), 0)
+    valid = np.array([[True, True, True], [True, True, False]])
+    retrieved = Retrieved(np.where(valid, [[NULL_BLOCK, 1, 2], [NULL_BLOCK, 3, 4]], NULL_BLOCK), valid, np.zeros((2, 3), np.float32))
+    assert utility_by_rank(scored, retrieved) == {"utility_rank_1": (3 - 3) / 2, "utility_rank_2": 2.0}
+    without_null = Retrieved(np.array([[5, 1, 2], [6, 3, 4]]), np.ones((2, 3), bool), np.zeros((2, 3), np.float32))
+    assert utility_by_rank(scored, without_null) == {}
+
+
+def test_excluded_hits_are_those_of_the_slow_way(task):
+    queries = [task.queries.query(at, item) for at, item in task.queries.order.batch(0, 6)]
+    inputs = task.context.inputs
+    embedded = task.generation.queries.embed_questions([inputs.featurizer.query(q.ids) for q in queries])
+    everything = task.generation.index.search(embedded, 3, None)
+    forbidden = [block_id in query.excluded for ids, query in zip(everything.ids.tolist(), queries, strict=True) for block_id in ids]
+    assert excluded_share(task.view, queries) == {"excluded_share": pytest.approx(np.mean(forbidden))}
+
+
+def test_watching_changes_no_gradient(task, monkeypatch):
+    def gradients():
+        torch.manual_seed(5)
+        task.model.zero_grad()
+        task.step(MEASURE_EVERY).loss.backward()
+        return {name: p.grad.clone() for name, p in task.model.named_parameters() if p.grad is not None}
+
+    watched = gradients()
+    monkeypatch.setattr(task.watcher, "step", lambda *_: {})
+    for name, gradient in gradients().items():
+        assert torch.equal(gradient, watched[name]), name
+
+
+def test_distinct_documents_come_back_with_a_checkpoint(task, monkeypatch):
+    monkeypatch.setattr(monitor, "RECENT_QUERIES", 10)
+    watcher = monitor.Watcher()
+    for _ in range(2):
+        assert "distinct_per_1000" not in watcher.row(1, 5)
+        watcher._recent.extend([[1, 2], [2, 3], [3, 1], [9, 9], [1, 9]])
+    watcher._recent = type(watcher._recent)(watcher._recent, maxlen=10)
+    again = monitor.Watcher()
+    again.restore(watcher.state())
+    assert watcher.row(2, 5)["distinct_per_1000"] == again.row(2, 5)["distinct_per_1000"] == 4
+    assert RECENT_QUERIES == 1000
+
+
+def test_rows_of_a_run_say_everything(tiny_run):
+    rows = [row for row in MetricsLog(tiny_run / "metrics.jsonl").rows() if row["stage"] == "pretrain"]
+    window = next(row for row in rows if "loss" in row)
+    names = ("marginal_utility", "p_null", "entropy", "staleness_steps", "excluded_share")
+    assert set(names) | {f"utility_rank_{rank}" for rank in (1, 2, 3)} | set(SPEED) <= set(window)
+    assert window["tokens_per_second"] > 0 and window["seconds_left"] == 0
+    assert any("held_out_recall" in row for row in rows)
