@@ -67,17 +67,6 @@ def test_dense_scores_are_those_of_their_rows(dense, generation, inputs):
     assert all(p.grad is not None for p in dense.embedder.parameters())
 
 
-def test_bm25_finds_words_and_learns_its_scale(inputs):
-    source = Bm25Candidates(inputs, np.arange(len(inputs.store)))
-    found = source(QUESTIONS, inputs.store.tokenizer.encode(QUESTIONS), 3)
-    assert (ask(source, 3).rows == found.rows).all()
-    assert [inputs.store.block(found.rows[i, 0]).doc_id for i in (0, 1)] == ["Hugo", "Curie"]
-    assert (found.rows[2] == -1).all() and (found.scores[2] == 0).all()
-    assert found.scores.dtype == torch.float32
-    found.scores.sum().backward()
-    assert source.scale.grad is not None and source.scale.grad > 0
-
-
 def test_spans_are_in_the_documents_own_spelling(inputs):
     """Any wordpieces of any block lead to characters that the tokenizer turns into these wordpieces again."""
     store, read = inputs.store, ReadBlocks(inputs)
@@ -154,18 +143,15 @@ def test_an_answer_closes_what_it_opens(tmp_path):
     assert chosen(answerer, alone) == ("Sky Hub (a small", 0.5, "Sky Hub (a small")
 
 
-@pytest.mark.parametrize(
-    ("text", "words", "expected"),
-    [
-        ("Stop it with --force now.", "force", "--force"),
-        ("Ask in #mutt today.", "mutt", "#mutt"),
-        ("It is in ~/.paint here.", ".paint", "~/.paint"),
-        ("It has -5 degrees.", "5", "-5"),
-        ("Of 3-5 days.", "5", "5"),
-        ("Well...and then.", "and", "and"),
-        ("Buy: milk - bread", "bread", "bread"),
-    ],
-)
+@pytest.mark.parametrize(("text", "words", "expected"), [
+    ("Stop it with --force now.", "force", "--force"),
+    ("Ask in #mutt today.", "mutt", "#mutt"),
+    ("It is in ~/.paint here.", ".paint", "~/.paint"),
+    ("It has -5 degrees.", "5", "-5"),
+    ("Of 3-5 days.", "5", "5"),
+    ("Well...and then.", "and", "and"),
+    ("Buy: milk - bread", "bread", "bread"),
+])  # fmt: skip
 def test_the_signs_that_open_a_name_are_of_the_answer(text, words, expected, tmp_path):
     answerer, scores = scored(text, {words: 0.9}, tmp_path)
     assert chosen(answerer, scores) == (expected, 0.9, expected)

@@ -1,6 +1,5 @@
 """Explanations: the contract's keys, p(y|x) as the enumerated sum, exclusions, spans of several wordpieces, several masks."""
 
-import json
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +9,7 @@ from small import corpus_of
 
 from realm.answering.cloze import hidden_runs, masked_text
 from realm.answering.explain import best_spans, document_effects, explain
-from realm.documents.store.blocks import NULL_BLOCK, BlockStore
+from realm.documents.store.blocks import BlockStore
 from realm.errors import ConfigError, DataError, RunError
 from realm.models.model import RealmModel
 from realm.models.spec import bert_spec, one_body
@@ -21,8 +20,6 @@ from realm.search.publishing.refresher import refresh_index
 from realm.storage.paths import RunPaths
 
 SENTENCE = "The [MASK] is the currency of the United Kingdom."
-KEYS = ["text", "targets", "p_y", "p_y_null", "excluded", "predictions", "candidates"]
-CANDIDATE_KEYS = ["block_id", "title", "text", "null", "p_z", "p_y_given_z", "r", "utility"]
 DOCUMENTS = [
     ("pound", "Pound sterling", "The pound sterling is the currency of the United Kingdom. It is divided into pence."),
     ("uk", "United Kingdom", "In the United Kingdom people pay with the pound sterling. London is its capital."),
@@ -102,20 +99,7 @@ def test_p_y_is_the_enumerated_sum_and_r_its_gradient(world, text, targets):
     assert sum(c.r for c in found.candidates) == pytest.approx(0, abs=1e-6)
 
 
-def test_contract(world):
-    found = world.explain(targets=["pound sterling"], k=5, top=3).to_dict()
-    assert list(found) == KEYS
-    assert list(found["candidates"][0]) == CANDIDATE_KEYS and list(found["predictions"][0]) == ["text", "p"]
-    assert found["text"] == SENTENCE and found["targets"] == ["pound sterling"]
-    assert len(found["candidates"]) == 5 and len(found["predictions"]) == 3
-    null, *others = found["candidates"]
-    assert (null["null"], null["block_id"], null["title"], null["text"]) == (True, NULL_BLOCK, "", "")
-    assert not any(c["null"] for c in others) and all(c["title"] and c["text"] for c in others)
-    assert len({c["block_id"] for c in others}) == 4
-    assert json.loads(json.dumps(found, allow_nan=False)) == found
-
-
-def test_blocks_that_hold_the_masked_sentences_are_excluded_only_with_a_target(world):
+def test_named_documents_and_with_a_target_those_that_hold_the_sentence_are_excluded(world):
     everything = {"k": len(DOCUMENTS) + 5}
     found = world.explain(targets=["pound sterling"], **everything)
     assert list(found.excluded) == world.ids("pound", "britain")  # case and white space do not count
@@ -125,6 +109,9 @@ def test_blocks_that_hold_the_masked_sentences_are_excluded_only_with_a_target(w
     text = "Great Britain is an island. The [MASK] is the currency."
     assert world.explain(text, targets=["pound"]).excluded == ()
     assert list(world.explain("Hello there. [MASK] is its capital.", targets=["London"]).excluded) == world.ids("uk")
+    found = world.explain(targets=["pound"], exclude_documents=["uk", "d3"], k=40)
+    assert list(found.excluded) == world.ids("uk", "d3")
+    assert not set(found.excluded) & {c.block_id for c in found.candidates}
 
 
 def test_the_published_embedder_searches(world):
@@ -137,17 +124,13 @@ def test_the_published_embedder_searches(world):
     assert [c.block_id for c in found.candidates[1:]] == hits.ids[0].tolist() != live.ids[0].tolist()
 
 
-def test_documents_can_be_excluded(world):
-    found = world.explain(targets=["pound"], exclude_documents=["uk", "d3"], k=40)
-    assert list(found.excluded) == world.ids("uk", "d3")
-    assert not set(found.excluded) & {c.block_id for c in found.candidates}
-
-
 def test_predictions_are_distinct_ordered_and_have_their_probability(world):
     found = world.explain(top=8)
     p = [q.p for q in found.predictions]
     assert p == sorted(p, reverse=True) and len({q.text for q in found.predictions}) == len(p) == 8
     assert found.targets == (found.predictions[0].text,) and found.p_y == pytest.approx(p[0], rel=1e-6)
+    several = world.explain("The [MASK] is the currency of [MASK].")
+    assert len(several.targets) == 2 and several.predictions[0].text == " | ".join(several.targets)
     again = world.explain(targets=[found.predictions[0].text])
     if not again.excluded:
         assert again.p_y == pytest.approx(found.p_y, rel=1e-6)
@@ -156,11 +139,6 @@ def test_predictions_are_distinct_ordered_and_have_their_probability(world):
 def test_predictions_with_a_target_are_of_its_own_masked_input(world):
     found = world.explain(targets=["pound sterling"])
     assert world.explain(targets=[found.predictions[0].text]).p_y >= found.p_y * (1 - 1e-6)
-
-
-def test_several_masks_show_their_spans_in_order(world):
-    found = world.explain("The [MASK] is the currency of [MASK].")
-    assert len(found.targets) == 2 and found.predictions[0].text == " | ".join(found.targets)
 
 
 def test_beam_search_finds_the_best_joint_spans():
@@ -188,9 +166,6 @@ def test_bad_input_is_one_line_with_a_cure(world, text, options, kind, words):
         world.explain(text, **options)
     assert words in str(caught.value) and "\n" not in str(caught.value)
     assert caught.value.cure or kind is ConfigError
-
-
-def test_a_model_without_an_encoder_is_refused(world):
     with pytest.raises(RunError, match="pretrain"):
         explain(world.model.with_parts(encoder=None), world.generation, world.inputs, SENTENCE)
 

@@ -1,9 +1,7 @@
 """The page in a real browser. Without Chromium, its driver or selenium every test here is skipped and says what is missing."""
 
 import importlib.util
-import os
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -21,13 +19,11 @@ def _program(*names):
 
 @pytest.fixture(scope="session")
 def chromium(tmp_path_factory):
-    """One browser for all tests. Pictures go to $REALM_SCREENSHOTS, or among the temporary files."""
+    """One browser for all tests."""
     from .tools import Browser
 
     programs = _program("chromium", "chromium-browser", "google-chrome"), _program("chromedriver")
-    shots = Path(os.environ.get("REALM_SCREENSHOTS") or tmp_path_factory.mktemp("screenshots"))
-    shots.mkdir(parents=True, exist_ok=True)
-    browser = Browser(*programs, shots)
+    browser = Browser(*programs, tmp_path_factory.mktemp("screenshots"))
     yield browser
     browser.driver.quit()
 

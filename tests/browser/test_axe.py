@@ -100,7 +100,6 @@ def test_the_report(browser, run_copy, axe, demo, look):
     if demo:
         as_the_demo_does(paths)
     browser.open(write_report(paths).as_uri(), **look)
-    browser.shot(f"report-{'demo' if demo else 'run'}-{'-'.join(map(str, look.values()))}")
     if demo:
         assert "Before training 3 of 60 are right." in browser.text(".claims") and browser.all(".evidence")
     assert violations(browser, axe) == []

@@ -24,7 +24,6 @@ def test_a_server_that_is_gone_and_comes_back(browser, start, run_copy):
     browser.press("Ask", "#ask-form")
     browser.sees("#alarm", "The server does not answer")
     browser.sees("#ask-result", "The server does not answer")
-    browser.shot("gone")
     start(run_copy, port=first.port)
     browser.one(".said")
     browser.quiet()
@@ -57,7 +56,6 @@ def test_a_server_that_stays_busy(browser, start, run_copy):
     browser.sees("#ask-result", "The server is busy")
     browser.sees("#ask-result", "Try again")
     assert "wait 1 s" in browser.text("#ask-result")
-    browser.shot("busy")
     complaints = browser.complaints()
     assert len(complaints) == 4 and all("503" in line for line in complaints)
 
@@ -66,7 +64,6 @@ def test_a_token_is_asked_for(browser, start, run_copy):
     server = start(run_copy, token="a-long-enough-token")
     browser.open(f"{server.url}/#ask?q=Who%3F")
     browser.sees("#token-form", "This server asks for a token")
-    browser.shot("token")
     field = browser.one("#token")
     field.send_keys("a-wrong-token")
     browser.press("Continue", "#token-form")

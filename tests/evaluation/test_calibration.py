@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from realm.answering.answerer import Confidence
-from realm.answering.levels import leveled
 from realm.answering.opening import open_run
 from realm.answering.records import Answer
 from realm.cli import main
@@ -72,7 +71,7 @@ class Said:
         self.p, self.hits = p, hits
 
     def answer(self, questions, k):
-        return [answer(p, None, "yes" if hit else "no") for p, hit in zip(self.p, self.hits, strict=True)]
+        return [Answer("?", "yes" if hit else "no", p, (), {}, {}) for p, hit in zip(self.p, self.hits, strict=True)]
 
 
 def test_what_is_said_of_a_calibration():
@@ -104,15 +103,6 @@ def test_risk_falls_with_coverage_and_the_threshold_costs_its_share():
     assert threshold(confidence, [n > 80 for n in range(100)]) == 0, "nineteen tell nothing"
 
 
-def answer(p, confidence, text="x"):
-    return Answer("?", text, p, (), {}, {}, confidence)
-
-
-def test_abstaining():
-    answers = [answer(0.9, 0.2), answer(0.1, 0.7), answer(0.6, None)]
-    assert [leveled(a, 0.5).abstained for a in answers] == [True, False, False], "confidence where there is one, else p"
-
-
 def test_a_run_is_calibrated_and_abstains(tiny_run, capsys):
     facts = stage_facts(SimpleNamespace(stage=lambda name: tiny_run / "stages" / name, root=tiny_run), "finetune")
     assert facts["slope"] > 0 and facts["calibration"]["n"] == 6
@@ -125,20 +115,6 @@ def test_a_run_is_calibrated_and_abstains(tiny_run, capsys):
         assert found["abstained"] is abstained and found["confidence"] == pytest.approx(given.confidence, rel=1e-4)
     assert main(["ask", str(tiny_run), question, "--abstain-below", "1"]) == 0
     assert "I am not sure; this passage comes closest:" in capsys.readouterr().out
-    assert main(["ask", str(tiny_run), question, "--abstain-below", "1.5"]) == 2
-    assert "--abstain-below 1.5: not a probability" in capsys.readouterr().err
-
-
-def test_answers_do_not_depend_on_the_batch(tiny_run, monkeypatch):
-    answerer = open_run(tiny_run).answerer
-    questions = [f"What is the currency of {name}?" for name in ("Arvad", "Belmor", "Carsin", "Dulwen", "Estrag", "Faldor", "Novaria")]
-    monkeypatch.setattr("realm.answering.answerer.BATCH_SIZE", 1)
-    alone = answerer.answer(questions, k=4)
-    for size in (2, 3, 16):
-        monkeypatch.setattr("realm.answering.answerer.BATCH_SIZE", size)
-        for one, other in zip(alone, answerer.answer(questions, k=4), strict=True):
-            assert (one.answer, [e.block_id for e in one.evidence]) == (other.answer, [e.block_id for e in other.evidence])
-            assert one.p == pytest.approx(other.p, rel=1e-4) and one.confidence == pytest.approx(other.confidence, rel=1e-4)
 
 
 def test_the_report_draws_the_curve(tiny_run, tmp_path):

@@ -10,14 +10,11 @@ EXCEPTIONS = {
     "cli/test_cli.py": "every verb and option",
     "documents/ingest/test_properties.py": "files that an ingest writes, read by pyarrow alone",
     "documents/pages/test_hostile.py": "damaged bytes for every reader of documents",
-    "evaluation/test_pattern_places.py": "patterns through places and question files",
-    "evaluation/test_scripts.py": "Chinese and Korean through places and masking",
     "knn/test_knn_cli.py": "the verbs of kNN, over its own corpora and models",
     "models/test_golden.py": "parity with the published classes, module by module",
     "runs/test_bad_models.py": "models of strangers, through every way to read one",
     "runs/test_hub.py": "models handed on through the hub",
     "runs/test_published_values.py": "values that were published with the models",
-    "serve/test_probes.py": "load balancers, proxies and browsers, through guard, routes and server",
     "storage/test_storage.py": "arrays, manifests, locks and generations together",
 }
 

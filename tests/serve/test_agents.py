@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -80,17 +79,14 @@ def test_every_tool_answers(tiny_run):
     assert {"level", "answer", "confidence", "evidence"} <= answers["ask"].structured_content.keys()
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments", "said"),
-    [
-        ("search", {}, "text: Field required"),
-        ("search", {"text": "x", "k": 21}, "k: Input should be less than or equal to 20"),
-        ("ask", {"question": " "}, "question: "),
-        ("read", {"document": "nobody"}, "no document has the id 'nobody'"),
-        ("read", {}, "give a document or a block"),
-        ("explain", {"text": "no mask"}, "[MASK]"),
-    ],
-)
+@pytest.mark.parametrize(("name", "arguments", "said"), [
+    ("search", {}, "text: Field required"),
+    ("search", {"text": "x", "k": 21}, "k: Input should be less than or equal to 20"),
+    ("ask", {"question": " "}, "question: "),
+    ("read", {"document": "nobody"}, "no document has the id 'nobody'"),
+    ("read", {}, "give a document or a block"),
+    ("explain", {"text": "no mask"}, "[MASK]"),
+])  # fmt: skip
 def test_a_bad_call_is_one_line_for_the_model(tiny_run, name, arguments, said):
     answer = asked(over(tiny_run).server, lambda client: client.call_tool(name, arguments))
     assert answer.is_error and said in answer.content[0].text and "\n" not in answer.content[0].text
@@ -223,33 +219,11 @@ def test_rubbish_on_standard_input_is_passed_over(tiny_run):
         server.kill()
 
 
-@pytest.mark.skipif(not shutil.which("mcp-inspector"), reason="no inspector: npm install -g @modelcontextprotocol/inspector")
-def test_the_inspector_of_the_protocol_finds_no_fault(tiny_run):
-    def inspected(*words):
-        command = ["mcp-inspector", "--cli", sys.executable, "-m", "realm", "mcp", str(tiny_run), *words]
-        environment = {**os.environ, "MCP_INSPECTOR_SECRET_STORE": "memory"}
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=200)
-        assert done.stdout, done.stderr
-        return done.returncode, json.loads(done.stdout)
-
-    code, listed = inspected("--method", "tools/list", "--strict")
-    assert code == 0 and [tool["name"] for tool in listed["tools"]] == ["search", "ask", "read", "explain"]
-    code, found = inspected("--method", "resources/list")
-    assert code == 0 and len(found["resources"]) == 12
-    code, found = inspected("--method", "tools/call", "--tool-name", "search", "--tool-arg", "text=Arvad")
-    assert code == 0 and not found.get("isError")
-    code, found = inspected("--method", "tools/call", "--tool-name", "read")
-    assert code == 5 and found["isError"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["/nowhere"], "no such run, file or folder"),
-        (["docs", "--http", "nope"], "not an address"),
-        (["docs", "--http", "0.0.0.0:0"], "no token is required"),
-    ],
-)
+@pytest.mark.parametrize(("arguments", "said"), [
+    (["/nowhere"], "no such run, file or folder"),
+    (["docs", "--http", "nope"], "not an address"),
+    (["docs", "--http", "0.0.0.0:0"], "no token is required"),
+])  # fmt: skip
 def test_a_bad_start_is_one_line(arguments, said, tmp_path, monkeypatch, capsys):
     (tmp_path / "docs").mkdir()
     monkeypatch.chdir(tmp_path)

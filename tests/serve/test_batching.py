@@ -24,21 +24,21 @@ class Model:
         return [2 * payload for payload in payloads]
 
 
-async def _gathered(batcher, model):
+async def _gathered(batcher, model, *waiting):
+    """What a first call gives, and those that come while it is computed."""
     first = asyncio.create_task(batcher.submit("a", [0], 10))
-    await asyncio.sleep(0.05)  # the first is being computed: what comes now waits for it
-    rest = [
-        asyncio.create_task(batcher.submit(key, payloads, 10)) for key, payloads in (("a", [1, 2]), ("b", [3]), ("a", [4]), ("a", [5, 6]))
-    ]
+    await asyncio.sleep(0.05)
+    rest = [asyncio.create_task(batcher.submit(key, payloads, 10)) for key, payloads in waiting]
     await asyncio.sleep(0.01)
     model.go.set()
-    return await asyncio.gather(first, *rest)
+    return await asyncio.gather(first, *rest, return_exceptions=True)
 
 
 def test_one_key_is_computed_together_in_order():
     model = Model()
     batcher = Batcher(model, waiting=10, most=4)
-    assert asyncio.run(_gathered(batcher, model)) == [[0], [2, 4], [6], [8], [10, 12]]
+    waiting = [("a", [1, 2]), ("b", [3]), ("a", [4]), ("a", [5, 6])]
+    assert asyncio.run(_gathered(batcher, model, *waiting)) == [[0], [2, 4], [6], [8], [10, 12]]
     assert model.batches == [("a", [0]), ("a", [1, 2, 4, 5]), ("b", [3]), ("a", [6])]
     batcher.close()
     with pytest.raises(Refusal) as refused:
@@ -74,16 +74,7 @@ def test_a_full_queue_and_a_deadline():
 def test_one_bad_payload_spoils_no_other():
     model = Model()
     batcher = Batcher(model, waiting=10, most=4)
-
-    async def ask():
-        first = asyncio.create_task(batcher.submit("a", [0], 10))
-        await asyncio.sleep(0.05)
-        rest = [asyncio.create_task(batcher.submit("a", [payload], 10)) for payload in (1, "bad", 2)]
-        await asyncio.sleep(0.01)
-        model.go.set()
-        return await asyncio.gather(first, *rest, return_exceptions=True)
-
-    found = asyncio.run(ask())
+    found = asyncio.run(_gathered(batcher, model, *(("a", [payload]) for payload in (1, "bad", 2))))
     assert found[:2] == [[0], [2]] and found[3] == [4] and isinstance(found[2], ValueError)
     batcher.close()
 

@@ -43,8 +43,9 @@ def test_every_file_has_its_type_and_is_whole(client):
 
 
 def test_the_policy_has_no_exception(client):
-    for address in ("/", *ADDRESSES, "/v1/run", "/page/nothing.js"):
-        headers = client.get(address).headers
+    foreign = client.get("/healthz", headers={"host": "evil.example"})
+    for found in (foreign, *map(client.get, ("/", *ADDRESSES, "/v1/run", "/page/nothing.js"))):
+        headers = found.headers
         assert headers.get_list("content-security-policy") == [CSP]
         assert {name.decode() for name, _ in HEADERS} <= set(headers)
         assert len(headers.get_list("cache-control")) == 1

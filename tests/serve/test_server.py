@@ -22,6 +22,7 @@ import pytest
 import schemathesis
 import uvicorn
 from hypothesis import HealthCheck, given, settings
+from processes import until
 from schemathesis import GenerationMode
 from schemathesis.specs.openapi.checks import response_schema_conformance, status_code_conformance
 
@@ -83,20 +84,13 @@ def test_a_server_from_start_to_end(start, run_copy, capsys):
 
 
 def _each_endpoint(url):
-    patient = {"timeout_ms": 60_000}  # of a busy machine
-    asked = {"text": "The currency of Arvad is the [MASK].", "targets": ["Tirel"], "k": 3, **patient}
-    assert call(f"{url}/readyz")["status"] == "ready" and call(f"{url}/v1/run")["corpus"]["documents"] == 12
-    assert call(f"{url}/v1/answer", {"questions": ["What is the currency of Arvad?"], "k": 3, **patient})["answers"][0]["evidence"][0][
-        "title"
-    ]
-    assert len(call(f"{url}/v1/search", {"texts": ["Arvad", "Belmor"], "k": 2, **patient})["results"]) == 2
-    assert call(f"{url}/v1/explain", asked)["candidates"][0]["null"]
+    """Of each kind one: what they answer is tested without a socket."""
+    asked = {"questions": ["What is the currency of Arvad?"], "k": 3, "timeout_ms": 60_000}  # of a busy machine
+    assert call(f"{url}/readyz")["status"] == "ready" and call(f"{url}/v1/answer", asked)["answers"][0]["evidence"][0]["title"]
     new = {"id": "a/b?c", "title": "", "text": "Novaria pays with crowns."}
     assert call(f"{url}/v1/documents", {"documents": [new]})["documents"] == [{"id": "a/b?c", "blocks": 1}]
     assert call(f"{url}/v1/documents?id=a%2Fb%3Fc")["blocks"][0]["text"] == "Novaria pays with crowns."
-    assert call(f"{url}/v1/documents?start=10&limit=5")["documents"][-1]["id"] == "a/b?c"
-    changed = {"documents": [{**new, "text": "Novaria pays with nothing."}]}
-    assert call(f"{url}/v1/documents", changed, "PUT")["documents"][0]["blocks"] == 1
+    assert call(f"{url}/v1/documents", {"documents": [{**new, "text": "No."}]}, "PUT")["documents"][0]["blocks"] == 1
     assert call(f"{url}/v1/documents/remove", {"ids": ["a/b?c"]})["removed"] == ["a/b?c"]
     with pytest.raises(urllib.error.HTTPError) as refused:
         call(f"{url}/v1/documents?id=a%2Fb%3Fc")
@@ -129,29 +123,6 @@ def _floods(port):
     assert b" 400 " in raw(port, b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: evil.example\r\n\r\n")
     assert b" 403 " in raw(port, b"GET /healthz HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n")
     assert b" 200 " in raw(port, b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
-
-
-def test_an_answer_does_not_wait_for_an_acknowledgement():
-    """The two parts of an answer, headers and body, are sent at once, on the very socket that ``serve`` listens on."""
-    options = []
-
-    class Looking(BoundedProtocol):
-        def connection_made(self, transport):
-            super().connection_made(transport)
-            options.append(transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
-
-    async def app(scope, receive, send):
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b"ok"})
-
-    with _listen("127.0.0.1", 0) as listening:
-        server = uvicorn.Server(uvicorn.Config(app, http=Looking, ws="none", lifespan="off", log_config=None))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-        thread.start()
-        assert raw(listening.getsockname()[1], b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").endswith(b"ok\r\n0\r\n\r\n")
-        server.should_exit = True
-        thread.join()
-    assert options and all(options)
 
 
 @pytest.mark.slow
@@ -372,18 +343,24 @@ def unread(stack, port):
     return client
 
 
-def wait(until, seconds=60):
-    end = time.monotonic() + seconds
-    while not until() and time.monotonic() < end:
-        time.sleep(0.05)
-    return until()
+def test_an_answer_does_not_wait_for_an_acknowledgement():
+    """The two parts of an answer, headers and body, are sent at once, on the very socket that ``serve`` listens on."""
+    options = []
+
+    def connection_made(self, transport):
+        BoundedProtocol.connection_made(self, transport)
+        options.append(transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+
+    with listening(answering, connection_made=connection_made) as (_, port, _):
+        assert raw(port, REQUEST.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")).endswith(b"aaaa")
+    assert options and all(options)
 
 
 def test_who_does_not_read_is_let_go():
     with ExitStack() as stack, listening(answering, unread_seconds=1.0) as (server, port, _):
         clients = [unread(stack, port) for _ in range(5)]
-        assert wait(lambda: len(server.server_state.connections) == 5)
-        assert wait(lambda: not server.server_state.connections and not server.server_state.tasks)
+        until(lambda: len(server.server_state.connections) == 5)
+        until(lambda: not server.server_state.connections and not server.server_state.tasks)
         found = 0
         with suppress(ConnectionError):
             while part := clients[0].recv(2**20):
@@ -405,8 +382,8 @@ def test_only_so_many_do_not_read_at_once():
     with ExitStack() as stack, listening(answering, unread_seconds=1000.0, most_unread=2, leaving_seconds=0.5) as (server, port, _):
         for _ in range(6):
             unread(stack, port)
-            assert wait(lambda: len(server.server_state.connections) >= 1)
-        assert wait(lambda: len(server.server_state.connections) == 2)
+            until(lambda: len(server.server_state.connections) >= 1)
+        until(lambda: len(server.server_state.connections) == 2)
         time.sleep(1.5)
         assert len(server.server_state.connections) == 2
 
@@ -415,7 +392,7 @@ def test_the_end_does_not_wait_for_them(caplog):
     with ExitStack() as stack, listening(answering, drain=60, leaving_seconds=1.0) as (server, port, end):
         for _ in range(20):
             unread(stack, port)
-        assert wait(lambda: len(server.server_state.connections) == 20)
+        until(lambda: len(server.server_state.connections) == 20)
         assert end() < 20
     assert not [record for record in caplog.records if record.exc_info or record.levelno >= logging.ERROR]
 
@@ -423,7 +400,7 @@ def test_the_end_does_not_wait_for_them(caplog):
 def test_what_is_computed_too_long_is_refused_at_the_end(caplog):
     with ExitStack() as stack, listening(computing, drain=1) as (server, port, end):
         client = unread(stack, port)
-        assert wait(lambda: len(server.server_state.tasks) == 1)
+        until(lambda: len(server.server_state.tasks) == 1)
         assert end() < 20
         assert b" 503 " in client.recv(4096)
     assert not [record for record in caplog.records if record.exc_info]

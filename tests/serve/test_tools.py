@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from realm.documents.change.updates import add_documents
 from realm.errors import DataError, RealmError
 from realm.serve import tools
-from realm.serve.tools import AskCall, ExplainCall, Place, Position, ReadCall, SearchCall
+from realm.serve.tools import AskCall, ExplainCall, Place, ReadCall, SearchCall
 
 
 @pytest.fixture
@@ -53,10 +53,13 @@ def test_nothing_is_claimed_without_confidence(opened, monkeypatch):
     assert (told.level, told.answer, told.said, told.shown) == ("closest", tools.NOT_HERE, "", "") and told.evidence
 
 
-def test_reading_a_document_and_around_a_block(opened):
+def test_documents_are_read_around_a_block_and_listed_page_by_page(opened):
     page = tools.read(opened, ReadCall(document="Arvad/0"))
     assert (page.doc_id, page.title, page.next) == ("Arvad/0", "Arvad", None)
     assert tools.read(opened, ReadCall(block=page.blocks[0].block_id)).blocks == page.blocks
+    rows, following = opened.listed(0, 5)
+    assert rows[0] == ("Arvad/0", "Arvad") and len(rows) == following == 5
+    assert opened.listed(10, 5)[1] is None
     for wrong in (ReadCall(document="nobody"), ReadCall(block=10**6)):
         with pytest.raises(DataError, match="has the id"):
             tools.read(opened, wrong)
@@ -70,37 +73,14 @@ def test_calls_that_are_refused(given):
         ReadCall.model_validate(given)
 
 
-def test_documents_are_listed_page_by_page(opened):
-    rows, following = opened.listed(0, 5)
-    assert rows[0] == ("Arvad/0", "Arvad") and len(rows) == following == 5
-    assert opened.listed(10, 5)[1] is None
-
-
-def test_a_run_is_followed(place, tiny_run):
+def test_a_run_is_followed_and_opened_again_when_it_went_and_came_back(place, tiny_run):
     before = place.current()
     assert place.current() is before
     add_documents(before.paths.corpus, [tiny_run.parent / "more.jsonl"])
     assert "Novaria/0" in place.current().documents and "Novaria/0" not in before.documents
-
-
-def test_a_run_that_went_and_came_back_is_opened_again(place):
-    root = place.current().paths.root
+    root = before.paths.root
     shutil.move(root, root.with_name("away"))
     with pytest.raises(RealmError):
         place.current()
     shutil.move(root.with_name("away"), root)
     assert place.current().documents
-
-
-def test_the_position_only_rises(capsys):
-    position = Position()
-    seen = []
-    for stage, done, total in (
-        ("corpus: documents", 1, None),
-        ("corpus: documents", 3, None),
-        ("index: blocks", 1, 2),
-        ("index: blocks", 0, 2),
-    ):
-        position.count(stage, done, total)
-        seen.append((position.done, position.line))
-    assert [done for done, _ in seen] == [1, 3, 4, 4] and seen[2][1] == "index: blocks 1 of 2"

@@ -26,20 +26,17 @@ def test_the_opening_of_a_question_says_the_form(form, question):
     assert form_of(question) == form
 
 
-@pytest.mark.parametrize(
-    ("question", "words", "kind", "said", "expected"),
-    [
-        ("Where is smoking not allowed?", "the house", "span", "", "the house"),
-        ("Is smoking allowed in the house?", "not allowed", "yes_no", "no", "Smoking is not allowed in the house."),
-        ("Are dogs allowed in the garden?", "Dogs", "yes_no", "yes", "Dogs are allowed in the garden."),
-        ("Is swimming forbidden on Sundays?", "Dogs", "yes_no", "", "Dogs are allowed in the garden."),
-        ("Can I smoke there?", "on Sundays", "yes_no", "no", "No, not even on Sundays."),
-        ("Why must smokers leave?", "Smoking", "sentence", "", "Smoking is not allowed in the house."),
-        ("What are the things to bring?", "soap", "list", "", ITEMS),
-        ("What are the rules?", "Dogs", "sentence", "", "Dogs are allowed in the garden."),
-        ("How do I prepare?", "soap", "list", "", ITEMS),
-    ],
-)
+@pytest.mark.parametrize(("question", "words", "kind", "said", "expected"), [
+    ("Where is smoking not allowed?", "the house", "span", "", "the house"),
+    ("Is smoking allowed in the house?", "not allowed", "yes_no", "no", "Smoking is not allowed in the house."),
+    ("Are dogs allowed in the garden?", "Dogs", "yes_no", "yes", "Dogs are allowed in the garden."),
+    ("Is swimming forbidden on Sundays?", "Dogs", "yes_no", "", "Dogs are allowed in the garden."),
+    ("Can I smoke there?", "on Sundays", "yes_no", "no", "No, not even on Sundays."),
+    ("Why must smokers leave?", "Smoking", "sentence", "", "Smoking is not allowed in the house."),
+    ("What are the things to bring?", "soap", "list", "", ITEMS),
+    ("What are the rules?", "Dogs", "sentence", "", "Dogs are allowed in the garden."),
+    ("How do I prepare?", "soap", "list", "", ITEMS),
+])  # fmt: skip
 def test_what_is_shown_holds_the_span(question, words, kind, said, expected):
     start = RULES.index(words)
     found = shown(question, RULES, start, start + len(words))

@@ -106,7 +106,9 @@ def test_of_other_languages_none_is_guessed(text):
     assert detect_language(text) is None
 
 
-def test_the_same_draws_give_the_same_question():
+def test_the_same_draws_give_the_same_question_and_brackets_hold_nothing_that_is_asked():
+    assert asked("en", "Gustave Eiffel ([1832] – 1923) was a famous engineer.") == {"When was a famous engineer, Gustave Eiffel?"}
+    assert asked("en", "The tower (see the list of towers) was opened in [1889] [5].") == {"When was the tower opened?"}
     marked = "About [45 %] of the people speak it."
     assert len(asked("en", marked, [3, 3, 3])) == 1
     assert len(asked("en", marked, range(16))) == 2
@@ -132,18 +134,10 @@ def test_of_a_long_sentence_the_clauses_around_the_span_are_asked_about():
     (question,) = asked("en", marked)
     assert question is not None and len(question.split()) <= 27
     assert "opened by the mayor" in question and "again" not in question
-
-
-def test_a_long_clause_is_cut_to_the_words_beside_the_span():
     words = " ".join(f"w{number}" for number in range(60))
     (question,) = asked("en", f"{words} in [1889] {words}.")
     assert question is not None and 20 <= len(question.split()) <= 27
     assert question.startswith("When w0 w1") and question.endswith("w58 w59?")
-
-
-def test_brackets_hold_nothing_that_is_asked():
-    assert asked("en", "Gustave Eiffel ([1832] – 1923) was a famous engineer.") == {"When was a famous engineer, Gustave Eiffel?"}
-    assert asked("en", "The tower (see the list of towers) was opened in [1889] [5].") == {"When was the tower opened?"}
 
 
 def rng(seed=0):

@@ -177,18 +177,6 @@ def test_written_questions_are_read_as_the_same(tmp_path):
     assert load_questions(tmp_path / "out.jsonl") == questions
 
 
-def test_every_question_file_of_the_data_directory(data_dir):
-    counts = {
-        "nq_open/dev_visible": ("jsonl", 1803), "nq_open/efficientqa_dev": ("jsonl", 1800),
-        "webquestions/test_visible": ("jsonl", 1016), "curatedtrec/dev": ("jsonl", 133),
-        "triviaqa/test_visible": ("jsonl", 5654), "squad/qa_dev": ("jsonl", 2163),
-    }  # fmt: skip
-    for name, expected in counts.items():
-        found = read_questions(data_dir / f"{name}.jsonl.xz")
-        assert (found.format, len(found.questions)) == expected
-        assert {q.answer_type for q in found.questions} == {"regex" if name.startswith("curated") else "string"}
-
-
 GOOD = {"id": "q1", "question": " Who? ", "answers": ["A", "B b"]}
 
 
