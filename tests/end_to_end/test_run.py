@@ -11,8 +11,8 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
-from small import jsonl
-from toy_runs import copy_without, rows_of, train, tree, weights_of
+from small import jsonl, tree
+from toy_runs import copy_without, rows_of, train, weights_of
 
 from realm import Realm
 from realm.answering.opening import open_run
@@ -53,7 +53,7 @@ def test_a_second_start_does_nothing(tiny_run, tmp_path, monkeypatch):
     monkeypatch.setattr("realm.training.context.fit", never)
     monkeypatch.setattr("realm.runs.evaluation.evaluate_retrieval", never)
     done = train(tiny_run.parent / "recipe.toml", run)
-    changed = {name for name, sha in tree(run).items() if before.get(name) != sha}
+    changed = {name for name, data in tree(run).items() if before.get(name) != data}
     assert changed <= {"seconds.json", "report.html"} and set(tree(run)) == set(before)
     assert done["skipped"] == [] and done["stages"]["finetune"]["em"] == json.loads((run / "results/finetune.json").read_text())["em"]
 
@@ -140,7 +140,7 @@ def test_changed_sources_are_refused(tiny_run, tmp_path, write_tiny):
     with pytest.raises(CorpusError, match="have changed"):
         train(recipe, tmp_path / "run", ("corpus",))
     corpus = {name: sha for name, sha in before.items() if name.startswith("corpus/")}
-    assert {name: sha for name, sha in tree(tmp_path / "run").items() if name.startswith("corpus/")} == corpus
+    assert {name: data for name, data in tree(tmp_path / "run").items() if name.startswith("corpus/")} == corpus
 
 
 @pytest.mark.parametrize("point", ["directory: renamed", "file: staged"])

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from small import tree
 
 from realm.answering.opening import open_run
 from realm.cli import main
@@ -42,12 +43,6 @@ def flip(path, at=None, bit=0):
 def answers(run):
     found = open_run(run).answerer.answer([QUESTION], k=3)[0]
     return found.answer, found.p, found.confidence, [(one.doc_id, one.text, one.p_z) for one in found.evidence]
-
-
-def tree(root):
-    return {
-        str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file() and not path.name.startswith("LOCK")
-    }
 
 
 def needed(run):

@@ -3,12 +3,13 @@
 import shutil
 from pathlib import Path
 
+from small import tree
+
 from realm.answering.opening import open_run
 from realm.progress import Progress
 from realm.recipe import load_recipe
 from realm.runs.run import run_recipe
 from realm.search.publishing.generation import open_generation
-from realm.storage.files import sha256_file
 from realm.storage.metrics import TIMES, MetricsLog
 from realm.storage.paths import RunPaths
 from realm.storage.stages import stage_facts
@@ -57,12 +58,8 @@ UNTRAINED = ("stages/pretrain", "stages/finetune", "index", "params")
 """What pre-training and fine-tuning leave."""
 
 
-def tree(root):
-    return {str(path.relative_to(root)): sha256_file(path) for path in sorted(root.rglob("*")) if path.is_file()}
-
-
 def weights_of(run):
-    return {name: sha for name, sha in tree(run / "stages").items() if name.endswith("model.safetensors")}
+    return {name: data for name, data in tree(run / "stages").items() if name.endswith("model.safetensors")}
 
 
 def rows_of(run, stage=None):
