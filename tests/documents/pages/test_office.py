@@ -70,7 +70,8 @@ def test_numbers_of_opendocument_are_read_as_they_are_shown():
     cell = "<table:table-cell office:value-type='{}' office:{}value='{}'><text:p>{}</text:p></table:table-cell>"
     rows = "<table:table-row table:number-rows-repeated='2'><table:table-cell/></table:table-row>"
     rows += "<table:table-row><table:table-cell table:number-columns-repeated='2'/>"
-    table = f"<table:table table:name='S'>{rows}{''.join(cell.format(kind, 'no' * (value == ''), value, text) for kind, value, text in told)}</table:table-row></table:table>"
+    cells = "".join(cell.format(kind, "no" * (value == ""), value, text) for kind, value, text in told)
+    table = f"<table:table table:name='S'>{rows}{cells}</table:table-row></table:table>"
     names = ("office", "table", "text")
     spaces = " ".join(f"xmlns:{name}='urn:oasis:names:tc:opendocument:xmlns:{name}:1.0'" for name in names)
     body = f"<office:body><office:spreadsheet>{table}</office:spreadsheet></office:body>"
