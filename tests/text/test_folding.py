@@ -44,6 +44,10 @@ def test_spelling(written, spelled):
     assert folded(written) == spelled
 
 
+def test_letters_with_strokes_are_searched_without_them():
+    assert words("Łódź, Øre, ÆGIR, Đặng, Þór") == words("Lodz, Ore, Aegir, Dang, Thor")
+
+
 @given(TEXTS)
 def test_folding_twice_changes_nothing_and_both_ways_agree(text):
     once = fold(text)

@@ -129,7 +129,7 @@ def merged_ids(parts: Sequence[Postings]) -> np.ndarray:
 
 logger = logging.getLogger(__name__)
 SPARSE_DIRECTORY, SPARSE_MANIFEST = "sparse", "sparse.json"
-SPARSE_FORMAT_VERSION = 2
+SPARSE_FORMAT_VERSION = 3
 PART_BLOCKS = 1 << 20  # per part, which bounds the memory to build it
 MIN_LIVE_SHARE = 0.75  # share of a part's blocks in a new generation that shares it; below, words are counted again
 K1, B = 0.9, 0.4

@@ -71,6 +71,8 @@ _DECOMPOSED = deferred(
 )
 _STANDS_FOR = {"cut": "", "unspaced": "", "invisible": "", "space": " ", "apart": "- ", "kept": "-", "hyphen": "-"}
 _SHORT_UNIT = deferred(r"(?<!\p{L})\p{L}{1,2}\Z")
+_BARE = str.maketrans({"ł": "l", "ø": "o", "đ": "d", "ð": "d", "ħ": "h", "ŧ": "t", "ı": "i", "æ": "ae", "œ": "oe", "þ": "th"})
+"""Letters with strokes and double letters, which Unicode does not take apart."""
 _ACCENTED = deferred(r"([\p{Latin}\p{Greek}\p{Cyrillic}\p{Arabic}\p{Hebrew}])\p{M}+")
 _CLUSTERED = deferred(r"[\p{M}\u200d\p{Emoji_Modifier}]")
 _CLUSTERS = deferred(r"\X")
@@ -124,7 +126,7 @@ def unbroken(text: str, start: int = 0, end: int | None = None) -> str:
 
 def unaccented(text: str) -> str:
     """The folded text without case and without the accents of scripts that are also written without: what sparse search compares."""
-    plain = folded(text).casefold()
+    plain = folded(text).casefold().translate(_BARE)
     return plain if plain.isascii() else unicodedata.normalize("NFC", _ACCENTED.sub(r"\1", unicodedata.normalize("NFD", plain)))
 
 
