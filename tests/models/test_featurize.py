@@ -10,14 +10,7 @@ from hypothesis import given, strategies as st
 from realm.documents.store.blocks import NULL_BLOCK
 from realm.models.bodies.body import pad_batch
 from realm.models.encoder import mask_slots
-from realm.models.featurize import (
-    MARKED_SEGMENTS,
-    SHARED_PAIR_SEGMENT,
-    SHARED_SEGMENT,
-    Featurizer,
-    length_buckets,
-    marked,
-)
+from realm.models.featurize import MARKED_SEGMENTS, SHARED_PAIR_SEGMENT, SHARED_SEGMENT, Featurizer, length_buckets, marked
 from realm.models.types import Sequence
 from realm.search.blocks import NULL_ROW, BlockInputs
 

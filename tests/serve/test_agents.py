@@ -143,10 +143,7 @@ def test_a_call_that_waits_says_how_far_indexing_is(tiny_run, monkeypatch):
 
     monkeypatch.setattr(place, "current", slow)
     monkeypatch.setattr(protocol, "TOLD_SECONDS", 0.02)
-    asked(
-        Agents(place, explains=False).server,
-        lambda client: client.call_tool("search", {"text": "Arvad"}, progress_callback=progress),
-    )
+    asked(Agents(place, explains=False).server, lambda client: client.call_tool("search", {"text": "Arvad"}, progress_callback=progress))
     assert told and told == sorted(told) and told[0][1].startswith("index: blocks ")
 
 

@@ -10,14 +10,7 @@ from pydantic import TypeAdapter
 
 from realm.answering import records
 from realm.answering.opening import open_run
-from realm.answering.records import (
-    AnswerResponse,
-    DocumentResponse,
-    ExplainResponse,
-    ListResponse,
-    RunResponse,
-    SearchResponse,
-)
+from realm.answering.records import AnswerResponse, DocumentResponse, ExplainResponse, ListResponse, RunResponse, SearchResponse
 from realm.answering.writing import Endpoint
 from realm.documents.change.updates import add_documents, remove_documents
 

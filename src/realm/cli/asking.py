@@ -173,7 +173,6 @@ def _converse(answer: Answering, shown: Callable[[Any], None], json: bool) -> No
 @contextmanager
 def _history() -> Iterator[None]:
     """Line editing, with the questions of earlier sessions where the platform has readline."""
-
     try:
         import readline
     except ImportError:

@@ -16,8 +16,7 @@ def index_build(run: Run, /, *, json: Json = False) -> None:
 
     with Progress() as progress:
         opened, count = _opened(run, progress).with_added(partial(progress.count, "index: blocks"))
-    found = {"embedded": count, **index_facts(opened)}
-    show.result(found, json)
+    show.result({"embedded": count, **index_facts(opened)}, json)
 
 
 def _opened(run: Path, progress: Progress) -> Any:
@@ -39,8 +38,7 @@ def index_info(run: Run, /, *, json: Json = False) -> None:
     from realm.answering.opening import open_run
 
     opened = open_run(run)
-    found = {**index_facts(opened), **searching_facts(opened)}
-    show.result(found, json)
+    show.result({**index_facts(opened), **searching_facts(opened)}, json)
 
 
 def index_search(run: Run, text: Text, /, *, k: int = 5, json: Json = False) -> None:

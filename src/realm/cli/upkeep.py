@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout, suppress
+from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any, Union
 
@@ -157,6 +158,15 @@ def _end(place: Path, found: list[Any], more: dict[str, Any], how: str, json: bo
 
 FILES = {"bash": "bash-completion/completions/realm", "fish": "fish/vendor_completions.d/realm.fish", "zsh": "zsh/site-functions/_realm"}
 """Places of completions below a user's data directory."""
+WITH_PATHS = {
+    "    # Output one completion per line.\n": """\
+    if not (words[current_index:] or [''])[0].startswith('-') and all(one.startswith('-') for one in completions):
+        completions = ['__TYRO_COMPLETE_FILES__']
+""",
+    'COMPREPLY=($(compgen -f -- "$cur"))': "compopt -o default; COMPREPLY=()",
+    "$words $current)": "$words (commandline -ct) $current)",
+}
+"""Of what tyro writes for shells, the parts that know only options, and those that complete files and folders where a verb takes them."""
 Verbs = Mapping[str, Callable[..., Any]]
 Shell = Annotated[str, tyro.conf.arg(metavar="bash|fish|zsh")]
 
@@ -175,7 +185,7 @@ def install(shell: str, verbs: Verbs, groups: Mapping[str, Verbs]) -> Path:
         tyro.cli(_choice(listed), prog="realm", args=["--tyro-print-completion", shell], config=config)
     path = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / FILES[shell]
     make_directory(path.parent)
-    write_atomic(path, written.getvalue())
+    write_atomic(path, reduce(lambda text, part: text.replace(*part), WITH_PATHS.items(), written.getvalue()))
     return path
 
 

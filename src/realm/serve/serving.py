@@ -35,14 +35,7 @@ class Serving:
     they have changed; None: a run of its own. ``reader``: a model that reads in place of the run's own reader. Raises RealmError: the
     run cannot be opened, or another process serves it."""
 
-    def __init__(
-        self,
-        root: Path,
-        *,
-        limits: Limits = LIMITS,
-        documents: Callable[[Path], object] | None = None,
-        reader: str = "",
-    ):
+    def __init__(self, root: Path, *, limits: Limits = LIMITS, documents: Callable[[Path], object] | None = None, reader: str = ""):
         self._documents, self._rests, self._reader = documents, 0.0, reader
         self.paths = RunPaths(root)
         self.limits = limits
