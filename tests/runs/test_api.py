@@ -158,6 +158,7 @@ def test_a_recipe_names_the_language_model(demo, monkeypatch, capsys):
     asked = ["ask", str(demo), QUESTION, "--k", "2", "--abstain-below", "0", "--json"]
     assert main(asked) == 0 and json.loads(capsys.readouterr().out)["prose"]
     assert Realm.open(demo).ask(QUESTION, k=2, abstain_below=0).prose and sent == [Endpoint("http://a/v1", "small")] * 2
+    assert asyncio.run(Realm.open(demo).aask(QUESTION, k=2, abstain_below=0, write="http://b/v1#big")).prose and sent.pop().model == "big"
     assert main([*asked, "--write", "none"]) == 0 and not json.loads(capsys.readouterr().out)["prose"] and len(sent) == 2
     monkeypatch.undo()
     assert main([*asked[:-1], "--write", "http://127.0.0.1:9/v1#small"]) == 0
@@ -188,10 +189,15 @@ def test_what_was_saved_answers_elsewhere(demo, tmp_path, monkeypatch):
         (repository / "refs").mkdir()
         (repository / "refs" / "main").write_text(commit)
         assert "Realm.from_pretrained" in (directory / "README.md").read_text()
+        assert "http://a/v1" not in (directory / "config.toml").read_text() and "http://a/v1" in (saved / "config.toml").read_text()
         return "address"
 
-    monkeypatch.setattr("realm.models.hub.upload", pushed)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    with monkeypatch.context() as down:
+        down.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+        with pytest.raises(RunError, match="'me/run' could not be written"):
+            realm.push_to_hub("me/run")
+    monkeypatch.setattr("realm.models.hub.upload", pushed)
     assert realm.push_to_hub("me/run", private=True) == "address"
     hits = realm.search(QUESTION, k=3)
     for source in (saved, str(saved), "me/run"):

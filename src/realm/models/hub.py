@@ -45,12 +45,12 @@ def download(name: str, *, revision: str | None = None, token: str | bool | None
     A hub that does not answer within ``HUB_TIMEOUT`` seconds is not asked: its own client would try again for half a minute. Raises
     RunError: no such repository, or the hub cannot be reached."""
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     try:
         wanted, here = list(files), not _answers()
         return Path(snapshot_download(name, revision=revision, token=token, allow_patterns=wanted, local_files_only=here))
-    except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+    except (HFValidationError, *HfHubHTTPError.__bases__) as error:  # type: ignore[misc]  # OSError, and its client's own errors
         raise _no_model(name) from error
 
 
@@ -99,7 +99,7 @@ def upload(
         if revision is not None:
             api.create_branch(repo_id, branch=revision, exist_ok=True)
         return str(api.upload_folder(repo_id=repo_id, folder_path=directory, revision=revision, commit_message=commit_message))
-    except (HFValidationError, HfHubHTTPError, OSError) as error:
+    except (HFValidationError, *HfHubHTTPError.__bases__) as error:  # type: ignore[misc]
         raise RunError(
             f"'{repository}' could not be written: {said(error)}",
             cure="Log in with: hf auth login, and name a repository that you may write to.",

@@ -5,7 +5,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Self, overload
@@ -14,9 +14,15 @@ from realm import DEFAULT_BODY
 from realm.answering.opening import OpenRun, open_run
 from realm.answering.records import Answer, Explanation, Hit
 from realm.answering.writing import endpoint_of, written
+from realm.documents.change import updates
 from realm.errors import ConfigError, RunError
+from realm.models import hub
 from realm.progress import Progress
-from realm.runs.cached import Given, files_of_given
+from realm.recipe import WriteConfig, build_recipe
+from realm.runs.cached import Given, files_of_given, is_run, open_cached, rows_directory
+from realm.runs.directory import claim_run
+from realm.storage.files import publish_directory
+from realm.storage.paths import RunPaths
 
 BATCH = 16
 """Questions that are read together."""
@@ -73,8 +79,6 @@ class Realm:
 
         ``body``: a name as in ``model.body``, or the directory of a model of your own; ``reader``: as for ``open``. Raises RealmError:
         documents or body cannot be used, or another process is indexing these documents."""
-        from realm.runs.cached import is_run, open_cached, rows_directory
-
         if not documents:
             raise ConfigError("no documents are named", cure="Name files or folders: Realm.from_documents('notes/').")
         places = files_of_given(documents, rows_directory())
@@ -90,12 +94,10 @@ class Realm:
         >>> Realm.from_pretrained("runs/demo").ask("What is the currency of Arvad?").question[-6:]
         'Arvad?'
         """
-        from realm.models.hub import RUN_FILES, download
-
         directory = Path(source)
         if directory.is_dir():
             return cls.open(directory)
-        found = cls.open(download(str(source), revision=revision, token=token, files=RUN_FILES))
+        found = cls.open(hub.download(str(source), revision=revision, token=token, files=hub.RUN_FILES))
         found._writes = ""  # a stranger's recipe does not say where questions and documents go
         return found
 
@@ -157,14 +159,14 @@ class Realm:
         found = self._current().search_all(asked, k) if asked else []
         return found[0] if isinstance(texts, str) else found
 
-    async def aask(self, question: str, k: int = 5, *, abstain_below: float | None = None) -> Answer:
+    async def aask(self, question: str, k: int = 5, *, abstain_below: float | None = None, write: str = "") -> Answer:
         """``ask`` in a thread, for servers of your own that answer others meanwhile.
 
         >>> import asyncio
         >>> asyncio.run(realm.aask("What is the currency of Arvad?")).question
         'What is the currency of Arvad?'
         """
-        return await asyncio.to_thread(self.ask, question, k, abstain_below=abstain_below)
+        return await asyncio.to_thread(self.ask, question, k, abstain_below=abstain_below, write=write)
 
     async def asearch(self, text: str, k: int = 5) -> tuple[Hit, ...]:
         """``search`` in a thread.
@@ -249,9 +251,7 @@ class Realm:
         2
 
         Raises RealmError: one cannot be read, or holds no usable document; nothing is changed then."""
-        from realm.documents.change.updates import add_documents
-
-        return self._change(add_documents, documents)
+        return self._change(updates.add_documents, documents)
 
     def update(self, *documents: Given) -> int:
         """Replace documents by those with the same ids. Returns the number of blocks that became searchable. Raises RealmError: as ``add``.
@@ -259,18 +259,14 @@ class Realm:
         >>> realm.update([{"id": "Arvad/0", "title": "Arvad", "text": "People in Arvad pay with the lune."}])
         1
         """
-        from realm.documents.change.updates import update_documents
-
-        return self._change(update_documents, documents)
+        return self._change(updates.update_documents, documents)
 
     def remove(self, *ids: str) -> None:
         """Remove documents: no answer holds them from then on. Raises CorpusError: one is not there; nothing is changed then.
 
         >>> realm.remove("Belmor/1")
         """
-        from realm.documents.change.updates import remove_documents
-
-        remove_documents(self._run.paths.corpus, ids)
+        updates.remove_documents(self._run.paths.corpus, ids)
         self._changed = True
 
     def save(self, out: str | Path) -> Path:
@@ -279,8 +275,6 @@ class Realm:
         >>> Realm.load(realm.save("saved")).search("Arvad", k=1) == realm.search("Arvad", k=1)
         True
         """
-        from realm.storage.files import publish_directory
-
         if Path(out).exists():
             raise RunError("there is something here already, and it was not changed", path=out, cure="Choose another directory.")
         with publish_directory(Path(out)) as staging:
@@ -291,16 +285,16 @@ class Realm:
     def push_to_hub(
         self, repository: str, *, private: bool | None = None, revision: str | None = None, token: str | bool | None = None
     ) -> str:
-        """Upload what ``save`` writes, the documents included, and return the address of the commit. Raises RunError: the hub refuses.
+        """Upload what ``save`` writes, the documents included, but not the address of a language model, and return the address of the
+        commit. Raises RunError: the hub refuses or cannot be reached.
 
         >>> realm.push_to_hub("me/my-run", private=True)  # doctest: +SKIP
         """
-        from realm.models.hub import RUN_CARD, upload
-
         with tempfile.TemporaryDirectory() as scratch:
             saved = self.save(Path(scratch) / "run")
-            (saved / "README.md").write_text(RUN_CARD, "utf-8")
-            return upload(saved, repository, private=private, revision=revision, token=token, commit_message="Upload a REALM run")
+            claim_run(RunPaths(saved), replace(self._run.recipe, write=WriteConfig()))
+            (saved / "README.md").write_text(hub.RUN_CARD, "utf-8")
+            return hub.upload(saved, repository, private=private, revision=revision, token=token, commit_message="Upload a REALM run")
 
     @property
     def abstain_below(self) -> float:
@@ -336,7 +330,6 @@ class Realm:
 
     def _learn(self, stage: str, keys: Mapping[str, Any], out: str | Path, progress: bool, *, new: bool) -> Self:
         """Run the stages up to this one: in the run as it is, or in a new one of its documents that starts from its networks."""
-        from realm.recipe import build_recipe
         from realm.runs.run import STAGES, run_recipe
 
         recipe, paths = self._run.recipe, self._run.paths
