@@ -39,6 +39,9 @@ def test_answers_fit_into_a_context(opened, monkeypatch):
     assert len(found.blocks) == 1 and len(found.blocks[0].text) == 50 and found.next == 1
     told = tools.ask(opened, AskCall(question="What is the currency of Arvad?", k=4))
     assert (len(told.evidence), told.left_out) == (1, 3)
+    shown, whole = told.evidence[0], opened.answers(["What is the currency of Arvad?"], 4)[0].evidence[0]
+    assert len(shown.text) <= 50 and shown.text[shown.start : shown.end] == whole.text[whole.start : whole.end]
+    assert whole.text[shown.doc_start - whole.doc_start :].startswith(shown.text)
     explained = tools.explain(opened, ExplainCall(text="The currency of Arvad is the [MASK].", targets=["Tirel"], k=3))
     assert len(explained.candidates) == 1 + 0 * explained.p_y  # the null document has no text, and the next one is too long
 

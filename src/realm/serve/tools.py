@@ -188,7 +188,7 @@ def ask(opened: OpenRun, call: AskCall) -> Told:
         found.sureness,
         found.said if claimed else "",
         found.shown if claimed else "",
-        list(found.evidence[:room]),
+        list(map(_cut, found.evidence[:room])),
         len(found.evidence) - room,
     )
 
@@ -222,6 +222,13 @@ def _room(texts: Sequence[str]) -> int:
     """Number of the first texts that fit into an answer; one does in any case, and is cut."""
     total = np.cumsum([len(text) for text in texts])
     return max(int((total <= MOST_CHARS).sum()), min(1, len(texts)))
+
+
+def _cut(evidence: Evidence) -> Evidence:
+    """Evidence with as much of its text as there is room for, that of its span included."""
+    left = max(0, evidence.end - MOST_CHARS)
+    text, start, end = evidence.text[left : left + MOST_CHARS], evidence.start - left, evidence.end - left
+    return replace(evidence, text=text, start=start, end=end, doc_start=evidence.doc_start + left)
 
 
 def _following(reached: int, of: int) -> int | None:
