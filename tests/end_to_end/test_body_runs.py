@@ -103,6 +103,17 @@ def test_an_export_is_the_published_embedder_again(body, documents, tmp_path):
     assert torch.equal(*vectors)
 
 
+def test_sentence_transformers_loads_an_export(body, documents, tmp_path):
+    """Its vectors are those of the index, of what the card says to encode."""
+    library = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
+    opened = indexed(body, documents, tmp_path / "run")
+    assert main(["export", str(tmp_path / "run"), "--out", str(tmp_path / "out")]) == 0
+    model = library.SentenceTransformer(str(tmp_path / "out" / "embedder"), device="cpu")
+    blocks = map(opened.inputs.store.block, range(len(PLACES)))
+    found = model.encode([f"{block.title} {model.tokenizer.sep_token} {block.text}" for block in blocks])
+    assert np.allclose(found, opened.generation.snapshot.vectors, atol=0.02)
+
+
 def test_a_run_without_pre_training_learns_questions(body, documents, tmp_path):
     """No step of pre-training: fine-tuning starts from the body, its scale and null offset included, and answers."""
     asked = questions(tmp_path / "qa.jsonl")

@@ -23,7 +23,7 @@ model = SentenceTransformer("this directory or hub name")
 documents = model.encode([f"{title} [SEP] {text}"])
 ```
 
-"[SEP]" stands for the tokenizer's separator."""
+"[SEP]" stands for the tokenizer's separator; behind the title stand the headings of the text, as in "title: heading"."""
 
 
 def export_run(run: Path, out: Path) -> dict[str, Any]:
