@@ -1,4 +1,4 @@
-"""Windows want every token exactly once, and their parts and batches cover them."""
+"""Windows want every token exactly once, and come back as they were."""
 
 import numpy as np
 import pytest
@@ -29,6 +29,7 @@ def some_windows():
     return windows
 
 
+@pytest.mark.usefixtures("small_parts")
 def test_windows_come_back_and_need_something_to_predict():
     windows = some_windows()
     found = WindowSet(windows)
@@ -38,6 +39,8 @@ def test_windows_come_back_and_need_something_to_predict():
         for name in ("ids", "places", "targets", "source"):
             np.testing.assert_array_equal(getattr(again, name), getattr(window, name))
     assert WindowSet(windows).sha256 == found.sha256 != WindowSet(windows[::-1]).sha256
+    with pytest.raises(ValueError, match="no part begins"):
+        list(found.parts(1))
     with pytest.raises(DataError, match="no text to predict"):
         WindowSet(sliding_windows(np.array([3]), 4, 2))
 

@@ -20,6 +20,7 @@ GERMAN = (
     "nach Velm gekommen war. Die Arbeit kostete 4500 Kronen und dauerte von März bis November."
 )
 PASSAGES = {
+    "parted word": ("The stone was cut in the quarry of Upper Tar-\nvik.", ["The stone was cut in the quarry of Upper Tarvik."]),
     "two lines": ("Rebuilt in the year 1931 by Ellen\nMarsh, an engineer from Leeds.",
         ["Rebuilt in the year 1931 by Ellen Marsh, an engineer from Leeds."]),
     "abbreviation": ("The stone was brought to the town by the old engineer and his friend Dr.\nSmith of Korr, who lived there.",

@@ -28,6 +28,7 @@ def sentences(text):
     ("Of A.YYYYMMDD.gnucash, e.g. .NET 4. Run foo.py. Then", ["Of A.YYYYMMDD.gnucash, e.g. .NET 4.", "Run foo.py.", "Then"]),
     ("It is in Sect. 4.2 too. We like it.The next one.", ["It is in Sect. 4.2 too.", "We like it.", "The next one."]),
     ("yahoo! is a site. ok", ["yahoo! is a site. ok"]), ("", []), (" \n\t ", []),
+    ("The mill burnt . We stayed.", ["The mill burnt .", "We stayed."]),
 ])  # fmt: skip
 def test_boundaries(text, expected):
     assert sentences(text) == expected

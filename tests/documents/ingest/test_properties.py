@@ -5,7 +5,7 @@ import json
 import tempfile
 from pathlib import Path
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 from small import arrow_rows
 
 from realm.documents.ingest.builder import build_corpus
@@ -21,7 +21,7 @@ TOKENIZER = train_wordpiece(["The quick brown fox met Ada Lovelace in London on 
 PIECES = [
     "The fox", "London", "Ada Lovelace", "12 March 1969", ". ", "! ", "?\n\n", "\n", " ", "\u200b", "\u200d", "\ufeff", "\u202e",
     "東京。", "ü", "u\u0308",
-    "x" * 400, "🏦", "\U0001f468\u200d\U0001f469", "1,200", "مرحبا", "\x00", "\ud800", "\r\n", "a.b.c", "of the", "...",
+    "x" * 400, "x" * 90, "🏦", "\U0001f468\u200d\U0001f469", "1,200", "مرحبا", "\x00", "\ud800", "\r\n", "a.b.c", "of the", "...",
 ]  # fmt: skip
 TEXTS = st.one_of(
     st.text(max_size=300),
@@ -32,6 +32,7 @@ DOCUMENTS = st.lists(st.tuples(st.one_of(st.text(max_size=20), st.just("London "
 
 
 @settings(max_examples=60)
+@example([("A", "The fox."), ("without a wordpiece", "\ufffd")], 40)
 @given(DOCUMENTS, st.sampled_from([16, 17, 40, 288]))
 def test_read_back(documents, block_length):
     sources = {f"{number}": (title, text) for number, (title, text) in enumerate(documents)}

@@ -1,4 +1,4 @@
-"""What a listing is made of: excluded rows by query, and floors that are rounded down."""
+"""What a listing is made of: floors that are rounded down."""
 
 import numpy as np
 
