@@ -36,8 +36,7 @@ class Columns:
         return list(dict.fromkeys(name for name in (self.text, self.id, self.title) if name is not None))
 
     def record(self, row: Mapping[str, Any], source: str, name: str, number: int, line: int) -> Record:
-        """One row as a document, or the reason that it is none. An id that is made here has ``name``, the file's, and the row's 1-based
-        ``number``."""
+        """One row as a document, or why it is none. An id that is made here has ``name``, the file's, and the row's 1-based ``number``."""
         doc_id = f"{name}#{number}" if self.id is None else row.get(self.id)
         text = "\n".join(_named_values("", row)) if self.text is None else row.get(self.text)
         if isinstance(text, str) and len(text) > streams.LINE_LIMIT:

@@ -10,12 +10,8 @@ from realm.documents.formats import ENDINGS, FORMATS, TRIPLES_IN
 
 COMPRESSED = (".gz", ".xz", ".zst", ".bz2")
 _HEAD = 2**14
-_MAIL = re.compile(
-    rb"(?i)From \S+ [^\n]*\d\d:\d\d|(?=[^\0]{0,9999}?^from:)(?:[\w-]+:[^\n]*\n(?:[ \t][^\n]*\n)*)*?"
-    rb"(?:received|return-path|message-id|mime-version|delivered-to):",
-    re.MULTILINE,
-)
-"""The beginning of a mailbox, or of a message as it was sent."""
+_SENT = rb"(?:received|return-path|message-id|mime-version|delivered-to):"
+_MAIL = re.compile(rb"(?im)From \S+ [^\n]*\d\d:\d\d|(?=[^\0]{0,9999}?^from:)(?:[\w-]+:[^\n]*\n(?:[ \t][^\n]*\n)*)*?" + _SENT)
 _JSON = re.compile(rb'\s*(?:\{\s*["}]|\[\s*(?:[\[{"]|-?\d[\d.eE+-]*\s*(?:,|\]\s*$)))')
 
 

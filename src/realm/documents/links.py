@@ -46,8 +46,7 @@ def bounded(links: Iterable[tuple[str, int]]) -> tuple[Links, bool]:
 
 
 def reference_key(doc_id: str, reference: str) -> int | None:
-    """The key of the document that a page refers to by its ``href``; None where it can be none. ``doc_id`` is the page's: its path below
-    the folder of the source, or its address."""
+    """The key of the document that a page refers to; None where there is none. ``doc_id`` is the page's: its path or its address."""
     try:
         if "://" in doc_id:
             return document_key(urldefrag(urljoin(doc_id, reference.strip()))[0].encode("utf-8", "replace"))

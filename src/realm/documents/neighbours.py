@@ -36,8 +36,7 @@ class Mention(NamedTuple):
 
 
 def mentions(text: str, sentences: Sequence[tuple[int, int]]) -> list[list[Mention]]:
-    """The names that may begin at each place of a block's text, in its order; at one place the longest first. ``sentences`` are (start,
-    end) of each, ascending."""
+    """The names that may begin at each place of a block, in order, longest first. ``sentences`` are (start, end) of each, ascending."""
     found: list[list[Mention]] = []
     for start, end in sentences:
         words = list(_WORD.finditer(text, start, end))

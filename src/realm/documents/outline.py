@@ -91,8 +91,7 @@ class _Row(NamedTuple):
 
 
 def _shown(text: str) -> list[_Heading]:
-    """Headings as they show in plain text: underlined, behind # or =, numbered, in capitals, or standing out over an indented text. What
-    shows first ranks highest."""
+    """Headings in plain text: underlined, behind # or =, numbered, in capitals, or outdented. What shows first ranks highest."""
     rows, found, orders = _rows(text), list[_Heading](), dict[object, int]()
     for at, row in enumerate(rows):
         before, after = rows[at - 1] if at else None, rows[at + 1] if at + 1 < len(rows) else None

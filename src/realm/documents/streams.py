@@ -80,8 +80,7 @@ def open_bytes(path: Path) -> IO[bytes]:
 
 
 def read_head(path: Path, size: int = HEAD_BYTES) -> bytes:
-    """The first decompressed bytes, as UTF-8 where a byte order mark says what they are; fewer where the file ends or is damaged. Raises
-    OSError: the file cannot be opened."""
+    """The first decompressed bytes, in UTF-8 if a byte order mark tells; fewer if damaged. Raises OSError: it cannot be opened."""
     found = bytearray()
     with open_bytes(path) as file:
         try:
@@ -251,8 +250,7 @@ def _skip_line(file: Any, line: bytes) -> None:
 
 
 def refuse_passing(error: BaseException, path: Path) -> None:
-    """End the whole work over what says nothing of a source, or that its disk fails: documents that cannot be read now are not gone. Raises
-    Interrupted: it is of that kind."""
+    """End the whole work where a disk fails: documents that cannot be read now are not gone. Raises Interrupted: it is of that kind."""
     if is_transient(error) or (isinstance(error, OSError) and error.errno == errno.EIO):
         problem = f"could not be read: {getattr(error, 'strerror', None) or error}"
         cure = "Nothing is changed; run the same command again, without this source if its disk fails"

@@ -48,8 +48,7 @@ def started(count: int | None) -> "Workers":
 
 
 class Workers:
-    """Processes that start when they are needed first and stay until the end; one does everything here. A context manager; without
-    ``with``, call ``close``."""
+    """Processes that start when needed and stay until the end; one does all here. A context manager; without ``with``, ``close`` it."""
 
     def __init__(self, count: int):
         self.count = count

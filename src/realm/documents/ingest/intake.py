@@ -38,8 +38,7 @@ IN_MEMORY = 1_000_000
 
 
 class RejectedList:
-    """Rejected records: counted by reason, listed in a JSONL file, or fatal if ``strict``. What was read before of files and folders that
-    are ``unreadable`` has not gone."""
+    """Rejected records: counted, listed in a JSONL file, fatal if ``strict``; what was read before of ``unreadable`` files has not gone."""
 
     def __init__(self, strict: bool):
         self._strict = strict

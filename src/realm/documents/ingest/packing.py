@@ -29,8 +29,7 @@ class Span(NamedTuple):
 
 @dataclass
 class Pieces:
-    """Sentences of one document, those that were too long cut, in order: chars in the document, tokens, which follow one another, and
-    spans; a list a column."""
+    """Sentences of one document in order, too long ones cut: chars in the document, consecutive tokens, and spans; a list a column."""
 
     starts: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)

@@ -14,8 +14,7 @@ TALL = 1.5
 APART = 0.7
 """Of a word's height, the least white that parts columns."""
 PROSE_ROWS, PROSE_WORDS, LEAST_WORDS = 3, 3.0, 1.5
-"""Rows, and words in each on average, from which what stands beside other text is a column of its own and no column of a table; and the
-words if so many rows make one paragraph."""
+"""Rows, and words in each, from which what stands beside other text is a column of its own; and the words if they are a paragraph."""
 LOOSE = 1.35
 """Distance of lines, in parts of what is usual there, from which they are two paragraphs."""
 _LEADERS = re.compile(r"(?: ?[.·_]){4,}")

@@ -183,8 +183,7 @@ def _say_again(rows: list[list[str]], start: int, end: int) -> None:
 
 
 def _formats(data: bytes) -> Iterator[tuple[str, dict[Cell, str]]]:
-    """Of each sheet of an XLSX file its name, and the formats of those cells whose numbers stand beside a word or a sign; of an ODS file
-    such cells as they are shown, behind "="."""
+    """Of each sheet its name and the formats of cells whose numbers stand beside words or signs; of ODS what is shown, behind "="."""
     with suppress(BadZipFile, KeyError, ElementTree.ParseError, UnicodeDecodeError), ZipFile(io.BytesIO(data)) as book:
         for table in ElementTree.fromstring(book.read("content.xml")).iterfind(".//{*}table") if "content.xml" in book.namelist() else ():
             yield table.get(f"{_TABLE}name", ""), dict(_displayed(table))
@@ -246,8 +245,7 @@ def _shown(value: float, code: str) -> str:
 
 
 def _table(rows: list[list[str]]) -> str:
-    """Rows, each value behind the head of its column: the first row as wide as the widest, or without its corner, if it holds names and
-    years alone."""
+    """Rows, each value behind its column's head: the first row as wide as the widest, or without its corner, if of names and years."""
     filled = [sum(map(bool, row)) for row in rows]
     widest = max(filled, default=0)
     at = next((number for number, count in enumerate(filled) if count >= max(2, widest - 1)), 0)

@@ -180,8 +180,7 @@ def _recurring(pages: Sequence[Page | str]) -> set[Key]:
 
 
 def _keys(line: PageLine, number: int) -> set[Key]:
-    """Tell a line at an edge from those of other pages: by its text if it is set apart, by its text beside a number that counts the pages,
-    by such a number that begins or ends it."""
+    """Tell a line at an edge from others: by its text if set apart, by that beside a number that counts pages, by such a number."""
     if line.apart is None:
         return set()
     place, text = line.place, line.text

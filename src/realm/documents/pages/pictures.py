@@ -32,8 +32,7 @@ _CAMERA = frozenset(("img", "image", "dsc", "dscn", "dscf", "pict", "picture", "
 
 @dataclass(frozen=True)
 class Told:
-    """Facts of a picture before it is read: of its document; what is said of it, empty strings among it; whether that alone makes a
-    document of it; how it is named."""
+    """Facts of a picture before it is read: its document, what is said of it, if that alone makes a document, and its name."""
 
     doc_id: str
     title: str

@@ -111,8 +111,7 @@ class CollocationCounts:
 
 
 class CollocationTagger:
-    """Tags learned terms, as ``CollocationCounts.terms`` gives them, in sentences whose letters mostly have no case: the longest one from
-    the left."""
+    """Tags learned terms, as ``CollocationCounts.terms`` gives them, in sentences mostly without case: from the left the longest one."""
 
     def __init__(self, terms: Iterable[str]):
         self.terms = frozenset(terms)

@@ -118,8 +118,7 @@ class GazetteerTagger:
 
     @classmethod
     def from_file(cls, path: Path) -> "GazetteerTagger":
-        """Read one phrase a line, UTF-8; empty lines and lines that start with # are skipped. Raises DataError: the file is missing, is not
-        UTF-8, or lists nothing."""
+        """Read one phrase a line, UTF-8, but empty lines and those behind #. Raises DataError: no file, not UTF-8, or nothing listed."""
         try:
             lines = path.read_text(encoding="utf-8-sig").splitlines()
         except (OSError, UnicodeDecodeError) as error:

@@ -82,8 +82,7 @@ _AGAIN = "Build the corpus again"
 
 
 def tagger_from_state(state: dict[str, Any]) -> SpanTagger:
-    """Rebuild a tagger from what its ``state()`` gave. Raises ValueError: a type that this version does not know; DataError: the model of a
-    tagger has gone."""
+    """Rebuild a tagger from its ``state()``. Raises ValueError: a type unknown to this version; DataError: a tagger's model has gone."""
     kind = state.get("type")
     if kind == "combined":
         return CombinedTagger([tagger_from_state(part) for part in state["taggers"]])

@@ -52,8 +52,7 @@ _BLOCK_COLUMNS = tuple(field.name for field in fields(Block))
 
 @dataclass(frozen=True)
 class SentenceTable:
-    """The sentences of one block: int32 [s, 2] (start, end) in its text and in its ``token_ids``; uint64 [s] hashes of the lower-cased
-    texts with white space collapsed."""
+    """Sentences of one block: int32 [s, 2] (start, end) in text and ``token_ids``; uint64 [s] their hashes in lower case, spaces as one."""
 
     chars: np.ndarray
     tokens: np.ndarray
@@ -62,8 +61,7 @@ class SentenceTable:
 
 @dataclass(frozen=True)
 class SpanTable:
-    """The salient spans of one block: int32 [m, 2] (start, end) in its text and, exactly, in its ``token_ids``; int32 [m] the sentence that
-    holds it."""
+    """Salient spans of one block: int32 [m, 2] (start, end) in its text and ``token_ids``; int32 [m] the sentence that holds each."""
 
     chars: np.ndarray
     tokens: np.ndarray

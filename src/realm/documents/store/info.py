@@ -1,5 +1,4 @@
-"""Facts about a corpus: the files that it was read from, whether its salient spans can teach a retriever anything; and one document of it,
-as it is shown."""
+"""Facts about a corpus: its files, whether its salient spans can teach a retriever anything; and one document of it, as shown."""
 
 import os
 from collections.abc import Iterator, Sequence

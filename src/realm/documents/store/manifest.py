@@ -113,8 +113,7 @@ def manifest_path(corpus: Path, version: int) -> Path:
 
 
 def current_version(corpus: Path) -> int:
-    """The version in force, as ``CURRENT`` says it. Raises CorpusError: there is no corpus here, or one of an earlier version, or
-    ``CURRENT`` is damaged."""
+    """The version in force, by ``CURRENT``. Raises CorpusError: no corpus, one of an earlier version, or a damaged ``CURRENT``."""
     return _current(corpus)[0]
 
 
@@ -146,8 +145,7 @@ def _with_sum(text: str) -> str:
 
 
 def point_at(corpus: Path, version: int) -> None:
-    """Make a version whose manifest is there the one in force. ``CURRENT`` has the checksum of that manifest: another corpus's is none of
-    this one's."""
+    """Make a version whose manifest is there the one in force, with that manifest's checksum: another corpus's is none of this one's."""
     files.write_atomic(corpus / CURRENT_FILE, _with_sum(f"{version} {file_sum(manifest_path(corpus, version))}"))
 
 
@@ -162,8 +160,7 @@ def _sum_of(path: Path) -> str:
 
 
 def read_manifest(corpus: Path, version: int | None = None) -> CorpusManifest:
-    """The manifest of a version, by default of that in force. Raises CorpusError: missing, damaged, or written by an earlier version of
-    this package."""
+    """The manifest of a version, or that in force. Raises CorpusError: missing, damaged, or of an earlier version of this package."""
     number, expected = _current(corpus) if version is None else (version, None)
     path = manifest_path(corpus, number)
     try:

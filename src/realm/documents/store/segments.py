@@ -40,8 +40,7 @@ def token_dtype(vocab_size: int) -> np.dtype[Any]:
 
 
 def segment_schema(dtype: np.dtype[Any]) -> pa.Schema:
-    """Columns of a segment, as docs/data-formats.md says them. Chars count code points of ``text``, tokens count wordpieces of
-    ``token_ids``."""
+    """Columns of a segment, as in docs/data-formats.md. Chars count code points of ``text``, tokens wordpieces of ``token_ids``."""
     tokens = pa.list_(pa.from_numpy_dtype(dtype))
     return pa.schema(
         [

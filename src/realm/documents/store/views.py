@@ -46,8 +46,7 @@ def check_offsets(column: pa.Array) -> None:
 
 
 class BatchView:
-    """Columns of one record batch, each compared with its checksum in ``sums``, its offsets looked at, and turned into numpy at first use;
-    ``damaged`` makes the error of a problem."""
+    """Columns of one record batch, each compared with its checksum in ``sums`` and made numpy at first use; ``damaged`` makes its error."""
 
     def __init__(self, batch: pa.RecordBatch, sums: str, damaged: Callable[[str], CorpusError]):
         self._batch, self._sums, self._damaged = batch, sums, damaged
