@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from realm.documents.pages.hypertext import blocks_of, text_of, without_frame
+from realm.documents.pages.hypertext import blocks_of, page_of, text_of, without_frame
 
 PROSE = "<p>The town of Velm lies on the river Dorn and has a harbour that was built in the nineteenth century by the company of Brink.</p>"
 CONTAINERS = {
@@ -66,6 +66,12 @@ def test_every_container_is_visited(page, blocks):
 def test_what_an_extractor_drops_of_the_content_stays(page, blocks):
     main = text_of(blocks_of(PROSE))
     assert [block.text for block in without_frame(blocks_of(PROSE + page), main)] == [main, *blocks]
+
+
+def test_a_picture_that_is_never_read_is_told_in_the_text():
+    page = "<img src='a.svg' alt='The mill in May'><img src='data:,' alt=Logo><img src='data:,' data-src=b.png alt='The old weir'>"
+    blocks, _, figures = page_of(page)
+    assert text_of(blocks) == "The mill in May" and [figure.said[0] for figure in figures] == ["The old weir"]
 
 
 @pytest.mark.parametrize(("page", "text"), MARKS.values(), ids=MARKS)

@@ -64,7 +64,8 @@ def test_opendocument_text(tmp_path):
         "<t:tracked-changes><t:p>deleted</t:p></t:tracked-changes><t:h>Head</t:h><t:p>The <t:span>mill</t:span><t:s/>was<t:line-break/>"
         "sold."
         "<t:note><t:note-citation>1</t:note-citation><t:p>By Ann.</t:p></t:note><t:annotation><t:p>no</t:p></t:annotation></t:p>"
-        "<t:list t:style-name='L'><t:list-item><t:p>item</t:p></t:list-item></t:list><t:table-row><t:table-cell><t:p>A</t:p>"
+        "<t:list t:style-name='L'><t:list-item t:start-value='4'><t:p>item</t:p></t:list-item></t:list>"
+        "<t:table-row><t:table-cell><t:p>A</t:p>"
         "</t:table-cell><t:covered-table-cell t:number-columns-repeated='2'/><t:table-cell><t:p>B</t:p></t:table-cell></t:table-row>"
         "<t:p>10<t:span t:style-name='U'>6</t:span> for <t:span t:style-name='S'>100</t:span>80</t:p><t:style t:name='U'>"
         "<t:p t:text-position='super 58%'/></t:style><t:style t:name='S'><t:p t:text-line-through-style='solid'/></t:style>"
@@ -77,7 +78,7 @@ def test_opendocument_text(tmp_path):
     )
     files = {"content.xml": inside, "styles.xml": around * 2, "Object 1/content.xml": "<math><mfrac><mn>1</mn><mn>2</mn></mfrac></math>"}
     held = {name: f"<o:d xmlns:o='urn:o' xmlns:t='urn:t'>{text}</o:d>" for name, text in files.items()}
-    body = "Head\n\nThe mill was sold. By Ann.\n\n1. item\n\nA |  |  | B\n\n10⁶ for 80\n\n10⁶, 1/2"
+    body = "Head\n\nThe mill was sold. By Ann.\n\n4. item\n\nA |  |  | B\n\n10⁶ for 80\n\n10⁶, 1/2"
     assert seen(zipped(tmp_path / "a.odt", held)) == [
         (0, "comment beside the text"),
         ("a.odt", "a", f"Contract 7\n\n{body}\n\nSeal"),

@@ -103,6 +103,7 @@ def test_bad_texts(tmp_path, data, line, reason, name, monkeypatch):
     ("<table><tr><th>Item</th><th>Price</th></tr><tr><td>Chair</td><td>75</td></tr></table>", "", "Item | Price\n\nChair | 75"),
     ("<details><summary>Who?</summary>\n\nIda **Holm**\n\n</details>", "", "Who?\n\nIda Holm"),
     ("<!-- note -->Press <kbd>Ctrl</kbd>+C", "", "Press Ctrl+C"),
+    ("![The mill *in* May](a.svg) ![Logo](b.svg) ![The old weir](c.png)", "", "The mill in May"),
     ("snake_case and 2*3*4", "", "snake_case and 2*3*4"), ("", "", ""), ("1. a\n1. b\n4. c", "", "1. a\n\n2. b\n\n4. c"),
 ])  # fmt: skip
 def test_markdown(markdown, title, text):

@@ -41,6 +41,7 @@ PARTS = b"Content-Type: multipart/%s; boundary=x\n\n--x\nContent-Type: text/plai
     (b"Content-Type: text/plain; charset=utf-8\nContent-Transfer-Encoding: base64\n\nQ2Fmw6k=\n", "m", "Caf\u00e9"),
     (b"Content-Transfer-Encoding: quoted-printable\n\na =3D b and=\n c\n", "m", "a = b and c"),
     (b"To: B <b@c.org>\nDate: Mon, 1 Jan 2024 10:00:00 +0000\n\nx", "m", "To: B <b@c.org>\nDate: Mon, 01 Jan 2024 10:00:00 +0000\n\nx"),
+    (b"Content-Type: text/plain; format=flowed; delsp=yes\n\nKe \nys and  \nbo\n-- \nBo", "m", "Keys and bo\n-- \nBo"),
     (PARTS % (b"mixed", b"One.", b"text/plain", b"Two."), "m", "One.\n\nTwo."),
     (PARTS % (b"alternative", b"One.", b"text/html", b"<p>Two."), "m", "One."),
     (PARTS % (b"mixed", b"See:", b"message/rfc822", b"Subject: b\nFrom: a@b.org\n\nTwo."), "m", "See:\n\nb\nFrom: a@b.org\n\nTwo."),

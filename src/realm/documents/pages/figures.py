@@ -40,9 +40,13 @@ def may_be_read(reference: str) -> bool:
     return bool(bare) and not bare.startswith(_UNREAD) and not bare.endswith((".svg", ".svgz"))
 
 
+def told_in_text(alternative: str) -> str:
+    """The alternative text of a picture that is never read, if it says more than a name."""
+    return f" {alternative} " if len(alternative.split()) > 2 else ""
+
+
 def around(paragraphs: Sequence[str], at: int) -> str:
-    """Text around a picture in paragraph ``at``: that paragraph, else the next one if it is a caption, else the one before that is
-    none, else the next one."""
+    """Text around a picture in paragraph ``at``: that paragraph, else the next if a caption, else the last that is none, else the next."""
     own = paragraphs[at] if at < len(paragraphs) else ""
     before = next((text for text in reversed(paragraphs[:at]) if text and not CAPTION.match(text)), "")
     after = next(filter(None, paragraphs[at + 1 :]), "")

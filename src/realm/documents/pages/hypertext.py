@@ -11,7 +11,7 @@ import regex
 
 from realm.documents.links import MOST_LINKS
 from realm.documents.outline import PERMALINKS
-from realm.documents.pages.figures import LEAST_SIDE, MOST_PICTURES, Figure, around, may_be_read
+from realm.documents.pages.figures import LEAST_SIDE, MOST_PICTURES, Figure, around, may_be_read, told_in_text
 from realm.text.lines import joined_lines
 
 _BLOCKS_SPELLED = """address article aside blockquote body button caption center dd details dialog dir div dl dt fieldset figcaption figure
@@ -312,12 +312,16 @@ class _Walk(HTMLParser):
             self._show(attributes)
 
     def _show(self, attributes: dict[str, str | None]) -> None:
-        reference = (attributes.get("src") or attributes.get("data-src") or "").strip()
+        held = [(attributes.get(name) or "").strip() for name in ("src", "data-src")]
+        reference, alternative = next(filter(may_be_read, held), ""), attributes.get("alt") or ""
         sides = [(attributes.get(side) or "").removesuffix("px") for side in ("width", "height")]
-        if not may_be_read(reference) or any(side.isdecimal() and int(side) < LEAST_SIDE for side in sides):
+        if any(side.isdecimal() and int(side) < LEAST_SIDE for side in sides):
+            return
+        if not reference:  # one that is never read is told in the text
+            self._parts.append(told_in_text(alternative))
             return
         if reference not in self._pictures and len(self._pictures) < MOST_PICTURES:
-            said = [attributes.get("alt") or "", attributes.get("title") or ""]
+            said = [alternative, attributes.get("title") or ""]
             self._pictures[reference] = said, len(self._paragraphs)
             self._pictured = True
             if self._names["figure"]:
@@ -407,8 +411,7 @@ def page_of(html: str) -> tuple[list[Block], list[tuple[str, str]], list[Figure]
 
 
 def blocks_of(html: str, *, literal: bool = False) -> list[Block]:
-    """The blocks of a page or a fragment, in order, with what its pictures are said to show; ``literal``: tags of unknown names are text,
-    and pictures are others' to read."""
+    """Blocks of a page or a fragment, with words of pictures; ``literal``: unknown tags are text, and pictures are others' to read."""
     walk = _Walk(literal=literal)
     walk.says_pictures = not literal
     walk.feed(html)

@@ -177,8 +177,7 @@ def _member(archive: ZipFile, name: str) -> bytes:
 
 
 def _root(data: bytes) -> ElementTree.Element:
-    """The root of an XML file; names of letters that only HTML knows are read as these, and what other files declare (``&product;``) as its
-    name. Raises ValueError: it is damaged."""
+    """The root of an XML file; names of HTML's letters are these letters, others their names. Raises ValueError: it is damaged."""
     try:
         return ElementTree.fromstring(data)
     except ElementTree.ParseError:
@@ -235,7 +234,9 @@ def _as_html(root: ElementTree.Element, styles: dict[str, str]) -> Iterator[str]
         inside = "row" if name in _ROWS else "paragraph" if around == "paragraph" or name in _PARAGRAPHS or mixed else ""
         apart = " " if not tag and name in _PARAGRAPHS else ""
         said = text if name in _HOLDS_HTML and not children else html.escape(text)
-        opened, closed = ("<table><tr>", "</tr></table>") if tag == "tr" else (f"<{tag}>", f"</{tag}>") if tag else (apart, apart)
+        first = _attribute(element, "start-value") if tag == "li" else ""
+        start = f'<li value="{html.escape(first)}">' if first else f"<{tag}>"
+        opened, closed = ("<table><tr>", "</tr></table>") if tag == "tr" else (start, f"</{tag}>") if tag else (apart, apart)
         pieces: list[str | tuple[ElementTree.Element, str, str]] = [opened, said]
         for child in children:
             pieces += [(child, inside, numbered), html.escape(child.tail or "")]

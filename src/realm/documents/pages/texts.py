@@ -20,7 +20,7 @@ from realm.documents.detect import stem
 from realm.documents.formats import SourceOptions
 from realm.documents.limited import Beyond, read_limited
 from realm.documents.links import reference_key
-from realm.documents.pages.figures import Figure, markdown_figures
+from realm.documents.pages.figures import Figure, markdown_figures, may_be_read, told_in_text
 from realm.documents.pages.hypertext import blocks_of, headings_of, page_of, text_of, without_frame
 from realm.documents.pages.pictures import page_pictures
 from realm.documents.records import BAD_HTML, BINARY, Record, Rejected, document_or_rejected
@@ -39,7 +39,8 @@ def read_text(path: Path, name: str, options: SourceOptions) -> Iterator[Record]
     head, *cues = _CUE.split(text.replace("\r\n", "\n"))
     spoken = bool(cues) and (not head.strip(" \n0123456789") or head.startswith("WEBVTT"))
     if card := text.startswith(("BEGIN:VCALENDAR", "BEGIN:VCARD")):
-        text = _FOLDED.sub(lambda found: "\n" if found[1] in ("n", "N") else found[1] or "", _QUOTED.sub(_unquoted, text))
+        text = _QUOTED.sub(lambda line: line[1] + quopri.decodestring(line[2].encode("utf-8", "replace")).decode("utf-8", "replace"), text)
+        text = _FOLDED.sub(lambda found: "\n" if found[1] in ("n", "N") else found[1] or "", text)
         text = _BYTES.sub("", text)
     yield document_or_rejected(name, stem(path), "\n".join(_said(cues)) if spoken else text, str(path), 0, structured=spoken or card)
 
@@ -60,8 +61,7 @@ def read_markdown(path: Path, name: str, options: SourceOptions) -> Iterator[Rec
 
 
 def read_html(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
-    """The main text of an HTML file, and its pictures. Its title is the page's, or its name. Raises MissingExtra: the extractor is not
-    installed."""
+    """The main text of an HTML file, titled as the page or its name, and its pictures. Raises MissingExtra: no extractor is installed."""
     data = streams.read_document(path)
     if isinstance(data, Rejected):
         yield data
@@ -75,7 +75,6 @@ _FOLDED = regex.compile(r"\r?\n[ \t]|\\([\\;,nN])")
 """Line ends within a line of a calendar or an address card, and signs that stand for themselves or for a line end."""
 _QUOTED = regex.compile(r"(?im)^([^:\n]*;(?:ENCODING=)?QUOTED-PRINTABLE[^:\n]*:)((?:[^\n]*=\r?\n)*+[^\n]*)")
 _BYTES = regex.compile(r"(?im)^[^\n]{0,200}?[;=:](?:B|BASE64)[;:,][^\n]*\n?")
-"""Fields of a calendar or an address card in other spellings than text."""
 _PAGE_END = regex.compile(r"(\S)\s*\n[^\n]*\[Page \w+\]\s*\f\s*[^\n]*\n\s*\n([ \t]*)(?=(\S))")
 """The foot of a page of a standard of the internet and the head of the next, within a sentence or between two."""
 _TEX = frozenset((".tex", ".ltx", ".latex", ".bib", ".bbl"))
@@ -93,10 +92,6 @@ def _letter(found: "regex.Match[str]") -> str:
     if mark := found["mark"]:
         return unicodedata.normalize("NFC", found["letter"].strip("\\{} ") + chr(0x300 + _MARKS[mark]))
     return found["sign"] or _LETTERS[found["name"]]
-
-
-def _unquoted(found: "regex.Match[str]") -> str:
-    return found[1] + quopri.decodestring(found[2].encode("utf-8", "replace")).decode("utf-8", "replace").replace("\r\n", "\n")
 
 
 def _text_of(path: Path) -> str | Rejected:
@@ -207,6 +202,9 @@ _WORDS = ("text", "code_inline")
 
 def _inline_text(children: Sequence[Token]) -> str:
     """The words of a paragraph, with a space where the author only wrapped a line; tags and deletions have their say (hypertext.py)."""
+    for token in children:
+        if token.type == "image" and not may_be_read(str(token.attrs.get("src", "")).strip()):
+            token.type, token.content = "text", told_in_text(_inline_text(token.children or []))
     for before, token, after in zip(children, children[1:], children[2:], strict=False):
         if token.tag in ("em", "strong") and before.content[-1:].isdigit() and after.content[:1].isdigit():
             token.type, token.content = "text", token.markup  # 2*3*4
@@ -261,8 +259,7 @@ def _decoded(data: bytes, charset: str | None) -> str | None:
 
 
 def main_text(data: bytes) -> tuple[str, str, list[tuple[int, str]], list[tuple[str, str]], list[Figure]]:
-    """(title, text, headings, links, pictures) of a page in UTF-8. Of the text what frames a page is left out, where trafilatura does not
-    find it in the main part."""
+    """(title, text, headings, links, pictures) of a page in UTF-8, without what frames it, unless trafilatura finds it in the main part."""
     import trafilatura
 
     page = data.decode("utf-8")

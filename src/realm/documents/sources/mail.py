@@ -183,7 +183,7 @@ def _content(part: MIMEPart) -> str:
     """The text of a part in the encoding that it states, or looks like."""
     with suppress(LookupError, ValueError):
         if "\ufffd" not in (text := str(part.get_content())):
-            return text
+            return regex.sub(r"(?<!\n--) \r?\n", "", text) if part.get_param("delsp") == "yes" else text
     payload = part.get_payload(decode=True)
     found = streams.decoded(payload if isinstance(payload, bytes) else b"", "")
     return found if isinstance(found, str) else ""
