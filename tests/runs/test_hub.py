@@ -7,6 +7,7 @@ import pytest
 
 from realm import RealmModel
 from realm.errors import RunError
+from realm.models.hub import upload
 from realm.models.model import state_sha256
 from realm.models.published.models import load_published
 
@@ -43,7 +44,9 @@ def test_the_hub(publish, tmp_path, monkeypatch):
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
     published = load_published(publish("openqa"))
     model = RealmModel.from_published(published)
-    address = model.push_to_hub("realm", tokenizer=published.tokenizer, private=True, revision="v1", token="secret")
+    model.save_pretrained(tmp_path / "model", tokenizer=published.tokenizer, card={})
+    named = {"private": True, "revision": "v1", "token": "secret", "commit_message": "A model"}
+    address = upload(tmp_path / "model", "realm", **named)
     assert address == "https://hub/me/realm/v1"
     assert asked == [("token", "secret"), ("repo", "realm", True), ("branch", "me/realm", "v1")]
     assert {path.name for path in hub.iterdir()} == {
@@ -59,4 +62,4 @@ def test_the_hub(publish, tmp_path, monkeypatch):
     assert set(RealmModel.from_pretrained("google/realm-scorer").spec.parts) == {"embedder", "document_embedder"}
     monkeypatch.setattr(FakeApi, "create_repo", Mock(side_effect=OSError("no such owner\nand more")))
     with pytest.raises(RunError, match=r"'x/y' could not be written: no such owner\. Log in"):
-        model.push_to_hub("x/y")
+        upload(tmp_path / "model", "x/y", **named)

@@ -3,7 +3,6 @@
 ``model.safetensors`` holds the weights, ``config.json`` the specification (:mod:`realm.models.spec`), ``tokenizer.json`` the wordpieces."""
 
 import copy
-import tempfile
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
@@ -21,7 +20,7 @@ from realm.models.bodies.body import Network, load_body
 from realm.models.bodies.init import Undrawn
 from realm.models.embedder import Embedder
 from realm.models.encoder import KnowledgeAugmentedEncoder
-from realm.models.hub import download, is_own, model_card, upload
+from realm.models.hub import download, is_own, model_card
 from realm.models.networks import build_network
 from realm.models.published.models import Published, load_published, read_config
 from realm.models.published.names import mask_head_name
@@ -201,30 +200,6 @@ class RealmModel(nn.Module):
         if missing or unexpected:
             raise RunError(f"missing tensors {missing[:3]}, unknown tensors {unexpected[:3]}", path=weights, cure=RESTORE_CURE)
         return model
-
-    def push_to_hub(
-        self,
-        repository: str,
-        *,
-        tokenizer: Any = None,
-        card: dict[str, Any] | None = None,
-        private: bool | None = None,
-        revision: str | None = None,
-        token: str | bool | None = None,
-        commit_message: str = "Upload a REALM model",
-    ) -> str:
-        """Upload the directory of :meth:`save_pretrained` to the hub, and return the address of the commit.
-
-        Args:
-            repository: "owner/name", created if needed.
-            tokenizer, card: as for :meth:`save_pretrained`.
-            private, revision, token, commit_message: as in huggingface_hub.
-
-        Raises:
-            RunError: the hub refuses or cannot be reached."""
-        with tempfile.TemporaryDirectory() as scratch:
-            self.save_pretrained(Path(scratch), tokenizer=tokenizer, card=card or {})
-            return upload(Path(scratch), repository, private=private, revision=revision, token=token, commit_message=commit_message)
 
 
 INITIAL_UNIT_SCALE = 20.0  # initial scale of unit vectors; sentence embedders are trained at this inverse temperature
