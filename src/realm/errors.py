@@ -47,7 +47,7 @@ class CorpusError(RealmError):
 
 
 class Interrupted(CorpusError):
-    """Work that stopped for a reason outside the documents; the same call continues from what is staged."""
+    """Work that stopped for a reason outside the documents; start the same call again."""
 
 
 class SnapshotError(RealmError):

@@ -57,5 +57,5 @@ def test_little_work_is_done_here_and_more_by_the_same_processes():
 
 
 def test_a_dead_worker_is_an_error_of_one_line():
-    with Workers(2) as workers, pytest.raises(CorpusError, match="worker process died"):
+    with pytest.raises(CorpusError, match="worker process died"), Workers(2) as workers:
         list(workers.in_order(range(20), _die, _find, ("_die",)))

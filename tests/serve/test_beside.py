@@ -1,27 +1,19 @@
 """Large changes of documents are made in a process of their own: the server answers meanwhile, and neither reads nor embeds them."""
 
-import sys
+import os
+import subprocess
 import threading
 from unittest.mock import Mock
 
 import pytest
 
 from realm.documents.store.manifest import current_version
+from realm.documents.workers import Workers
 from realm.serve import beside
 from realm.storage.paths import RunPaths
 
 from .tools import document, served
 
-WAITING = """
-import runpy, sys, time
-from pathlib import Path
-
-gate = Path(sys.argv.pop(1))
-gate.with_name("begun").touch()
-while not gate.exists():
-    time.sleep(0.02)
-runpy.run_module("realm.serve.beside", run_name="__main__", alter_sys=True)
-"""
 NOVARIA = document("Novaria/0", "The currency of Novaria is the Belmor crown. Nobody lives there.", "Novaria")
 
 
@@ -44,9 +36,11 @@ def in_thread(call):
     return thread, answers
 
 
-def test_questions_are_answered_while_documents_are_taken_in(run_copy, tmp_path, all_beside, monkeypatch):
-    gate, begun = tmp_path / "gate", tmp_path / "begun"
-    monkeypatch.setattr(beside, "python", lambda module, *words: [sys.executable, "-P", "-c", WAITING, str(gate), *words])
+def test_questions_are_answered_while_documents_are_taken_in(run_copy, all_beside, monkeypatch):
+    gate, begun = run_copy / "gate", run_copy / "begun"
+    script = f"touch {begun}; until [ -e {gate} ]; do sleep .02; done"
+    apart = Workers.apart
+    monkeypatch.setattr(Workers, "apart", lambda self, *work: apart(self, subprocess.call, ["sh", "-c", script]) or apart(self, *work))
     with served(run_copy) as client:
         thread, answers = in_thread(lambda: client.post("/v1/documents", json={"documents": [NOVARIA]}))
         while not begun.exists() and thread.is_alive():
@@ -74,17 +68,17 @@ def test_documents_are_replaced_beside_the_answers_or_refused(run_copy, all_besi
 
 
 def test_a_killed_change_is_told_and_changes_nothing(run_copy, all_beside, monkeypatch):
-    dying = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
-    monkeypatch.setattr(beside, "python", lambda module, *words: [sys.executable, "-c", dying])
+    apart = Workers.apart
+    monkeypatch.setattr(Workers, "apart", lambda self, *_: apart(self, os._exit, 1))
     before = current_version(RunPaths(run_copy).corpus)
     with served(run_copy) as client:
         refused = client.post("/v1/documents", json={"documents": [NOVARIA]})
-        assert refused.status_code == 503 and "code -9" in refused.json()["error"]["message"]
+        assert refused.status_code == 503 and "ended, perhaps out of memory" in refused.json()["error"]["message"]
         assert client.post("/v1/search", json={"texts": ["Novaria"], "k": 12}).status_code == 200
     assert current_version(RunPaths(run_copy).corpus) == before and not list((run_copy / "uploads").glob("*.jsonl"))
 
 
 def test_small_changes_wait_for_no_process(run_copy, monkeypatch):
-    monkeypatch.setattr(beside, "python", Mock(side_effect=AssertionError("a process for one small document")))
+    monkeypatch.setattr(beside, "Workers", Mock(side_effect=AssertionError("a process for one small document")))
     with served(run_copy) as client:
         assert client.post("/v1/documents", json={"documents": [NOVARIA]}).status_code == 200

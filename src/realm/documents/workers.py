@@ -89,25 +89,32 @@ class Workers:
             for item in chain(first, items):
                 yield item, _uncollected(here, item)
 
+    def apart(self, work: Callable[..., Result], *arguments: Any) -> Result:
+        """Call ``work``, a module's function, in another process and return its result. Raises BrokenProcessPool: the process died."""
+        return self._submitted(work, *arguments).result()
+
+    def _submitted(self, work: Callable[..., Result], *arguments: Any) -> Future[Result]:
+        with safely():  # the first lock starts a process that counts them; a process that is missing starts, too
+            if self._pool is None:
+                context = get_context("spawn")
+                self._stop = context.Event()
+                self._pool = ProcessPoolExecutor(self.count, mp_context=context, initializer=_start, initargs=(self._stop,))
+            return self._pool.submit(work, *arguments)
+
     def _in_processes(
         self, items: Iterator[Item], elsewhere: Callable[..., Any], arguments: tuple[Hashable, ...]
     ) -> Iterator[tuple[Item, Any]]:
-        if self._pool is None:
-            context = get_context("spawn")
-            with safely():  # the first lock starts a process that counts them
-                self._stop = context.Event()
-            self._pool = ProcessPoolExecutor(self.count, mp_context=context, initializer=_start, initargs=(self._stop,))
         pending: deque[tuple[Item, Future[Any]]] = deque()
         try:
             for item in items:
-                with safely():  # a process that is missing starts here
-                    pending.append((item, self._pool.submit(_do, elsewhere, arguments, item)))
+                pending.append((item, self._submitted(_do, elsewhere, arguments, item)))
                 if len(pending) >= self.count + 2:
                     yield _waited(*pending.popleft())
             while pending:
                 yield _waited(*pending.popleft())
         except BrokenProcessPool as error:
-            cure = "If memory ran out, take fewer --workers; run the same command again to continue"
+            self._stop = None  # nobody hears it any more, and it would wait to be heard
+            cure = "If memory ran out, take fewer --workers; run the same command again"
             raise Interrupted("a worker process died", cure=cure) from error
         finally:
             for _, future in pending:

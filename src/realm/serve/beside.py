@@ -1,23 +1,16 @@
-"""Large changes of documents in a child process, which takes the memory with it, while the server keeps answering.
+"""Large changes of documents in a process of their own, which takes the memory with it, while the server keeps answering."""
 
-``python -m realm.serve.beside RUN KIND FILE`` prints {"kind", "problem", "cure", "line"} of an error as one line of JSON."""
-
-import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-from realm import errors
 from realm.answering.opening import open_run
 from realm.documents.change.updates import add_documents, update_documents
+from realm.documents.workers import Workers
 from realm.errors import CorpusError, RealmError
-from realm.storage.decoding import json_value
 from realm.storage.paths import RunPaths
-from realm.storage.processes import end_with_stdin, python
 
 MIN_CHILD_BYTES = 256 * 2**10
 """A file of documents of at least so many bytes gets its own process, which takes seconds to start."""
@@ -33,47 +26,19 @@ def change(run: Path, kind: str, file: Path) -> None:
     if file.stat().st_size < MIN_CHILD_BYTES:
         CHANGES[kind](RunPaths(run).corpus, [file], strict=True, workers=1)
         return
-    child = subprocess.Popen(
-        python("realm.serve.beside", str(run), kind, str(file)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
-    )
-    with child:
-        assert child.stdin is not None and child.stdout is not None
-        said = _last_line(child.stdout.read())  # its end; its standard input stays open until then, and closes with this process
-    if "problem" in said:
-        raise _error_of(said)
-    if child.returncode:
-        problem = f"the process that stores the documents ended with code {child.returncode}, perhaps out of memory"
-        raise CorpusError(problem, path=run, cure="Check which documents are stored, and send the others in smaller requests")
-
-
-def _last_line(output: bytes) -> dict[str, Any]:
+    workers = Workers(1)
     try:
-        value = json_value((output.splitlines() or [b"{}"])[-1])
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
+        workers.apart(take_in, run, kind, file)
+    except BrokenProcessPool as error:
+        cure = "Check which documents are stored, and send the others in smaller requests"
+        raise CorpusError("the process that stores the documents ended, perhaps out of memory", path=run, cure=cure) from error
+    finally:
+        workers.close()
 
 
-def _error_of(said: dict[str, Any]) -> RealmError:
-    """The error that the child ended with. It names no file: the one of the request is gone."""
-    found = getattr(errors, str(said.get("kind")), None)
-    kind = found if isinstance(found, type) and issubclass(found, RealmError) else CorpusError
-    return kind(str(said["problem"]), line=said.get("line"), cure=said.get("cure"))
-
-
-def main(run: Path, kind: str, file: Path) -> int:
-    """The child. Returns the exit code."""
-    end_with_stdin()
+def take_in(run: Path, kind: str, file: Path) -> None:
+    """The change and its embeddings, in a process for it."""
     os.nice(CHILD_NICENESS)
-    try:
-        CHANGES[kind](RunPaths(run).corpus, [file], strict=True, workers=1)
-    except RealmError as error:
-        print(json.dumps({"kind": type(error).__name__, "problem": error.problem, "cure": error.cure, "line": error.line}))
-        return 2
+    CHANGES[kind](RunPaths(run).corpus, [file], strict=True, workers=1)
     with suppress(RealmError):  # the change is made; the server embeds it, and says what is wrong if it cannot either
         open_run(run).with_added()
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2], Path(sys.argv[3])))
