@@ -17,7 +17,6 @@ from realm.answering.answerer import Answerer
 from realm.answering.levels import leveled
 from realm.answering.opening import OpenRun, open_run
 from realm.documents.change.updates import add_documents, update_documents
-from realm.errors import DataError
 from realm.evaluation.evaluate import answer_all, evaluate_answers, evaluate_retrieval
 from realm.evaluation.measures import Relevance, is_correct
 from realm.evaluation.questions.loading import load_questions, write_questions
@@ -177,9 +176,7 @@ def _without_documents(run: OpenRun, own: Sequence[Question]) -> Claim:
 
 
 def _filled(run: OpenRun) -> Claim:
-    found = _explained(run)
-    if found is None:
-        return Claim("explained", f"The vocabulary cannot spell “{TARGET}”, so nothing is explained.", {})
+    found = run.explain(SENTENCE, targets=[TARGET]).to_dict()
     times = found["p_y"] / max(found["p_y_null"], MIN_PROBABILITY)
     first = (found["predictions"] or [{"text": ""}])[0]["text"]
     says = f"Which documents help? It fills in “{first}”; with these “{TARGET}” is {times:,.0f} times as likely as with none:"
@@ -216,15 +213,6 @@ def _asked(run: OpenRun, answerer: Answerer, questions: Sequence[Question]) -> l
     """Answers, each with whether it is right; one below the run's threshold is marked as abstained."""
     readings = answer_all(answerer, Relevance(run.inputs.store), questions, run.recipe.read)
     return [replace(reading, answer=leveled(reading.answer, run.abstain_below)).to_dict() for reading in readings]
-
-
-def _explained(run: OpenRun) -> dict[str, Any] | None:
-    """Documents that fill the demo's masked sentence; None if the vocabulary cannot spell its target."""
-    try:
-        found = run.explain(SENTENCE, targets=[TARGET])
-    except DataError:  # a vocabulary that cannot spell the target; the demo's own can
-        return None
-    return found.to_dict()
 
 
 def _scored(run: OpenRun, source: Source, answerer: Answerer, questions: Sequence[Question]) -> dict[str, Any]:
