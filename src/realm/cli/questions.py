@@ -20,7 +20,7 @@ class QuestionFlags:
     """Options of the readers of question files.
 
     Args:
-        format: jsonl, json, csv, tsv, nq-open, webquestions, curatedtrec, triviaqa, squad or dpr; detected if not given.
+        format: jsonl, json, csv, tsv, nq-open, webquestions, curatedtrec or squad; detected if not given.
         column: column or key of a role: question (if not given: question), answers (answers or answer) or id (id, else questions are
             numbered), such as --column question=text; may be repeated.
         separator: what separates the answers in a cell of a table; if not given, a cell is one answer, or a list in brackets."""

@@ -17,11 +17,6 @@ WEB = [
     {"url": "u", "targetValue": '(list (description "Jazmyn Bieber") (description Jaxon))', "utterance": "what is his brother?"},
     {"url": "u", "targetValue": '(list (description "A \\"B\\" (C)"))', "utterance": "who?"},
 ]
-TRIVIA_ANSWER = {
-    "Aliases": ["Sinclair Lewis", "Lewis", ""], "NormalizedAliases": ["x"], "Type": "WikipediaEntity",
-    "Value": "Sinclair Lewis",
-}  # fmt: skip
-TRIVIA = {"Data": [{"Answer": TRIVIA_ANSWER, "EntityPages": [], "Question": "Which American?", "QuestionId": "tc_1"}], "Version": 1.0}
 SQUAD_QAS = [
     {"id": "s1", "question": "What?", "answers": [{"text": "gold", "answer_start": 0}, {"text": "gold", "answer_start": 9}]},
     {"id": "s2", "question": "None?", "answers": [], "is_impossible": True},
@@ -69,19 +64,7 @@ PUBLISHED = {
         "curatedtrec",
         [Question("1", "who", ("a|b",), (), "regex")],
     ),
-    "triviaqa": (
-        "unfiltered-web-dev.json",
-        json.dumps(TRIVIA, indent=4),
-        "triviaqa",
-        [Question("tc_1", "Which American?", ("Sinclair Lewis", "Lewis"))],
-    ),
     "squad": ("dev-v2.0.json", json.dumps(SQUAD), "squad", [SQUAD_READ]),
-    "dpr": (
-        "nq-test.qa.csv",
-        'who sang\t[\'Bobby "B" Scott\', "Bob\'s"]\n',
-        "dpr",
-        [Question("1", "who sang", ('Bobby "B" Scott', "Bob's"))],
-    ),
     "csv": (
         "mine.csv",
         table([["ID", "Question", "Answers"], ["a", "Who, then?", '["A", "B"]'], ["b", "When?", "12, maybe"]], ","),
@@ -138,9 +121,7 @@ BROKEN = [
     ("q.txt", "just some words\n", 1, "not a known format of questions"),
     ("q.json", "[\n" + json.dumps(OWN) + ",\n{\n", 3, "not JSON"), ("q.json", "[1]", 1, "no question"),
     ("w.json", json.dumps([*WEB, {"utterance": "who?", "targetValue": "(list)"}], indent=0), 12, "no answers"),
-    ("t.json", json.dumps({"Data": [{"Question": "Q?", "QuestionId": "x"}]}), 1, "no answers"),
     ("s.json", json.dumps({"data": [{"paragraphs": [{"context": ""}]}]}), 1, "no question"),
-    ("d.tsv", "who\t['A']\nwho\n", 2, "bad row of a table"),
     ("c.tsv", "1\tfactoid\twho\ta\n2\tfactoid\twho\n", 2, "bad row of a table"),
 ]  # fmt: skip
 

@@ -93,14 +93,6 @@ def read_webquestions(path: Path, options: QuestionOptions) -> Rows:
         yield Row(line, number, value.get("utterance"), distinct(answers))
 
 
-def read_triviaqa(path: Path, options: QuestionOptions) -> Rows:
-    """Read TriviaQA's official documents, unfiltered (open) or not: the value and every alias of it are answers."""
-    for number, (line, value) in enumerate(listed_objects(path, "Data"), 1):
-        answer = value.get("Answer")
-        aliases = [answer.get("Value"), *(answer.get("Aliases") or [])] if isinstance(answer, dict) else []
-        yield Row(line, value.get("QuestionId", number), value.get("Question"), distinct(a for a in aliases if a not in (None, "")))
-
-
 def read_squad(path: Path, options: QuestionOptions) -> Rows:
     """Read SQuAD's official documents, each question with its paragraph; unanswerable ones of version 2 have an empty list."""
     for line, article in listed_objects(path, "data"):
@@ -122,14 +114,6 @@ def read_squad(path: Path, options: QuestionOptions) -> Rows:
 DELIMITERS = ",;\t|"
 CURATEDTREC_COLUMNS = 4
 _LIST_ERRORS = (ValueError, SyntaxError, RecursionError, MemoryError)
-
-
-def read_dpr(path: Path, options: QuestionOptions) -> Rows:
-    """Read DPR's test files: the question, a tab, a list of answers in Python's notation; no header."""
-    for number, (line, cells) in enumerate(_cells(path, "\t", width=2), 1):
-        if not cells[1].lstrip().startswith("["):
-            raise DataError("not a list of answers", path=path, line=line, cure="The second column is a list, such as ['A', 'B'].")
-        yield Row(line, number, cells[0], _answers(cells[1], options.separator, path, line))
 
 
 def read_curatedtrec(path: Path, options: QuestionOptions) -> Rows:

@@ -48,22 +48,18 @@ def _of_object(head: str, path: Path) -> str:
         first = json_value(head.split("\n", 1)[0])
     except (ValueError, RecursionError):
         first = None
-    if isinstance(first, dict) and "data" not in first and "Data" not in first:
+    if isinstance(first, dict) and "data" not in first:
         if "answers" in first or "answer" not in first:
             return "jsonl"
         return "curatedtrec" if "curatedtrec" in path.name.lower() else "nq-open"
     if '"paragraphs"' in head:
         return "squad"
-    if '"Data"' in head or '"QuestionId"' in head:
-        return "triviaqa"
     return "jsonl"
 
 
 def _of_table(head: str, path: Path) -> str | None:
     first = head.split("\n", 1)[0].rstrip("\r")
     tabbed = first.split("\t")
-    if len(tabbed) == 2 and tabbed[1].lstrip(' "').startswith("["):
-        return "dpr"
     delimiter = style_of(path, DELIMITERS)["delimiter"]
     if "question" in (cell.strip().strip('"').lower() for cell in first.split(delimiter)):
         return "tsv" if delimiter == "\t" else "csv"
@@ -103,9 +99,7 @@ READERS: Mapping[str, RowReader] = {
     "nq-open": formats.read_own,
     "webquestions": formats.read_webquestions,
     "curatedtrec": _read_curatedtrec,
-    "triviaqa": formats.read_triviaqa,
     "squad": formats.read_squad,
-    "dpr": formats.read_dpr,
 }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from realm.errors import ConfigError, DataError
 from realm.models.types import Question
 
-FORMATS = ("jsonl", "json", "csv", "tsv", "nq-open", "webquestions", "curatedtrec", "triviaqa", "squad", "dpr")
+FORMATS = ("jsonl", "json", "csv", "tsv", "nq-open", "webquestions", "curatedtrec", "squad")
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class QuestionOptions:
     """
 
     format: str = ""
-    """jsonl, json, csv, tsv, nq-open, webquestions, curatedtrec, triviaqa, squad or dpr; empty: detected."""
+    """jsonl, json, csv, tsv, nq-open, webquestions, curatedtrec or squad; empty: detected."""
     question_column: str = ""
     """Column or key with the question; empty: question."""
     answers_column: str = ""
