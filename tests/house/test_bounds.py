@@ -24,7 +24,7 @@ class Bound(NamedTuple):
 BOUNDS = {
     "lines of source": Bound(38_500, 42_072),
     "modules": Bound(290, 290),
-    "lines of tests": Bound(32_000, 31_641),
+    "lines of tests": Bound(32_000, 32_000),
     "options": Bound(148, 148),
     "keys": Bound(110, 110),
     "files in a folder": Bound(15, 15),
