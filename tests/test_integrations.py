@@ -72,7 +72,8 @@ def test_haystack(tiny_run, realm):
     pipeline = haystack.Pipeline()
     pipeline.add_component("retriever", RealmRetriever(str(tiny_run), top_k=3))
     pipeline.add_component("reader", RealmReader(str(tiny_run)))
-    again = haystack.Pipeline.loads(pipeline.dumps(), allowed_modules=["realm.integrations.haystack"])
+    allowed = {} if haystack.__version__.startswith("2.") else {"allowed_modules": ["realm.integrations.haystack"]}
+    again = haystack.Pipeline.loads(pipeline.dumps(), **allowed)
     assert again.dumps() == pipeline.dumps()
     found = again.run({"retriever": {"query": QUESTION}, "reader": {"query": QUESTION, "top_k": 2}})
     hits, answer = realm.search(QUESTION, k=3), realm.ask(QUESTION, k=2)

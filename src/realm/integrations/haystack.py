@@ -1,4 +1,4 @@
-"""Haystack: a retriever and a reader that are components of a pipeline, and serialise with it; ``Pipeline.load`` wants this module allowed.
+"""Haystack: a retriever and a reader that serialise with their pipeline; ``Pipeline.load`` of version 3 wants this module allowed.
 
 >>> RealmRetriever("notes/").run(query="Who built the bridge?")["documents"][0].content  # doctest: +SKIP
 'The Harrow bridge was built in 1911 by Ellen Marsh ...'
