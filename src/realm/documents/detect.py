@@ -10,8 +10,8 @@ from realm.documents.formats import ENDINGS, FORMATS, TRIPLES_IN
 
 COMPRESSED = (".gz", ".xz", ".zst", ".bz2")
 _HEAD = 2**14
-_SENT = rb"(?:received|return-path|message-id|mime-version|delivered-to):"
-_MAIL = re.compile(rb"(?im)From \S+ [^\n]*\d\d:\d\d|(?=[^\0]{0,9999}?^from:)(?:[\w-]+:[^\n]*\n(?:[ \t][^\n]*\n)*)*?" + _SENT)
+_SENT = rb"(?=[^\0]{0,9999}?^from:)(?:[\w-]+:[^\n]*\n(?:[ \t][^\n]*\n)*)*?(?:received|return-path|message-id|mime-version|delivered-to):"
+_MAIL = re.compile(rb"(?im)From \S+ [^\n]*\d\d:\d\d:\d\d (?:\S+ )?\d{4}\b|" + _SENT)
 _JSON = re.compile(rb'\s*(?:\{\s*["}]|\[\s*(?:[\[{"]|-?\d[\d.eE+-]*\s*(?:,|\]\s*$)))')
 
 

@@ -162,8 +162,7 @@ def plain_path(path: str) -> str:
 
 
 def check_headers(scope: MutableMapping[str, Any], most: int) -> None:
-    """See that a request is of the size that is read, and that it is clear where it ends. Raises Refusal: 400, 414 or 431, and the
-    connection is closed."""
+    """See that a request is of the size that is read, and where it ends. Raises Refusal: 400, 414 or 431; the connection is closed."""
     target = len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"")
     if target + sum(len(name) + len(value) + 4 for name, value in scope["headers"]) > most:
         raise Refusal(414 if target > most else 431, "headers", f"a request line and its headers have at most {most} bytes")

@@ -80,8 +80,7 @@ _CLUSTERS = deferred(r"\X")
 
 @dataclass(frozen=True)
 class Folded:
-    """A text in its one spelling, and for each character of that the range of the text as it is ``written`` that it stands for; None where
-    the text is written so."""
+    """A text in its one spelling, and for each character of that its range in the text as ``written``; None where it is written so."""
 
     text: str
     ranges: Places | None

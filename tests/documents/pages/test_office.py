@@ -6,6 +6,7 @@ from zipfile import ZipFile
 
 import pytest
 
+from realm.documents.pages import office
 from realm.documents.pages.office import rtf, sheets
 from realm.documents.records import DAMAGED_FILE, Rejected
 from realm.documents.sources import iter_documents
@@ -56,13 +57,15 @@ def test_a_number_is_read_as_its_cell_shows_it(value, form, text):
     ]
 
 
-def test_a_string_keeps_what_is_raised_and_not_what_is_struck_out():
+def test_a_string_keeps_what_is_raised_and_not_what_is_struck_out(monkeypatch):
     with xlsxwriter.Workbook(file := io.BytesIO()) as made:
         sheet, up, gone = made.add_worksheet("One"), made.add_format({"font_script": 1}), made.add_format({"font_strikeout": 1})
         down, bold = made.add_format({"font_script": 2}), made.add_format({"bold": True})
         sheet.write_rich_string("A1", bold, "10", up, "6", bold, " of CO", down, "2")
         sheet.write_rich_string("B1", "for ", gone, "100", bold, "<80>")
     assert sheets(file.getvalue()) == [("One", "10\u2076 of CO\u2082 | for <80>")]
+    monkeypatch.setattr(office, "MOST_UNPACKED", 999)
+    assert sheets(file.getvalue()) == [("One", "106 of CO2 | for 100<80>")]
 
 
 def test_numbers_of_opendocument_are_read_as_they_are_shown():

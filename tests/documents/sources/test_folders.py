@@ -174,6 +174,7 @@ FOREIGN = {
     "note.xml": b'<?xml version="1.0"?><note><body>The canteen is run by Omar Haddad.</body></note>',
     "keys.eml": b"From: a@example.org\nSubject: keys\n\nThe spare keys are with the porter.",
     "cur/1.M1.host:2,S": b"Return-Path: <a@b.org>\nFrom: a@b.org\nContent-Transfer-Encoding: base64\n\nVGhlIGtleS4=",
+    "HOURS": b"From Monday on the mill is open at 10:30.",
     "Inbox": b"From - Mon Jan  1 10:00:00 2024\nSubject: keys\n\nWith the porter.",
     "table.xls": b"Item\tPrice\nBoiler\t4200",
     "book.ipynb": b'{"cells": [{"cell_type": "code", "source": "mean = 3"}]}',

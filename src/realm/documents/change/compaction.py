@@ -188,8 +188,7 @@ _WORD = regex.compile(r"\p{L}[\p{L}\p{M}]*")
 
 def forget_words(store: BlockStore) -> None:
     """Take words and terms that only removed blocks hold out of what the corpus's tagger learnt; later additions meet them as unknown. The
-    tokenizer's vocabulary cannot forget: another one would change the token ids of every block. Raises CorpusError: the tagger cannot be
-    read."""
+    tokenizer's vocabulary cannot forget: another one would change all token ids. Raises CorpusError: the tagger cannot be read."""
     path = store.path / manifests.TAGGER_FILE
     try:
         state = read_state(path)
@@ -243,8 +242,7 @@ def tidy_corpus(corpus: Path) -> CorpusManifest:
     """Merge the small segments at the end if there are many; compact the corpus if a fifth of it is removed blocks.
 
     Each segment costs a process that has the corpus open some 25 KiB and a look into its files at every question for a document. A row is
-    rewritten a few times in its life, since a segment is merged only with ones that are together at least as large. Raises CorpusError: as
-    for ``compact_corpus``."""
+    rewritten a few times in its life, since a segment is merged only with ones together at least as large. Raises as ``compact_corpus``."""
     with changing(Path(corpus)) as (store, staging):
         if not _too_many_removed(store.manifest):
             return _merge_tail(store, staging)

@@ -39,11 +39,12 @@ _PLACE = re.compile(r"""\sr=["']([A-Z]{1,3})(\d{1,7})["']""")
 _PERCENT = {"9": "0%", "10": "0.00%"}
 """Formats that every file has under these numbers."""
 _LITERAL = re.compile(r'"([^"]*)"|\\(.)|_.|\*.|\[\$([^\]-]*)[^\]]*\]|\[[^\]]*\]')
-_RUN = re.compile(r"<r>(?:<rPr>(.*?)</rPr>)?<t[^>]*>([^<]*)</t></r>", re.DOTALL)
+_RUN = re.compile(r"<r>(?:<rPr>(.{0,999}?)</rPr>)?<t[^>]*>([^<]*)</t></r>", re.DOTALL)
 _POINT, _SIGNED = re.compile(r"-?\d+\.\d+(E-?\d+)?"), re.compile(r"[^\d.,'\s+-]")
 _TABLE, _OFFICE = (f"{{urn:oasis:names:tc:opendocument:xmlns:{name}:1.0}}" for name in ("table", "office"))
+MOST_UNPACKED = 2**26
+"""Bytes of a workbook up to which its numbers are read as OpenDocument shows them and its strings with powers; others as they are."""
 Cell = tuple[int, int]
-"""Row and column, from 0."""
 _NUMBER = re.compile(r"(?P<before>[^#0?]*)(?P<whole>[#0?][#0?,]*)(?:\.(?P<part>[#0?]*))?(?P<after>(?!,)(?<!,)[^#0?]*)")
 """A format of numbers: its words and signs, the digits before and behind the point."""
 
@@ -184,8 +185,9 @@ def _say_again(rows: list[list[str]], start: int, end: int) -> None:
 
 def _formats(data: bytes) -> Iterator[tuple[str, dict[Cell, str]]]:
     """Of each sheet its name and the formats of cells whose numbers stand beside words or signs; of ODS what is shown, behind "="."""
-    with suppress(BadZipFile, KeyError, ElementTree.ParseError, UnicodeDecodeError), ZipFile(io.BytesIO(data)) as book:
-        for table in ElementTree.fromstring(book.read("content.xml")).iterfind(".//{*}table") if "content.xml" in book.namelist() else ():
+    with suppress(BadZipFile, KeyError, ElementTree.ParseError, ValueError), ZipFile(io.BytesIO(data)) as book:
+        content = book.read("content.xml") if "content.xml" in book.namelist() and not _is_large(book) else b"<none/>"
+        for table in ElementTree.fromstring(content).iterfind(".//{*}table"):
             yield table.get(f"{_TABLE}name", ""), dict(_displayed(table))
         styles = ElementTree.fromstring(book.read("xl/styles.xml"))
         codes = _PERCENT | {one.get("numFmtId"): one.get("formatCode") for one in styles.iterfind("{*}numFmts/{*}numFmt")}
@@ -199,6 +201,10 @@ def _formats(data: bytes) -> Iterator[tuple[str, dict[Cell, str]]]:
             named = ((at[2], at[1], telling[style[1]]) for at, style in styled if at and style and style[1] in telling)
             numbers = ((row, reduce(lambda count, letter: 26 * count + ord(letter) - 64, name, 0), code) for row, name, code in named)
             yield sheet.get("name", ""), {(int(row) - 1, column - 1): code for row, column, code in numbers}
+
+
+def _is_large(book: ZipFile) -> bool:
+    return sum(part.file_size for part in book.infolist()) > MOST_UNPACKED
 
 
 def _displayed(table: ElementTree.Element) -> Iterator[tuple[Cell, str]]:
@@ -218,7 +224,7 @@ def _spelt(data: bytes) -> bytes:
     """An XLSX file whose strings raise and lower figures by characters and hold nothing that is struck out; another as it is."""
     with suppress(BadZipFile, KeyError, UnicodeDecodeError), ZipFile(io.BytesIO(data)) as book, ZipFile(made := io.BytesIO(), "w") as spelt:
         strings = book.read("xl/sharedStrings.xml").decode()
-        if "<vertAlign" not in strings and "<strike" not in strings:
+        if ("<vertAlign" not in strings and "<strike" not in strings) or _is_large(book):
             return data
         for name in book.namelist():
             spelt.writestr(name, _RUN.sub(_spelt_run, strings) if name == "xl/sharedStrings.xml" else book.read(name))

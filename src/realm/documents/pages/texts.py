@@ -34,7 +34,8 @@ def read_text(path: Path, name: str, options: SourceOptions) -> Iterator[Record]
     if isinstance(text, Rejected):
         yield text
         return
-    text = _PAGE_END.sub(lambda found: found[1] + "\n" * (1 + (found[1] in ".!?:" or not found[3].islower())) + found[2], text)
+    if "\f" in text:
+        text = _PAGE_END.sub(lambda end: end[1] + "\n" * (1 + (end[1] in ".!?:" or not end[3].islower())) + end[2], text)
     text = _ACCENTED.sub(_letter, text) if _TEX.intersection(path.suffixes) else text
     head, *cues = _CUE.split(text.replace("\r\n", "\n"))
     spoken = bool(cues) and (not head.strip(" \n0123456789") or head.startswith("WEBVTT"))

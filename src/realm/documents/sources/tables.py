@@ -40,8 +40,7 @@ _STYLES: tuple[Style, ...] = ({"strict": True, "quoting": csv.QUOTE_MINIMAL}, {"
 def read_table(path: Path, name: str, options: SourceOptions, delimiters: str = ",;\t|") -> Iterator[Record]:
     """Rows of a table whose first line names the columns, cut by that of ``delimiters`` which fits the start of the file best.
 
-    ``line`` is the physical line where a row starts, the number in a made id counts rows after the header. Raises DataError: a column is
-    missing, or there twice."""
+    ``line`` is the physical line where a row starts, the number in a made id counts rows. Raises DataError: a column is not there once."""
     columns: Columns | None = None
     for row in named_rows(path, delimiters):
         if isinstance(row, Rejected):

@@ -31,8 +31,7 @@ class SpanTagger(Protocol):
 
 
 def tag_all(tagger: SpanTagger, texts: Sequence[str]) -> list[list[TaggedSpan]]:
-    """The spans of each text as it is written, found in its one spelling, by ``tag_many`` of a tagger that is faster with many sentences at
-    once, such as a network."""
+    """The spans of each text as it is written, found in its one spelling by ``tag_many`` of a tagger that is faster with many."""
     many: Callable[[Sequence[str]], list[list[TaggedSpan]]] | None = getattr(tagger, "tag_many", None)
     written = [fold(text) for text in texts]
     spelled = [one.text for one in written]
