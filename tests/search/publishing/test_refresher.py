@@ -88,6 +88,26 @@ def opened(run):
     return open_inputs(run.corpus, 32), RealmModel.from_pretrained(run.stage("pretrain"))
 
 
+def test_an_inline_refresh_is_taken_up(run, monkeypatch):
+    inputs, model = opened(run)
+    monkeypatch.setattr(embedding, "PART_ROWS", 5)
+    whole, done = refresh_index(model, inputs, run, step=3), []
+
+    def killed(now, total):
+        done.append(now)
+        if now > 5:
+            raise Killed
+
+    with pytest.raises(Killed):
+        refresh_index(model, inputs, run, step=4, progress=killed)
+    done.clear()
+    again = refresh_index(model, inputs, run, step=4, progress=lambda now, total: done.append(now))
+    assert again.number == whole.number + 1 and done[0] > 5 and done[-1] == len(inputs.store)
+    np.testing.assert_array_equal(again.snapshot.vectors, whole.snapshot.vectors)
+    assert again.snapshot.manifest.seconds > 0
+    assert sum(rows for _, rows in again.snapshot.manifest.segments) == len(inputs.store)
+
+
 def test_several_processes_make_the_same_index(run, monkeypatch):
     inputs, model = opened(run)
     monkeypatch.setattr(embedding, "PART_ROWS", 2)
