@@ -5,8 +5,9 @@
 written.jsonl.xz holds them, each with its block: one question a line on blocks of manuals, changelogs, READMEs and policies of packages
 (`source` names package and file, under the package's own licence) and of invented documents of working and private life. They were written
 for this project one by one, each with its passage in view, and checked by rule: each answer stands in its block, and no question
-is one of a test's. held.jsonl.xz has questions on other documents, which no reader learns from: they choose and calibrate. Some
-questions are asked once more of a block that does not answer. The last line is one JSON object.
+is one of a test's. held.jsonl.xz and held-blocks.jsonl.xz have questions on other documents, which no reader learns from: they choose and
+calibrate. Some questions are asked once more of a block that does not answer: with ``--more written-more.jsonl.xz``, of further questions,
+those that this file brings, each with one that keyword search finds for it. The last line is one JSON object.
 """
 
 import argparse
@@ -43,11 +44,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--third", type=Path, required=True, help="as prepare.py writes it")
     parser.add_argument("--fourth", type=Path, required=True, help="as manuals.py writes it")
+    parser.add_argument("--more", type=Path, help="further questions, and blocks that do not answer some of all")
     arguments = parser.parse_args()
     rng, written = random.Random(SEED), numbered(WRITTEN)
     titles = {question.context: question.title for question in written}
     asked = [question for question in written if question.answers]
-    chosen = [*written, *misleading(rng.sample(asked, int(MISLED * len(asked))), titles, rng)]
+    others = numbered(arguments.more) if arguments.more else misleading(rng.sample(asked, int(MISLED * len(asked))), titles, rng)
+    chosen = [*written, *others]
     third = numbered(arguments.third)
     known = {question.text for question in third}
     manuals = [question for question in numbered(arguments.fourth) if question.text not in known]
