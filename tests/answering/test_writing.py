@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+import socket
+import subprocess
+import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -134,3 +137,36 @@ def test_one_time_limit_for_several_answers(serving, hangs, limit, ready):
     assert time.monotonic() - started < limit + 1 and all(one.answer == "Hartmann Heating" for one in found)
     assert [bool(one.prose) for one in found] == [ready] * 7 + [False]
     assert [bool(one.note) for one in found] == [not ready] * 7 + [False]
+
+
+@pytest.fixture(scope="module")
+def transformers_serve(tmp_path_factory):
+    """transformers' own server of the protocol with a random model of some thousand weights: its address."""
+    for needed in ("torch", "openai", "accelerate", "multipart"):
+        pytest.importorskip(needed, reason="needs transformers[serving]")
+    from language_models import write_language_model
+
+    directory, log = write_language_model(tmp_path_factory.mktemp("served") / "lm"), tmp_path_factory.mktemp("log") / "log"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "transformers.cli.transformers", "serve", "--device", "cpu", "--port", str(port), str(directory)]
+    server = subprocess.Popen(command, stdout=log.open("wb"), stderr=subprocess.STDOUT)
+    try:
+        until = time.monotonic() + 200
+        while b"startup complete" not in log.read_bytes() and server.poll() is None and time.monotonic() < until:
+            time.sleep(0.2)
+        assert server.poll() is None, log.read_text()
+        yield f"http://127.0.0.1:{port}/v1", directory
+    finally:
+        server.kill()
+        server.wait()
+
+
+def test_a_real_server_of_the_protocol(transformers_serve):
+    """What a random model says stands beside the answer, unsupported; a model that it does not have is refused in one line."""
+    url, directory = transformers_serve
+    found = written(answer(), Endpoint.parse(f"{url}#{directory}"))
+    assert found.answer == "Hartmann Heating" and found.prose and not any(claim.supported for claim in found.prose)
+    with pytest.raises(EndpointError, match="refuses: 4"):
+        written(answer(), Endpoint.parse(f"{url}#{directory}-not"))

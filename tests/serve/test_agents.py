@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -214,6 +215,25 @@ def test_rubbish_on_standard_input_is_passed_over(tiny_run):
         assert server.returncode == 0
     finally:
         server.kill()
+
+
+@pytest.mark.skipif(not shutil.which("mcp-inspector"), reason="no inspector: npm install -g @modelcontextprotocol/inspector")
+def test_the_inspector_of_the_protocol_finds_no_fault(tiny_run):
+    def inspected(*words):
+        command = ["mcp-inspector", "--cli", sys.executable, "-m", "realm", "mcp", str(tiny_run), *words]
+        environment = {**os.environ, "MCP_INSPECTOR_SECRET_STORE": "memory"}
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=200)
+        assert done.stdout, done.stderr
+        return done.returncode, json.loads(done.stdout)
+
+    code, listed = inspected("--method", "tools/list", "--strict")
+    assert code == 0 and [tool["name"] for tool in listed["tools"]] == ["search", "ask", "read", "explain"]
+    code, found = inspected("--method", "resources/list")
+    assert code == 0 and len(found["resources"]) == 12
+    code, found = inspected("--method", "tools/call", "--tool-name", "search", "--tool-arg", "text=Arvad")
+    assert code == 0 and not found.get("isError")
+    code, found = inspected("--method", "tools/call", "--tool-name", "read")
+    assert code == 5 and found["isError"]
 
 
 @pytest.mark.parametrize(("arguments", "said"), [
