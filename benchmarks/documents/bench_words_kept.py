@@ -2,7 +2,8 @@
 
 References: of PDF pdfium's raw text; of HTML and EPUB all visible words; of Word, slides, sheets and ODT the text nodes of their XML; of
 RTF the text without its control words; of mail its text parts as the standard library decodes them; of notebooks the cells' sources and
-texts of outputs. A sheet's strings may stand in no cell.
+texts of outputs; of Outlook's messages the streams of subject, sender and text; of source code and logs the whole file; of an archive that
+of each file in it. A sheet's strings may stand in no cell.
 
     python -m benchmarks.documents.bench_words_kept FILES AND FOLDERS
 
@@ -22,8 +23,10 @@ from email import message_from_bytes, policy
 from html.parser import HTMLParser
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from xml.etree import ElementTree
 
+import olefile
 import pypdfium2
 
 from realm.documents.records import SourceDocument
@@ -168,6 +171,36 @@ def _message(data: bytes) -> str:
     return f"{message['subject']} {message['from']} {text}"
 
 
+def raw_outlook(path: Path) -> str:
+    """Subject, sender and text as a message's streams hold them, the HTML where there is no other."""
+    found = []
+    with olefile.OleFileIO(path) as streams:
+        for number in ("0037", "0C1A", "1000"):
+            for kind, encoding in (("001F", "utf-16-le"), ("001E", "cp1252")):
+                if streams.exists(name := f"__substg1.0_{number}{kind}"):
+                    found.append(streams.openstream(name).read().decode(encoding, "replace"))
+        if not streams.exists("__substg1.0_1000001F") and streams.exists("__substg1.0_10130102"):
+            found.append(_visible(streams.openstream("__substg1.0_10130102").read().decode("utf-8", "replace")))
+    return "\n".join(found)
+
+
+def raw_text(path: Path) -> str:
+    """A file of text as it stands."""
+    return path.read_bytes().decode("utf-8", "replace")
+
+
+def raw_zip(path: Path) -> str:
+    """All files of an archive that are no archives themselves."""
+    found = []
+    with zipfile.ZipFile(path) as archive, TemporaryDirectory() as room:
+        for member in archive.infolist():
+            if not member.is_dir() and not member.filename.endswith(".zip"):
+                inside = Path(room, "member").with_suffix(Path(member.filename).suffix)
+                inside.write_bytes(archive.read(member))
+                found.append(READERS.get(inside.suffix.lower(), raw_text)(inside))
+    return "\n".join(found)
+
+
 READERS = {
     ".pdf": raw_pdf,
     ".html": raw_html,
@@ -176,6 +209,9 @@ READERS = {
     ".eml": raw_mail,
     ".mbox": raw_mailbox,
     ".ipynb": raw_notebook,
+    ".msg": raw_outlook,
+    ".zip": raw_zip,
+    **dict.fromkeys((".c", ".h", ".java", ".js", ".log", ".pl", ".py", ".sh"), raw_text),
     **dict.fromkeys(PARTS, raw_parts),
 }
 

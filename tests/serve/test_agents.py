@@ -116,9 +116,13 @@ def test_documents_are_resources(tiny_run, monkeypatch):
 
 def test_a_long_document_names_the_address_of_its_rest(tiny_run, monkeypatch):
     monkeypatch.setattr("realm.serve.tools.MOST_CHARS", 1)
-    monkeypatch.setattr("realm.serve.tools._following", lambda reached, of: reached)
-    read = asked(over(tiny_run).server, lambda client: client.read_resource(f"{SCHEME}Arvad%2F0")).contents[0]
-    assert len(read.text) == 1 and read.meta["next"] == f"{SCHEME}Arvad%2F0?start=1"
+
+    async def act(client):
+        first = (await client.read_resource(f"{SCHEME}Arvad%2F0")).contents[0]
+        return first, (await client.read_resource(first.meta["next"])).contents[0]
+
+    first, second = asked(over(tiny_run).server, act)
+    assert (len(first.text), len(second.text)) == (1, 1) and first.meta["next"].startswith(f"{SCHEME}Arvad%2F0?start=") and second.meta
 
 
 def test_an_unknown_tool_and_a_place_without_explanations(tiny_run):

@@ -36,7 +36,7 @@ def test_search_pages_go_on_where_the_last_one_ended(opened):
 def test_answers_fit_into_a_context(opened, monkeypatch):
     monkeypatch.setattr(tools, "MOST_CHARS", 50)
     found = tools.search(opened, SearchCall(text="the currency of Arvad", k=5))
-    assert len(found.blocks) == 1 and len(found.blocks[0].text) == 50 and found.next == 1
+    assert len(found.blocks) == 1 and len(found.blocks[0].text) == 50 and found.next == tools.INSIDE
     told = tools.ask(opened, AskCall(question="What is the currency of Arvad?", k=4))
     assert (len(told.evidence), told.left_out) == (1, 3)
     shown, whole = told.evidence[0], opened.answers(["What is the currency of Arvad?"], 4)[0].evidence[0]
@@ -44,6 +44,36 @@ def test_answers_fit_into_a_context(opened, monkeypatch):
     assert whole.text[shown.doc_start - whole.doc_start :].startswith(shown.text)
     explained = tools.explain(opened, ExplainCall(text="The currency of Arvad is the [MASK].", targets=["Tirel"], k=3))
     assert len(explained.candidates) == 1 + 0 * explained.p_y  # the null document has no text, and the next one is too long
+
+
+@pytest.mark.parametrize("most", [7, 50, 10**6])
+def test_cursors_reach_the_end_of_blocks_that_are_longer_than_an_answer(opened, monkeypatch, most):
+    whole = {one.doc_id: one for one in (tools.read(opened, ReadCall(document=name)) for name, _ in opened.listed(0, 20)[0])}
+    ranked = tools.search(opened, SearchCall(text="the currency of Arvad", k=20)).blocks
+    monkeypatch.setattr(tools, "MOST_CHARS", most)
+
+    def paged(of, call):
+        pages = [of(opened, call)]
+        while pages[-1].next is not None:
+            pages.append(of(opened, call.model_copy(update={"cursor": pages[-1].next})))
+        assert all(0 < sum(len(block.text) for block in page.blocks) <= most for page in pages)
+        return [block for page in pages for block in page.blocks]
+
+    def joined(blocks):
+        texts, ends = {}, {}
+        for block in blocks:
+            assert ends.get(block.block_id, block.start) == block.start
+            texts[block.block_id] = texts.get(block.block_id, "") + block.text
+            ends[block.block_id] = block.start + len(block.text)
+        return list(texts.items())
+
+    for name, page in whole.items():
+        assert joined(paged(tools.read, ReadCall(document=name))) == joined(page.blocks)
+    around = ReadCall(block=ranked[0].block_id, around=1)
+    assert (ranked[0].block_id, ranked[0].text) in joined(paged(tools.read, around))
+    found = paged(tools.search, SearchCall(text="the currency of Arvad", k=3))
+    assert joined(found) == joined(ranked) and all(block.end - block.start == len(block.text) for block in found)
+    assert tools.read(opened, ReadCall(document=ranked[0].doc_id, cursor=99)).blocks == []
 
 
 def test_nothing_is_claimed_without_confidence(opened, monkeypatch):

@@ -138,7 +138,7 @@ class Agents:
     async def _templates(
         self, context: ServerRequestContext[None], params: types.PaginatedRequestParams | None
     ) -> types.ListResourceTemplatesResult:
-        about = "The text of a document, from block number `start` on; _meta.next is the address of the rest"
+        about = "The text of a document, from the cursor `start` on; _meta.next is the address of the rest"
         template = types.ResourceTemplate(uri_template=f"{SCHEME}{{id}}{{?start}}", name="document", description=about)
         return types.ListResourceTemplatesResult(resource_templates=[template])
 

@@ -1,5 +1,4 @@
-"""Tools that an agent can call over a run or over documents: each answer is cut to the room of a model's context, with the cursor of what
-comes next."""
+"""Tools that an agent can call over a run or over documents: answers that a model's context has room for, with the cursor of the rest."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -12,6 +11,7 @@ from pydantic import Field, model_validator
 from realm.answering.levels import CLOSEST, NOTHING
 from realm.answering.opening import OpenRun, open_run
 from realm.answering.records import DocumentBlock, Evidence, Explanation, Record
+from realm.documents.store.blocks import Block
 from realm.errors import CorpusError, DataError, RunError, SnapshotError
 from realm.progress import Progress
 from realm.runs.cached import follow_documents, open_cached
@@ -22,8 +22,9 @@ from realm.text.lines import canonical_line
 
 MOST_CHARS = 24_000
 """Characters of text in one answer: about 6,000 tokens."""
+INSIDE = 2**32
+"""A cursor counts blocks below it, and from it on the answers that the first of them has filled."""
 NOT_HERE = "not here"
-"""The answer where nothing is claimed."""
 Few = Annotated[int, Field(ge=1, le=20)]
 Cursor = Annotated[int, Field(ge=0, le=2**53, description="`next` of the answer before; 0 begins")]
 
@@ -165,32 +166,25 @@ class Page(Record):
 
 def search(opened: OpenRun, call: SearchCall) -> Found:
     """Find blocks near a text: the document, offsets and score of each. Reads nothing and answers nothing."""
-    depth = min(LIMITS.k, opened.searchable)  # always the same, so that one page follows another
-    hits = opened.search(call.text, depth)[call.cursor : call.cursor + call.k] if depth else ()
-    room = _room([hit.text for hit in hits])
-    blocks = [opened.inputs.store.block(_row(opened, hit.block_id)) for hit in hits[:room]]
+    depth, at = min(LIMITS.k, opened.searchable), call.cursor % INSIDE  # always as deep, so that one page follows another
+    hits = opened.search(call.text, depth)[at : at + call.k] if depth else ()
+    blocks, following = _shown([opened.inputs.store.block(_row(opened, hit.block_id)) for hit in hits], call.cursor, depth)
     found = [
-        FoundBlock(b.doc_id, b.block_id, b.title, b.char_start, b.char_start + len(b.text), b.text[:MOST_CHARS], hit.score, b.heading)
+        FoundBlock(b.doc_id, b.block_id, b.title, b.char_start, b.char_start + len(b.text), b.text, hit.score, b.heading)
         for b, hit in zip(blocks, hits, strict=False)
     ]
-    return Found(found, _following(call.cursor + room, depth))
+    return Found(found, following)
 
 
 def ask(opened: OpenRun, call: AskCall) -> Told:
     """Answer a question from the documents, with evidence; the answer is "not here" where they do not answer it. ``level``: answer,
     probably, or without a claim: closest (the evidence comes near), nothing (no document is about that)."""
     found = opened.answers([call.question], call.k)[0]
-    claimed = found.level not in (CLOSEST, NOTHING)
+    nothing = found.level in (CLOSEST, NOTHING)
+    answer, said, shown = (NOT_HERE, "", "") if nothing else (found.answer, found.said, found.shown)
     room = _room([evidence.text for evidence in found.evidence])
-    return Told(
-        found.level,
-        found.answer if claimed else NOT_HERE,
-        found.sureness,
-        found.said if claimed else "",
-        found.shown if claimed else "",
-        list(map(_cut, found.evidence[:room])),
-        len(found.evidence) - room,
-    )
+    evidence = list(map(_cut, found.evidence[:room]))
+    return Told(found.level, answer, found.sureness, said, shown, evidence, len(found.evidence) - room)
 
 
 def read(opened: OpenRun, call: ReadCall) -> Page:
@@ -205,11 +199,10 @@ def read(opened: OpenRun, call: ReadCall) -> Page:
         rows = store.live_rows_of_document(store.doc_id(row)).tolist()
         at = rows.index(row)
         rows = rows[max(0, at - call.around) : at + call.around + 1]
-    blocks = [store.block(row) for row in rows[call.cursor :]]
-    room = _room([block.text for block in blocks])
-    shown = [DocumentBlock(block.block_id, block.text[:MOST_CHARS], block.char_start, block.media) for block in blocks[:room]]
+    blocks, following = _shown([store.block(row) for row in rows[call.cursor % INSIDE :]], call.cursor, len(rows))
+    shown = [DocumentBlock(block.block_id, block.text, block.char_start, block.media) for block in blocks]
     first = store.block(rows[0])
-    return Page(first.doc_id, first.title, shown, _following(call.cursor + room, len(rows)))
+    return Page(first.doc_id, first.title, shown, following)
 
 
 def explain(opened: OpenRun, call: ExplainCall) -> Explanation:
@@ -231,8 +224,15 @@ def _cut(evidence: Evidence) -> Evidence:
     return replace(evidence, text=text, start=start, end=end, doc_start=evidence.doc_start + left)
 
 
-def _following(reached: int, of: int) -> int | None:
-    return reached if reached < of else None
+def _shown(blocks: list[Block], cursor: int, of: int) -> tuple[list[Block], int | None]:
+    """As many of the blocks at a cursor as fit into an answer, and the cursor of the rest, which may stand inside a block."""
+    before, at = cursor // INSIDE * MOST_CHARS, cursor % INSIDE
+    for first in blocks[:1]:
+        blocks[0] = replace(first, text=first.text[before : before + MOST_CHARS], char_start=first.char_start + before)
+        if len(first.text) > before + MOST_CHARS:
+            return blocks[:1], cursor + INSIDE
+    room = _room([block.text for block in blocks])
+    return blocks[:room], at + room if at + room < of else None
 
 
 def _row(opened: OpenRun, block_id: int) -> int:
