@@ -8,9 +8,10 @@
 import sys
 from pathlib import Path
 
+import numpy as np
 from safetensors.numpy import save_file
 
-from realm.models.runtime.body import CENTRED
+from realm.models.runtime.body import CENTRED, SUM
 from realm.models.runtime.model import RuntimeModel
 from realm.models.spec import read_spec
 
@@ -18,8 +19,12 @@ from realm.models.spec import read_spec
 def bake(directory: Path) -> Path:
     """The file of the model in ``directory``, written anew."""
     model = RuntimeModel(directory, read_spec(directory / "config.json"), eight_bit=True, threads=1)
-    bodies = [model.embedder.body, model.documents.body, model.reading().body]
-    save_file({name: array for body in bodies for name, array in body.to_bake().items()}, directory / CENTRED)
+    baked = dict[str, np.ndarray]()
+    for body in (model.embedder.body, model.documents.body, model.reading().body):
+        found = body.centred()
+        kept = {**found, SUM: np.frombuffer(body.checksum(found), np.uint8)}
+        baked |= {body.weights.prefix + name: array for name, array in kept.items()}
+    save_file(baked, directory / CENTRED)
     return directory / CENTRED
 
 

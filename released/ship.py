@@ -71,7 +71,6 @@ def facts_of(run: RunPaths) -> dict[str, Any]:
         **{name: tuned[name] for name in ("questions", "steps")},
         "batch": recipe.finetune.batch,
         "seed": recipe.run.seed,
-        "teacher": recipe.finetune.teacher,
         "hours": {stage: round(spent[stage] / 3600, 1) for stage in TRAINED if spent.get(stage, 0) > LEAST_SECONDS},
         "where": f"{recipe.run.device}, threads {recipe.run.threads}",
     }

@@ -106,7 +106,7 @@ def figures_of_ours(vectors: np.ndarray, queries: np.ndarray, rounds: int, direc
     ratios |= compare_requests(index, torch.from_numpy(queries), rounds)
     for name, batch in (("1 query", queries[:1]), (f"{len(queries)} queries", queries)):
         index.search(torch.from_numpy(batch), 8)
-        figures[f"mean list length, {name}"] = index.statistics.mean_list
+        figures[f"mean list length, {name}"] = float(index.listed[index.listed >= 0].mean())
     del index
     return figures | opening(vectors, directory), ratios
 

@@ -7,7 +7,7 @@ import torch
 from small import jsonl
 from toy_runs import PRETRAINING, context_of, copy_without, train
 
-from realm.errors import ConfigError, DataError
+from realm.errors import DataError
 from realm.models.model import state_sha256
 from realm.models.reader import SpanScores
 from realm.models.types import Question
@@ -21,7 +21,6 @@ from realm.training.finetune.given import (
     gold_spans,
     posterior_nll,
     read_given,
-    teaching_reader,
 )
 from realm.training.finetune.stage import run_finetune
 from realm.training.starting import with_new_reader
@@ -151,28 +150,6 @@ def learn(task, steps):
         task.step(step).mean.backward()
         optimizer.step()
     return task
-
-
-def test_a_teacher_is_followed(start, towns):
-    """The loss grows by how far a teacher is that knows some answers; a reader that learns from both comes closer to it."""
-    teacher, context = start / "run" / "stages" / "teacher", reading(start, towns, steps=1)
-    reader = learn(task_of(context), 100).reader
-    load_stage(context, "pretrain").with_parts(encoder=None, reader=reader).save_pretrained(teacher)
-    plain, taught = (task_of(reading(start, towns, steps=1, **own)) for own in ({}, {"teacher": str(teacher)}))
-    apart = (taught.step(0).mean - plain.step(0).mean).item()
-    assert apart > 0.1
-    learn(taught, 60)
-    plain.reader.load_state_dict(taught.reader.state_dict())
-    assert (taught.step(0).mean - plain.step(0).mean).item() < apart / 2
-
-
-def test_a_teacher_reads_spans_as_long_and_is_a_reader(start, towns):
-    other = with_new_reader(reading(start, towns, steps=1), load_stage(reading(start, towns, steps=1), "pretrain"), pointer=True)
-    for model, said in ((other, "spans of at most"), (other.only("embedder"), "has no reader")):
-        model.save_pretrained(start / said.replace(" ", ""))
-        context = reading(start, towns, steps=1, teacher=str(start / said.replace(" ", "")))
-        with pytest.raises(ConfigError, match=said):
-            teaching_reader(context, 3)
 
 
 def test_questions_without_paragraphs_are_refused(start, towns):

@@ -2,6 +2,7 @@
 
 import ast
 import shutil
+import tomllib
 from collections import Counter
 from pathlib import Path
 
@@ -9,9 +10,10 @@ import pytest
 
 import realm
 from realm.storage import files, generations
-from realm.storage.files import POINTS, reached
+from realm.storage.files import reached
 
 SOURCE = Path(realm.__file__).parent
+POINTS = tomllib.loads((SOURCE / "storage" / "points.toml").read_text("utf-8"))
 OTHERS = ("documents", "native")
 """Every call of the operating system that a corpus makes is a point (test_publishing.py). The native kernel is built when the package is
 installed, before it can be imported; a library that was cut off has another name and is never loaded."""

@@ -22,7 +22,7 @@ class Bound(NamedTuple):
 
 
 BOUNDS = {
-    "lines of source": Bound(38_500, 42_073),
+    "lines of source": Bound(38_500, 42_000),
     "modules": Bound(290, 290),
     "lines of tests": Bound(32_000, 32_000),
     "options": Bound(148, 148),

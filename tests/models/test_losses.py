@@ -386,23 +386,3 @@ def test_ict_collisions_are_no_negatives():
     assert (blocks.grad[1] == 0).all() and (blocks.grad[0] != 0).any()
     everything, _ = losses.ict(queries, blocks, torch.arange(3), torch.ones(3, 3, dtype=torch.bool))
     assert everything.tolist() == [0, 0, 0]
-
-
-@given(st.integers(0, 2**31), st.integers(1, 4), st.integers(2, 6))
-def test_a_teacher_is_followed_where_it_is_right(seed, n, outcomes):
-    """Divergence against enumeration; its gradient is what the reader has more than its teacher, and nothing where that one is wrong."""
-    generator = torch.Generator().manual_seed(seed)
-    logits, teacher = (torch.randn(n, outcomes, generator=generator, dtype=torch.float64) for _ in range(2))
-    valid = torch.rand(n, outcomes, generator=generator) < 0.7
-    valid[:, -1] = True
-    correct = (torch.rand(n, outcomes, generator=generator) < 0.5) & valid
-    found = losses.taught(logits.requires_grad_(), teacher, correct, valid)
-    found.sum().backward()
-    for row in range(n):
-        places = [place for place in range(outcomes) if valid[row, place]]
-        own, theirs = (torch.softmax(values[row, places], 0).tolist() for values in (logits.detach(), teacher))
-        right = bool(correct[row, places[theirs.index(max(theirs))]])
-        expected = sum(t * math.log(t / o) for o, t in zip(own, theirs, strict=True)) if right else 0.0
-        assert found[row].item() == pytest.approx(expected, abs=1e-9)
-        assert logits.grad[row, places].tolist() == pytest.approx([right * (o - t) for o, t in zip(own, theirs, strict=True)], abs=1e-9)
-    assert not logits.grad[~valid].any()

@@ -126,7 +126,6 @@ STAYS = {"fill": "pointer", "masking": "recurring", "reader": "frozen"}
     ({"run": {"accumulate": 3}, "ict": {"batch": 4}, "warm": {"batch": 3}, "pretrain": {"batch": 3}, "finetune": {"batch": 3}},
      "'ict.batch' is 4, not a multiple of run.accumulate = 3"),
     ({"finetune": {"train": "q.jsonl", "passages": "given", "seq2seq": "somewhere"}}, "finetune.passages"),
-    ({"finetune": {"train": "q.jsonl", "teacher": "realm-minilm-en"}}, "finetune.teacher"),
     ({"model": {"projection": 0}}, "'model.projection' cannot be"),
     ({"model": {"body": "minilm", "projection": 5}}, "'model.projection' cannot be"),
 ])  # fmt: skip

@@ -63,11 +63,11 @@ def reading_directory(body: str) -> Path:
     return directory
 
 
-def reading_model(body: str, inputs: BlockInputs, *, learning: bool = False) -> "RuntimeModel | RealmModel":
-    """The reader of a model alone, with torch if ``learning``. Raises ConfigError: as above, or it reads other wordpieces."""
+def reading_model(body: str, inputs: BlockInputs) -> "RuntimeModel | RealmModel":
+    """The reader of a model alone. Raises ConfigError: as above, or it reads other wordpieces."""
     directory = reading_directory(body)
     others = tuple(part for part in PARTS if part != "reader")
-    found = (None if learning else runtime_model(directory, without=others)) or learning_model(directory).only("reader")
+    found = runtime_model(directory, without=others) or learning_model(directory).only("reader")
     _require_fit(found.spec, inputs, directory)
     return found
 

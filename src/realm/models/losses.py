@@ -37,16 +37,6 @@ def ict(query_emb: Tensor, block_emb: Tensor, positive: Tensor, collision: Tenso
     return loss, torch.ones_like(positive, dtype=torch.bool)
 
 
-def taught(logits: Tensor, teacher: Tensor, correct: Tensor, valid: Tensor) -> Tensor:
-    """KL divergence of a reader's distribution over s outcomes from its teacher's (Hinton et al. 2015), [n], 0 where the teacher is wrong.
-
-    ``logits`` and ``teacher`` [n, s] are unnormalised; ``correct`` and ``valid`` [n, s]: outcomes that are right, and that there are."""
-    own, theirs = (values.masked_fill(~valid, float("-inf")).log_softmax(-1) for values in (logits, teacher))
-    terms = torch.where(valid, theirs.exp() * (theirs - own), 0.0)
-    right = correct.gather(-1, theirs.argmax(-1, keepdim=True)).squeeze(-1)
-    return torch.where(right, terms.sum(-1), 0.0)
-
-
 def inner_products(query_emb: Tensor, block_emb: Tensor) -> Tensor:
     """Inner products of [b, d] with [n, d] -> [b, n], or with [b, k, d] -> [b, k], in float32 or better despite autocast.
 

@@ -195,9 +195,6 @@ class FinetuneConfig:
     passages: Literal["retrieved", "given"] = "retrieved"
     """Texts that the reader learns from: blocks that search finds, or the paragraphs that the questions bring (context), without search:
     hundreds of thousands of questions in hours, before a stage over retrieved blocks."""
-    teacher: str = ""
-    """A model whose reader teaches, as in model.body: where its likeliest answer to a given paragraph is right, the reader also learns its
-    probabilities of all spans. Empty: none."""
     presence: Share = 0.0
     """Weight of a second loss, 0 to 1, that teaches whether a block holds an answer at all, so that p is low if no document answers. Above
     0, a new reader is a pointer; a reader without "not here" cannot learn this."""
@@ -241,9 +238,6 @@ def check_finetune(section: FinetuneConfig) -> None:
     if section.patience and not named(section.dev) and section.publish == "last":
         cure = 'Name questions in finetune.dev, or set finetune.publish = "best", which holds some of train out.'
         raise ConfigError("'finetune.patience' is given, and there is no dev to watch", cure=cure)
-    if section.teacher and section.passages != "given":
-        cure = 'Set finetune.passages = "given", or leave out finetune.teacher.'
-        raise ConfigError("'finetune.teacher' teaches reading given paragraphs alone", cure=cure)
     if section.passages == "given" and section.seq2seq:
         cure = 'Leave out finetune.seq2seq, or set finetune.passages = "retrieved".'
         raise ConfigError("'finetune.passages' is 'given', which teaches the span reader alone", cure=cure)

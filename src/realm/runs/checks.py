@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from realm.answering.body_models import reading_directory, spec_of
+from realm.answering.body_models import spec_of
 from realm.documents.store.blocks import BlockStore
 from realm.errors import ConfigError, CorpusError, DataError
 from realm.evaluation.places import require_readable
@@ -86,12 +86,6 @@ def check_questions(recipe: Recipe) -> None:
         dataset_names([Path(file) for file in files])
     for path in question_files(recipe):
         load_questions(path)
-
-
-def check_teacher(recipe: Recipe) -> None:
-    """Refuse a teacher that is not here, or has no reader. Raises ConfigError."""
-    if recipe.finetune.teacher:
-        reading_directory(recipe.finetune.teacher)
 
 
 def shared_questions(recipe: Recipe) -> str:

@@ -4,7 +4,7 @@ import hashlib
 import json
 import shutil
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence as SequenceOf
+from collections.abc import Collection, Iterator, Sequence as SequenceOf
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -191,14 +191,13 @@ def _evaluate(
     return _Found(rankings, [replace(reading, answer=leveled(reading.answer, wanted.abstain_below)) for reading in readings])
 
 
-def _by_language(relevance: Relevance, found: Iterable[_Found]) -> dict[str, _Found]:
+def _by_language(relevance: Relevance, found: Collection[_Found]) -> dict[str, _Found]:
     """Rankings and readings of each language in alphabetical order; empty if there is one language."""
     parts: defaultdict[str, _Found] = defaultdict(lambda: _Found([], []))
-    languages: dict[int, str] = {}
+    languages = {id(ranking.question): relevance.language(ranking.question) for one in found for ranking in one.rankings}
     for one in found:
         for ranking in one.rankings:
-            languages[id(ranking.question)] = language = relevance.language(ranking.question)
-            parts[language].rankings.append(ranking)
+            parts[languages[id(ranking.question)]].rankings.append(ranking)
         for reading in one.readings:
             parts[languages[id(reading.question)]].readings.append(reading)
     return dict(sorted(parts.items())) if len(parts) > 1 else {}
@@ -218,13 +217,10 @@ def _remarks(run: OpenRun, files: list[QuestionFile], relevance: Relevance) -> d
     """Counts of cut, skipped, invalid and given-up questions and patterns: they lower the rates without being wrong."""
     questions = [question for file in files for question in file.questions]
     room = run.recipe.model.query_length - 2
-    skipped: Counter[str] = Counter()
-    for file in files:
-        skipped.update(file.skipped)
     patterns = {answer for question in questions if question.answer_type == "regex" for answer in question.answers}
     return {
         "cut_questions": sum(len(ids) > room for ids in run.inputs.store.tokenizer.encode([q.text for q in questions])),
-        "skipped": dict(skipped),
+        "skipped": dict(sum((Counter(file.skipped) for file in files), Counter[str]())),
         "invalid_patterns": sum(compiled_pattern(pattern) is None for pattern in patterns),
         "slow_patterns": len(relevance.patterns.too_slow),
     }

@@ -12,7 +12,7 @@ from realm.progress import Progress
 from realm.recipe import Recipe, load_recipe
 from realm.report import write_report
 from realm.report.diagnoses import Diagnosis, attainable_share, diagnoses
-from realm.runs.checks import check_corpus, check_memory, check_questions, check_teacher, shared_questions
+from realm.runs.checks import check_corpus, check_memory, check_questions, shared_questions
 from realm.runs.directory import alone, build_run_corpus, claim_run, read_seconds, timed
 from realm.runs.evaluation import evaluate_stage
 from realm.runs.needed_index import whole_index
@@ -119,7 +119,6 @@ def run_recipe(
         if set(wanted) - {"corpus"}:
             check_memory(loaded)
             check_questions(loaded)
-            check_teacher(loaded)
             on_first(lambda: warn_of(shared_questions(loaded), progress))
         with alone(paths.root, "Wait until it has ended; realm report shows how far it is."):
             on_first(lambda: claim_run(paths, loaded))

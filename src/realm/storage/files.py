@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import shutil
-import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,15 +20,13 @@ from realm.storage.decoding import json_value
 if TYPE_CHECKING:
     import numpy as np
 
-POINTS = tomllib.loads(Path(__file__).with_name("points.toml").read_text("utf-8"))
-"""The moments at which a write can be cut off, with what is on the disk then."""
 Listener = Callable[[str, Path], None]
 listener: Listener | None = None
 """Called with (point, path); set by tests alone."""
 
 
 def reached(point: str, path: Path) -> None:
-    """Say that a write of ``path`` has come to ``point``, at which it can be cut off: tests stop the process or fill the disk there."""
+    """Say that a write of ``path`` has come to ``point`` (points.toml): tests stop the process or fill the disk there."""
     if listener is not None:
         listener(point, path)
 

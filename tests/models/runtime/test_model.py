@@ -65,7 +65,7 @@ def test_what_was_centred_at_release_is_read_where_it_is_of_these_weights(tmp_pa
     saved(tmp_path)
     measured, spec = [], read_spec(tmp_path / "config.json")
     blocks = lambda: RuntimeModel(tmp_path, spec, eight_bit=True).documents.embed_blocks(SEQUENCES)  # noqa: E731
-    monkeypatch.setattr(RuntimeBody, "_centred", lambda body, centred=RuntimeBody._centred: measured.append(1) or centred(body))
+    monkeypatch.setattr(RuntimeBody, "centred", lambda body, centred=RuntimeBody.centred: measured.append(1) or centred(body))
     without = blocks()
     monkeypatch.syspath_prepend(Path(__file__).parents[3] / "released")
     kept, before = import_module("bake").bake(tmp_path), len(measured)

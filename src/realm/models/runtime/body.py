@@ -81,7 +81,7 @@ class RuntimeBody:
         family = config.get("model_type")
         if not runs_here(config):
             raise MissingExtra(f"a body of the family '{family}'", "train")
-        self._weights, self._config, self._segments, self._threads = weights, config, segments, threads
+        self.weights, self._config, self._segments, self._threads = weights, config, segments, threads
         self._array = cache(weights.array)  # of what every batch needs
         self._mpnet = family == MPNET
         self.shape = BodyShape(
@@ -117,33 +117,28 @@ class RuntimeBody:
     @cached_property
     def _session(self) -> Any:
         if self.shape.eight_bit:
-            self._arrays |= self._baked() or self._centred()
+            self._arrays |= self._baked() or self.centred()
         return self._open()
 
     def _baked(self) -> dict[str, np.ndarray] | None:
-        """Return what ``_centred`` found when the model was released; None: nothing is kept beside the weights, or it is of others."""
-        path = self._weights.path.with_name(CENTRED)
-        kept = SafetensorWeights(path, self._weights.prefix) if path.is_file() else None
+        """Return what ``centred`` finds when the model was released; None: nothing is kept beside the weights, or it is of others."""
+        path = self.weights.path.with_name(CENTRED)
+        kept = SafetensorWeights(path, self.weights.prefix) if path.is_file() else None
         if kept is None or not kept.has(SUM):
             return None
         found = {
             name: kept.array(name) for norm, bias, _, skipped in normalised_states(self.shape).values() for name in (norm, bias, skipped)
         }
-        return found if kept.read(SUM).tobytes() == self._sum(found) else None
+        return found if kept.read(SUM).tobytes() == self.checksum(found) else None
 
-    def _sum(self, found: dict[str, np.ndarray]) -> bytes:
+    def checksum(self, found: dict[str, np.ndarray]) -> bytes:
         """Return the checksum of the layers' weights as they are stored, and of what was found for them."""
         checksum = xxh3_64(repr(self.shape).encode())
         for array in (*self._arrays.values(), *found.values()):
             checksum.update(array.data)
         return checksum.digest()
 
-    def to_bake(self) -> dict[str, np.ndarray]:
-        """Return what a file named ``CENTRED`` beside the weights holds of this body, by its names there."""
-        found = self._centred()
-        return {self._weights.prefix + name: array for name, array in {**found, SUM: np.frombuffer(self._sum(found), np.uint8)}.items()}
-
-    def _centred(self) -> dict[str, np.ndarray]:
+    def centred(self) -> dict[str, np.ndarray]:
         """Take the mean of what is rounded out of the states and into the biases, which is the same network: a few channels stand far from
         0 whatever the text is, and would take the range of all others. Words from all over the vocabulary tell the means."""
         count = min(MEAN_TOKENS, self._config["max_position_embeddings"] - 2)
@@ -167,13 +162,13 @@ class RuntimeBody:
             return onnxruntime.InferenceSession(body_graph(self.shape, *others), options, providers=["CPUExecutionProvider"])
         except Exception as error:  # of the library's own kinds, which have no common one
             problem = f"the weights do not fit the configuration: {said(error)}"
-            raise RunError(problem, path=self._weights.path, cure="Fetch or train the model again.") from error
+            raise RunError(problem, path=self.weights.path, cure="Fetch or train the model again.") from error
 
     def _layers(self) -> Iterator[tuple[str, np.ndarray]]:
         """Yield the graph's weights by its own names."""
         if self.shape.eight_bit:
             yield from ROUNDING.items()
-        array = self._weights.array
+        array = self.weights.array
         for number in range(self.shape.layers):
             biases = []
             for part, name in (MPNET_NAMES if self._mpnet else BERT_NAMES).items():
@@ -181,7 +176,7 @@ class RuntimeBody:
                 if part.startswith("norm"):
                     yield f"{own}.weight", array(f"{stored}.weight")
                 elif self.shape.eight_bit:
-                    whole, scales = self._weights.rounded(f"{stored}.weight")
+                    whole, scales = self.weights.rounded(f"{stored}.weight")
                     yield from ((own, whole.T), (f"{own}.scale", scales))
                 else:
                     yield own, array(f"{stored}.weight").T
@@ -193,7 +188,7 @@ class RuntimeBody:
 
     def _embedded(self, inputs: Inputs) -> np.ndarray:
         """Return words, positions and segments, added and normalised, float32 [b, t, h]."""
-        words, first = self._weights.rows("embeddings.word_embeddings.weight", inputs.ids), FIRST_POSITION[self._config["model_type"]]
+        words, first = self.weights.rows("embeddings.word_embeddings.weight", inputs.ids), FIRST_POSITION[self._config["model_type"]]
         positions = self._array("embeddings.position_embeddings.weight")[first : first + inputs.ids.shape[1]]
         summed = words + positions
         if not self._mpnet:

@@ -2,7 +2,6 @@
 
 A matrix product, or the native kernel's scan of codes, bounds the scores; float64 decides among the rows that the bounds admit."""
 
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -183,15 +182,6 @@ class ExactIndex(RowIndex):
 SCAN_QUERIES = 64  # sharing a pass over the rows
 
 
-@dataclass(frozen=True)
-class SearchStatistics:
-    """Statistics of the last search: queries, those scanned exactly, and the mean number of rows that the others scored exactly."""
-
-    queries: int
-    scanned_exactly: int
-    mean_list: float
-
-
 class CompressedIndex(RowIndex):
     """Exact search over n rows by a compressed scan. The full-precision vectors only score single rows: memory-map them.
 
@@ -210,7 +200,7 @@ class CompressedIndex(RowIndex):
         self._scan = CodeScan(kernel, quantise(kernel, self._vectors, self._bias()))
         self._showing: tuple[np.ndarray | None, CodeScan] = (None, self._scan)
         self._exact: ExactIndex | None = None
-        self.statistics = SearchStatistics(0, 0, 0.0)
+        self.listed = np.zeros(0, np.int64)  # rows that the last search scored exactly for each query, -1 for all
 
     @property
     def largest_norm(self) -> float:
@@ -238,8 +228,7 @@ class CompressedIndex(RowIndex):
             found, lengths[part] = self._best_of_part(queries[part], k, hidden.only(np.arange(part.start, part.stop)))
             found.query += start
             parts.append(found)
-        listed = lengths[lengths >= 0]
-        self.statistics = SearchStatistics(len(lengths), int((lengths < 0).sum()), float(listed.mean()) if len(listed) else 0.0)
+        self.listed = lengths
         return joined(parts)
 
     def _best_of_part(self, queries: np.ndarray, k: int, hidden: Hidden) -> tuple[Best, np.ndarray]:

@@ -14,15 +14,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from realm.answering.body_models import reading_model
 from realm.answering.questions.templates import everyday
-from realm.errors import ConfigError, DataError
+from realm.errors import DataError
 from realm.evaluation.questions.loading import load_datasets, pooled
 from realm.evaluation.questions.rows import QuestionOptions
 from realm.models import losses
 from realm.models.featurize import Featurizer
 from realm.models.model import RealmModel
-from realm.models.reader import Reader, ReadingNetwork, SpanScores
+from realm.models.reader import Reader, SpanScores
 from realm.models.types import Question, Sequence
 from realm.recipe.seeds import generator
 from realm.text.matching.answers import exact_match, f1, normalised_ranges, normalize_answer, raw_ranges
@@ -184,7 +183,6 @@ class GivenTask(Task):
         lengths = [len(window) for window in self.windows]
         self.order = LengthOrder(lengths, self.section.batch, self.name, context.seed)
         self.best_by = "dev_em" if self.section.publish == "best" else ""
-        self.teacher = teaching_reader(context, reader.max_span) if self.section.teacher else None
 
     def _paragraphs(self, questions: SequenceOf[Question]) -> GivenParagraphs:
         return GivenParagraphs(questions, self.context.store.tokenizer, self.context.inputs.featurizer, self.reader.max_span)
@@ -196,8 +194,7 @@ class GivenTask(Task):
         sequences, starts = joint_inputs(self.given, windows, self._asked(drawn), titles=self._titles(drawn))
         scores = self.reader(sequences, starts)
         gold = gold_spans(windows, scores)
-        theirs = None if self.teacher is None else scored_by(self.teacher, sequences, starts, gold.device)
-        loss, valid = posterior_nll(scores, gold, theirs)
+        loss, valid = posterior_nll(scores, gold)
         metrics: Measured = {"reader_loss": loss.detach().mean(), "answered": gold.flatten(1).any(1).float().mean()}
         return StepResult(loss.sum(), valid.sum(), metrics, len(windows))
 
@@ -247,36 +244,12 @@ def gold_spans(windows: SequenceOf[Window], scores: SpanScores) -> Tensor:
     return gold.to(scores.valid.device) & scores.valid
 
 
-def posterior_nll(scores: SpanScores, gold: Tensor, teacher: SpanScores | None = None) -> losses.Loss:
-    """-log of what the gold spans have of the mass of all spans and "not here", [n]; "not here" itself is right where nothing is gold.
-    ``teacher``: scores of the same windows, the divergence from which is added (:func:`.losses.taught`)."""
+def posterior_nll(scores: SpanScores, gold: Tensor) -> losses.Loss:
+    """-log of what the gold spans have of the mass of all spans and "not here", [n]; "not here" itself is right where nothing is gold."""
     none = ~gold.flatten(1).any(1, keepdim=True)
-    logits, correct = _outcomes(scores), torch.cat([gold.flatten(1), none], 1)
+    logits = torch.cat([scores.logits.flatten(1), scores.not_here.unsqueeze(1)], 1)
     valid = torch.cat([scores.valid.flatten(1), torch.ones_like(none)], 1)
-    loss, learnt = losses.span_marginal(logits, correct, valid)
-    return (loss if teacher is None else loss + losses.taught(logits, _outcomes(teacher), correct, valid)), learnt
-
-
-def _outcomes(scores: SpanScores) -> Tensor:
-    """Logits [n, s + 1] of all that n windows may answer: s spans, and then "not here"."""
-    return torch.cat([scores.logits.flatten(1), scores.not_here.unsqueeze(1)], 1)
-
-
-def scored_by(teacher: ReadingNetwork, sequences: SequenceOf[Sequence], starts: SequenceOf[int], device: torch.device) -> SpanScores:
-    """A teacher's scores of n windows, without gradients."""
-    found = teacher.read(sequences, starts)
-    return SpanScores(*(torch.from_numpy(part).to(device) for part in (found.scores, found.valid, found.not_here)))
-
-
-def teaching_reader(context: StageContext, max_span: int) -> ReadingNetwork:
-    """The reader of the recipe's teacher. Raises ConfigError: no such model with a reader, or its wordpieces or longest span differ."""
-    name = context.recipe.finetune.teacher
-    model: Any = reading_model(name, context.inputs, learning=True)
-    reader: Reader = model.reader
-    if reader.max_span != max_span:
-        problem = f"the teacher '{name}' reads spans of at most {reader.max_span} wordpieces, and the reader {max_span}"
-        raise ConfigError(problem, cure=f"Set model.max_span = {reader.max_span}, or name another finetune.teacher.")
-    return ReadingNetwork(reader.to(context.device), bf16=context.recipe.run.bf16, rounded=True)
+    return losses.span_marginal(logits, torch.cat([gold.flatten(1), none], 1), valid)
 
 
 @dataclass(frozen=True)
