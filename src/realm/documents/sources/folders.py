@@ -221,9 +221,9 @@ def _unreadable(path: Path, inside: Path) -> str:
 
 def _of_a_page(path: Path) -> str:
     """The reason to leave out a script or a style in the folder that a browser saves beside a page, PAGE_files; else empty."""
-    page = path.parent.with_name(regex.sub(r"[-_]\w+$", "", path.parent.name))
-    saved = path.suffix.lower() in (".js", ".css", ".download") and page != path.parent
-    return records.PAGE_PART if saved and any(page.with_name(page.name + ending).is_file() for ending in (".html", ".htm")) else ""
+    page = regex.fullmatch(r"(.+)[-_]\w+", path.parent.name) if path.suffix.lower() in (".js", ".css", ".download") else None
+    pages = [path.parent.with_name(page[1] + ending) for ending in (".html", ".htm")] if page else []
+    return records.PAGE_PART if any(map(Path.is_file, pages)) else ""
 
 
 def is_ours(directory: str) -> bool:
