@@ -17,6 +17,8 @@ SOURCE = Path(realm.__file__).parent
 FORBIDDEN_FLAGS = {"allow_pickle", "trust_remote_code"}
 ASKS_BEFORE_CODE = {"from_pretrained", "from_config", "SentenceTransformer"}
 """Calls that ask on standard input whether a model's own code may run, unless they are told."""
+PICKLES = {"all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list", "send_object_list", "recv_object_list"}
+"""Calls of torch.distributed that unpickle what another process sends."""
 HOLD_NO_CODE = {"RealmModel", "TextTokenizer", "PreTrainedTokenizerFast"}
 """Classes whose ``from_pretrained`` reads no code: our own, and one of transformers that is named and not looked up."""
 BELOW_RECIPES = ("documents", "models", "text", "storage")
@@ -75,6 +77,8 @@ def dangers(source: str) -> list[str]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and unasked(node):
             found.append(f"{node.lineno}: {ast.unparse(node.func)} without trust_remote_code")
+        if isinstance(node, ast.Attribute | ast.Name) and ast.unparse(node).rpartition(".")[2] in PICKLES:
+            found.append(f"{node.lineno}: {ast.unparse(node)} unpickles")
         if isinstance(node, ast.keyword) and node.arg in FORBIDDEN_FLAGS:
             # only a literal False may be passed: a variable could be anything
             if not (isinstance(node.value, ast.Constant) and node.value.value is False):
@@ -194,6 +198,7 @@ def test_the_one_unpickling_takes_weights_only() -> None:
     ("AutoModel.from_pretrained(x, trust_remote_code=True)", True), ("AutoModel.from_pretrained(x)", True),
     ("family.from_config(x, dtype=None)", True), ("sentence_transformers.SentenceTransformer(x)", True),
     ("f(**{'trust_remote_code': True})", True), ("RealmModel.from_pretrained(x)", False), ("'allow_pickle'", False),
+    ("dist.all_gather_object(found, value)", True), ("dist.broadcast_object_list(said, 0)", True), ("dist.all_gather(rows, row)", False),
 ])  # fmt: skip
 def test_the_scan_tells_danger(source: str, dangerous: bool) -> None:
     assert bool(dangers(source)) == dangerous

@@ -64,15 +64,9 @@ def format_of(path: Path) -> str | None:
     head = streams.read_head(path, _HEAD)
     if name == "sheets":  # Excel opens pages and tables of any text under its own ending, so others write them
         told = "" if head.startswith((b"PK", b"\xd0\xcf")) else streams.decoded(head, str(path))
-        return (
-            name
-            if not isinstance(told, str) or not told.strip()
-            else found
-            if found in ("html", "xml")
-            else "tsv"
-            if "\t" in told
-            else "csv"
-        )
+        if not isinstance(told, str) or not told.strip():
+            return name
+        return found if found in ("html", "xml") else "tsv" if "\t" in told else "csv"
     if found is None or (found == "jsonl" and not _JSON.match(head)):
         text = streams.decoded(head, str(path))
         return "text" if isinstance(text, str) and text.strip() else None

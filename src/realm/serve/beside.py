@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 from realm.answering.opening import open_run
@@ -26,14 +26,12 @@ def change(run: Path, kind: str, file: Path) -> None:
     if file.stat().st_size < MIN_CHILD_BYTES:
         CHANGES[kind](RunPaths(run).corpus, [file], strict=True, workers=1)
         return
-    workers = Workers(1)
     try:
-        workers.apart(take_in, run, kind, file)
+        with closing(Workers(1)) as workers:
+            workers.apart(take_in, run, kind, file)
     except BrokenProcessPool as error:
         cure = "Check which documents are stored, and send the others in smaller requests"
         raise CorpusError("the process that stores the documents ended, perhaps out of memory", path=run, cure=cure) from error
-    finally:
-        workers.close()
 
 
 def take_in(run: Path, kind: str, file: Path) -> None:

@@ -227,8 +227,9 @@ def _cut(evidence: Evidence) -> Evidence:
 def _shown(blocks: list[Block], cursor: int, of: int) -> tuple[list[Block], int | None]:
     """As many of the blocks at a cursor as fit into an answer, and the cursor of the rest, which may stand inside a block."""
     before, at = cursor // INSIDE * MOST_CHARS, cursor % INSIDE
-    for first in blocks[:1]:
-        blocks[0] = replace(first, text=first.text[before : before + MOST_CHARS], char_start=first.char_start + before)
+    if blocks:
+        first, *others = blocks
+        blocks = [replace(first, text=first.text[before : before + MOST_CHARS], char_start=first.char_start + before), *others]
         if len(first.text) > before + MOST_CHARS:
             return blocks[:1], cursor + INSIDE
     room = _room([block.text for block in blocks])

@@ -139,10 +139,10 @@ def test_what_a_saved_page_runs_is_left_out(tmp_path):
 
 def test_folders_whose_names_are_all_ending_are_read(tmp_path, monkeypatch):
     """A name such as _static has nothing before its ending, "." no name; my_page_files belongs to my_page."""
-    for name in ("top.js", "_static/a.js", "_static/b.txt", "-x/c.css", "my.html", "my_page.html", "my_page_files/d.js", "my_other_files/e.js"):
+    for name in ("my.html", "my_page.html", "top.js", "_static/a.js", "_static/b.txt", "-x/c.css", "my_page_files/d.js", "my_2_files/e.js"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("<p>It is." if name.endswith(".html") else "// It runs.")
-    read = ["my.html", "my_page.html", "top.js", "-x/c.css", "_static/a.js", "_static/b.txt", "my_other_files/e.js"]
+    read = ["my.html", "my_page.html", "top.js", "-x/c.css", "_static/a.js", "_static/b.txt", "my_2_files/e.js"]
     monkeypatch.chdir(tmp_path)
     assert sorted(ids(tmp_path)) == sorted(ids(Path("."))) == sorted(read)
     assert ids(tmp_path / "_static") == ["a.js", "b.txt"]

@@ -25,16 +25,14 @@ class Packing:
     tokenizer and tagger in ``corpus``. ``progress`` is called with ("packed documents", count, documents of the spool)."""
 
     def __init__(self, spool: Spool, packer: Packer, corpus: Path, *, workers: Workers | None = None, progress: Progress | None = None):
-        self._tasks = spool.tasks()
         self._total = spool.documents
         self._progress = progress
-        self._done = self._documents = 0
+        self._documents = 0
         arguments = (str(corpus), packer.block_length)
-        self._results = (workers or Workers(1)).in_order(self._tasks, packer, packer_elsewhere, arguments)
+        self._results = (workers or Workers(1)).in_order(spool.tasks(), packer, packer_elsewhere, arguments)
 
     def __iter__(self) -> Iterator[PackedBatch]:
         for task, batch in self._results:
-            self._done += 1
             self._documents += task.rows
             if self._progress is not None:
                 self._progress("packed documents", self._documents, self._total)
@@ -42,7 +40,7 @@ class Packing:
 
     @property
     def ended(self) -> bool:
-        return self._done == len(self._tasks)
+        return self._documents == self._total
 
 
 def write_segment(directory: Path, manifest: CorpusManifest, packing: Packing, vocab_size: int, rows: int | None = None) -> CorpusManifest:

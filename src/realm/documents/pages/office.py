@@ -107,9 +107,8 @@ def drawn(data: bytes) -> str:
         rows = rows or [["Series", *said.get("cat", said.get("xVal", []))]]
         rows.append([" ".join(said.get("tx", [])), *said.get("val", said.get("yVal", []))])
     paragraphs = [_paragraph(one) for one in root.iterfind(".//{*}p")]
-    return "\n\n".join(
-        filter(None, [*paragraphs, _table([[_value(float(value)) if _POINT.fullmatch(value) else value for value in row] for row in rows])])
-    )
+    table = _table([[_value(float(value)) if _POINT.fullmatch(value) else value for value in row] for row in rows])
+    return "\n\n".join(filter(None, [*paragraphs, table]))
 
 
 def _paragraphs(frame: Any) -> list[str]:

@@ -166,10 +166,8 @@ class _Writer:
             if note is not None:
                 self._beside += [self.blocks(note)]
             return ""
-        if (
-            name in ("chart", "relIds")
-            and (part := self._part.related_parts.get(_value(element, "id") or _value(element, "dm"))) is not None
-        ):
+        held = (_value(element, "id") or _value(element, "dm")) if name in ("chart", "relIds") else None
+        if (part := self._part.related_parts.get(held)) is not None:
             self._beside += [f"<p>{html.escape(line)}</p>" for line in drawn(part.blob).split("\n")]
         inside = self.inline(element)
         if name == "drawing" and not any(_pictures_in(element, self._part)):  # a chart, say; a picture is a document of its own

@@ -121,7 +121,7 @@ class RuntimeBody:
         return self._open()
 
     def _baked(self) -> dict[str, np.ndarray] | None:
-        """Return what ``centred`` finds when the model was released; None: nothing is kept beside the weights, or it is of others."""
+        """Return what ``centred`` found when the model was released; None: nothing is kept beside the weights, or it is of others."""
         path = self.weights.path.with_name(CENTRED)
         kept = SafetensorWeights(path, self.weights.prefix) if path.is_file() else None
         if kept is None or not kept.has(SUM):

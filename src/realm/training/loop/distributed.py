@@ -1,12 +1,13 @@
 """Ranks of one training job: what they exchange, and how the job ends if one does not answer.
 
 Without ``torchrun`` there is one rank, which does the work itself. Else all ranks call the same functions in the same order and exchange
-numbers and objects; gradients are summed over ranks and divided once by the number of targets of the whole batch.
+numbers and JSON; gradients are summed over ranks and divided once by the number of targets of the whole batch.
 
 What every rank does at every step must be answered within the time limit. What the first rank does alone may take days; torch sees a rank
 that has died at once, and one that hangs at the next step."""
 
 import contextlib
+import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -86,7 +87,7 @@ def is_first() -> bool:
 def on_first(work: Callable[[], Any]) -> Any:
     """Result of the first rank's ``work`` on every rank; the others wait.
 
-    ``work`` returns what pickles and speaks to no other rank. If it fails, the first rank raises and the others end."""
+    ``work`` returns JSON and speaks to no other rank. If it fails, the first rank raises and the others end."""
     if _job is None or _job.alone:
         return work()
     if _job.rank:
@@ -108,13 +109,17 @@ def on_first(work: Callable[[], Any]) -> Any:
 
 
 def exchange(value: Any) -> list[Any]:
-    """Every rank's value, which pickles, in the order of ranks."""
+    """Every rank's JSON value, in the order of ranks."""
     if _job is None:
         return [value]
-    found: list[Any] = [None] * _job.world
+    data = _numbers(value)
     with _speaking():
-        dist.all_gather_object(found, value)
-    return found
+        sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(_job.world)]
+        dist.all_gather(sizes, torch.tensor([len(data)]))
+        padded = nn.functional.pad(data, (0, int(max(sizes)) - len(data)))
+        rows = [torch.empty_like(padded) for _ in sizes]
+        dist.all_gather(rows, padded)
+    return [json.loads(row[: int(size)].numpy().tobytes()) for row, size in zip(rows, sizes, strict=True)]
 
 
 def total(values: Tensor) -> Tensor:
@@ -185,11 +190,18 @@ def _buckets(parameters: list[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
 
 def _broadcast(value: dict[str, Any] | None) -> dict[str, Any]:
     assert _job is not None
-    said: list[Any] = [value]
+    data = _numbers(value)
+    size = torch.tensor([len(data)])
     with _speaking():
-        dist.broadcast_object_list(said, 0, group=_job.patient)
-    found: dict[str, Any] = said[0]
-    return found
+        dist.broadcast(size, 0, group=_job.patient)
+        data = data if _job.rank == 0 else torch.empty(int(size), dtype=torch.uint8)
+        dist.broadcast(data, 0, group=_job.patient)
+    return dict(json.loads(data.numpy().tobytes()))
+
+
+def _numbers(value: Any) -> Tensor:
+    """The JSON of a value: torch would pickle objects, which run code where they are read."""
+    return torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
 
 
 @contextlib.contextmanager
