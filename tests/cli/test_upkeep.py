@@ -1,5 +1,6 @@
 """``realm doctor``: one screen, with a cure for each thing that is slow or missing."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -100,13 +101,17 @@ COMPLETED = {
     (["realm", "ask", "FI"], {"FILES"}, {"--k"}),
     (["realm", "ask", "--json", ""], {"FILES"}, set()),
 ])  # fmt: skip
-def test_shells_complete(shell, typed, found, other, installed, tmp_path):
+def test_shells_complete(shell, typed, found, other, installed, tmp_path, monkeypatch):
     file = installed(shell)
     assert file.read_text("utf-8").count("COMPLETE_FILES__") == 3  # ours says it beside tyro, and the shell does it
     if not shutil.which(shell):
         pytest.skip(f"{shell} is not installed")
     (tmp_path / "FILES").mkdir()
     code = COMPLETED[shell].format(file=file, words=" ".join(f"'{word}'" for word in typed), last=len(typed) - 1)
+    command = tmp_path / "bin" / "realm"  # fish asks a completion only of a command that it finds
+    command.parent.mkdir()
+    command.touch(0o755)
+    monkeypatch.setenv("PATH", str(command.parent), prepend=os.pathsep)
     done = subprocess.run([shell, "-c", code], capture_output=True, text=True, cwd=tmp_path)
     words = {re.split("[\t:/]", word.strip())[0] for word in done.stdout.splitlines()}
     assert found <= words and words.isdisjoint(other), done.stdout + done.stderr
