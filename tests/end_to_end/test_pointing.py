@@ -430,7 +430,7 @@ def test_fine_tuning_goes_on_with_the_reader_that_points(tmp_path):
     assert not open_run(tmp_path / "run").without_questions
 
 
-@pytest.mark.parametrize("way", [{"reader_first": 9}, {"retriever_rate": 0.0}, {"reader_first": 3}])
+@pytest.mark.parametrize("way", [{"reader_first": 9}, {"reader_first": 6}, {"retriever_rate": 0.0}, {"reader_first": 3}])
 def test_the_retriever_stays_while_only_the_reader_learns(way, tmp_path):
     """The index belongs to the document embedder that fine-tuning forks, whether the retriever learnt or not."""
     section, asked = {"steps": 1, "batch": 2, "read": 2, "beam": 4}, questions(tmp_path)

@@ -113,7 +113,7 @@ class PretrainTask(Task):
         still = step > 0 and (self.section.queries_alone or not self.section.retriever_learns(step - 1))
         found = None if still else self.source.between(step, self.model)
         metrics = {} if found is None else self._go_over(step, found, time.perf_counter() - started)
-        if step and step == self.section.reader_first:  # not before: an index says by whose weights it was made, and the offset is one
+        if step and step == self.section.reader_first < self.section.steps:  # an index says by whose weights it was made, and this is one
             self._start_null()
         if self.queries.held_out and (step % self.section.eval_every == 0 or step == self.section.steps):
             metrics |= self._evaluated(step)
