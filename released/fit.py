@@ -8,8 +8,8 @@ none.
 
 Questions of SQuAD 2.0's dev articles are asked of all their paragraphs, five blocks each: those with an answer, and those without one,
 whose answers are all wrong. With ``--manuals QUESTIONS DOCUMENTS`` questions of manuals (``manuals.py``) are asked of their folder, too:
-technical words are answered with other probabilities than articles, and one confidence serves both. Out comes JSON with slope, bias,
-words_weight and abstain_below, and how well they fit each; the last line says the same.
+technical words are answered with other probabilities than articles, and one confidence serves both. Out comes JSON with slope, bias and
+abstain_below, and how well they fit each; the last line says the same.
 """
 
 import argparse
@@ -23,7 +23,6 @@ from typing import Any
 
 import torch
 
-from realm.answering.levels import held
 from realm.evaluation.calibration import calibration_error, fit_confidence, threshold
 from realm.evaluation.measures import f1_of, is_correct
 from realm.evaluation.questions.loading import load_questions
@@ -55,10 +54,9 @@ def mean_reader(runs: Sequence[Path]) -> RealmModel:
 
 @dataclass(frozen=True)
 class Outcome:
-    """An answer: its probability, the share of the question's words in its block, whether it is right and whether there is one."""
+    """An answer: its pooled probability, whether it is right and whether there is one."""
 
     p: float
-    held: float
     right: bool
     answerable: bool
 
@@ -71,7 +69,7 @@ def outcomes(body: str, asked: Path, documents: Path, most: int) -> list[Outcome
     questions = answerable[:most] + others[: most // UNANSWERABLE]
     answers = open_cached([documents], body, Progress(quiet=True)).answerer.answer([question.text for question in questions], k=READ)
     return [
-        Outcome(answer.p, held(answer), bool(question.answers) and is_right(answer.answer, question), bool(question.answers))
+        Outcome(answer.pooled, bool(question.answers) and is_right(answer.answer, question), bool(question.answers))
         for answer, question in zip(answers, questions, strict=True)
     ]
 
@@ -105,10 +103,10 @@ def main() -> None:
             tokenizer = TextTokenizer.load(RunPaths(arguments.runs[-1]).stage("finetune"))
             mean_reader(arguments.runs).save_pretrained(Path(mean), tokenizer=tokenizer)
         told = {name: outcomes(arguments.body or mean, *files, arguments.most) for name, files in asked.items()}
-    found = fit_confidence(*pooled(told, "p", "right", "held"))
-    sure = {name: [found.of(one.p, one.held) for one in rows] for name, rows in told.items()}
+    found = fit_confidence(*pooled(told, "p", "right"))
+    sure = {name: [found.of(one.p) for one in rows] for name, rows in told.items()}
     below = threshold([value for values in sure.values() for value in values], pooled(told, "right")[0], COST)
-    facts = {"slope": found.slope, "bias": found.bias, "words_weight": found.words_weight, "abstain_below": below}
+    facts = {"slope": found.slope, "bias": found.bias, "abstain_below": below}
     for name, rows in told.items():
         given = [value >= below for value in sure[name]]
         facts[name] = {

@@ -113,9 +113,7 @@ def shipped(first: RealmModel, model: RealmModel, facts: dict[str, Any]) -> Real
     costs 11 MB.
     """
     model = model.with_parts(embedder=first.documents, document_embedder=None)
-    model.reader.spec = replace(
-        model.reader.spec, taught=True, **{name: facts[name] for name in ("slope", "bias", "words_weight", "abstain_below")}
-    )
+    model.reader.spec = replace(model.reader.spec, taught=True, **{name: facts[name] for name in ("slope", "bias", "abstain_below")})
     return model.only("embedder", "reader")
 
 
@@ -129,9 +127,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="+", help="in the order of training")
     parser.add_argument("--data", type=Path, required=True, help="what prepare.py wrote, or what was shipped before")
-    parser.add_argument(
-        "--fitted", type=Path, help="JSON with slope, bias, words_weight and abstain_below, of the mean of the runs' readers"
-    )
+    parser.add_argument("--fitted", type=Path, help="JSON with slope, bias and abstain_below, of the mean of the runs' readers")
     parser.add_argument("--model", type=Path, help="a model whose reader ships, in place of the mean of the runs' readers")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()

@@ -33,6 +33,18 @@ def numbered(path: Path) -> list[Question]:
     return [replace(question, id=f"{path.name.partition('.')[0]}:{question.id}") for question in load_questions(path, KEPT)]
 
 
+def placed(question: Question) -> Question:
+    """Mark the place that is meant where the shortest answer stands in several, and a longer one tells which."""
+    text, shortest = question.context, min(question.answers, key=len, default="")
+    telling = [answer for answer in question.answers if shortest in answer and text.count(answer) == 1]
+    if question.places or not telling or text.count(shortest) < 2:
+        return question
+    starts = [text.index(answer) for answer in telling]
+    meant = text.index(shortest, starts[0])
+    places = ((meant, meant + len(shortest)), *((start, start + len(answer)) for start, answer in zip(starts, telling, strict=True)))
+    return replace(question, places=places)
+
+
 def mixed(questions: Sequence[Question], most: tuple[int, int], rng: random.Random) -> list[Question]:
     """Draw so many questions with an answer, and without one."""
     groups = [[question for question in questions if bool(question.answers) == kind] for kind in (True, False)]
@@ -44,19 +56,26 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--third", type=Path, required=True, help="as prepare.py writes it")
     parser.add_argument("--fourth", type=Path, required=True, help="as manuals.py writes it")
-    parser.add_argument("--more", type=Path, help="further questions, and blocks that do not answer some of all")
+    parser.add_argument("--placed", action="store_true", help="of an answer that repeats, only the place that a longer one tells")
+    parser.add_argument("--of-third", type=int, nargs=2, default=THIRD, help="so many of its questions with an answer, and without one")
+    parser.add_argument("--of-fourth", type=int, nargs=2, default=FOURTH, help="the same of the fourth")
+    parser.add_argument("--more", type=Path, nargs="+", default=[], help="further questions, and blocks that do not answer some of all")
+    parser.add_argument("--of-written", type=int, help="so many of all these; without it all")
+    parser.add_argument("--fresh", type=Path, nargs="*", default=[], help="questions that are taken whole")
     arguments = parser.parse_args()
     rng, written = random.Random(SEED), numbered(WRITTEN)
     titles = {question.context: question.title for question in written}
     asked = [question for question in written if question.answers]
-    others = numbered(arguments.more) if arguments.more else misleading(rng.sample(asked, int(MISLED * len(asked))), titles, rng)
-    chosen = [*written, *others]
+    others = [question for path in arguments.more for question in numbered(path)]
+    chosen = [*written, *(others or misleading(rng.sample(asked, int(MISLED * len(asked))), titles, rng))]
+    chosen = rng.sample(chosen, arguments.of_written) if arguments.of_written else chosen
+    chosen += [question for path in arguments.fresh for question in numbered(path)]
     third = numbered(arguments.third)
     known = {question.text for question in third}
     manuals = [question for question in numbered(arguments.fourth) if question.text not in known]
-    chosen += mixed(third, THIRD, rng) + mixed(manuals, FOURTH, rng)
+    chosen += mixed(third, arguments.of_third, rng) + mixed(manuals, arguments.of_fourth, rng)
     rng.shuffle(chosen)
-    write_questions(arguments.out, chosen)
+    write_questions(arguments.out, [placed(question) for question in chosen] if arguments.placed else chosen)
     print(json.dumps({"written": len(written), "with_an_answer": len(asked), "all": len(chosen)}))
 
 

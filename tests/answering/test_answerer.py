@@ -10,7 +10,7 @@ import pytest
 import torch
 from small import corpus_of
 
-from realm.answering.answerer import KIND_MISMATCH_WEIGHT, SPANS_PER_BLOCK, Answerer, ReadBlocks, TextSpan, likeliest
+from realm.answering.answerer import KIND_MISMATCH_WEIGHT, SPANS_PER_BLOCK, Answerer, ReadBlocks, TextSpan, likeliest, pooled
 from realm.answering.levels import leveled
 from realm.answering.pointing import read_candidates, score_spans
 from realm.answering.questions.answer_kinds import asked_for
@@ -141,6 +141,18 @@ def test_an_answer_closes_what_it_opens(tmp_path):
     assert chosen(answerer, scores) == ("Sky Hub", 0.15, "Sky Hub")
     alone = np.where(scores == scores[scores > -np.inf].min(), -np.inf, scores)
     assert chosen(answerer, alone) == ("Sky Hub (a small", 0.5, "Sky Hub (a small")
+
+
+def test_readings_of_one_place_do_not_make_each_other_doubtful(tmp_path):
+    """p is of the string; its place has what overlaps it, too, and "not here" takes from all."""
+    text = "They meet on the first Tuesday of each month in Hall B."
+    answerer, scores = scored(text, {"the first Tuesday": 0.3, "first Tuesday of each month": 0.25, "Hall B": 0.05}, tmp_path)
+    best = answerer._best_string(np.array([0]), scores, ReadBlocks(answerer.inputs), OPEN_QA, None)
+    assert (best.span.words, best.p, best.pooled) == ("the first Tuesday", pytest.approx(0.3), pytest.approx(pooled(0.3, 0.55, 0.6)))
+    scores[scores == scores[scores > -np.inf].min()] = math.log(0.3)
+    less = answerer._best_string(np.array([0]), scores, ReadBlocks(answerer.inputs), OPEN_QA, None)
+    assert less.pooled == pytest.approx(pooled(0.3, 0.55, 0.85)) and pooled(0.3, 0.3, 0.3) == pytest.approx(0.3)
+    assert pooled(0.0, 1.0, 0.5) == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(("text", "words", "expected"), [

@@ -2,7 +2,7 @@
 
 import pytest
 
-from realm.answering.levels import held, leveled
+from realm.answering.levels import leveled
 from realm.answering.records import Answer, Evidence
 
 PASSAGE = "Our dental insurance is with MetLife; ask Petra for the café card."
@@ -29,16 +29,3 @@ def test_levels(question, confidence, below, level):
     assert leveled(found(question, None), 0.6).abstained and not leveled(found(question, None), 0.4).abstained, (
         "without confidence p counts"
     )
-
-
-@pytest.mark.parametrize(("question", "text", "share"), [
-    ("When is the inspection due?", "The car has its inspection in October.", 0.5),
-    ("How old is the porter?", "The porter is in from seven to three.", 0.5),
-    ("What did the tickets cost?", "We sing on Wednesdays.", 0.0),
-    ("Who is it?", "Ann.", 1.0),
-])  # fmt: skip
-def test_the_share_of_the_questions_words_that_the_answers_block_holds(question, text, share):
-    block = Evidence("d", 0, "", text, 1.0, 0.5, "", 0, 0, 0)
-    other = Evidence("e", 1, "", question, 0.0, 0.1, "", 0, 0, 0)
-    assert held(Answer(question, "x", 0.5, (block, other), {}, {})) == share
-    assert held(Answer(question, "", 0.0, (), {}, {})) == 0.0

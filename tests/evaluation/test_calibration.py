@@ -36,16 +36,6 @@ def test_slope_and_bias_are_found(slope, bias):
     assert calibration_error(confidence, hits) < 0.03 and log_loss(confidence, hits) <= log_loss(p, hits)
 
 
-def test_the_weight_of_the_words_held_is_found():
-    rng = np.random.default_rng(1)
-    p, shares = rng.uniform(0.01, 0.99, 4000).tolist(), rng.uniform(0, 1, 4000).tolist()
-    true = Confidence(1.0, 0.5, 3.0)
-    hits = [bool(rng.random() < true.of(*one)) for one in zip(p, shares, strict=True)]
-    found = fit_confidence(p, hits, shares)
-    assert found.words_weight == pytest.approx(3.0, abs=0.5) and found.bias == pytest.approx(0.5, abs=0.25)
-    assert fit_confidence(p, hits, [1.0] * 4000) == fit_confidence(p, hits) and fit_confidence(p, hits).words_weight == 0.0
-
-
 def test_the_likeliest_against_a_grid():
     """The minimum of loss and priors over a grid of slopes and biases is no lower."""
     p, hits = drawn(60, 0.5, 1.0)
@@ -71,7 +61,7 @@ class Said:
         self.p, self.hits = p, hits
 
     def answer(self, questions, k):
-        return [Answer("?", "yes" if hit else "no", p, (), {}, {}) for p, hit in zip(self.p, self.hits, strict=True)]
+        return [Answer("?", "yes" if hit else "no", p, (), {}, {}, pooled=p) for p, hit in zip(self.p, self.hits, strict=True)]
 
 
 def test_what_is_said_of_a_calibration():

@@ -4,13 +4,12 @@ import math
 import re
 import time
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence as SequenceOf
+from collections.abc import Iterator, Mapping, Sequence as SequenceOf
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from realm.answering.levels import held
 from realm.answering.questions.answer_kinds import Asked, asked_for
 from realm.answering.questions.forms import shown
 from realm.answering.reading import read_spans
@@ -38,11 +37,10 @@ MIN_PROBABILITY = 1e-6  # probabilities of answers are clipped to this and 1 min
 
 @dataclass(frozen=True)
 class Confidence:
-    """Calibrated probability that an answer is right: sigmoid(slope * logit(p) + bias + words_weight * (held - 1)), after Platt (1999).
+    """Calibrated probability that an answer is right: sigmoid(slope * logit(p) + bias), after Platt (1999), of :func:`pooled` p.
 
     A pointer's p is small if documents state a fact in many ways, though the answer may be right; a temperature, which keeps one half,
-    cannot express this. ``held`` is the share of the question's words that the answer's block holds: words of the right kind beside none of
-    what was asked for are rarely the answer.
+    cannot express this.
 
     >>> round(Confidence(slope=0.5, bias=1.0).of(0.2), 3)
     0.576
@@ -50,18 +48,15 @@ class Confidence:
 
     slope: float
     bias: float
-    words_weight: float = 0.0
 
     @classmethod
     def stated(cls, facts: Mapping[str, Any]) -> "Confidence | None":
-        """Confidence with the facts' "slope", "bias" and "words_weight"; None if nothing was fitted."""
-        if facts.get("slope") is None:
-            return None
-        return cls(float(facts["slope"]), float(facts["bias"]), float(facts.get("words_weight", 0.0)))
+        """Confidence with the facts' "slope" and "bias"; None if nothing was fitted."""
+        return None if facts.get("slope") is None else cls(float(facts["slope"]), float(facts["bias"]))
 
-    def of(self, p: float, held: float = 1.0) -> float:
-        """Confidence of an answer with probability p, whose block holds a share of the question's words."""
-        return 1.0 / (1.0 + math.exp(-(self.slope * logit(p) + self.bias + self.words_weight * (held - 1.0))))
+    def of(self, p: float) -> float:
+        """Confidence of an answer with pooled probability p."""
+        return sigmoid(self.slope * logit(p) + self.bias)
 
 
 @dataclass(frozen=True)
@@ -84,12 +79,13 @@ class TextSpan:
 
 @dataclass(frozen=True)
 class Best:
-    """The best string: which candidate holds its best span (-1: none does), that span with its probability, and that of the string."""
+    """The best string: the candidate with its best span (-1: none), that span with its probability, the string's, and the pooled one."""
 
     candidate: int
     p_span: float
     span: TextSpan
     p: float
+    pooled: float
 
 
 def likeliest(choice: Mapping[str, TextSpan], mass: Mapping[str, float], asked: Asked | None) -> str:
@@ -108,6 +104,23 @@ def logit(p: float) -> float:
     """log(p / (1 - p)), p clipped by ``MIN_PROBABILITY``."""
     p = min(max(p, MIN_PROBABILITY), 1.0 - MIN_PROBABILITY)
     return math.log(p / (1.0 - p))
+
+
+def sigmoid(z: float) -> float:
+    """The probability with log-odds z."""
+    return 1.0 / (1.0 + math.exp(-z))
+
+
+def pooled(p: float, p_place: float, p_any: float) -> float:
+    """Pool the odds of an answer's string, of its place, and of any answer: the probability with their geometric mean.
+
+    "The first Tuesday" and "first Tuesday of each month" take from each other's p and share their place; where "not here" has most, neither
+    is sure. Fitted to 2,006 answers over manuals and articles the three weigh nearly alike.
+
+    >>> round(pooled(0.2, 0.5, 0.8), 3)
+    0.5
+    """
+    return sigmoid((logit(p) + logit(p_place) + logit(p_any)) / 3)
 
 
 def cited(block: Block, p_z: float, p_span: float, start: int, end: int) -> Evidence:
@@ -152,6 +165,16 @@ class ReadBlocks:
         offsets = self._offsets[row, at]
         first, last = offsets[min(wordpiece - tokens[at][0], len(offsets) - 1)]
         return begin + first, begin + last
+
+
+def likeliest_spans(rows: np.ndarray, log_p: np.ndarray, count: int, read: ReadBlocks) -> Iterator[tuple[float, int, TextSpan]]:
+    """Yield log-probability, candidate and place of the ``count`` likeliest spans of blocks at rows [k], of log_p [k, t, w]."""
+    places = highest(log_p, count)
+    where = np.stack(np.unravel_index(places, log_p.shape), 1).tolist()
+    for value, (j, start, width) in zip(log_p.ravel()[places].tolist(), where, strict=True):
+        if value == float("-inf"):
+            return
+        yield value, j, TextSpan(read.block(int(rows[j])).text, *read.characters(int(rows[j]), start, start + width + 1))
 
 
 class Answerer:
@@ -254,8 +277,8 @@ class Answerer:
             span, block = best.span, evidence[best.candidate]
             evidence[best.candidate] = replace(block, answer=span.words, start=span.start, end=span.end, p_span=best.p_span)
         order = sorted(evidence, key=lambda j: (j != best.candidate, -evidence[j].p_span))
-        found = Answer(question, best.span.words, best.p, tuple(evidence[j] for j in order), self.versions, {})
-        sure = None if self.confidence is None else self.confidence.of(best.p, held(found))
+        found = Answer(question, best.span.words, best.p, tuple(evidence[j] for j in order), self.versions, {}, pooled=best.pooled)
+        sure = None if self.confidence is None else self.confidence.of(best.pooled)
         form = shown(question, best.span.text, best.span.start, best.span.end)
         return replace(found, confidence=sure, kind=form.kind, shown=best.span.text[form.start : form.end], said=form.said)
 
@@ -264,46 +287,32 @@ class Answerer:
 
         Spans are one string if ``scoring`` equates them; kinds not asked for are weighted by ``KIND_MISMATCH_WEIGHT``. A string with an
         unclosed bracket, or across sentences, is an answer only if there is no other."""
-        places = highest(log_p, SPANS_KEPT)
         mass: dict[str, float] = {}
         spelling: dict[str, TextSpan] = {}
         whole: dict[str, TextSpan] = {}
-        holder: dict[TextSpan, tuple[int, float]] = {}
-        where = np.stack(np.unravel_index(places, log_p.shape), 1).tolist()
-        for value, (j, start, width) in zip(log_p.ravel()[places].tolist(), where, strict=True):
-            if value == float("-inf"):
-                break
-            row = int(rows[j])
-            place = TextSpan(read.block(row).text, *read.characters(row, start, start + width + 1))
+        found: list[tuple[str, int, TextSpan, float]] = []
+        for value, j, place in likeliest_spans(rows, log_p, SPANS_KEPT, read):
             key = scoring.form(folded(place.words)) or place.words
             spelling.setdefault(key, place)
-            holder.setdefault(place, (j, float(np.exp(value))))
+            found.append((key, j, place, float(np.exp(value))))
             if is_whole(place.words):
                 whole.setdefault(key, place)
-            mass[key] = mass.get(key, 0.0) + float(np.exp(value))
-        if not mass:
-            return Best(-1, 0.0, TextSpan("", 0, 0), 0.0)
+            mass[key] = mass.get(key, 0.0) + found[-1][-1]
+        if not found:
+            return Best(-1, 0.0, TextSpan("", 0, 0), 0.0, 0.0)
         best = likeliest(whole or spelling, mass, asked)
         span = (whole or spelling)[best]
-        return Best(*holder[span], span, min(1.0, mass[best]))
+        candidate, p_span = next((j, p) for _, j, place, p in found if place == span)
+        around = [p for key, j, at, p in found if key == best or (j == candidate and at.start < span.end and span.start < at.end)]
+        return Best(candidate, p_span, span, min(1.0, mass[best]), pooled(mass[best], sum(around), float(np.exp(log_p).sum())))
 
     def _evidence(self, row: int, p_z: float, log_p: np.ndarray, read: ReadBlocks, asked: Asked | None) -> Evidence:
-        block = read.block(row)
-        value, first, last = self._best_place(row, log_p, read, asked)
-        return cited(block, p_z, float(np.exp(value)), first, last)
-
-    def _best_place(self, row: int, log_p: np.ndarray, read: ReadBlocks, asked: Asked | None) -> tuple[float, int, int]:
-        """The best whole span of a block [t, w], weighted by its kind: log-probability and code points; -inf, 0 and 0 without any."""
-        found: list[tuple[float, float, int, int]] = []
-        places = highest(log_p, SPANS_PER_BLOCK)
-        text = read.block(row).text
-        for value, at in zip(log_p.ravel()[places].tolist(), places.tolist(), strict=True):
-            if value == float("-inf"):
-                break
-            start, width = divmod(at, log_p.shape[1])
-            place = TextSpan(text, *read.characters(row, start, start + width + 1))
+        """Evidence from a block with its best whole span, of log_p [t, w] weighted by its kind; nothing is marked where there is none."""
+        found = [(float("-inf"), float("-inf"), 0, 0)]
+        for value, _, place in likeliest_spans(np.array([row]), log_p[None], SPANS_PER_BLOCK, read):
             whole, weight = is_whole(place.words), place.weight(asked)
             found.append((value + math.log(weight) if whole else float("-inf"), value, place.start, place.end))
             if whole and weight == 1.0:
                 break
-        return max(found, key=lambda one: one[0])[1:] if found else (float("-inf"), 0, 0)
+        _, value, first, last = max(found, key=lambda one: one[:2])
+        return cited(read.block(row), p_z, float(np.exp(value)), first, last)

@@ -35,7 +35,7 @@ class FusionAnswerer(Answerer):
             p = min(1.0, float(log_p[i].exp()))
             evidence = tuple(self._cited(int(row), float(p_z[i, j]), texts[i], p) for j, row in enumerate(found.rows[i]) if row >= 0)
             sure = None if self.confidence is None else self.confidence.of(p)
-            answers.append(Answer(question, texts[i], p, evidence, self.versions, {}, sure))
+            answers.append(Answer(question, texts[i], p, evidence, self.versions, {}, sure, pooled=p))
         return answers
 
     def _cited(self, row: int, p_z: float, answer: str, p: float) -> Evidence:

@@ -46,11 +46,6 @@ def level_of(question: str, sureness: float, abstain_below: float, passages: Ite
     return CLOSEST if max((_shared(question, passage) for passage in passages), default=0.0) >= ABOUT else NOTHING
 
 
-def held(answer: Answer) -> float:
-    """Return the share of the question's words that the block of the answer holds; 0 where there is none."""
-    return _shared(answer.question, _passage(answer.evidence[0])) if answer.evidence else 0.0
-
-
 def _passage(evidence: Evidence) -> str:
     return f"{evidence.title} {evidence.heading} {evidence.text}"
 

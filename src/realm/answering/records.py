@@ -78,6 +78,7 @@ class Answer(Record):
     """An answer, spelled as in the documents, with the block that carries it first in ``evidence``, the others by ``p_span``.
 
     ``p`` is the probability of all spans with the same normalised string; "not here" has a part of it with a reader that points.
+    ``pooled`` is that of the string, its place and any answer together (``answerer.pooled``), of which ``confidence`` is calibrated.
     ``confidence`` is the calibrated probability that the answer is right, or None. ``timings_ms`` are "embed", "search" (with tokenising)
     and "read", each the question's share of its batch. ``kind`` is the form that is asked for ("span", "sentence", "list", "yes_no"),
     ``shown`` the sentence or list that holds the answer, ``said`` "yes" or "no" if it says so. ``level`` is how much is claimed ("answer",
@@ -103,6 +104,7 @@ class Answer(Record):
     level: str = "answer"
     prose: tuple[Claim, ...] = ()
     note: str = ""
+    pooled: float = 0.0
 
     @property
     def sureness(self) -> float:

@@ -8,14 +8,11 @@ from typing import Any
 import numpy as np
 
 from realm.answering.answerer import MIN_PROBABILITY, Answerer, Confidence, logit
-from realm.answering.levels import held
 from realm.answering.records import Answer
 from realm.evaluation.measures import is_correct
 from realm.models.types import Question
 
 SLOPES = np.logspace(-1.5, 1, 101)  # from 1/32, at which confidence hardly depends on p, to 10
-WEIGHTS = tuple(n / 2 for n in range(13))
-"""Of the share of a question's words that the answer's block holds."""
 NEWTON_STEPS = 50  # steps, of which a few are enough
 CALIBRATION_BINS = 10
 COVERAGES = tuple(round(0.05 * n, 2) for n in range(1, 21))
@@ -26,14 +23,15 @@ MIN_RIGHT_ANSWERS = 20  # right answers that a threshold needs
 def calibrate(answerer: Answerer, dev: SequenceOf[Question], read: int) -> dict[str, Any]:
     """Fit the confidence of answers on dev questions, and measure it.
 
-    Returns {"slope", "bias", "words_weight", "abstain_below", "calibration": {"n", "nll", "nll_before", "error", "error_before"}}:
-    negative log-likelihood of right and wrong, and expected calibration error, of the confidence and of p; :func:`threshold` is the fourth.
+    Returns {"slope", "bias", "abstain_below", "calibration": {"n", "nll", "nll_before", "error", "error_before"}}:
+    negative log-likelihood of right and wrong, and expected calibration error, of the confidence and of pooled p; :func:`threshold` is the
+    third.
     """
     answers = answerer.answer([question.text for question in dev], k=read)
     hits = [is_correct(answer.answer, question) for answer, question in zip(answers, dev, strict=True)]
-    p, shares = [answer.p for answer in answers], [held(answer) for answer in answers]
-    found = fit_confidence(p, hits, shares)
-    confidence = [found.of(*one) for one in zip(p, shares, strict=True)]
+    p = [answer.pooled for answer in answers]
+    found = fit_confidence(p, hits)
+    confidence = list(map(found.of, p))
     facts = {
         "n": len(hits),
         "nll": log_loss(confidence, hits),
@@ -44,20 +42,16 @@ def calibrate(answerer: Answerer, dev: SequenceOf[Question], read: int) -> dict[
     return {**asdict(found), "abstain_below": threshold(confidence, hits), "calibration": facts}
 
 
-def fit_confidence(p: SequenceOf[float], hits: SequenceOf[bool], shares: SequenceOf[float] = ()) -> Confidence:
-    """Most likely slope, bias and weight given p, correctness, and the share of the question's words held (all by default) of n answers.
+def fit_confidence(p: SequenceOf[float], hits: SequenceOf[bool]) -> Confidence:
+    """Most likely slope and bias given pooled p and correctness of n answers.
 
-    Standard normal priors on the bias, the logarithm of the slope and the weight keep a handful of answers, or only right ones, from
-    certainty."""
+    Standard normal priors on the bias and the logarithm of the slope keep a handful of answers, or only right ones, from certainty."""
     x, right = np.array([logit(value) for value in p]), np.asarray(hits, np.float64)
-    lacking = np.array(shares or [1.0] * len(p)) - 1.0
-    weights = WEIGHTS if lacking.any() else WEIGHTS[:1]
-    fits = [(slope, _bias(slope * x + weight * lacking, right), weight) for weight in weights for slope in SLOPES.tolist()]
+    fits = [(slope, _bias(slope * x, right)) for slope in SLOPES.tolist()]
 
-    def unlikely(fit: tuple[float, float, float]) -> float:
-        slope, bias, weight = fit
-        z = slope * x + bias + weight * lacking
-        return float((np.logaddexp(0.0, z) - right * z).sum() + (bias**2 + log(slope) ** 2 + weight**2) / 2)
+    def unlikely(fit: tuple[float, float]) -> float:
+        z = fit[0] * x + fit[1]
+        return float((np.logaddexp(0.0, z) - right * z).sum() + (fit[1] ** 2 + log(fit[0]) ** 2) / 2)
 
     return Confidence(*min(fits, key=unlikely))
 

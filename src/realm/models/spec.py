@@ -65,9 +65,8 @@ class ReaderSpec:
     marks: bool = False  # wordpieces shared with the question have their own segments (``featurize.marked``)
     titles: bool = False  # the block's title stands before its body
     taught: bool = False  # trained on people's questions
-    slope: float | None = None  # with ``bias``, fitted confidence of an answer's p (``answerer.Confidence``)
+    slope: float | None = None  # with ``bias``, fitted confidence of an answer's pooled p (``answerer.Confidence``)
     bias: float = 0.0
-    words_weight: float = 0.0  # of the question's words in the answer's block
     abstain_below: float = 0.0  # confidence, or p, below which answers are better not given; 0: not measured
 
 
@@ -172,6 +171,7 @@ def read_spec(path: Path) -> ModelSpec:
         raise made_earlier(RunError, path)
     values.pop("library", None)
     try:
+        values.get("reader", {}).pop("words_weight", None)  # of confidence as it was fitted before
         _check_sizes(values)
         if unknown := [name for name in values if name not in PARTS]:
             raise TypeError(f"unknown parts {unknown}")
