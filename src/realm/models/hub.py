@@ -24,19 +24,21 @@ from realm.storage.files import publish_directory, read_json
 HUB_TIMEOUT = 4.0  # seconds within which the hub must answer
 HUB_FILES = ("*.json", "*.txt", "*.safetensors", "*.bin")  # no code
 RUN_FILES = ("corpus/*", "index/*", "params/*", "stages/*", "results/*", "*.json", "*.jsonl", "*.toml")  # parts of a saved run
-RUN_CARD = """---
+CARD = """---
 library_name: realm
-pipeline_tag: question-answering
+pipeline_tag: {task}
 tags: [realm, retrieval, question-answering]
 ---
-# A REALM run with its documents
+# {title}
 
-```python
+{text}
+"""
+RUN_TEXT = """```python
 from realm import Realm
 realm = Realm.from_pretrained("this directory or hub name")
 print(realm.ask("...").answer)
-```
-"""
+```"""
+RUN_CARD = CARD.format(task="question-answering", title="A REALM run with its documents", text=RUN_TEXT)
 
 
 def download(name: str, *, revision: str | None = None, token: str | bool | None = None, files: SequenceOf[str] = HUB_FILES) -> Path:
@@ -45,13 +47,19 @@ def download(name: str, *, revision: str | None = None, token: str | bool | None
     A hub that does not answer within ``HUB_TIMEOUT`` seconds is not asked: its own client would try again for half a minute. Raises
     RunError: no such repository, or the hub cannot be reached."""
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     try:
         wanted, here = list(files), not _answers()
         return Path(snapshot_download(name, revision=revision, token=token, allow_patterns=wanted, local_files_only=here))
-    except (HFValidationError, *HfHubHTTPError.__bases__) as error:  # type: ignore[misc]  # OSError, and its client's own errors
+    except _refusals() as error:
         raise _no_model(name) from error
+
+
+def _refusals() -> tuple[type[BaseException], ...]:
+    """What the hub's client raises: a name that no repository can have, OSError, and the errors of the library that it asks by."""
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    return HFValidationError, *HfHubHTTPError.__bases__
 
 
 def _no_model(name: str) -> RunError:
@@ -91,7 +99,6 @@ def upload(
 ) -> str:
     """Upload a directory as one commit, and return its address. Raises RunError: the hub refuses or cannot be reached."""
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     api = HfApi(token=token)
     try:
@@ -99,7 +106,7 @@ def upload(
         if revision is not None:
             api.create_branch(repo_id, branch=revision, exist_ok=True)
         return str(api.upload_folder(repo_id=repo_id, folder_path=directory, revision=revision, commit_message=commit_message))
-    except (HFValidationError, *HfHubHTTPError.__bases__) as error:  # type: ignore[misc]
+    except _refusals() as error:
         raise RunError(
             f"'{repository}' could not be written: {said(error)}",
             cure="Log in with: hf auth login, and name a repository that you may write to.",
@@ -117,19 +124,7 @@ def model_card(parts: dict[str, int], facts: dict[str, Any], *, load: str) -> st
     names = ", ".join(f"{name} ({count:,} parameters)" for name, count in parts.items())
     rows = "\n".join(f"- {name}: {value}" for name, value in facts.items())
     task = "question-answering" if "reader" in parts else "fill-mask" if set(parts) == {"encoder"} else "feature-extraction"
-    return f"""---
-library_name: realm
-pipeline_tag: {task}
-tags: [realm, retrieval, question-answering]
----
-# A REALM model
-
-Parts: {names}.
-
-{load}
-
-{rows}
-"""
+    return CARD.format(task=task, title="A REALM model", text=f"Parts: {names}.\n\n{load}\n\n{rows}")
 
 
 # Files taken from a model's directory; the first two are required.
