@@ -99,7 +99,8 @@ COMPLETED = {
     (["realm", "ask", "--"], {"--k", "--abstain-below", "--json"}, {"--seeds", "FILES"}),
     (["realm", "index", "search", "--js"], {"--json"}, {"--k"}),
     (["realm", "ask", "FI"], {"FILES"}, {"--k"}),
-    (["realm", "ask", "--json", ""], {"FILES"}, set()),
+    (["realm", "ask", "--json", ""], {"FILES"}, set()), (["realm", "completion", ""], {"bash", "fish", "zsh"}, {"FILES", "ask"}),
+    (["realm", "completion", "z"], {"zsh"}, {"bash", "FILES"}),
 ])  # fmt: skip
 def test_shells_complete(shell, typed, found, other, installed, tmp_path, monkeypatch):
     file = installed(shell)

@@ -179,7 +179,8 @@ def install(shell: str, verbs: Verbs, groups: Mapping[str, Verbs]) -> Path:
         raise ConfigError(f"no completion is made for the shell '{shell[:20]}'", cure=f"Name one of: {', '.join(FILES)}.")
     from realm.storage.files import make_directory, write_atomic
 
-    listed = {**verbs, **{name: _group(members) for name, members in groups.items()}}
+    words = {**groups, "completion": dict.fromkeys(FILES, doctor)}  # tyro completes verbs alone: the shells' names are such
+    listed = {**verbs, **{name: _group(members) for name, members in words.items()}}
     config = (tyro.conf.FlagCreatePairsOff, tyro.conf.OmitSubcommandPrefixes)
     with redirect_stdout(io.StringIO()) as written, suppress(SystemExit):
         tyro.cli(_choice(listed), prog="realm", args=["--tyro-print-completion", shell], config=config)
