@@ -42,3 +42,12 @@ def test_an_encrypted_file_is_named_and_the_others_are_read(tmp_path):
     (tmp_path / "a.zip").write_bytes(data)
     found = list(iter_documents(tmp_path / "a.zip"))
     assert [getattr(one, "reason", "") or one.text for one in found] == [records.ENCRYPTED, "Bob."]
+
+
+def test_what_a_saved_page_runs_is_left_out_of_an_archive(tmp_path):
+    """As of a folder: by the page beside it, wherever both lie, and in whatever order."""
+    out = ["a_files/b.js", "in/a-Dateien/c.css", "./d_files/e.js.download"]
+    kept = ["a.html", "in/a.htm", "./d.html", "f.js", "g_files/h.js", "a_files/i.txt"]
+    found = seen(tmp_path / "a.zip", {name: "<p>It is." if "htm" in name else "// It runs." for name in out + kept})
+    assert [one for one in found if one[1] == records.PAGE_PART] == [(f"{tmp_path / 'a.zip'}/{name}", records.PAGE_PART) for name in out]
+    assert [one[0] for one in found if one[1] != records.PAGE_PART] == [f"a.zip/{name}" for name in kept]

@@ -1,7 +1,7 @@
 """ZIP archives: each file in one is read by its own format, as in a folder."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
@@ -11,7 +11,7 @@ from realm.documents import records
 from realm.documents.detect import format_of
 from realm.documents.formats import PICTURES, SourceOptions
 from realm.documents.records import Record, Rejected, SourceDocument
-from realm.documents.sources.folders import file_left_out, folder_left_out, id_of
+from realm.documents.sources.folders import file_left_out, folder_left_out, id_of, of_a_page
 from realm.documents.sources.reading import read_file
 from realm.errors import DataError, MissingExtra
 
@@ -29,11 +29,11 @@ def read_zip(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
     number = 0
     try:
         with ZipFile(path) as archive, TemporaryDirectory() as room:
-            left = MOST_BYTES
+            left, names = MOST_BYTES, frozenset(map(PurePosixPath, archive.namelist()))
             for count, member in enumerate(one for one in archive.infolist() if not one.filename.endswith("/")):
                 left -= member.file_size
                 told = f"{path}/{member.filename}"
-                if reason := _reason(member) or (records.TOO_LONG if left < 0 or count >= MOST_FILES else ""):
+                if reason := _reason(member, names) or (records.TOO_LONG if left < 0 or count >= MOST_FILES else ""):
                     yield Rejected(told, 0, reason)
                     continue
                 for record in _read_member(archive, member, Path(room), f"{name}/{id_of(member.filename)}", options):
@@ -46,14 +46,15 @@ def read_zip(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
         yield Rejected(str(path), 0, records.DAMAGED_FILE)
 
 
-def _reason(member: ZipInfo) -> str:
-    """The reason to leave out a file of an archive; empty: there is none."""
+def _reason(member: ZipInfo, names: Container[PurePosixPath]) -> str:
+    """The reason to leave out a file of an archive that holds these ``names``; empty: there is none."""
     *folders, last = PurePosixPath(member.filename).parts or ("..",)
     if last == "..":
         return records.DAMAGED_FILE
     if member.flag_bits & 1:
         return records.ENCRYPTED
-    return next(filter(None, (folder_left_out(folder, ()) for folder in folders)), "") or file_left_out(last)
+    left_out = next(filter(None, (folder_left_out(folder, ()) for folder in folders)), "") or file_left_out(last)
+    return left_out or of_a_page(PurePosixPath(member.filename), names.__contains__)
 
 
 def _read_member(archive: ZipFile, member: ZipInfo, room: Path, name: str, options: SourceOptions) -> Iterator[Record]:

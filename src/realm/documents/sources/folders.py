@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePath
+from typing import Any
 
 import regex
 
@@ -181,7 +182,7 @@ def files_below(folder: Path) -> Iterator[Path | Rejected]:
         for link in (os.path.join(directory, name) for name in names if os.path.islink(os.path.join(directory, name))):
             yield Rejected(link, 0, records.LINK_TO_FOLDER)
         for path in (Path(directory, name) for name in sorted(files)):
-            reason = here or file_left_out(path.name) or _unreadable(path, inside) or _of_a_page(path)
+            reason = here or file_left_out(path.name) or _unreadable(path, inside) or of_a_page(path, Path.is_file)
             yield Rejected(str(path), 0, reason) if reason else path
     yield from unlisted
 
@@ -219,11 +220,11 @@ def _unreadable(path: Path, inside: Path) -> str:
     return records.LINK_OUT if path.is_symlink() and not path.resolve().is_relative_to(inside) else ""
 
 
-def _of_a_page(path: Path) -> str:
+def of_a_page(path: PurePath, is_there: Callable[[Any], bool]) -> str:
     """The reason to leave out a script or a style in the folder that a browser saves beside a page, PAGE_files; else empty."""
     page = regex.fullmatch(r"(.+)[-_]\w+", path.parent.name) if path.suffix.lower() in (".js", ".css", ".download") else None
     pages = [path.parent.with_name(page[1] + ending) for ending in (".html", ".htm")] if page else []
-    return records.PAGE_PART if any(map(Path.is_file, pages)) else ""
+    return records.PAGE_PART if any(map(is_there, pages)) else ""
 
 
 def is_ours(directory: str) -> bool:
