@@ -1,8 +1,8 @@
 """One spelling of what Unicode and line ends write in several: the form that is searched and read. Texts are shown as they are written.
 
 Accents are composed (NFC); ligatures, full width, fonts and presentation forms become plain letters; a line end inside a sentence is a
-space, or nothing behind the hyphen of a word that continues. Raised and lowered figures keep their meaning: 10⁶ is 10^6, CO₂ is CO2.
-What is printable ASCII on one line is its own form."""
+space, or nothing behind the hyphen of a word that continues. Raised and lowered figures keep their meaning: 10⁶ is 10^6, CO₂ is CO2, 1½ is
+1 1/2. What is printable ASCII on one line is its own form."""
 
 import re
 import unicodedata
@@ -18,6 +18,8 @@ UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p
 """The letters of scripts that put no spaces between words, or glue particles to them, as the inside of a set of a pattern of ``regex``."""
 Places = list[tuple[int, int]]
 _RAISED, _LOWERED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "₀₁₂₃₄₅₆₇₈₉₊₋"
+_FRACTION = rf"(?P<fraction>[\u00bc-\u00be\u2150-\u215f\u2189]|[{_RAISED[:10]}]+[/⁄][{_LOWERED[:10]}]+)|(?P<slash>⁄)"
+_FRACTIONS = deferred(_FRACTION)
 _FIGURES = str.maketrans(_RAISED + _LOWERED, "0123456789+-" * 2)
 # Where a form of Unicode may stand for plain letters; the decomposition of a character says whether it does.
 _FORMS = (
@@ -26,7 +28,7 @@ _FORMS = (
 )
 _PLAIN_KINDS = r"\p{dt=wide}\p{dt=narrow}\p{dt=font}\p{dt=initial}\p{dt=medial}\p{dt=final}\p{dt=isolated}\p{dt=square}\p{Zs}"
 # One fast search says of nearly every text that it holds nothing of what the slow patterns look for.
-_SUSPECT = re.compile(f"[\n\u00ad\u200b\u2010\u2011\u2060\ufeff{_RAISED}{_LOWERED}{_FORMS}]")
+_SUSPECT = re.compile(f"[\n\u00ad\u200b\u2010\u2011\u2060\ufeff⁄¼-¾{_RAISED}{_LOWERED}{_FORMS}]")
 
 # Compounds that keep their hyphen at a line end, by their first part or by their last; any other word was cut there.
 _FIRST_PARTS = (
@@ -58,6 +60,7 @@ _LINE_ENDS = deferred(_LINES, regex.V1)
 _ODDITIES = "|".join(
     [
         _LINES,
+        _FRACTION,
         rf"(?P<raised>[{_RAISED}]+)",
         rf"(?P<lowered>[{_LOWERED}]+)",
         r"(?P<invisible>[\u00ad\u200b\u2060\ufeff])",
@@ -69,7 +72,7 @@ _COMPOSED = deferred(_ODDITIES, regex.V1)
 _DECOMPOSED = deferred(
     rf"{_ODDITIES}|(?P<cluster>[^\s\p{{M}}]\p{{M}}+|[\u1100-\u115f][\u1160-\u11a7][\u11a8-\u11ff]*|\p{{dt=canonical}})", regex.V1
 )
-_STANDS_FOR = {"cut": "", "unspaced": "", "invisible": "", "space": " ", "apart": "- ", "kept": "-", "hyphen": "-"}
+_STANDS_FOR = {"cut": "", "unspaced": "", "invisible": "", "space": " ", "apart": "- ", "kept": "-", "hyphen": "-", "slash": "/"}
 _SHORT_UNIT = deferred(r"(?<!\p{L})\p{L}{1,2}\Z")
 _BARE = str.maketrans({"ł": "l", "ø": "o", "đ": "d", "ð": "d", "ħ": "h", "ŧ": "t", "ı": "i", "æ": "ae", "œ": "oe", "þ": "th"})
 """Letters with strokes and double letters, which Unicode does not take apart."""
@@ -123,6 +126,11 @@ def unbroken(text: str, start: int = 0, end: int | None = None) -> str:
     return _LINE_ENDS.sub(_plain, text[:end], pos=start)[start:] if "\n" in text[start:end] else text[start:end]
 
 
+def with_fractions_spelt(text: str) -> str:
+    """The text with 1/2 for ½, and 1 1/2 for 1½ and for 1¹⁄₂."""
+    return text if text.isascii() else _FRACTIONS.sub(_plain, text)
+
+
 def unaccented(text: str) -> str:
     """The folded text without case and without the accents of scripts that are also written without: what sparse search compares."""
     plain = folded(text).casefold().translate(_BARE)
@@ -143,6 +151,8 @@ def _plain(match: "regex.Match[str]") -> str:
     if kind in ("form", "cluster"):
         return unicodedata.normalize("NFKC" if kind == "form" else "NFC", found)
     before = match.string[max(0, match.start() - 3) : match.start()]
+    if kind == "fraction":
+        return " " * before[-1:].isdigit() + unicodedata.normalize("NFKC", found).replace("⁄", "/")
     marked = before[-1:].isdigit() or (kind == "raised" and before[-1:].isalpha() and not _SHORT_UNIT.search(before)) or before[-1:] == ")"
     return ("^" if kind == "raised" else "_") * marked + found.translate(_FIGURES)
 
