@@ -92,6 +92,112 @@ def test_passages(text, passages):
     assert [unbroken(text[start:end]) for start, end in passages_of(text)] == passages
 
 
+HANGING = {
+    "fields": (
+        """\
+:Author: Ellen Marsh
+:Address: 12 Weir Road,
+          Velm
+:About: The old weir on the Dorn was
+    rebuilt by Ellen
+    Marsh.
+:Version: 3""",
+        """\
+:Author: Ellen Marsh
+:Address: 12 Weir Road, Velm
+:About: The old weir on the Dorn was rebuilt by Ellen Marsh.
+:Version: 3""",
+    ),
+    "fields of a program": (
+        """\
+Do it.
+
+    :param width: the width in metres, as measured by
+        Ellen Marsh
+    :param height: the height
+    :returns: the volume that
+      flows""",
+        """\
+Do it.
+:param width: the width in metres, as measured by Ellen Marsh
+:param height: the height
+:returns: the volume that flows""",
+    ),
+    "no field": (
+        "It is told by\n:class:`Weir` of Ellen and of the\n:sup:`2` others.",
+        "It is told by :class:`Weir` of Ellen and of the :sup:`2` others.",
+    ),
+    "footnote and figure": (
+        ".. [1] Told by Otto\n   Berg of Korr.\n.. figure:: weir.png\n   :alt: The weir\n   :width: 200",
+        ".. [1] Told by Otto Berg of Korr.\n.. figure:: weir.png\n:alt: The weir\n:width: 200",
+    ),
+    "definitions": (
+        """\
+weir
+    A wall across a river that was built by
+    Ellen Marsh.
+lock
+    A chamber between two gates, which Otto
+    Berg built.""",
+        "weir\nA wall across a river that was built by Ellen Marsh.\nlock\nA chamber between two gates, which Otto Berg built.",
+    ),
+    "ragged definitions": (
+        """\
+weir
+  A wall that was built by Ellen
+    Marsh of Leeds,
+  in 1931
+lock : gate
+     Built by Otto, of
+  whom Ida
+   tells.""",
+        "weir\nA wall that was built by Ellen Marsh of Leeds, in 1931\nlock : gate\nBuilt by Otto, of whom Ida tells.",
+    ),
+    "short definitions": ("weir\n  a wall\nlock\n    a gate of\n  Korr", "weir\na wall\nlock\na gate of Korr"),
+    "arguments of numpy": (
+        """\
+Parameters
+----------
+x : int
+    The first value that was measured by
+    Ellen Marsh
+y : float, optional
+    the second one.""",
+        """\
+Parameters
+----------
+x : int
+The first value that was measured by Ellen Marsh
+y : float, optional
+the second one.""",
+    ),
+    "bibliography": (
+        """\
+Marsh, E. The old weir on the river Dorn and its
+    history. Leeds, 1931.
+Berg, O. The locks of Korr and of Velm and the
+    keepers. 1901.""",
+        """\
+Marsh, E. The old weir on the river Dorn and its history. Leeds, 1931.
+Berg, O. The locks of Korr and of Velm and the keepers. 1901.""",
+    ),
+    "ragged prose": (
+        """\
+The weir on the river Dorn was rebuilt in the
+  year 1931 by Ellen Marsh, an engineer who came
+from Leeds and had been two years in the town of
+  Velm.""",
+        "The weir on the river Dorn was rebuilt in the year 1931 by Ellen Marsh, an engineer who came from Leeds and had been two years in "
+        "the town of Velm.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "lines"), HANGING.values(), ids=HANGING)
+def test_what_hangs_from_a_line_is_one_passage(text, lines):
+    assert [unbroken(text[start:end]) for start, end in passages_of(text)] == lines.split("\n")
+
+
 @given(st.sampled_from([LETTER, GERMAN]), st.integers(24, 110), st.sampled_from(["", "   ", "> ", "# ", "// "]))
 def test_wrapped_prose_has_the_sentences_and_wordpieces_of_one_line(text, width, margin):
     wrapped = "\n".join(margin + line for line in textwrap.wrap(text, width, break_on_hyphens=False))

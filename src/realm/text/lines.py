@@ -14,6 +14,7 @@ from itertools import pairwise
 import regex
 
 from realm.text.folding import MARGIN, REMARK, unbroken
+from realm.text.words import TABLES
 
 # Zero-width joiners shape Persian, Indic and emoji text, and the prepended marks (U+0600...) are visible: they stay.
 _INVISIBLE = regex.compile(
@@ -52,7 +53,9 @@ _STARRED = regex.compile(
 )
 _STAR = regex.compile(rf"\A(?:(?:/\*++|\*(?!>))[ \t]*+|{REMARK}(?:[ \t]++|\Z))")
 """A long comment of a program each line of which begins with a star or a word, and what begins a line of it."""
-_MARKER = regex.compile(r"(?:[-*+•‣▪●◦–—]|\(?(?:\d{1,3}|[a-z]|[ivx]{1,5})[.)]|\[\d{1,3}\])[ \t]+(?=\S)|\\item\b")
+_MARKER = regex.compile(
+    r"(?:[-*+•‣▪●◦–—]|\(?(?:\d{1,3}|[a-z]|[ivx]{1,5})[.)]|\[\d{1,3}\]|\.\.)[ \t]+(?=\S)|:\w[^:]{0,60}:(?:[ \t]+|$)|\\item\b"
+)
 _FIELD = regex.compile(r"(?:[\p{Lu}\d][\w .'/()-]{0,30}|[\p{Ll}_][\w.-]{0,30}):(?:[ \t]|$)")
 _CODE = regex.compile(
     r"(?<!-)[{}]$|[)\]}\"']\s*;$|\w\(.*\)$|\w ?[-+*/:]?==?[ \w\"']|(?<!-)->"
@@ -70,18 +73,8 @@ _ENDS = regex.compile(r"[.!?…:;。！？：；][\"'”’»)\]」』*_]*$")
 _SENTENCE_ENDS = regex.compile(r"[.!?…。！？][\"'”’»)\]」』*_]*(?: ?\*/)?$")
 _FIRST_LETTER = regex.compile(r"[\"'“‘«(\[¿¡*_]*(.)")
 _CASELESS = regex.compile(r"\p{Lo}")
-_FUNCTION_WORDS_SPELLED = """a an the of to in on at by for from with and or but nor as that which who than is are was were be been has
-have had will would can could may must not no its his her their our your this these into over under between
-about after before der die das den dem des und oder ein eine von zu im am mit für auf ist war le la les de
-du et ou un une en dans par pour avec que qui est el los las y o del una con por aus bei nach seit als wie
-bis durch gegen ohne um vor dass sich sein ihre einer einem einen wurde sind hat sur sous sans al di della
-il het een van op met voor aan os um uma em no na dos das com och att ett på av för w z do się и в на с по для из от не что как к у
-за был была были"""
-_FUNCTION_WORDS = frozenset(_FUNCTION_WORDS_SPELLED.split())
-_STARTERS_SPELLED = (
-    "the a an it he she they we you i in on at this that there if when as for but and der die das es er sie im le la les il elle"
-)
-_STARTERS = frozenset(_STARTERS_SPELLED.title().split())
+_FUNCTION_WORDS = frozenset(TABLES["function_words"].split())
+_STARTERS = frozenset(TABLES["starters"].title().split())
 LONGEST_WRAPPED = 160
 """Characters of a line above which it is a paragraph of its own."""
 LONGEST_FULL = 120
@@ -182,10 +175,10 @@ def _blocks(text: str, ranges: Sequence[Range]) -> Iterator[list[Line]]:
 
 
 def _parted(block: Sequence[Line], line: Line) -> bool:
-    """Return whether a line begins what has nothing to do with the lines before it: one of both is empty, or a command, a long comment
-    begins or ends, or a paragraph begins by its indent."""
+    """Return whether a line begins what has nothing to do with the lines before it: one of both is empty, or a command, the one before is a
+    rule, a long comment begins or ends, or a paragraph begins by its indent."""
     before, words = block[-1], line.words
-    if not (words and before.words) or _ALONE.match(words) or _ALONE.match(before.words) or _OPENS.match(words):
+    if not words or _RULE.fullmatch(before.words) or _ALONE.match(words) or _ALONE.match(before.words) or _OPENS.match(words):
         return True
     if before.words.startswith("* ") and len(before.words) < NARROW and line.initial.isupper() and line.indent <= before.indent:
         return True
@@ -209,12 +202,13 @@ def _goes_on(block: Sequence[Line]) -> list[bool]:
 class _Shape:
     """Shape of a block of lines as a whole: the width of its longest line; how many lines begin with the mark of an item; whether its lines
     were cut where no more words had room, or behind words that end nothing, or continue in small letters; whether it is verse, an address
-    or a list without marks."""
+    or a list without marks; whether each of its least indented lines has others below it, as a term its definition."""
 
     width: int
     markers: int
     prose: bool
     apart: bool
+    hangs: bool
 
     @classmethod
     def of(cls, block: Sequence[Line]) -> "_Shape":
@@ -230,7 +224,10 @@ class _Shape:
         capitals = listed and not any(after.low or _CASELESS.match(after.initial) for _, after in pairs) and (full < 0.8 or width < WIDE)
         bare = listed and width < WIDE and not any(line.initial.isupper() or _ENDS.search(line.words) for line in block) and full < 0.5
         wrapped = len(pairs) >= 2 and ((full >= 0.6 and width >= 40) or any(before.reads_on for before, _ in pairs))
-        return cls(width, markers, low >= 0.3 or wrapped, capitals or bare)
+        base = block[0].indent
+        under = all(min(before.indent, after.indent) >= base < max(before.indent, after.indent) for before, after in pairs)
+        hangs = under and not markers and block[-1].indent > base and (width >= NARROW or [line.indent for line in block].count(base) > 1)
+        return cls(width, markers, low >= 0.3 or wrapped, capitals or bare, hangs)
 
     def goes_on(self, block: Sequence[Line], at: int) -> bool:
         """Return whether line ``at`` continues in the next one."""
@@ -243,6 +240,9 @@ class _Shape:
             return True
         if self.apart:
             return False
+        if self.hangs and block[0].indent in (before.indent, after.indent):
+            may = self.width >= NARROW and (before.indent < after.indent or (after.low and not _ENDS.search(before.words)))
+            return before.reads_on or (may and _is_full(before, after, self.width))
         return after.low or self._reads_on(before, after, first=at == 0)
 
     def _begins_an_item(self, before: Line, after: Line) -> bool:

@@ -5,10 +5,12 @@ between spaces there is no word that an answer could be compared with. Texts mos
 
 import importlib
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import regex
@@ -16,6 +18,7 @@ import regex
 from realm.text import deferred
 from realm.text.folding import UNSPACED, unaccented
 
+TABLES: dict[str, Any] = tomllib.loads(Path(__file__).with_name("words.toml").read_text("utf-8"))
 _CHARACTER = regex.compile(rf"[{UNSPACED}]")
 _OTHER_WORD = regex.compile(rf"[^\W\d_{UNSPACED}]+")
 _BETWEEN_SPACES = re.compile(r"\S+")
@@ -58,9 +61,7 @@ def east_asian(text: str) -> str:
     return "ja" if 10 * kana > han else "zh"
 
 
-_STOPWORDS = """a an and are as at be but by for if in into is it no not of on or such that the their then there these they this to was
-will with"""
-STOPWORDS = frozenset(_STOPWORDS.split())
+STOPWORDS = frozenset(TABLES["stopwords"].split())
 """Lucene's list."""
 # A number with its point or comma is one word, and so are C++ and C#; a single letter beside an apostrophe is none.
 _WORD = r"\d+(?:[.,]\d+)+|[^\W{0}]{{2,}}+(?:\+\+)?|(?<!['’])[^\W{0}](?:\+\+|\#(?!\w)|(?!['’]))"
@@ -97,25 +98,8 @@ _FINALS, _N, _L, _BS, _SS = 28, 4, 8, 18, 20
 """Final consonants of a syllable, "none" counted, and the numbers of ㄴ, ㄹ, ㅄ and ㅆ among them."""
 _MIN_STEM_CHARS = 2
 """Characters that a word keeps at least when its particle is taken off: "국가" and "종이" are whole."""
-# Longer ones first. What must stand before each: a final consonant, none (for 로 also ㄹ), or either.
-_PARTICLES: tuple[tuple[str, str], ...] = (
-    ("에서는", "either"), ("으로부터", "consonant"), ("에게서", "either"), ("으로서", "consonant"), ("으로는", "consonant"),
-    ("까지는", "either"), ("에서", "either"), ("에게", "either"), ("에는", "either"), ("으로", "consonant"), ("부터", "either"),
-    ("까지", "either"), ("처럼", "either"),
-    ("보다", "either"), ("이라는", "consonant"), ("라는", "vowel"), ("이나", "consonant"), ("과의", "consonant"), ("와의", "vowel"),
-    ("을", "consonant"), ("를", "vowel"), ("은", "consonant"), ("는", "vowel"), ("이", "consonant"), ("가", "vowel"), ("과", "consonant"),
-    ("와", "vowel"), ("의", "either"), ("에", "either"), ("로", "liquid"),
-)  # fmt: skip
-_OPENERS = frozenset(
-    [
-        "그", "이", "저", "그의", "이의", "것", "등", "수", "극", "중", "및", "때", "더", "또", "또한", "다른", "각", "약", "한", "두",
-        "이후", "있는", "하는", "하지만", "그러나", "그리고", "따라서", "그런", "이런", "모든", "같은", "매우",
-    ]
-)  # fmt: skip
-_ENDINGS = (
-    "다", "있는", "없는", "하는", "되는", "같은", "위한", "대한", "통한", "다양한", "하고", "하며", "하여", "하지", "되어", "되고", "되지",
-    "않고", "않은", "위해", "대해", "의해", "따라", "통해",
-)  # fmt: skip
+_PARTICLES: dict[str, str] = TABLES["particles"]
+_OPENERS, _ENDINGS = frozenset(TABLES["openers"].split()), tuple(TABLES["endings"].split())
 
 
 def final_of(character: str) -> int | None:
@@ -126,7 +110,7 @@ def final_of(character: str) -> int | None:
 def particle_length(word: str) -> int:
     """Number of characters at a word's end that are a particle: 0 where none fits what stands before it, or too little would be left. After
     letters and digits of other scripts, whose sound the spelling does not tell, any particle fits."""
-    for particle, wanted in _PARTICLES:
+    for particle, wanted in _PARTICLES.items():
         stem = word[: len(word) - len(particle)]
         if not word.endswith(particle) or len(stem) < _MIN_STEM_CHARS or not stem[-1].isalnum():
             continue
@@ -159,16 +143,12 @@ def asking(statement: str) -> str:
     return f"{stem}{chr(ord(last) + _N)}가" if final == 0 else f"{stem}{last}은가"
 
 
-FULL_MONTHS = ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"]
+FULL_MONTHS: list[str] = TABLES["months"].split()
 """Months of English."""
 DETECTION_CHARS = 500
 """Characters of a text by which its language is told."""
-_OF_SCRIPT = {"Thai": "th", "Lao": "lo", "Khmer": "km", "Myanmar": "my", "Tibetan": "bo", "Greek": "el", "Georgian": "ka", "Armenian": "hy"}
-_OTHERS = {
-    "Latin": "Latn", "Cyrillic": "Cyrl", "Arabic": "Arab", "Hebrew": "Hebr", "Devanagari": "Deva", "Bengali": "Beng", "Tamil": "Taml",
-    "Telugu": "Telu", "Gujarati": "Gujr", "Kannada": "Knda", "Malayalam": "Mlym", "Sinhala": "Sinh", "Ethiopic": "Ethi",
-}  # fmt: skip
 _EAST_ASIAN = deferred(r"[\p{Han}\p{Hangul}\p{Hiragana}\p{Katakana}]")
+_OF_SCRIPT, _OTHERS = TABLES["language_of_script"], TABLES["code_of_script"]
 _SCRIPTS = {name: deferred(rf"\p{{{name}}}") for name in (*_OF_SCRIPT, *_OTHERS)}
 _LETTER = deferred(r"\p{L}")
 
@@ -187,7 +167,7 @@ def language_of(text: str) -> str:
     if not most:
         return ""
     if script in _OF_SCRIPT:
-        return _OF_SCRIPT[script]
+        return str(_OF_SCRIPT[script])
     classify = _classifier()
     return f"und-{_OTHERS[script]}" if classify is None else str(classify(seen)[0])
 
