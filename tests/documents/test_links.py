@@ -157,7 +157,9 @@ def test_a_page_with_a_million_links_keeps_the_first_and_is_counted(tmp_path):
 
 def test_a_link_is_the_block_s_in_which_its_words_stand():
     links = []
-    prose = clean_wikitext("'''A''' is [[b_c#d|the ''B'']] and [[:Category:X]], [[File:y.jpg|[[z]]]] [[#own]].", links=links)
-    assert links == [("the B", "b c"), ("Category:X", "Category:X")] and "the B and Category:X" in prose
+    prose = clean_wikitext(
+        "'''A''' is [[b_c#d|the ''B'']] and [[:Category:X]], [[File:y.jpg|[[z]]]][[File:y.jpg|thumb|[[w]]]] [[#own]].", links=links
+    )
+    assert links == [("the B", "b c"), ("Category:X", "Category:X"), ("w", "w")] and "the B and Category:X" in prose
     assert title_key("b  c") == title_key("B c") != title_key("B C")
     assert isinstance(html_page(b"", "utf-8", "a", "", "p", 1, 5)[0], Rejected) and LOOK.format is None

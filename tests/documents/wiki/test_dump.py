@@ -210,7 +210,7 @@ def test_every_dump_is_accounted_for(data_dir, tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "without_prose"),
-    [("aawiki-20260101-pages-meta-current", 1), ("bgwiki-shortened-pages-articles", 0), ("smallwiki-pages-articles", 1)]
+    [("aawiki-20260101-pages-meta-current", 1), ("bgwiki-shortened-pages-articles", 0), ("smallwiki-pages-articles", 0)]
     + [(f"dbpedia-minidump-{language}", 0) for language in ("ar", "commons", "fr", "ja", "simple", "zh")],
 )
 def test_real_dumps_leave_prose_only(data_dir, name, without_prose):

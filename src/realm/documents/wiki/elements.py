@@ -20,8 +20,8 @@ _SUPERSCRIPTS = str.maketrans("0123456789+-−", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺
 _SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 # Stands where something was taken out between two signs that must not run together.
 APART = "\x1f"
-# Stands before a row of a table.
-ROW = "\x02"
+# Stands before a row of a table, and on both sides of a caption.
+ROW, CAPTION = "\x02", "\x03"
 _MIXED = re.compile(rf"(?<=\d){APART}(?=\d+/)")
 
 _BLOCK_TAGS, _INLINE_TAGS = name_set(TABLES["block_tags"]), name_set(TABLES["inline_tags"])
@@ -51,7 +51,7 @@ class _Ends:
 
 
 def without_elements(text: str) -> str:
-    """Take out comments, references, formulas that do not read as text, code, galleries and HTML tables; escape ``<nowiki>``.
+    """Take out comments, references, formulas that do not read as text, code and HTML tables; escape ``<nowiki>``; part galleries.
 
     An element without an end loses its tag only; an unclosed comment runs to the end, as in MediaWiki."""
     pieces, at, ends = [], 0, _Ends(text)
@@ -86,12 +86,20 @@ def _kept(name: str, content: str) -> str:
         return content.translate(_LITERAL)
     if name == "math" and _PLAIN_MATH.fullmatch(content):
         return content.strip().translate(_LITERAL)
+    if name == "gallery":
+        lines = (line.partition("|") for line in without_elements(content).split("\n"))
+        return "".join(f"\n[[File:{file}|thumb|{said}]]\n" for file, _, said in lines if said)
     return ""
 
 
 def without_tags(text: str) -> str:
     """Remove HTML tags: block tags end the paragraph, ``<br>`` ends the line, inline tags leave nothing. Unknown names stay."""
     return _TAG.sub(_tag, with_small_numbers(text)) if "<" in text else text
+
+
+def captioned(text: str) -> str:
+    """What stands under a picture, on one line and marked as that."""
+    return f"{CAPTION}{' '.join(without_tags(text).split())}{CAPTION}"
 
 
 def with_small_numbers(text: str) -> str:

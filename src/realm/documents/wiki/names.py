@@ -21,6 +21,7 @@ def _any_of(key: str) -> str:
 
 TABLES: dict[str, str] = tomllib.loads((files("realm.documents.wiki") / "names.toml").read_text("utf-8"))
 FILE, CATEGORY = name_set(TABLES["file"]), name_set(TABLES["category"])
+FRAMES, SIDES = name_set(TABLES["frames"]), name_set(TABLES["sides"])
 _LONG_CODES, _SHORT_PREFIXES = name_set(TABLES["long_codes"]), name_set(TABLES["short_prefixes"])
 _TARGET = re.compile(r"[^\[\]|{}<>\n]{0,255}")
 _LANGUAGE_CODE = re.compile(r"[a-z]{2,3}(?=:)")

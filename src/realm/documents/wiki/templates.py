@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Callable
 from importlib.resources import files
 
-from realm.documents.wiki.elements import APART, BREAK, ROW
+from realm.documents.wiki.elements import APART, BREAK, ROW, captioned
 from realm.text.words import FULL_MONTHS
 
 _UNITS = {"sqkm": "km²", "sqmi": "sq mi", "C": "°C", "F": "°F", "sqft": "sq ft", "m2": "m²", "km2": "km²", "km²": "km²", "m²": "m²"}
@@ -105,6 +105,11 @@ def grouped(number: str) -> str:
     return f"{int(plain):,}" if plain.isascii() and plain.isdigit() and len(plain) < 40 else number
 
 
+def captions(positional: list[str], named: dict[str, str]) -> str:
+    """``{{multiple image|image1=a.jpg|caption1=Its weir}}``, ``{{gallery|a.jpg|Its weir}}``: what stands under the pictures."""
+    return "".join(map(captioned, [*positional[1::2], *(said for name, said in named.items() if _UNDER_PICTURES.fullmatch(name))]))
+
+
 Arguments = tuple[list[str], dict[str, str]]
 Writer = Callable[[list[str], dict[str, str]], str]
 
@@ -113,10 +118,10 @@ _NAMED = re.compile(r"\s*([\w .\-]{1,40}?)\s*=(.*)", re.DOTALL)
 _ORDINAL = re.compile(r"(?:[ivxl]+e|ier) siècle|\d{1,3}(?:e|re|er)|[ivxl]{1,7}e|i(?:er|re)")
 _INFOBOX = re.compile(tomllib.loads((files("realm.documents.wiki") / "templates.toml").read_text("utf-8"))["infobox"].strip())
 _LOOKS = re.compile(r"image|logo|(?:^|_)(?:map|flag|icon|alt|style|width|size|colou?r|class|zoom|website)(?:_|\d*$)|pushpin|bild|upright")
+_UNDER_PICTURES = re.compile(r"(?:caption|header|footer|title)\d*")
 _FILE = re.compile(r"\.(?:jpe?g|png|svg|gif|tiff?|ogg|webp)\b", re.IGNORECASE)
 # {{USA}}: a flag and the country's name, which is not known here; the code stands for it.
 _COUNTRY = re.compile(r"[A-Z]{3}")
-_ACCIDENTALS = {"flat": "♭", "sharp": "♯", "natural": "♮"}
 _NO_COUNTRIES = frozenset(["TOC", "CLR", "KIA", "WIA", "MIA", "POW", "NPO", "FAC"])
 
 
@@ -148,7 +153,7 @@ def infobox(content: str) -> str:
     for key, value in named.items():
         name = "" if key in naming else heads.get(key, key)
         said = ", ".join(filter(None, (line.strip(f"*#:; {ROW}") for line in value.split("\n"))))
-        if name and any(map(str.isalnum, said)) and not _LOOKS.search(name) and not _FILE.search(said):
+        if name and any(map(str.isalnum, said)) and (name.endswith("caption") or not _LOOKS.search(name)) and not _FILE.search(said):
             rows.append(f"{ROW}{name.replace('_', ' ')}: {said}\n")
     return f"\n\n{''.join(rows)}\n"
 
@@ -190,11 +195,17 @@ def _argument(number: int, *names: str) -> Writer:
     return write
 
 
-def _nihongo(positional: list[str], named: dict[str, str]) -> str:
+def nihongo(positional: list[str], named: dict[str, str]) -> str:
     first, *rest = [part for part in positional if part] or [""]
     return f"{first} ({', '.join(rest[:2])})" if rest else first
 
 
+def accidental(positional: list[str], named: dict[str, str]) -> str:
+    return {"flat": "♭", "sharp": "♯", "natural": "♮"}.get("".join(positional[:1]).lower(), "")
+
+
+_OURS = (coordinates, convert, unit, date, as_of, hour, accidental, fraction, nihongo, captions, value, century)
+"""Writers that the table calls by their names."""
 _KINDS: dict[str, Callable[[str, list[str]], str]] = {
     "text": lambda text, given: text,
     "before": lambda prefix, given: prefix + "".join(given[:1]),
@@ -202,6 +213,7 @@ _KINDS: dict[str, Callable[[str, list[str]], str]] = {
     "between": lambda separator, given: separator.join(filter(None, given)),
     "numbered": lambda name, given: " ".join([name, *given[:1]]),
     "between_two": lambda separator, given: separator.join(given[:2]),
+    "until": lambda separator, given: "".join(given[:1]).partition(separator)[0],
 }
 """Of a text in the table and what a template is given, what is written."""
 
@@ -223,28 +235,12 @@ def _listed_writers() -> dict[str, Writer]:
     for place, names in tables["argument"].items():
         number, *named = place.split()
         writers |= _by_name(names, _argument(int(number), *named))
+    for writer in _OURS:
+        writers |= _by_name(tables["ours"][writer.__name__], writer)
     return writers
 
 
-_WRITERS: dict[str, Writer] = {
-    **_listed_writers(),
-    **_by_name("coord,coordinates", coordinates),
-    # {{souverain2|Joseph II (empereur)}}: a title without what tells it from others.
-    **_by_name("souverain,souverain2,souverain-", lambda positional, named: "".join(positional[:1]).partition(" (")[0]),
-    **_by_name("convert,cvt,conv", convert),
-    **_by_name("unité,unit,maßeinheit", unit),
-    **_by_name("start date,end date,film date,start-date,date,dts,birth date,death date,birth-date,death-date,start date and age", date),
-    **_by_name("birth date and age,bda,birth year,dob", date),
-    **_by_name("date-,date de naissance,date de décès,naissance,décès,date de naissance-,date de décès-", date),
-    **_by_name("as of,asof", as_of),
-    **_by_name("heure", hour),
-    **_by_name("music", lambda positional, named: _ACCIDENTALS.get("".join(positional[:1]).lower(), "")),
-    **_by_name("frac,sfrac,fraction,fract", fraction),
-    **_by_name("nihongo,nihongo2,nihongo3", _nihongo),
-    **_by_name("val", value),
-    **_by_name("s,s-,sp,s mini,siècle", century),
-}
-
+_WRITERS = _listed_writers()
 _FUNCTIONS: dict[str, Callable[[str], str]] = {
     "formatnum": grouped,
     "lc": str.lower,

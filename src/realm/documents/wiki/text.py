@@ -12,11 +12,12 @@ import json
 import re
 from bisect import bisect_left
 from collections.abc import Callable
+from functools import partial
 from itertools import takewhile
 from typing import NamedTuple
 
-from realm.documents.wiki.elements import ROW, table_text, with_tables, without_apart, without_elements, without_tags
-from realm.documents.wiki.names import CLOSING_SECTIONS, Namespaces, page_name
+from realm.documents.wiki.elements import CAPTION, ROW, captioned, table_text, with_tables, without_apart, without_elements, without_tags
+from realm.documents.wiki.names import CLOSING_SECTIONS, FRAMES, SIDES, Namespaces, page_name
 from realm.documents.wiki.templates import template_writer
 
 # MediaWiki's own limit for templates in templates.
@@ -124,21 +125,21 @@ class BracketWriter:
         while index < len(self._spans) and self._openers[index] < stop:
             span = self._spans[index]
             pieces.append(self._text[at : span.open])
-            replacement = self._replacement(span, index, depth)
-            pieces.append(replacement)
-            at = span.close + (not replacement and self._ends_late(span))
+            late = self._ends_late(span)
+            pieces.append(self._replacement(span, index, depth, "]" * late))
+            at = span.close + late
             index = bisect_left(self._openers, span.stop, index + 1)
         pieces.append(self._text[at:stop])
         self.copied += stop - start
         return "".join(pieces)
 
     def _ends_late(self, span: Span) -> bool:
-        """Return whether of "]]]" the first bracket closed an external link in the caption of a file."""
+        """Return whether of "]]]" the first bracket closed an external link in the caption of a file, or in a label."""
         if span.kind != LINK or self._text[span.close : span.close + 1] != "]":
             return False
         return self._text.rfind("[", span.start, span.stop) > self._text.rfind("]", span.start, span.stop)
 
-    def _replacement(self, span: Span, index: int, depth: int) -> str:
+    def _replacement(self, span: Span, index: int, depth: int, late: str) -> str:
         if span.start - span.open == 3 or depth == DEPTH:
             return ""
         if span.kind == TABLE:
@@ -147,7 +148,7 @@ class BracketWriter:
         write = self._choosers[span.kind](head[0].strip() if head else "")
         if write is None:
             return ""
-        return write(self._render(span.start, span.stop, index + 1, depth + 1))
+        return write(self._render(span.start, span.stop, index + 1, depth + 1) + late)
 
 
 Chooser = Callable[[str], Callable[[str], str] | None]
@@ -170,6 +171,7 @@ _STOPS = frozenset([".", ",", ";", "!", "?", "。"])
 _LEADING_MARKS = re.compile(r"^(?:[,;.] )+")
 # Coordinates that are all of a line belong to the margin.
 _PLACE = re.compile(r"(?:[\d.]+[°′″])+[NSEW] ?(?:[\d.]+[°′″])+[NSEW]|-?\d+\.\d+, -?\d+\.\d+")
+_OPTION = re.compile(r"[\w-]{3,12}=.*|(?:\d*x)?\d+ ?(?:px|بك|пкс|像素|ピクセル|픽셀)|", re.DOTALL)
 _REMAINS = re.compile(r"[\[\]{}|]{2,}|'{3,}|</?ref[^<>]*>?", re.IGNORECASE)
 _MARKS = ("{{", "}}", "[[", "]]", "{|", "|}", "'''", "<ref", "</ref")
 
@@ -177,7 +179,7 @@ _MARKS = ("{{", "}}", "[[", "]]", "{|", "|}", "'''", "<ref", "</ref")
 def clean_wikitext(text: str, namespaces: Namespaces | None = None, title: str = "", links: list[tuple[str, str]] | None = None) -> str:
     """The prose of a page: paragraphs and headings apart by an empty line, list items one a line.
 
-    Links keep their labels, tables their rows. Files, references, code and closing sections such as References go, templates too except
+    Links keep their labels, tables their rows, framed files their captions. References, code and closing sections go, templates too except
     infoboxes and those that stand for words or values; ``title`` is what ``{{PAGENAME}}`` becomes. No double bracket, ``'''``, ``{|``
     or ``<ref`` is left, whatever the input. ``links``, if given, gets the words and the title of each link in what is kept."""
     namespaces = namespaces or Namespaces()
@@ -231,9 +233,11 @@ def _template_chooser(title: str, namespaces: Namespaces) -> Chooser:
 
 
 def _link_chooser(namespaces: Namespaces, links: list[tuple[str, str]] | None) -> Chooser:
+    kept: list[tuple[str, str]] = [] if links is None else links
+
     def choose(target: str) -> Callable[[str], str] | None:
         if namespaces.drops(target):
-            return None
+            return partial(_caption, kept, len(kept))
         name = "" if links is None else page_name(target)
         if links is None or not name:
             return _label
@@ -246,6 +250,17 @@ def _link_chooser(namespaces: Namespaces, links: list[tuple[str, str]] | None) -
         return write
 
     return choose
+
+
+def _caption(links: list[tuple[str, str]], known: int, content: str) -> str:
+    """Text that ``[[File:content]]`` shows under a picture in a frame; empty, with no more links than were ``known``, of one within a line
+    and of what is no file."""
+    options = [option.strip() for option in content.split("|")[1:]]
+    said = [option for option in options if option.lower() not in FRAMES | SIDES and not _OPTION.fullmatch(option)]
+    if said and any(option.lower() in FRAMES for option in options):
+        return captioned(said[-1])
+    del links[known:]
+    return ""
 
 
 def _label(content: str) -> str:
@@ -298,10 +313,15 @@ class _Prose:
         self._headings: list[tuple[int, str]] = []
         self._in_list = False
         self._counts: dict[str, int] = {}
+        self._captions: list[str] = []
 
     def read(self, text: str) -> list[str]:
         for line in text.split("\n"):
-            self._take(line)
+            parts = line.split(CAPTION)
+            self._take("".join(parts[::2]))
+            self._captions += filter(None, map(_plain, parts[1::2]))
+            if not any(map(str.strip, parts[::2])):
+                self._end()
         self._end()
         return self._done
 
@@ -309,7 +329,7 @@ class _Prose:
         bare = line.strip()
         if not bare:
             self._counts = {}
-            return self._end()
+            return
         level, title = heading(bare) if bare[0] == "=" else (0, "")
         if level:
             self._end()
@@ -342,12 +362,15 @@ class _Prose:
         self._lines.append(text if self._lines and not listed else _LEADING_MARKS.sub("", text))
 
     def _end(self) -> None:
-        if self._lines:
+        if self._lines or self._captions:
             self._done += [title for _, title in self._headings if title]
             self._headings = []
+        if self._lines:
             text = ("\n" if self._in_list else " ").join(self._lines)
             self._done.append(_COMMAS.sub(",", text) if " ," in text else text)
             self._lines = []
+        self._done += self._captions
+        self._captions = []
 
 
 def _plain(line: str) -> str:
