@@ -42,7 +42,7 @@ def mentions(text: str, sentences: Sequence[tuple[int, int]]) -> list[list[Menti
         words = list(_WORD.finditer(text, start, end))
         for at, word in enumerate(words):
             unspaced = _UNSPACED.match(word[0]) is not None
-            if unspaced or _has_capital(word[0]):
+            if unspaced or word[0].lower() != word[0]:
                 names = _unspaced_names(text, words, at) if unspaced else _names(text, words, at)
                 found.append(names[::-1])
     return found
@@ -55,7 +55,7 @@ def _names(text: str, words: list[regex.Match[str]], at: int) -> list[Mention]:
     for last in range(at, min(at + LONGEST, len(words))):
         if last > at and not _JOINED.fullmatch(text, words[last - 1].end(), words[last].start()):
             break
-        explained = explained and (last == at or not _has_capital(words[last][0]))
+        explained = explained and (last == at or words[last][0].lower() == words[last][0])
         if not explained:
             end = words[last].end()
             ends = (end, end + 1) if text[end : end + 1] in (")", ".", "!", "?") else (end,)  # a bracket or stop may belong to the name
@@ -68,10 +68,6 @@ def _unspaced_names(text: str, words: list[regex.Match[str]], at: int) -> list[M
     room = range(at, min(at + LONGEST_UNSPACED, len(words)))
     ends = [words[last].end() for last in takewhile(lambda last: last == at or words[last - 1].end() == words[last].start(), room)]
     return [Mention(text[start:end], start, end) for end in ends[SHORTEST_UNSPACED - 1 :]]
-
-
-def _has_capital(word: str) -> bool:
-    return word.lower() != word
 
 
 MOST_BLOCKS = 500

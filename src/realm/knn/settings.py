@@ -33,11 +33,6 @@ def wanted_probs(weights: Tensor, tokens: Tensor, wanted: Tensor) -> Tensor:
     return (weights * (tokens == wanted.unsqueeze(-1))).sum(-1)
 
 
-def share_of_neighbours(a: float | Tensor, weights: Tensor) -> Tensor:
-    """a of each prediction, float64 [b]: 0 where no neighbour is valid."""
-    return torch.as_tensor(a, dtype=torch.float64, device=weights.device) * (weights.sum(-1) > 0)
-
-
 def mixed_log_probs(log_probs: Tensor, p_knn: Tensor, a: Tensor) -> Tensor:
     """log(a * p_kNN + (1 - a) * p_model), of the shape and type of ``log_probs`` [..., b, v] or [b]; a: [b].
 
@@ -78,10 +73,10 @@ class Mixing:
         return asdict(self)
 
     def weigh(self, neighbours: Neighbours) -> tuple[Tensor, Tensor]:
-        """Weight of each neighbour [b,k] and a of each prediction [b]."""
+        """Weight of each neighbour [b,k], and a of each prediction, float64 [b]: 0 where no neighbour is valid."""
         scores, _, valid = neighbours.tensors()
         weights = neighbour_weights(scores, valid, self.temperature)
-        return weights, share_of_neighbours(self.a, weights)
+        return weights, self.a * (weights.sum(-1) > 0).double()
 
     def save(self, path: Path) -> None:
         write_json(path, self.facts())

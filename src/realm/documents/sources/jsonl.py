@@ -20,6 +20,7 @@ Found = tuple[int, Any] | Rejected
 _BETWEEN = regex.compile(r"[\s,\[\]]*")
 # A list of objects; or a brace alone in its line, and then a key.
 _SPREAD = regex.compile(rb'\s*(?:\[\s*\{|\{[ \t]*\r?\n\s*")')
+"""The head of a file whose objects take several lines, or stand in a list, rather than one object a line."""
 _DECODER = json.JSONDecoder()
 
 
@@ -54,13 +55,13 @@ def read_jsonl(path: Path, name: str, options: SourceOptions) -> Iterator[Record
 
 def values_in(path: Path) -> Iterator[Found]:
     """The JSON values of a file, whether each has its line or not."""
-    return _spread_values(streams.pieces(path), str(path)) if _is_spread(streams.head_of(path)) else _line_values(path)
+    return _spread_values(streams.pieces(path), str(path)) if _SPREAD.match(streams.head_of(path)) else _line_values(path)
 
 
 def first_keys(path: Path) -> list[str]:
     """Keys of the objects that start a file; none where it starts without a whole one."""
     head = streams.head_of(path)
-    found = _spread_values([head], "") if _is_spread(head) else map(_line_value, head.split(b"\n"))
+    found = _spread_values([head], "") if _SPREAD.match(head) else map(_line_value, head.split(b"\n"))
     keys: dict[str, None] = {}
     for item in found:
         if isinstance(item, tuple) and isinstance(item[1], dict):
@@ -75,11 +76,6 @@ def _columns(path: Path, options: SourceOptions) -> Columns:
     if options.whole_rows:
         return Columns(None, None, None)
     return Columns(options.id_column or "id", options.title_column or "title", options.text_column or "text")
-
-
-def _is_spread(head: bytes) -> bool:
-    """True where objects take several lines, or stand in a list, rather than one object a line."""
-    return _SPREAD.match(head) is not None
 
 
 def _line_values(path: Path) -> Iterator[Found]:

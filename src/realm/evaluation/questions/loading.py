@@ -13,7 +13,7 @@ from realm.documents.streams import read_head
 from realm.errors import ConfigError, DataError
 from realm.evaluation.questions import formats
 from realm.evaluation.questions.formats import CURATEDTREC_COLUMNS, DELIMITERS, UNANSWERABLE
-from realm.evaluation.questions.rows import FORMATS, QUESTIONS_CURE, QuestionOptions, RowReader, Rows, Skipped, question_of
+from realm.evaluation.questions.rows import FORMATS, QUESTIONS_CURE, QuestionOptions, RowReader, Skipped, question_of
 from realm.models.types import Question
 from realm.storage.decoding import json_value
 from realm.storage.files import publish_file
@@ -87,10 +87,6 @@ class QuestionFile:
     skipped: Counter[str]  # unusable rows by reason
 
 
-def _read_curatedtrec(path: Path, options: QuestionOptions) -> Rows:
-    return (formats.read_patterns if head_of(path).startswith("{") else formats.read_curatedtrec)(path, options)
-
-
 READERS: Mapping[str, RowReader] = {
     "jsonl": formats.read_own,
     "json": formats.read_own_list,
@@ -98,7 +94,7 @@ READERS: Mapping[str, RowReader] = {
     "tsv": partial(formats.read_named, delimiters="\t"),
     "nq-open": formats.read_own,
     "webquestions": formats.read_webquestions,
-    "curatedtrec": _read_curatedtrec,
+    "curatedtrec": lambda path, options: (formats.read_patterns if head_of(path)[:1] == "{" else formats.read_curatedtrec)(path, options),
     "squad": formats.read_squad,
 }
 
