@@ -56,7 +56,7 @@ def download(name: str, *, revision: str | None = None, token: str | bool | None
 
 
 def _refusals() -> tuple[type[BaseException], ...]:
-    """What the hub's client raises: a name that no repository can have, OSError, and the errors of the library that it asks by."""
+    """Errors of the hub's client: a name that no repository can have, OSError, and those of the library that it asks by."""
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     return HFValidationError, *HfHubHTTPError.__bases__

@@ -98,7 +98,7 @@ def without_tags(text: str) -> str:
 
 
 def captioned(text: str) -> str:
-    """What stands under a picture, on one line and marked as that."""
+    """Mark what stands under a picture as that, on one line."""
     return f"{CAPTION}{' '.join(without_tags(text).split())}{CAPTION}"
 
 
