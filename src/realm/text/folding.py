@@ -19,7 +19,6 @@ UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p
 Places = list[tuple[int, int]]
 _RAISED, _LOWERED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻", "₀₁₂₃₄₅₆₇₈₉₊₋"
 _FRACTION = rf"(?P<fraction>[\u00bc-\u00be\u2150-\u215f\u2189]|[{_RAISED[:10]}]+[/⁄][{_LOWERED[:10]}]+)|(?P<slash>⁄)"
-_FRACTIONS = deferred(_FRACTION)
 _FIGURES = str.maketrans(_RAISED + _LOWERED, "0123456789+-" * 2)
 # Where a form of Unicode may stand for plain letters; the decomposition of a character says whether it does.
 _FORMS = (
@@ -124,11 +123,6 @@ def fold(text: str) -> Folded:
 def unbroken(text: str, start: int = 0, end: int | None = None) -> str:
     """A range of a text on one line, as it is written: line ends become spaces, and words that they cut are whole."""
     return _LINE_ENDS.sub(_plain, text[:end], pos=start)[start:] if "\n" in text[start:end] else text[start:end]
-
-
-def with_fractions_spelt(text: str) -> str:
-    """The text with 1/2 for ½, and 1 1/2 for 1½ and for 1¹⁄₂."""
-    return text if text.isascii() else _FRACTIONS.sub(_plain, text)
 
 
 def unaccented(text: str) -> str:

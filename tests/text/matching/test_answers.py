@@ -36,7 +36,7 @@ HOSTILE_TEXT = "a" * 200 + "b"
     ("São Paulo", "sa\u0303o paulo"), ("İstanbul", "i\u0307stanbul"), ("STRASSE", "strasse"),
     ("Straße", "straße"),  # lower case, not case folding
     ("①", "①"),  # NFD, not NFKD
-    ("1½ ⅓", "1 12 13"), ("1 1/2, 1/3", "1 12 13"), ("33 1⁄3", "33 13"),  # ours: fractions in one spelling
+    ("1½", "1½"), ("1/2", "12"),  # as the script has it: folding spells fractions alike before
     ("ﬁn", "ﬁn"), ("한국", unicodedata.normalize("NFD", "한국")), ("東京、日本", "東京、日本"), ("", ""), ("!?", ""),
 ])  # fmt: skip
 def test_normalize(text, normalized):
@@ -55,8 +55,6 @@ def test_equivalent_encodings_normalize_alike(text):
     ("London", ["Paris", "Rome", "london."], True),  # several references: any
     ("London", ["Paris", "Rome"], False), ("London England", ["London"], False), ("14 February", ["14th February"], False),
     ("a", ["the"], True),  # both are empty
-    ("2½ hours", ["2 1/2 hours"], True), ("⅔", ["2/3"], True), ("9\u00a01⁄2 Weeks", ["9½ Weeks"], True), ("½", ["1"], False),
-    ("1½", ["½"], False),
     ("", [""], True), ("x", [""], False), ("x", [], False),
 ])  # fmt: skip
 def test_exact_match(prediction, answers, match):
@@ -182,8 +180,7 @@ def written(text, ranges):
     ("rock-n-roll", ["rock n roll"], []),  # marked, it would be wrong
     ("rock-n-roll", ["rock-n-roll"], ["rock-n-roll"]), ("in 1990-95", ["1990"], []),  # a range of years is not its first one
     ("a 1990-based index", ["1990"], ["1990"]), ("the U.S.-led force", ["US"], ["U.S"]), ("don't", ["t"], ["t"]),
-    ("anti-art", ["art"], ["art"]), ("It took 1½ hours.", ["1 1/2 hours"], ["1½ hours"]), ("¾", ["3/4"], ["¾"]),
-    ("some 1 1/2 cups", ["1½ cups"], ["1 1/2 cups"]),
+    ("anti-art", ["art"], ["art"]),
 ])  # fmt: skip
 def test_normalised(text, answers, found):
     assert written(text, normalised_ranges(text, answers)) == found
@@ -232,7 +229,7 @@ def test_what_stands_there_is_found_raw(text, start, length):
     ("身体", ["因身体原因", "身体"], True, 1.0), ("足球", ["篮排"], False, 0.0),
     ("，。", ["《》"], True, 0.0),  # both empty: equal, and no run
     ("甲乙丙丁", ["甲丙乙丁"], False, 2 / 8),  # a run, not a bag: one character
-    ("the U.S. army", ["U.S. army"], False, 4 / 5), ("足球", [], False, 0.0), ("约1½升", ["约1 1/2升"], True, 1.0),
+    ("the U.S. army", ["U.S. army"], False, 4 / 5), ("足球", [], False, 0.0),
 ])  # fmt: skip
 def test_cmrc(prediction, references, em, f1):
     assert (matching.CMRC.exact_match(prediction, references), matching.CMRC.f1(prediction, references)) == (em, pytest.approx(f1))
@@ -258,7 +255,7 @@ def test_han_hangul_and_english_are_scored_as_their_scripts_are():
     ("KBS", ["kbs"], True, 1.0),
     ("the KBS", ["KBS"], False, 6 / 9),  # no articles in Korean
     ("석종임", ["임종석"], False, 1.0),  # a bag of characters
-    ("1½컵", ["1 1/2컵"], True, 1.0), ("서울", ["부산"], False, 0.0), ("?", ["!"], True, 0.0), ("서울", ["부산", "서울시"], False, 4 / 5),
+    ("서울", ["부산"], False, 0.0), ("?", ["!"], True, 0.0), ("서울", ["부산", "서울시"], False, 4 / 5),
 ])  # fmt: skip
 def test_korquad(prediction, references, em, f1):
     assert (matching.KORQUAD.exact_match(prediction, references), matching.KORQUAD.f1(prediction, references)) == (em, pytest.approx(f1))

@@ -15,7 +15,6 @@ from itertools import pairwise
 
 import regex
 
-from realm.text.folding import with_fractions_spelt
 from realm.text.matching.patterns import pattern_matches
 from realm.text.sentences import split_sentences
 from realm.text.words import STOPWORDS, by_characters, characters_of, east_asian, has_characters, word_ranges
@@ -30,13 +29,12 @@ def normalize_answer(text: str) -> str:
     """The form in which two answers are compared, as in the official script, quirks included.
 
     Unicode NFD, lower case, ASCII punctuation deleted, the words a, an and the replaced by a space, white space collapsed. An accent ends a
-    word, so the a of "à" is an article, of which only the accent stays; compatibility forms such as "①" stay. One thing is ours: ½ is 1/2,
-    and "1½" is "1 1/2"; what the script holds equal stays so.
+    word, so the a of "à" is an article, of which only the accent stays; compatibility forms such as "①" and "½" stay.
 
     Examples:
         >>> normalize_answer("The  Rock-n-Roll!"), normalize_answer("A"), normalize_answer("“ok” –")
         ('rocknroll', '', '“ok” –')"""
-    bare = unicodedata.normalize("NFD", with_fractions_spelt(text)).lower().translate(_DELETE_PUNCTUATION)
+    bare = unicodedata.normalize("NFD", text).lower().translate(_DELETE_PUNCTUATION)
     return " ".join(_ARTICLES.sub(" ", bare).split())
 
 
@@ -263,7 +261,7 @@ _CLITIC = re.compile(r"(?<=[^'\s])'(?:s|m|d|ll|re|ve)\b|(?<=\w)n't\b")
 
 def cmrc_form(text: str) -> str:
     """Lower case, without white space around and without the marks of the script's list: those of Chinese and some of ASCII's."""
-    return "".join(character for character in with_fractions_spelt(text).lower().strip() if character not in _CMRC_MARKS)
+    return "".join(character for character in text.lower().strip() if character not in _CMRC_MARKS)
 
 
 def cmrc_segments(text: str) -> list[str]:
@@ -306,7 +304,7 @@ _KORQUAD_SPACES = str.maketrans(dict.fromkeys("'\"《》<>〈〉()‘’", " "))
 
 def korquad_form(text: str) -> str:
     """Quotes and brackets of titles as spaces, lower case, without ASCII punctuation, white space collapsed."""
-    return " ".join(with_fractions_spelt(text).translate(_KORQUAD_SPACES).lower().translate(_DELETE_PUNCTUATION).split())
+    return " ".join(text.translate(_KORQUAD_SPACES).lower().translate(_DELETE_PUNCTUATION).split())
 
 
 def korquad_f1(prediction: str, reference: str) -> float:
