@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from realm.cli import main
+from realm.cli import main, show
 from realm.cli.asking import _address
 
 
@@ -48,6 +48,17 @@ def test_a_prompt_with_history(tiny_run, tmp_path, monkeypatch, capsys):
     said = capsys.readouterr().out
     assert said.index("What is the currency of Arvad?") < said.index("Who lives in Belmor?") and "p = " in said
     assert "What is the currency of Arvad?" in (tmp_path / "realm" / "questions").read_text()
+
+
+@pytest.mark.parametrize(("word", "gap", "shown"), [
+    ("anchorage", " ", f"… {'anchorage ' * 14}in [[Velm]]{' anchorage' * 15} …"),
+    ("山", "", f"…{'山' * 147}in [[Velm]]{'山' * 150}…"),
+])  # fmt: skip
+def test_an_excerpt_ends_between_words_and_a_document_without_a_title_has_one_name(capsys, word, gap, shown):
+    before = (word + gap) * 400 + "in "
+    found = {"text": f"{before}Velm{gap}{(word + gap) * 400}", "start": len(before), "end": len(before) + 4, "title": "", "path": []}
+    show.answer({"question": "Where?", "answer": "Velm", "p": 0.5, "evidence": [found | {"doc_id": "rows.csv#2", "p_span": 0.5}]})
+    assert f"1. rows.csv#2, p = 0.50 {shown} " in " ".join(capsys.readouterr().out.split()) + " "
 
 
 class Terminal(io.StringIO):

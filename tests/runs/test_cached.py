@@ -98,6 +98,20 @@ def test_each_set_of_documents_and_each_body_has_its_own(notes, body, tmp_path):
     assert cached_run([notes], str(copy), QUIET) != of_copy and len(cached_runs()) == 4
 
 
+def test_files_that_came_or_went_since_they_were_asked_are_said_so(notes, body, capsys):
+    cached_run([notes], body, QUIET)
+    (notes / "new.txt").write_text("Novaria has no currency at all.")
+    assert main(["cache", "info", str(notes)]) == 0
+    assert f"{notes / 'new.txt'}: not read yet" in capsys.readouterr().out
+    notes.rename(notes.with_name("moved"))
+    assert main(["cache", "info", str(notes)]) == 0 and f"{notes}: deleted or moved" in capsys.readouterr().out
+
+
+def test_a_wrong_k_is_told_before_anything_is_indexed(notes, body, capsys):
+    assert main(["ask", str(notes), "Who pays with the Tirel?", "--body", body, "--k", "0"]) == 2
+    assert "--k 0: no passage would be read. Give at least 1." in capsys.readouterr().err and cached_runs() == []
+
+
 @pytest.mark.parametrize("changed", [False, True])
 def test_what_was_killed_half_way_is_gone_on_with(notes, body, monkeypatch, changed):
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
@@ -142,8 +156,10 @@ def test_what_was_read_is_said_once_and_listed(notes, body, capsys):
     (run,) = json.loads(capsys.readouterr().out)["runs"]
     reasons = {file["path"].rpartition("/")[2]: file["reason"] for file in run["not_read"]}
     assert (run["files"], run["read"], {*reasons}) == (6, 3, {"a.jar", "core", "broken.xml"})
+    assert run["left_out"] == [{"path": str(notes / "half.jsonl"), "line": 2, "reason": "bad json"}]
     assert main(["cache", "info", str(notes)]) == 0
-    assert f"{notes / 'a.jar'}: no text and of no known kind" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert f"{notes / 'a.jar'}: no text and of no known kind" in said and f"{notes / 'half.jsonl'}, line 2: bad json" in said
     assert main(["corpus", "info", str(cached_run([notes], body, QUIET) / "corpus"), "--json"]) == 0
     assert {row["reason"] for row in json.loads(capsys.readouterr().out)["not_read"]} == {"damaged file", "no text and of no known kind"}
 

@@ -97,10 +97,12 @@ def ask(
             if not given, that of the run's recipe; none leaves it out."""
     from realm.answering.opening import open_run
     from realm.answering.writing import endpoint_of, written_or_noted
-    from realm.errors import require_share
+    from realm.errors import ConfigError, require_share
 
-    require_share("--abstain-below", abstain_below or 0.0)
-    endpoint_of(write)  # a wrong address is told before anything is indexed
+    require_share("--abstain-below", abstain_below or 0.0)  # what is wrong is told before anything is indexed
+    if k < 1:
+        raise ConfigError(f"--k {k}: no passage would be read", cure="Give at least 1.")
+    endpoint_of(write)
     places, question = parted(asked)
     run = named_run(places)
     opened = (opened_documents(places, body, reader) if run is None else open_run(run)).read_by(reader)

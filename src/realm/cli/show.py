@@ -10,6 +10,8 @@ from typing import Any
 from realm.progress import QUIET
 
 EXCERPT_CHARS = 300
+_CUT_BEFORE, _CUT_AFTER = re.compile(r"\A(?:\S{0,40}(?=\s)|\S)"), re.compile(r"(?:(?<=\s)\S{0,40}|\S)\Z")
+"""The part of a word that an excerpt leaves out at an edge; one character where no word ends nearby."""
 MAX_NAMED_DOCUMENTS = 10
 """Documents that are named; of more their number."""
 
@@ -131,6 +133,8 @@ def cached(value: dict[str, Any]) -> None:
         if "files" in run:
             _print(f"      {run['read']:,} of {run['files']:,} files read; the others:" if run["not_read"] else "      every file was read")
             _print(*(f"        {file['path']}: {file['reason']}" for file in run["not_read"]))
+            _print(*(["      left out of those read:"] if run["left_out"] else []))
+            _print(*(f"        {row['path']}, line {row['line']}: {row['reason']}" for row in run["left_out"]))
     if not value["runs"]:
         _print("  the cache is empty")
 
@@ -138,7 +142,7 @@ def cached(value: dict[str, Any]) -> None:
 def hits(value: dict[str, Any]) -> None:
     """Search results, best first."""
     for hit in value["results"]:
-        _print(f"{hit['score']:.2f}  {_titled(hit)}  ({hit['doc_id']})", f"      {hit['text'][:EXCERPT_CHARS]}")
+        _print(f"{hit['score']:.2f}  {_named(hit)}", f"      {_around(hit['text'], 0, 0, EXCERPT_CHARS)[1]}")
         _picture(hit, "      ")
 
 
@@ -146,7 +150,7 @@ def passages(value: dict[str, Any]) -> None:
     """The nearest blocks in the order of all that they were searched by, of which their score is only one part."""
     _print(value["text"])
     for number, hit in enumerate(value["results"], 1):
-        _print(f"  {number}. {_titled(hit)} ({hit['doc_id']})", f"     {' '.join(hit['text'].split())[:EXCERPT_CHARS]}")
+        _print(f"  {number}. {_named(hit)}", f"     {_around(hit['text'], 0, 0, EXCERPT_CHARS)[1]}")
         _picture(hit, "     ")
     _print("")
 
@@ -166,25 +170,29 @@ def answer(value: dict[str, Any], mark: str = "", most: int = 3, link: Callable[
     most = max(most, max((number for claim in value.get("prose", ()) for number in claim["cites"]), default=0))
     for number, evidence in enumerate(value["evidence"][:most], 1):
         text, start, end = evidence["text"], evidence["start"], evidence["end"]
-        first, last = max(0, start - EXCERPT_CHARS // 2), min(len(text), end + EXCERPT_CHARS // 2)
-        before, after = ("…" if first else "") + _one_line(text[first:start]), _one_line(text[end:last]) + ("…" if last < len(text) else "")
-        name = " -> ".join(evidence["path"]) or _titled(evidence)
-        named = (f"{name} ({evidence['doc_id']})", f"link {uri}" if (uri := link(evidence)) else "")
-        head = Text.assemble(f"  {number}. ", named, f"{_also(evidence)}, p = {evidence['p_span']:.2f}\n     ")
+        also = f", also in {others} other file{'s' * (others > 1)}" if (others := len(evidence.get("also_in", ()))) else ""
+        before, after = _around(text, start, end, EXCERPT_CHARS // 2)
+        named = (_named(evidence), f"link {uri}" if (uri := link(evidence)) else "")
+        head = Text.assemble(f"  {number}. ", named, f"{also}, p = {evidence['p_span']:.2f}\n     ")
         _print(Text.assemble(head, before, _shown(_one_line(text[start:end]), "bold underline"), after))
         _picture(evidence, "     ")
     _print("")
 
 
-def _titled(block: dict[str, Any]) -> str:
-    """The title of a block's document, and the folders and headings that the block stands under."""
-    return ": ".join(filter(None, (block["title"], block.get("heading"))))
+def _named(block: dict[str, Any]) -> str:
+    """The title of a block's document and the folders and headings that it stands under, or the titles that led to it; and its id."""
+    name = " -> ".join(block.get("path", ())) or ": ".join(filter(None, (block["title"], block.get("heading"))))
+    return f"{name} ({block['doc_id']})" if name else block["doc_id"]
 
 
-def _also(evidence: dict[str, Any]) -> str:
-    """The number of other files that hold a copy or a version of a block."""
-    count = len(evidence.get("also_in", ()))
-    return f", also in {count} other file{'s' * (count > 1)}" if count else ""
+def _around(text: str, start: int, end: int, chars: int) -> tuple[str, str]:
+    """So much before and behind a place, each on one line; words are not cut, unless the script has no spaces."""
+    before, after = text[max(0, start - chars - 1) : start], text[end : end + chars + 1]
+    if len(before) < start:
+        before = "…" + _CUT_BEFORE.sub("", before)
+    if end + len(after) < len(text):
+        after = _CUT_AFTER.sub("", after, count=1) + "…"
+    return _one_line(before), _one_line(after)
 
 
 def _said(value: dict[str, Any]) -> list[Any]:

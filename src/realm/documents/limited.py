@@ -37,27 +37,18 @@ BYTES_OF_TIME = 2**20
 SMALL = 20_000
 """Bytes of a document that cannot be much work whatever it holds: read here."""
 _READERS = {
-    "html": "pages.texts:main_text",
-    "markdown": "pages.texts:marked_down",
-    "pdf": "pages.pdf:pdf_pages",
-    "docx": "pages.word:docx_text",
-    "xml": "pages.markup:xml_text",
-    "notebook": "pages.markup:notebook_text",
-    "odt": "pages.markup:odt_text",
-    "epub": "pages.markup:epub_chapters",
-    "slides": "pages.office:slides",
-    "sheets": "pages.office:sheets",
-    "rtf": "pages.office:rtf",
-    "mail": "sources.mail:message_text",
-    "outlook": "sources.mail:outlook_text",
-    "picture": "pages.recognition:picture_text",
-    "pdf pictures": "pages.pdf:pdf_pictures",
-    "pdf page": "pages.pdf:pdf_page_picture",
-    "wikitext": "wiki.text:cleaned_page",
-    "stages": "ingest.packed:stages",
-    "parquet": "sources.tables:parquet_rows",
+    "pages.texts": {"html": "main_text", "markdown": "marked_down"},
+    "pages.pdf": {"pdf": "pdf_pages", "pdf pictures": "pdf_pictures", "pdf page": "pdf_page_picture"},
+    "pages.word": {"docx": "docx_text"},
+    "pages.markup": {"xml": "xml_text", "notebook": "notebook_text", "odt": "odt_text", "epub": "epub_chapters"},
+    "pages.office": {"slides": "slides", "sheets": "sheets", "rtf": "rtf"},
+    "pages.recognition": {"picture": "picture_text"},
+    "sources.mail": {"mail": "message_text", "outlook": "outlook_text"},
+    "sources.tables": {"parquet": "parquet_rows"},
+    "wiki.text": {"wikitext": "cleaned_page"},
+    "ingest.packed": {"stages": "stages"},
 }
-"""Module beside this one, and the function in it, that does a kind of work."""
+"""Modules in this room, the kinds of work that they do, and by which function."""
 _PLAIN = frozenset({"html", "markdown", "mail", "notebook"})
 """Kinds of which few bytes are little work; of others they may unpack to any number."""
 
@@ -97,7 +88,7 @@ def read_parts(kind: str, data: bytes, seconds: float, most: float = inf) -> tup
 
 
 def _reader(kind: str) -> Callable[[bytes], Any]:
-    module, _, name = _READERS[kind].partition(":")
+    module, name = next((module, functions[kind]) for module, functions in _READERS.items() if kind in functions)
     found: Callable[[bytes], Any] = getattr(import_module(f"realm.documents.{module}"), name)
     return found
 

@@ -85,7 +85,8 @@ def _results(run: RunRecord) -> Html | None:
     """One row per stage; empty columns are left out."""
     if not run.results:
         return None
-    depths = sorted({d for r in run.results for key in ("recall", "recall_gold") for d in _depths(r.get(key))}, key=int)
+    recalls = [found for r in run.results for key in ("recall", "recall_gold") if isinstance(found := r.get(key), dict)]
+    depths = sorted({depth for recall in recalls for depth in recall if str(depth).isdecimal()}, key=int)
     groups: list[tuple[str, list[tuple[str, list[str]]]]] = [
         ("Gold recall@", [(d, [_hundredths(_recall(r, "recall_gold", d)) for r in run.results]) for d in depths]),
         ("Recall by answer@", [(d, [_hundredths(_recall(r, "recall", d)) for r in run.results]) for d in depths]),
@@ -115,10 +116,6 @@ def _score(result: dict[str, Any], key: str) -> Any:
     value, interval = number(result.get(key)), _interval(result.get(f"{key}_interval"))
     shown = _hundredths(value)
     return shown if value is None or not interval else join(shown, tag("span", interval, class_="interval"))
-
-
-def _depths(recall: Any) -> list[str]:
-    return [d for d in recall if str(d).isdecimal()] if isinstance(recall, dict) else []
 
 
 def _recall(result: dict[str, Any], key: str, depth: str) -> float | None:

@@ -20,7 +20,7 @@ from realm.answering.body_models import answering_model, reading_directory
 from realm.answering.opening import OpenRun, open_run, wrap_body
 from realm.documents.formats import SourceOptions
 from realm.documents.pages.recognition import recognition_directory, recognition_state
-from realm.documents.records import NO_WORDS, UNKNOWN_KIND
+from realm.documents.records import NO_DOCUMENTS, NO_WORDS, NOT_YET, UNKNOWN_KIND
 from realm.documents.store.info import files_account
 from realm.documents.store.manifest import read_manifest
 from realm.errors import CorpusError, DataError, RunError
@@ -125,7 +125,8 @@ def account_line(account: dict[str, Any], rejected: Mapping[str, int]) -> str:
     """The line about an account (``files_account``): files read, those not read by ending or reason, and records left out of the others,
     which ``rejected`` counts by reason with whole files."""
     of_files = Counter(file["reason"] for file in account["not_read"])
-    named = Counter(_kind_of(file["path"], file["reason"]) for file in account["not_read"])
+    kinds = ((Path(file["path"]).suffix.lower() or "without an ending", file["reason"]) for file in account["not_read"])
+    named = Counter(ending if reason in (UNKNOWN_KIND, NO_WORDS) else reason for ending, reason in kinds)
     records = Counter(rejected) - of_files
     line = f"read {account['read']} of {account['files']} files"
     if named:
@@ -133,11 +134,6 @@ def account_line(account: dict[str, Any], rejected: Mapping[str, int]) -> str:
     if records:
         line += f"; left out of those read: {', '.join(f'{count} {reason}' for reason, count in records.items())}"
     return f"{line} (list: realm cache info FOLDER)" if named or records else line
-
-
-def _kind_of(path: str, reason: str) -> str:
-    """The name that a file which was not read is counted under: its ending where that is the reason."""
-    return Path(path).suffix.lower() or "without an ending" if reason in (UNKNOWN_KIND, NO_WORDS) else reason
 
 
 def _make(paths: RunPaths, recipe: Recipe, progress: Progress) -> OpenRun:
@@ -187,7 +183,7 @@ def _recipe(places: list[Path], body: str) -> Recipe:
 
 def cached_runs(sources: Sequence[Path] = ()) -> list[dict[str, Any]]:
     """Contents of the cache, the one asked last first: {"directory", "sources", "body", "documents", "blocks", "bytes", "asked"}; of
-    ``sources`` alone, where they are given, with "files", "read" and "not_read" as ``files_account`` has them."""
+    ``sources`` alone, where they are given, with "files", "read", "not_read" and "left_out" as ``files_account`` has them."""
     found, wanted = [], {str(source.resolve()) for source in sources}
     for root in cache_directory().glob("*"):
         facts = read_note(RunPaths(root).wrapped) or {}
@@ -195,12 +191,19 @@ def cached_runs(sources: Sequence[Path] = ()) -> list[dict[str, Any]]:
             continue
         try:
             manifest = read_manifest(root / "corpus")
-            account = files_account(root / "corpus", list(map(Path, facts["sources"]))) if wanted else {}
+            account = _account(root / "corpus", facts) if wanted else {}
         except CorpusError:
             continue
         counts = {"documents": manifest.documents, "blocks": manifest.blocks, "bytes": bytes_below(root)}
         found.append({"directory": str(root), **{name: facts.get(name) for name in ("sources", "body", "asked")}, **counts, **account})
     return sorted(found, key=lambda run: -(run["asked"] or 0))
+
+
+def _account(corpus: Path, facts: dict[str, Any]) -> dict[str, Any]:
+    """The account of cached files; those that came since are not read yet."""
+    places = list(map(Path, facts["sources"]))
+    as_asked = all(place.exists() for place in places) and facts["state"] == stat_digest(places) + recognition_state()
+    return files_account(corpus, places, NO_DOCUMENTS if as_asked else NOT_YET)
 
 
 def clear_cache(sources: Sequence[Path] = ()) -> dict[str, int]:

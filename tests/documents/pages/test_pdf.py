@@ -71,6 +71,13 @@ OTHER = "Ota Brand drew the new lock gates, which were cast in Velm and carried 
 LONG = "This line of the chapter goes from the left edge of the page to the right one and is"
 
 
+PUMPS = [["Article", "S110", "S180", "S250D"], ["Description", "Pump for clean water", "Pump for clean water", "Pump for dirty water"],
+         ["Flow l/min", "110", "180", "250"], ["Power W", "400", "750", "1100"], ["Price", "189.00", "264.00", "398.50"]]  # fmt: skip
+PRICES = [item for left, cells in zip((50, 130, 330, 410, 480), PUMPS, strict=True) for item in placed(left, 700, cells)]
+ORDERS = "Within the valley orders over five hundred pounds, those for pumps too, are"
+PRICED = [" | ".join(row) for row in zip(*PUMPS, strict=True)]
+
+
 @pytest.mark.parametrize(("page", "paragraphs"), [
     ([*placed(50, 700, LEFT), *placed(320, 700, RIGHT)], [WHOLE, OTHER]),
     ([line for both in zip(placed(50, 700, LEFT), placed(320, 700, RIGHT), strict=True) for line in both], [WHOLE, OTHER]),
@@ -90,6 +97,11 @@ LONG = "This line of the chapter goes from the left edge of the page to the righ
      ["The old weir on the river Dorn is old"]),
     ([*placed(50, 700, [LONG, "full."]), *placed(50, 650, [LONG, "full again."])], [f"{LONG} full.", f"{LONG} full again."]),
     ([*placed(50, 700, [LONG, "short."]), (70, 672, LONG), (50, 658, "the end.")], [f"{LONG} short.", f"{LONG} the end."]),
+    (PRICES, PRICED),
+    ([(50, 714, "Pumps that lie in water"), *PRICES, *placed(50, 630, [ORDERS, "delivered to the gate."])],
+     ["Pumps that lie in water", *PRICED, f"{ORDERS} delivered to the gate."]),
+    ([*PRICES, (50, 644, "Pumps that stand in a cellar"), *((x, y - 70, words) for x, y, words in PRICES)],
+     [*PRICED, "Pumps that stand in a cellar", *PRICED]),
 ])  # fmt: skip
 def test_the_order_of_reading(tmp_path, pdf, page, paragraphs):
     assert texts(tmp_path / "x.pdf", pdf(page)) == ["\n\n".join(paragraphs)]

@@ -331,7 +331,8 @@ class _Walk(HTMLParser):
         if tag in _MOVED and self._moved and sum(self._names[name] for name in _MOVED) <= len(self._moved):
             at, kind = self._moved.pop()
             text, before = "".join(self._parts[at:]), "".join(self._parts[max(0, at - 4) : at])
-            self._parts[at:] = [_together(text) if kind == "mrow" else raised(text, before) if kind == "sup" else lowered(text, before)]
+            one = text if regex.fullmatch(r"\s*[\w.,]*\s*|\(.*\)", text) else f"({text.strip()})"  # a part of a formula as one value
+            self._parts[at:] = [one if kind == "mrow" else raised(text, before) if kind == "sup" else lowered(text, before)]
         elif tag in _BLOCKS:
             self._flush()
         if tag in _SIGNS:
@@ -385,11 +386,6 @@ class _Walk(HTMLParser):
             self._settled().append(block)
             self._prefix, self._term = "", block if self._in_term else None
         self._parts, self._deleted, self._moved, self._linked = [], [], [], 0
-
-
-def _together(text: str) -> str:
-    """A part of a formula that stands for one value."""
-    return text if regex.fullmatch(r"\s*[\w.,]*\s*|\(.*\)", text) else f"({text.strip()})"
 
 
 def _frames(tag: str, attributes: dict[str, str | None]) -> bool:

@@ -106,12 +106,15 @@ def _flow(bands: list[Band], column: tuple[float, float]) -> Iterator[Line]:
     while at < len(bands):
         end, gap = _widest_run(bands, at)
         run = bands[at:end]
-        sides = [[word for band in run for word in band if (word.right <= gap[0]) == left] for left in (True, False)] if gap else []
-        if sides and all(map(_is_prose, sides)):
+        sides = _sides([word for band in run for word in band], gap) if gap else []
+        across = [number for number, band in enumerate(run) if gap and _crosses(band, gap)]
+        if gap and all(map(_is_prose, sides)) and not _in_cells(run, gap):
             for side in sides:
                 yield from _flow(_bands(side), _edges(side))
-        elif gap and sum(_crosses(band, gap) for band in run) > 1:
-            yield from _table(run, column)
+        elif len(across) > 1:
+            gaps = _gaps([word for number in across for word in run[number]])
+            end = at + next((number for number in range(across[-1] + 1, len(run)) if _spans(run[number], gaps)), len(run))
+            yield from _table(bands[at:end], gaps, column)
         else:
             end = at + 1
             yield from (_line(row, column) for row in rows_of(bands[at]))
@@ -195,21 +198,42 @@ def _crosses(band: Band, gap: tuple[float, float]) -> bool:
     return any(word.right <= gap[0] for word in band) and any(word.left >= gap[1] for word in band)
 
 
+def _sides(words: Sequence[Piece], gap: tuple[float, float]) -> list[Band]:
+    return [[word for word in words if (word.right <= gap[0]) == left] for left in (True, False)]
+
+
+def _spans(row: Band, gaps: Sequence[tuple[float, float]]) -> bool:
+    """Tell a line, such as one of a paragraph or a heading, that stands in the white between cells."""
+    return any(word.left < right and word.right > left for word in row for left, right in gaps)
+
+
 def _is_prose(words: Sequence[Piece]) -> bool:
     rows = rows_of(words)
     if len(rows) < PROSE_ROWS or len(words) >= PROSE_WORDS * len(rows):
         return len(rows) >= PROSE_ROWS
-    lines = "\n".join(" ".join(word.text for word in row) for row in rows)
-    return len(words) >= LEAST_WORDS * len(rows) and PROSE_ROWS * len(passages_of(lines)) <= len(rows)
+    return len(words) >= LEAST_WORDS * len(rows) and _runs_on(rows)
 
 
-def _table(run: list[Band], column: tuple[float, float]) -> Iterator[Line]:
-    """Rows with a bar between their cells, an empty cell kept; a row without a first cell continues the one above."""
-    words = [word for band in run for word in band]
-    starts = [gap[1] for gap in _gaps(words)]
+def _runs_on(rows: Sequence[Band]) -> bool:
+    """Tell rows that are lines of paragraphs."""
+    return PROSE_ROWS * len(passages_of("\n".join(" ".join(word.text for word in row) for row in rows))) <= len(rows)
+
+
+def _in_cells(run: Sequence[Band], gap: tuple[float, float]) -> bool:
+    """Tell a table whose sides have words like prose: in the rows across the gap one side stands in cells, and none is a paragraph."""
+    level = [word for band in run for row in rows_of(band) if _crosses(row, gap) for word in row]
+    sides = [(side, _gaps(side)) for side in _sides(level, gap) if side]
+    cells = any(not all(map(_is_prose, _sides(side, inner))) for side, gaps in sides for inner in gaps)
+    return cells and all(gaps or not _runs_on(rows_of(side)) for side, gaps in sides)
+
+
+def _table(run: list[Band], gaps: Sequence[tuple[float, float]], column: tuple[float, float]) -> Iterator[Line]:
+    """Rows with a bar between their cells, which ``gaps`` part, an empty one kept; a row without a first cell continues the one above."""
+    starts = [gap[1] for gap in gaps]
     rows: list[tuple[Band, list[str]]] = []
     for row in (row for band in run for row in rows_of(band)):
-        cells = [" ".join(word.text for word in row if at == sum(start <= word.left for start in starts)) for at in range(len(starts) + 1)]
+        own = [] if _spans(row, gaps) else starts  # such a row is one cell
+        cells = [" ".join(word.text for word in row if at == sum(start <= word.left for start in own)) for at in range(len(starts) + 1)]
         goes_on = not cells[0] and sum(map(bool, cells)) <= max(1, len(starts) - 1)
         if rows and goes_on and row[0].top - max(word.bottom for word in rows[-1][0]) < 0.5 * row[0].height:
             rows[-1] = rows[-1][0] + row, [" ".join(filter(None, both)) for both in zip(rows[-1][1], cells, strict=True)]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from realm.documents.pages.pictures import is_caption
-from realm.documents.records import NO_DOCUMENTS, PARTLY_USED
+from realm.documents.records import GONE, NO_DOCUMENTS, PARTLY_USED
 from realm.documents.sources.folders import files_below
 from realm.documents.sources.reading import source_name
 from realm.documents.store.blocks import BlockStore
@@ -104,12 +104,14 @@ def unread_files(corpus: Path) -> list[dict[str, str]]:
     return [{"path": row["path"], "reason": row["reason"]} for row in rows]
 
 
-def files_account(corpus: Path, sources: Sequence[Path]) -> dict[str, Any]:
-    """Account of the files that the sources hold: {"files", "read", "not_read": [{"path", "reason"}]}; the first is the sum of the others.
-    Raises CorpusError: no corpus here, or a damaged one."""
+def files_account(corpus: Path, sources: Sequence[Path], unknown: str = NO_DOCUMENTS) -> dict[str, Any]:
+    """Account of the files that the sources hold: {"files", "read", "not_read": [{"path", "reason"}]}, the first the sum of the others; and
+    "left_out": [{"path", "line", "reason"}], records of those read, among the first ``LISTED``. ``unknown``: the reason for a file that the
+    corpus does not know. Raises CorpusError: no corpus here, or a damaged one."""
     store = BlockStore.open_even_empty(corpus)
     used = {os.path.normpath(path) for path in store.sources()}
-    reasons = {row["path"]: row["reason"] for row in rejected_records(corpus)}
+    rejected = list(rejected_records(corpus))
+    reasons = {row["path"]: row["reason"] for row in rejected}
     files, not_read = 0, []
     for source in sources:
         for found in files_below(source) if source.is_dir() else [source]:
@@ -117,8 +119,10 @@ def files_account(corpus: Path, sources: Sequence[Path]) -> dict[str, Any]:
             name = source_name(str(path))
             files += 1
             if os.path.normpath(name) not in used and not (not reason and is_caption(path)):
-                not_read.append({"path": name, "reason": reason or reasons.get(name, NO_DOCUMENTS)})
-    return {"files": files, "read": files - len(not_read), "not_read": not_read}
+                not_read.append({"path": name, "reason": reason or reasons.get(name, unknown if path.exists() else GONE)})
+    whole = {file["path"] for file in not_read}
+    left_out = [row for row in rejected if row["path"] not in whole][:LISTED]
+    return {"files": files, "read": files - len(not_read), "not_read": not_read, "left_out": left_out}
 
 
 def rejected_records(corpus: Path) -> Iterator[dict[str, Any]]:

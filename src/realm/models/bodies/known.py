@@ -80,7 +80,7 @@ def body_directory(source: str, *, fetch: Callable[..., Path] = download) -> Pat
             directory = fetch(known.repository, revision=known.revision) if known is not None else fetch(source)
     except RunError as error:
         raise ConfigError(
-            f"the body '{source}' is not on this machine, and the hub has none or cannot be reached", cure=_cure(known)
+            f"the model '{source}' is not on this machine, and the hub has none or cannot be reached", cure=_cure(known)
         ) from error
     check_digest(directory / WEIGHTS, "" if known is None or known.base else known.sha256)
     return directory
