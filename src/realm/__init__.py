@@ -6,18 +6,7 @@ recipe; answers are records (``Answer``, ``Hit``, ``Explanation``). Imports are 
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.2.0"
-__all__ = [
-    "DEFAULT_BODY",
-    "Answer",
-    "Evidence",
-    "Explanation",
-    "Hit",
-    "Realm",
-    "RealmError",
-    "RealmModel",
-    "__version__",
-    "run_recipe",
-]
+__all__ = ["DEFAULT_BODY", "Answer", "Evidence", "Explanation", "Hit", "Realm", "RealmError", "RealmModel", "__version__", "run_recipe"]
 
 DEFAULT_BODY = "realm-minilm-en"
 """The model that documents are asked with where no other is named."""

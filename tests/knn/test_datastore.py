@@ -108,6 +108,14 @@ def copy(tmp_path, built):
     return shutil.copytree(built("causal").path, tmp_path / "copy")
 
 
+def test_lost_facts_are_found_and_written_again(copy, networks, source_of, refused, say):
+    (copy / "datastore.json").unlink()
+    for verb in ("verify", "repair"):
+        assert "1 damaged" in refused(verb, copy)
+    build_from_texts(copy, networks["causal"], [source_of["causal"]], OPTIONS, dtype="float32")
+    say("verify", copy)
+
+
 def test_another_model_is_refused(copy, model_directories, networks):
     other = load_network(model_directories["causal"])
     assert len(Datastore.open(copy, other)) > 0

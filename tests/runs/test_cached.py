@@ -266,6 +266,27 @@ def test_a_damaged_cached_run_names_its_cure(notes, body, capsys):
     assert main(["verify", str(again)]) == 0 and ids(again) == {"arvad.txt", "sub/belmor.md"}
 
 
+def test_a_cached_run_that_lost_what_is_current_is_repaired(notes, body, capsys):
+    """It was to be cured by realm index build, which said the same again; verify found nothing."""
+    run = cached_run([notes], body, QUIET)
+    (run / "index" / "CURRENT").unlink()
+    assert main(["ask", str(notes), "Arvad?", "--body", body]) == 2 and "realm cache clear" in capsys.readouterr().err
+    assert main(["verify", str(run)]) == 2 and main(["repair", str(run), "--yes"]) == 0
+    assert main(["verify", str(run)]) == 0 and ids(cached_run([notes], body, QUIET)) == {"arvad.txt", "sub/belmor.md"}
+
+
+@pytest.mark.parametrize("name", ["config.toml", "run.json"])
+def test_what_another_run_wrote_is_not_taken_for_a_cached_one_s(notes, body, tiny_run, capsys, name):
+    """The recipe of another run was opened, and its body looked for in the working directory."""
+    run = cached_run([notes], body, QUIET)
+    shutil.copyfile(tiny_run / name, run / name)
+    assert main(["ask", str(notes), "Arvad?", "--body", body]) == 2
+    assert f"{run / 'config.toml'}: changed since it was written" in capsys.readouterr().err
+    assert main(["verify", str(run)]) == 2 and "realm cache clear" in capsys.readouterr().out
+    (run / name).unlink()
+    assert main(["verify", str(run)]) == 2 and "realm cache clear" in capsys.readouterr().out
+
+
 def test_a_folder_with_pictures_works_from_the_first_command(notes, body, embedded, monkeypatch, capsys):
     """A page shows a picture, and its caption answers; a picture that changed is embedded anew; what the extra would bring is said once."""
     image = pytest.importorskip("PIL.Image")

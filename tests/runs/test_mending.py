@@ -11,6 +11,7 @@ from small import tree
 from realm.answering.opening import open_run
 from realm.cli import main
 from realm.documents.change.updates import add_documents
+from realm.storage.manifests import read_note
 
 QUESTION = "What is the currency of Arvad?"
 
@@ -140,6 +141,9 @@ def test_what_is_not_rebuilt_is_cured_as_it_is_said(run, say):
     for path, cure in found.items():
         assert cure == "Remove it: realm run writes it again"
         path.unlink()
+    (one,) = say("verify", run)[1]["damage"]
+    assert one["problem"] == "missing" and one["cure"] == f"Write it again: realm run {run}"
+    assert say("run", run)[0] == 0 and all(path.exists() for path in found)
     flip(run / "stages" / "finetune" / "tokenizer.json")
     (one,) = say("verify", run)[1]["damage"]
     assert one["cure"].startswith(f"Copy it from {run / 'corpus' / 'tokenizer'}")
@@ -147,12 +151,42 @@ def test_what_is_not_rebuilt_is_cured_as_it_is_said(run, say):
     assert say("verify", run)[0] == 0 and answers(run) == expected
 
 
-def test_a_lost_manifest_is_named(tiny_run, run, say):
-    """The version before would lack the documents that were added since."""
+@pytest.mark.parametrize("lost", [("finetune",), ("answers", "pretrain"), ("ict",)])
+def test_a_lost_result_is_missed_until_it_is_measured_again(run, say, caplog, lost):
+    """The report showed less, and nothing said so; lost answers were written by no command."""
+
+    def measured():
+        values = [read_note(path) for path in paths]
+        return [{**value, "seconds": 0} if isinstance(value, dict) else [(one["answer"], one["p"]) for one in value] for value in values]
+
+    paths = [run / "results" / f"{name}.json" for name in lost]
+    whole = measured()
+    for path in paths:
+        path.unlink()
+    code, found, _ = say("verify", run)
+    assert code == 2 and [(one["path"], one["problem"], one["cure"]) for one in found["damage"]] == [
+        (str(path), "missing", f"Write it again: realm run {run}") for path in paths
+    ]
+    assert main(["report", str(run)]) == 0 and f"{paths[0]}: missing, and not shown" in caplog.text
+    assert say("run", run)[0] == 0 and say("verify", run)[0] == 0 and measured() == whole
+
+
+def test_lost_rows_of_training_are_missed(run, say):
+    """An empty file stands for rows that nobody has."""
+    (run / "metrics.jsonl").unlink()
+    (one,) = say("verify", run)[1]["damage"]
+    assert one["path"] == str(run / "metrics.jsonl") and "empty file" in one["cure"]
+    (run / "metrics.jsonl").touch()
+    assert say("verify", run)[0] == 0
+
+
+@pytest.mark.parametrize("harm", [lambda path: flip(path, 300, 4), Path.unlink])
+def test_a_lost_manifest_is_named(tiny_run, run, say, harm):
+    """The version before would lack the documents that were added since, and have those that were removed."""
     corpus = run / "corpus"
     add_documents(corpus, [tiny_run.parent / "more.jsonl"])
     newest = max(corpus.glob("manifest-*.json"))
-    flip(newest, 300, 4)
+    harm(newest)
     before = tree(corpus)
     code, found, _ = say("repair", corpus, "--yes")
     assert code == 2 and tree(corpus) == before

@@ -46,3 +46,5 @@ def test_results_that_changed_are_not_shown(run_copy, caplog):
     stage = run_copy / "stages" / "ict" / "stage.json"
     flip(stage, stage.stat().st_size // 2)
     assert read_run(RunPaths(run_copy)).stage("ict").facts == {} and "its stage is not shown" in caplog.text
+    stage.unlink()
+    assert read_run(RunPaths(run_copy)).stage("ict").facts == {} and f"{stage}: its stage is not shown: damaged: missing" in caplog.text

@@ -187,13 +187,7 @@ class Answerer:
         confidence: of its answers; None if none was fitted."""
 
     def __init__(
-        self,
-        inputs: BlockInputs,
-        source: Source,
-        reader: Reading | Any,
-        *,
-        versions: dict[str, int],
-        confidence: Confidence | None = None,
+        self, inputs: BlockInputs, source: Source, reader: Reading | Any, *, versions: dict[str, int], confidence: Confidence | None = None
     ):
         self.inputs = inputs
         self.confidence = confidence

@@ -238,11 +238,7 @@ def _explain_pointed(
 
 
 def _explanation(
-    text: str,
-    targets: Sequence[str],
-    excluded: np.ndarray,
-    predictions: tuple[Prediction, ...],
-    candidates: tuple[DocumentEffect, ...],
+    text: str, targets: Sequence[str], excluded: np.ndarray, predictions: tuple[Prediction, ...], candidates: tuple[DocumentEffect, ...]
 ) -> Explanation:
     p_y, p_y_null = likelihood(candidates), candidates[NULL_INDEX].p_y_given_z
     return Explanation(text, tuple(targets), p_y, p_y_null, tuple(excluded.tolist()), predictions, candidates)

@@ -14,7 +14,7 @@ from realm.answering.generative import StageReader, load_reader, own_reader
 from realm.answering.levels import leveled
 from realm.answering.records import Answer, Explanation, Hit
 from realm.documents.store.blocks import Block
-from realm.errors import ConfigError, RunError, by_torch, is_blank
+from realm.errors import ConfigError, RunError, SnapshotError, by_torch, is_blank
 from realm.models.runtime.model import RuntimeModel, learning_model, load_model
 from realm.models.spec import ReaderSpec, read_spec
 from realm.recipe import Recipe, load_recipe
@@ -26,7 +26,7 @@ from realm.search.publishing.generation import Generation, open_generation
 from realm.search.publishing.refresher import add_difference, missing_rows
 from realm.storage.generations import read_current
 from realm.storage.paths import RunPaths
-from realm.storage.stages import has_stage, require_run, stage_facts
+from realm.storage.stages import CLEAR, has_stage, require_run, stage_facts
 
 if TYPE_CHECKING:
     from realm.models.model import RealmModel
@@ -68,7 +68,10 @@ def open_run(root: str | Path, *, device: str = "cpu") -> "OpenRun":
 
 def wrap_body(paths: RunPaths, recipe: Recipe, inputs: BlockInputs, model: "RuntimeModel | RealmModel") -> "OpenRun":
     """Open a cached folder's documents under its body (``answering_model``), without a stage. Raises SnapshotError: no valid index."""
-    generation = open_generation(paths, inputs, read_current(paths.index), model=model)
+    try:
+        generation = open_generation(paths, inputs, read_current(paths.index), model=model)
+    except SnapshotError as error:  # no stage is there to build it again from
+        raise SnapshotError(error.problem, path=error.path, cure=CLEAR) from error.__cause__ or error
     networks = Networks(paths, "cpu", recipe.run.bf16, None, model, partial(body_model, recipe, inputs))
     return OpenRun(paths, recipe, inputs, generation, networks)
 

@@ -115,27 +115,13 @@ def knn_build(
 
     with Progress() as progress:
         made = build(
-            model,
-            sources,
-            out,
-            windows.options(),
-            layer=layer,
-            dtype=dtype,
-            device=device,
-            progress=partial(progress.count, "knn: keys"),
+            model, sources, out, windows.options(), layer=layer, dtype=dtype, device=device, progress=partial(progress.count, "knn: keys")
         )
     show.result({"datastore": str(out), **asdict(made.facts)}, json)
 
 
 def knn_eval(
-    datastore: Datastore,
-    sources: Sources,
-    /,
-    *,
-    opened: Opened = AS_BUILT,
-    mix: Mix = FIXED,
-    beams: int = 4,
-    json: Json = False,
+    datastore: Datastore, sources: Sources, /, *, opened: Opened = AS_BUILT, mix: Mix = FIXED, beams: int = 4, json: Json = False
 ) -> None:
     """Measure perplexity of held-out text with and without the datastore; for translations also BLEU and chrF; for a run filled masks.
 

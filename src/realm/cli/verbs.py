@@ -34,16 +34,7 @@ def demo(*, dir: Path = Path("runs/demo"), json: Json = False) -> None:
     show.result(summary, json, show.shown)
 
 
-def run(
-    recipe: Recipe,
-    /,
-    *,
-    out: Place = None,
-    stages: str = "",
-    plan: bool = False,
-    set: Settings = (),
-    json: Json = False,
-) -> None:
+def run(recipe: Recipe, /, *, out: Place = None, stages: str = "", plan: bool = False, set: Settings = (), json: Json = False) -> None:
     """Run a recipe on your own documents: corpus, warm, ict, pretrain, finetune, eval. If interrupted, run it again to continue.
 
     Args:

@@ -23,10 +23,8 @@ MIN_RIGHT_ANSWERS = 20  # right answers that a threshold needs
 def calibrate(answerer: Answerer, dev: SequenceOf[Question], read: int) -> dict[str, Any]:
     """Fit the confidence of answers on dev questions, and measure it.
 
-    Returns {"slope", "bias", "abstain_below", "calibration": {"n", "nll", "nll_before", "error", "error_before"}}:
-    negative log-likelihood of right and wrong, and expected calibration error, of the confidence and of pooled p; :func:`threshold` is the
-    third.
-    """
+    Returns {"slope", "bias", "abstain_below", "calibration": {"n", "nll", "nll_before", "error", "error_before"}}: negative log-likelihood
+    of right and wrong, and expected calibration error, of the confidence and of pooled p; :func:`threshold` is the third."""
     answers = answerer.answer([question.text for question in dev], k=read)
     hits = [is_correct(answer.answer, question) for answer, question in zip(answers, dev, strict=True)]
     p = [answer.pooled for answer in answers]

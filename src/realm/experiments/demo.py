@@ -31,7 +31,7 @@ from realm.search.candidates import Source
 from realm.storage.files import write_json
 from realm.storage.manifests import read_note, write_note
 from realm.storage.paths import RunPaths
-from realm.storage.stages import stage_facts
+from realm.storage.stages import list_files, stage_facts
 
 SENTENCE = "The [MASK] is the currency of the United Kingdom."
 TARGET = "pound sterling"
@@ -64,11 +64,7 @@ def demo_recipe(directory: Path, changes: dict[str, dict[str, Any]] | None = Non
 
 
 def run_demo(
-    directory: Path,
-    *,
-    progress: Progress,
-    show: Callable[[Claim], None],
-    changes: dict[str, dict[str, Any]] | None = None,
+    directory: Path, *, progress: Progress, show: Callable[[Claim], None], changes: dict[str, dict[str, Any]] | None = None
 ) -> dict[str, Any]:
     """Show every claim, as soon as it is measured, in the order in which a person would ask for them.
 
@@ -104,6 +100,7 @@ def run_demo(
     write_note(paths.results / "claims.json", [found.says for found in shown])
     if explanation := next((found.explanation for found in shown if found.explanation), None):
         write_note(paths.results / "explanation.json", explanation)
+    list_files(paths)
     write_report(paths)
     return summary
 

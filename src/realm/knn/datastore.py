@@ -231,8 +231,8 @@ def publish_datastore(directory: Path, facts: DatastoreFacts, parts: Parts, toke
 
 
 def is_datastore(place: Path) -> bool:
-    """Tell a finished datastore from a run or a corpus."""
-    return (place / FACTS).exists()
+    """Tell a datastore, even one whose datastore.json is lost, from a run or a corpus."""
+    return (place / FACTS).exists() or (place / VALUES).exists()
 
 
 def verify_datastore(place: Path) -> list[Damage]:

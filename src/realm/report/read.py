@@ -13,11 +13,11 @@ from realm.documents.store.manifest import CorpusManifest, read_manifest
 from realm.errors import RealmError
 from realm.report.markup import Point
 from realm.storage.decoding import toml_values
-from realm.storage.files import read_json
+from realm.storage.files import STAGING_SUFFIX, read_json
 from realm.storage.manifests import check_sealed, read_note
 from realm.storage.metrics import MetricsLog
 from realm.storage.paths import RunPaths
-from realm.storage.stages import DAMAGED
+from realm.storage.stages import DAMAGED, STAGE_FILE, lost_files
 
 logger = logging.getLogger(__name__)
 _ORDER = ("ict", "warm", "pretrain", "finetune")
@@ -61,7 +61,9 @@ class RunRecord:
 def read_run(paths: RunPaths) -> RunRecord:
     """Read metrics, results, stage facts, recipe and corpus manifest, whatever of them is there."""
     rows = _Rows(MetricsLog(paths.metrics).rows())
-    found = {path.parent.name: _facts(path) for path in sorted(paths.root.glob("stages/*/stage.json"))}
+    for lost in lost_files(paths):
+        logger.warning("%s: missing, and not shown. To cure it: realm verify %s", lost, paths.root)
+    found = {path.name: _facts(path / STAGE_FILE) for path in sorted(paths.root.glob("stages/*/")) if path.suffix != STAGING_SUFFIX}
     facts = {name: value for name, value in found.items() if isinstance(value, dict)}
     names = sorted({*rows.columns, *facts}, key=_stage_order)
     stages = [StageRecord(n, facts.get(n, {}), dict(rows.columns[n]), _seconds(rows.times[n])) for n in names]

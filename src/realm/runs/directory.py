@@ -20,7 +20,7 @@ from realm.storage.files import file_sum, make_directory, read_json, remove_stag
 from realm.storage.locks import held
 from realm.storage.paths import RunPaths
 from realm.storage.processes import place
-from realm.storage.stages import CONFIG_SUM, STAGE_SECTIONS, check_run_format, write_run_format
+from realm.storage.stages import CONFIG_SUM, STAGE_SECTIONS, check_run_format, list_files, write_run_format
 from realm.text.tokenizer import TextTokenizer, read_tokenizer
 
 FREE_RUN_KEYS = ("device", "threads", "accumulate", "checkpoint_every")
@@ -52,6 +52,7 @@ def claim_run(paths: RunPaths, recipe: Recipe) -> None:
         from realm import __version__
 
         write_run_format(paths, __version__)
+    list_files(paths)
 
 
 @contextmanager

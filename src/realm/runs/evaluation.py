@@ -35,12 +35,13 @@ from realm.search.candidates import Source
 from realm.storage.files import files_sha256, publish_file
 from realm.storage.manifests import read_note, write_note
 from realm.storage.paths import RunPaths
-from realm.storage.stages import stage_facts
+from realm.storage.stages import has_stage, stage_facts
 from realm.text.matching.patterns import compiled_pattern
 from realm.training.context import StageContext, load_stage, publish_index, retrieval_facts, source_over, stage_generation
 
 SHOWN_ANSWERS = 8
 """Answers at most that are kept to be shown, evenly drawn from the file."""
+SHOWN_EVIDENCE = ("doc_id", "block_id", "p_z", "p_span", "answer")
 LAST_ROWS = 5
 """Log rows over which the marginal utility of a run is averaged: the last 100 steps."""
 
@@ -53,7 +54,9 @@ def evaluate_stage(context: StageContext, stage: str) -> dict[str, Any]:
     mark = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
     done = read_note(path)
     if done is not None and done.get("fingerprint") == mark:
-        return dict(done)
+        reads_last = "em" in done and (stage == "finetune" or not has_stage(context.paths, "finetune"))
+        if not reads_last or (context.paths.results / "answers.json").exists():
+            return dict(done)
     score = {"ict": _after_ict, "pretrain": _after_pretrain, "finetune": _after_finetune}[stage]
     found = score(context, pooled(load_datasets(recipe.eval_files)))
     weight = {"weight": recipe.retrieval.weight} if recipe.retrieval_kind == "hybrid" else {}
@@ -240,15 +243,7 @@ def _prediction(reading: JudgedAnswer) -> dict[str, Any]:
         "correct": reading.correct,
         "f1": reading.f1,
         "evidence": [
-            {
-                "doc_id": e.doc_id,
-                "block_id": e.block_id,
-                "p_z": e.p_z,
-                "p_span": e.p_span,
-                "answer": e.answer,
-                "start": e.doc_start + e.start,
-                "end": e.doc_start + e.end,
-            }
+            {**{name: getattr(e, name) for name in SHOWN_EVIDENCE}, "start": e.doc_start + e.start, "end": e.doc_start + e.end}
             for e in answer.evidence
         ],
     }

@@ -28,13 +28,14 @@ from realm.storage import files, generations
 from realm.storage.arrays import kept_array
 from realm.storage.decoding import json_value
 from realm.storage.files import STAGING_SUFFIX, is_transient
-from realm.storage.manifests import CHECKSUM, sealed_problems, unsealed
+from realm.storage.manifests import CHECKSUM, read_note, sealed_problems, unsealed
 from realm.storage.metrics import MetricsLog
 from realm.storage.paths import RunPaths
-from realm.storage.stages import DAMAGED, check_run_format
+from realm.storage.stages import CLEAR, DAMAGED, check_run_format, lost_files, require_run
 from realm.text.tokenizer import TextTokenizer
 from realm.training.loop.checkpoint import checkpoint_problem, read_score
 
+LOG = "Training does not use it; the report leaves out damaged parts"
 ROUNDS = 3
 """Rounds of repair: ``CURRENT``, then look-up files, then the index of that corpus."""
 REBUILD_CORPUS = "Build the corpus again from its sources"
@@ -121,6 +122,8 @@ def _without_manifest(corpus: Path, error: CorpusError) -> Damage:
     """``CURRENT`` or the manifest that it names cannot be read."""
     version = max((int(number) for path in corpus.glob("manifest-*.json") if (number := path.stem[9:]).isdigit()), default=0)
     try:
+        if error.path and error.path.name > manifests.manifest_path(corpus, version).name:
+            raise error  # CURRENT is whole and names a later one: what is left lacks later documents, and has those removed since
         manifest = manifests.read_manifest(corpus, version)
     except CorpusError as newest:
         return Damage(newest.path or corpus, newest.problem, f"The newest manifest is stored nowhere else. {REBUILD_CORPUS}")
@@ -170,13 +173,18 @@ def _make_lookup(corpus: Path, path: Path) -> None:
 
 
 def _run_damage(paths: RunPaths, progress: Progress) -> Iterator[Damage]:
-    again = "Remove it: realm run writes it again"
+    cached = paths.wrapped.exists()
+    again = CLEAR if cached else "Remove it: realm run writes it again"
     try:
-        check_run_format(paths)
+        if cached and paths.config.exists():
+            require_run(paths)
+        if not check_run_format(paths) and paths.corpus.is_dir():
+            yield Damage(paths.root / "run.json", "missing", CLEAR if cached else f"Write it again: realm run {paths.root}")
     except RunError as error:
         damaged = error.problem.startswith(("cannot be read", "damaged"))
         yield Damage(error.path or paths.root, error.problem, again if damaged else error.cure or "")
-    yield from findings(lambda: load_recipe(paths.config), paths.config, "Restore config.toml: its missing values are stored nowhere else")
+    restored = CLEAR if cached else "Restore config.toml: its missing values are stored nowhere else"
+    yield from findings(lambda: load_recipe(paths.config), paths.config, restored)
     for corpus in (paths.corpus, paths.sentences):
         if corpus.is_dir():
             yield from corpus_damage(corpus)
@@ -189,6 +197,9 @@ def _run_damage(paths: RunPaths, progress: Progress) -> Iterator[Damage]:
             yield Damage(directory, problem, "Remove it: an older one, or none, is used")
     for directory in sorted((paths.root / "checkpoints").glob("*/best-*[0-9]/")):
         yield from findings(partial(read_score, directory), directory)
+    for path in lost_files(paths):
+        by = f"Write it again: realm {'demo --dir' if path.stem in ('claims', 'explanation') else 'run'} {paths.root}"
+        yield Damage(path, "missing", f"{LOG}. Restore it, or put an empty file there" if path == paths.metrics else by)
     for path in sorted({*paths.root.glob("*.json"), *paths.results.glob("*.json")} - {paths.root / "run.json"}):
         derived = path.parent != paths.root or path.name == "seconds.json"
         yield from findings(partial(_check_json, path), path, again if derived else "Restore it; realm run rewrites it if needed")
@@ -197,7 +208,7 @@ def _run_damage(paths: RunPaths, progress: Progress) -> Iterator[Damage]:
             problem = "damaged (it is not what the note beside it says)"
             yield Damage(path, problem, "remove it: the answers are located again", path.unlink)
     if rows := MetricsLog(paths.metrics).damaged():
-        yield Damage(paths.metrics, f"{rows} damaged rows", "Training does not use it; the report leaves out damaged parts")
+        yield Damage(paths.metrics, f"{rows} damaged rows", LOG)
 
 
 def _stage(paths: RunPaths, stage: Path) -> Iterator[Damage]:
@@ -220,7 +231,8 @@ def _index(paths: RunPaths, progress: Progress) -> Iterator[Damage]:
     if needed is None:
         return
     numbers, current = generations.generation_numbers(paths.index), generations.read_current(paths.index)
-    if len(numbers) > (needed.number is None) and current is None:
+    begun = needed.number is None and "asked" not in (read_note(paths.wrapped) or {})  # the first one may not be published yet
+    if len(numbers) > begun and current is None:
         newest = next((one for one in reversed(numbers) if not read_through(paths, needed.inputs, one)[1]), needed.number) or 0
 
         def point() -> None:
@@ -255,7 +267,7 @@ def _generation(needed: NeededIndex, number: int, progress: Progress) -> Iterato
             cached = needed.paths.wrapped.exists()
             whole = not cached and needed.can_be_rebuilt()
             cure = f"rebuild it, as generation {number}" if whole else f"{lost} {needed.paths.root}"
-            cure = "Run realm cache clear; the next question rebuilds everything" if cached else cure
+            cure = CLEAR if cached else cure
             yield Damage(place, problem, cure, partial(needed.rebuild, progress) if whole else None)
 
 

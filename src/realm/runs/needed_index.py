@@ -20,7 +20,7 @@ from realm.recipe import Recipe
 from realm.search.blocks import BlockInputs, open_inputs
 from realm.search.publishing.embedding import IN_PROCESS, EmbedOptions, embed_parts
 from realm.search.publishing.generation import open_generation
-from realm.search.publishing.parameters import ParameterFacts, parameters_path, publish_parameters, publishing, read_facts
+from realm.search.publishing.parameters import ParameterFacts, check_parameters, parameters_path, publish_parameters, publishing, read_facts
 from realm.search.publishing.refresher import build_generation
 from realm.search.publishing.snapshot import ERRORS, SnapshotManifest, read_manifest
 from realm.search.publishing.writing import Parts
@@ -75,6 +75,7 @@ class NeededIndex:
         """Tell whether its parameters are whole, and those that embedded it where that is known."""
         directory, manifest = parameters_path(self.paths, self.number or 0), self._manifest()
         try:
+            check_parameters(directory)
             model, facts = RealmModel.from_pretrained(directory), read_facts(directory)
         except RealmError:
             return False

@@ -19,8 +19,7 @@ def plan(recipe: Recipe | Path, out: Path, *, progress: Progress | None = None) 
 
     The run's corpus is used, or one is built and thrown away. If a step does not fit into this machine no file is read.
 
-    Returns {"not_measured": None or why, "retrieval", "parameters", "step_bytes"} and, if it fits,
-    {"corpus", "teaches", "advice"}."""
+    Returns {"not_measured": None or why, "retrieval", "parameters", "step_bytes"} and, if it fits, {"corpus", "teaches", "advice"}."""
     loaded = recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
     quiet = progress or Progress(quiet=True)
     model, memory = meta_model(loaded), machine_memory()

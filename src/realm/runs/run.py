@@ -18,6 +18,7 @@ from realm.runs.evaluation import evaluate_stage
 from realm.runs.needed_index import whole_index
 from realm.storage.metrics import MetricsLog, rounded
 from realm.storage.paths import RunPaths
+from realm.storage.stages import list_files
 from realm.training.context import StageContext, on_cuda, open_context
 from realm.training.finetune.stage import run_finetune
 from realm.training.ict import run_ict
@@ -89,11 +90,7 @@ WITHOUT_QUESTIONS = (
 
 
 def run_recipe(
-    recipe: Recipe | str | Path,
-    out: str | Path,
-    *,
-    stages: tuple[str, ...] | None = None,
-    progress: Progress | None = None,
+    recipe: Recipe | str | Path, out: str | Path, *, stages: tuple[str, ...] | None = None, progress: Progress | None = None
 ) -> dict[str, Any]:
     """Run the stages of a recipe in a directory; finished stages are not repeated.
 
@@ -143,6 +140,7 @@ def _run(loaded: Recipe, paths: RunPaths, wanted: tuple[str, ...], progress: Pro
         check_corpus(paths, loaded)
         on_first(lambda: whole_index(paths.root, progress, progress.say))
         results, skipped = _train(open_run_context(paths, loaded, progress), wanted, clock)
+        on_first(lambda: list_files(paths))
         on_first(lambda: str(write_report(paths)))
     progress.close()
     for reason in skipped:

@@ -151,7 +151,9 @@ def check_sealed(directory: Path, errors: Errors, *names: str) -> None:
     if not is_sealed(directory):
         return
     for path, problem in _differences(directory, _chosen(_listed(directory, errors), names)):
-        raise errors.unreadable(problem, path) if isinstance(problem, OSError) else errors.damaged(problem, path=path)
+        if isinstance(problem, OSError):
+            raise errors.unreadable(problem, path) from problem
+        raise errors.damaged(problem, path=path)
 
 
 def sealed_problems(directory: Path, errors: Errors) -> list[tuple[Path, str]]:

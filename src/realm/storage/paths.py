@@ -25,9 +25,7 @@ class RunPaths:
     sentences = _Part("sentences")
     """The corpus of sentences to mask, where they are not the knowledge corpus's own."""
     metrics = _Part("metrics.jsonl")
-    """A few sentences with what pre-training retrieved for them at each refresh."""
     report = _Part("report.html")
-    """Seconds of each stage by kind of work."""
     index = _Part("index")
     """Generations of the index, with ``CURRENT``."""
     params = _Part("params")

@@ -14,6 +14,10 @@ logger = logging.getLogger(__name__)
 RUN_FORMAT = 2
 STAGE_FILE = "stage.json"
 CONFIG_SUM = "config_xxh3"
+FILES = "files"
+LISTED = ("metrics.jsonl", "seconds.json", "results/*.json")
+"""Files that say how a run went; ``run.json`` lists those that were there, so that one that is lost is noticed."""
+CLEAR = "Run realm cache clear; the next question rebuilds everything"
 AGAIN = "Restore the file; realm verify RUN lists all damage, realm repair RUN shows what can be rebuilt"
 
 STAGE_SECTIONS = {
@@ -49,12 +53,15 @@ def has_stage(paths: RunPaths, stage: str) -> bool:
 
 
 def require_run(paths: RunPaths) -> None:
-    """Refuse a directory that holds no run. Raises RunError: no run is there, or one of an earlier version."""
+    """Refuse a directory that holds no run. Raises RunError: no run is there, or one of an earlier version; config.toml of a cached
+    folder, which is never edited, has changed."""
     if not paths.config.is_file():
-        cure = "Restore it, or make a run with: realm run RECIPE.toml --out RUN"
+        cure = CLEAR if paths.wrapped.exists() else "Restore it, or make a run with: realm run RECIPE.toml --out RUN"
         raise RunError("no run here: config.toml is missing", path=paths.root, cure=cure)
     facts = check_run_format(paths)
     if facts and facts[CONFIG_SUM] != file_sum(paths.config):
+        if paths.wrapped.exists():
+            raise RunError("changed since it was written (checksum differs)", path=paths.config, cure=CLEAR)
         logger.warning("%s: differs from what realm run wrote. If you did not edit it, it is damaged: restore it", paths.config)
 
 
@@ -78,7 +85,24 @@ def check_run_format(paths: RunPaths) -> dict[str, Any]:
 
 def write_run_format(paths: RunPaths, version: str) -> None:
     """Say in ``run.json`` which format the run has and which version wrote it, with the checksum of ``config.toml`` as it is now."""
-    write_sealed(_run_file(paths), {"format": RUN_FORMAT, "version": version, CONFIG_SUM: file_sum(paths.config)})
+    facts = {"format": RUN_FORMAT, "version": version, CONFIG_SUM: file_sum(paths.config)}
+    write_sealed(_run_file(paths), check_run_format(paths) | facts)
+
+
+def list_files(paths: RunPaths) -> None:
+    """Add the files that say how the run went to the list in ``run.json``."""
+    facts = check_run_format(paths)
+    here = (path.relative_to(paths.root).as_posix() for pattern in LISTED for path in paths.root.glob(pattern))
+    if facts and facts.get(FILES) != (found := sorted({*facts.get(FILES, ()), *here})):
+        write_sealed(_run_file(paths), facts | {FILES: found})
+
+
+def lost_files(paths: RunPaths) -> list[Path]:
+    """Files missing of those that ``run.json`` lists; none where it cannot be read."""
+    try:
+        return [path for name in check_run_format(paths).get(FILES, ()) if not (path := paths.root / name).exists()]
+    except RunError:
+        return []
 
 
 def _run_file(paths: RunPaths) -> Path:

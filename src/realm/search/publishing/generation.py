@@ -16,7 +16,7 @@ from realm.recipe import run_index_kind
 from realm.search.blocks import BlockInputs
 from realm.search.index.choice import LiveIndex
 from realm.search.index.mips import MipsIndex
-from realm.search.publishing.parameters import parameters_path, read_facts
+from realm.search.publishing.parameters import check_parameters, parameters_path, read_facts
 from realm.search.publishing.snapshot import REBUILD_CURE, Snapshot, read_generation, read_manifest
 from realm.search.sparse import verify_sparse
 from realm.storage.generations import generation_path, published_generations, quarantine
@@ -145,6 +145,7 @@ def read_through(paths: RunPaths, inputs: BlockInputs, number: int) -> tuple[int
         blocks = len(snapshot.block_ids)
         if not paths.wrapped.exists():
             load_parameters(paths, snapshot)
+            check_parameters(parameters_path(paths, snapshot.manifest.params_generation))
     except RealmError as error:
         found.append(error)
     try:

@@ -26,8 +26,9 @@ from realm.storage.files import (
     writing,
 )
 from realm.storage.locks import LOCK_FILE, held
-from realm.storage.manifests import seal
+from realm.storage.manifests import SUMS, check_sealed, is_sealed, seal
 from realm.storage.paths import RunPaths
+from realm.storage.stages import DAMAGED
 
 if TYPE_CHECKING:
     from realm.models.model import RealmModel
@@ -132,6 +133,13 @@ def _write(model: "RealmModel", directory: Path, facts: ParameterFacts) -> None:
             model.with_parts(encoder=None, reader=None).save_pretrained(staging, card=None)
             write_json(staging / FACTS_FILE, asdict(facts))
             seal(staging)
+
+
+def check_parameters(directory: Path) -> None:
+    """Read every file of published parameters. Raises RunError: one is missing or damaged, or their checksums are lost."""
+    if directory.is_dir() and not is_sealed(directory):
+        raise DAMAGED.damaged("missing", path=directory / SUMS)
+    check_sealed(directory, DAMAGED)
 
 
 def read_facts(directory: Path) -> ParameterFacts | None:
