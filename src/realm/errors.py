@@ -124,3 +124,9 @@ def require_share(name: str, value: float) -> float:
     if not 0 <= value <= 1:
         raise ConfigError(f"{name} {value}: not a probability", cure="It is between 0 and 1.")
     return value
+
+
+def require_some(name: str, count: int) -> None:
+    """Raises ConfigError: ``count``, which a user gave as ``name``, is below 1."""
+    if count < 1:
+        raise ConfigError(f"{name} {count}: too few", cure="Give at least 1.")

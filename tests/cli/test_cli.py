@@ -129,10 +129,10 @@ def test_corpus_verbs(say, tmp_path, write_tiny):
 
 def test_ask(say, tiny_run):
     found = say("ask", tiny_run, "What is the currency of Arvad?", "--k", 3, "--json")
-    parts = "question answer p confidence abstained kind shown said level prose note evidence versions timings_ms"
+    parts = "question answer p pooled confidence abstained kind shown said level prose note evidence versions timings_ms"
     assert set(found) == set(parts.split())
     keys = {"doc_id", "block_id", "title", "heading", "text", "p_z", "p_span", "answer", "start", "end", "doc_start", "path", "media"}
-    keys |= {"also_in"}
+    keys |= {"also_in", "text_heading"}
     assert len(found["evidence"]) == 3 and all(set(e) == keys for e in found["evidence"])
     assert set(found["versions"]) == {"params", "index", "corpus"} and set(found["timings_ms"]) == {"embed", "search", "read"}
     assert all(value >= 0 for value in found["timings_ms"].values())

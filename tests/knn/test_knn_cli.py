@@ -56,7 +56,7 @@ def test_bad_uses(refused, store, tmp_path, model_directories, text_files):
     assert "a = 1.5 is outside 0 to 1" in refused("knn", "eval", store, held_out, "--a", 1.5)
     assert "no layer 'transformer.h.1.mlp'" in refused("knn", "eval", store, held_out, "--model", model_directories["translation"])
     assert "realm knn tune" in refused("knn", "eval", store, held_out, "--settings", tmp_path / "none.json")
-    assert "tokens = 0 must be at least 1" in refused("knn", "generate", store, "the cat", "--tokens", 0)
+    assert "--tokens 0: too few" in refused("knn", "generate", store, "the cat", "--tokens", 0)
     assert "the model reads at most 32" in refused("knn", "generate", store, "the cat", "--tokens", 40)
     keys = store / "index" / "000001" / "vectors-00000.npy"
     keys.write_bytes(keys.read_bytes()[:-10])

@@ -109,7 +109,7 @@ def test_files_that_came_or_went_since_they_were_asked_are_said_so(notes, body, 
 
 def test_a_wrong_k_is_told_before_anything_is_indexed(notes, body, capsys):
     assert main(["ask", str(notes), "Who pays with the Tirel?", "--body", body, "--k", "0"]) == 2
-    assert "--k 0: no passage would be read. Give at least 1." in capsys.readouterr().err and cached_runs() == []
+    assert "--k 0: too few. Give at least 1." in capsys.readouterr().err and cached_runs() == []
 
 
 @pytest.mark.parametrize("changed", [False, True])

@@ -103,7 +103,7 @@ def test_what_is_refused(tiny_run):
         evaluate_run(tiny_run, Wanted(()))
     with pytest.raises(ConfigError, match="is named twice"):
         evaluate_run(tiny_run, Wanted((qa, qa.parent / "." / "qa.jsonl")))
-    with pytest.raises(ConfigError, match="--k is 0"):
+    with pytest.raises(ConfigError, match="--k 0: too few"):
         evaluate_run(tiny_run, Wanted((qa,), depths=(0, 5)))
 
 

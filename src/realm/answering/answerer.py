@@ -125,10 +125,9 @@ def pooled(p: float, p_place: float, p_any: float) -> float:
 
 def cited(block: Block, p_z: float, p_span: float, start: int, end: int) -> Evidence:
     """Evidence from a block, with the answer at code points [start, end)."""
-    answer = p_z, p_span, unbroken(block.text, start, end), start, end
-    return Evidence(
-        block.doc_id, block.block_id, block.title, block.text, *answer, block.char_start, media=block.media, heading=block.heading
-    )
+    answer, headings = unbroken(block.text, start, end), (block.heading(start), block.heading())
+    about = block.doc_id, block.block_id, block.title, block.text, p_z, p_span, answer, start, end, block.char_start
+    return Evidence(*about, (), block.media, (), *headings)
 
 
 class ReadBlocks:
@@ -268,8 +267,8 @@ class Answerer:
         best = self._best_string(rows, log_p, read, scoring_of(question), asked)
         evidence = {j: self._evidence(int(row), float(p_z[j]), log_p[j], read, asked) for j, row in enumerate(rows) if row >= 0}
         if best.candidate in evidence:
-            span, block = best.span, evidence[best.candidate]
-            evidence[best.candidate] = replace(block, answer=span.words, start=span.start, end=span.end, p_span=best.p_span)
+            j, span = best.candidate, best.span
+            evidence[j] = cited(read.block(int(rows[j])), float(p_z[j]), best.p_span, span.start, span.end)
         order = sorted(evidence, key=lambda j: (j != best.candidate, -evidence[j].p_span))
         found = Answer(question, best.span.words, best.p, tuple(evidence[j] for j in order), self.versions, {}, pooled=best.pooled)
         sure = None if self.confidence is None else self.confidence.of(best.pooled)

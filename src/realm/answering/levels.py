@@ -8,7 +8,7 @@ nothing     no document is about that: hardly a word of the question is in what 
 from collections.abc import Iterable
 from dataclasses import replace
 
-from realm.answering.records import Answer, Evidence
+from realm.answering.records import Answer
 from realm.text.words import words
 
 ANSWER, PROBABLY, CLOSEST, NOTHING = "answer", "probably", "closest", "nothing"
@@ -29,7 +29,7 @@ ASKING_WORDS = frozenset(word[:STEM] for word in _ASKING.split())
 
 def leveled(answer: Answer, abstain_below: float) -> Answer:
     """Return an answer with its level, and marked as abstained where its confidence is below a threshold."""
-    passages = map(_passage, answer.evidence)  # read only where nothing is claimed
+    passages = (f"{one.title} {one.text_heading} {one.text}" for one in answer.evidence)  # read only where nothing is claimed
     level = level_of(answer.question, answer.sureness, abstain_below, passages)
     return replace(answer, level=level, abstained=answer.sureness < abstain_below)
 
@@ -44,10 +44,6 @@ def level_of(question: str, sureness: float, abstain_below: float, passages: Ite
     if sureness >= abstain_below:
         return ANSWER if sureness >= max(SURE, abstain_below) else PROBABLY
     return CLOSEST if max((_shared(question, passage) for passage in passages), default=0.0) >= ABOUT else NOTHING
-
-
-def _passage(evidence: Evidence) -> str:
-    return f"{evidence.title} {evidence.heading} {evidence.text}"
 
 
 def _shared(question: str, passage: str) -> float:

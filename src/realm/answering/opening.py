@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 def hit(block: Block, score: float) -> Hit:
     """A block as a search result."""
-    return Hit(block.doc_id, block.block_id, block.title, block.text, score, block.media, block.heading)
+    return Hit(block.doc_id, block.block_id, block.title, block.text, score, block.media, block.heading())
 
 
 def read_run_recipe(paths: RunPaths) -> Recipe:

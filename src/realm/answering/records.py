@@ -41,7 +41,7 @@ class Evidence(Record):
     document. ``p_z`` is the softmax of relevance over the blocks read, ``p_span`` the probability of the block's best span among all spans.
     ``path`` has the titles (or ids) of the page found and of this one if a link led here; ``media`` is the block's picture
     (``corpus.pictures``), empty for text. ``also_in`` has the ids of other documents that hold a copy or a version of the text,
-    ``heading`` the folders and headings that it stands under.
+    ``heading`` the folders and headings above the answer, ``text_heading`` those that ``text`` begins under.
 
     >>> found = Evidence("d", 7, "Tower", "Built by Eiffel.", 0.9, 0.6, "Eiffel", 9, 15, doc_start=0)
     >>> found.text[found.start : found.end]
@@ -62,6 +62,7 @@ class Evidence(Record):
     media: str = ""
     also_in: tuple[str, ...] = ()
     heading: str = ""
+    text_heading: str = ""
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ class Answer(Record):
 class Hit(Record):
     """A block found by search; ``score`` is the inner product of the embeddings, even if other scores order the blocks.
 
-    ``media`` is the block's picture, empty for text; ``heading`` has the folders and headings that it stands under.
+    ``media`` is the block's picture, empty for text; ``heading`` has the folders and headings that it begins under.
 
     >>> Hit("d", 7, "Tower", "Built in 1889.", 1.5).to_dict()["score"]
     1.5

@@ -146,7 +146,7 @@ def written(answer: Answer, endpoint: Endpoint, seconds: float = SECONDS) -> Ans
     """Return the answer with ``prose`` from its evidence; none where nothing is about the question. Raises EndpointError."""
     if not _says_something(answer):
         return answer
-    passages = [f"{evidence.title} {evidence.heading}\n{evidence.text}".strip() for evidence in answer.evidence]
+    passages = [f"{evidence.title} {evidence.text_heading}\n{evidence.text}".strip() for evidence in answer.evidence]
     told = "\n\n".join(f"[{number}] {passage}" for number, passage in enumerate(passages, 1))
     response = endpoint.complete(INSTRUCTIONS, f"{told}\n\nQuestion: {answer.question}", seconds)
     return replace(answer, prose=() if UNKNOWN in response.upper() else checked(response, passages))

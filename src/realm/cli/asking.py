@@ -14,7 +14,7 @@ import tyro
 from realm import DEFAULT_BODY
 from realm.cli import show
 from realm.cli.arguments import Json, Names, Place, optional_value
-from realm.errors import ConfigError, DataError, is_blank, needing
+from realm.errors import ConfigError, DataError, is_blank, needing, require_share, require_some
 from realm.progress import Progress
 
 if TYPE_CHECKING:
@@ -97,11 +97,9 @@ def ask(
             if not given, that of the run's recipe; none leaves it out."""
     from realm.answering.opening import open_run
     from realm.answering.writing import endpoint_of, written_or_noted
-    from realm.errors import ConfigError, require_share
 
     require_share("--abstain-below", abstain_below or 0.0)  # what is wrong is told before anything is indexed
-    if k < 1:
-        raise ConfigError(f"--k {k}: no passage would be read", cure="Give at least 1.")
+    require_some("--k", k)
     endpoint_of(write)
     places, question = parted(asked)
     run = named_run(places)

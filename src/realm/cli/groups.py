@@ -48,7 +48,9 @@ def index_search(run: Run, text: Text, /, *, k: int = 5, json: Json = False) -> 
         text: a question or any text.
         k: documents to find."""
     from realm.answering.opening import open_run
+    from realm.errors import require_some
 
+    require_some("--k", k)
     opened = open_run(run)
     found = {"text": text, "results": [hit.to_dict() for hit in opened.search(text, k)], "versions": opened.versions}
     show.result(found, json, show.hits)

@@ -245,7 +245,7 @@ def evaluation(value: dict[str, Any]) -> None:
                 name,
                 f"{r['n']:,}",
                 r["em"],
-                _interval(r["em_interval"]),
+                " to ".join(map(rate, r["em_interval"] or ())) or "–",
                 *(r[n] for n in ("regex_em", "f1", "reader_oracle", *selective.values())),
             ]
             for name, r in rows.items()
@@ -257,10 +257,6 @@ def evaluation(value: dict[str, Any]) -> None:
     remarks = {name: value[name] for name in ("cut_questions", "skipped", "invalid_patterns", "slow_patterns") if value[name]}
     if remarks:
         facts(remarks)
-
-
-def _interval(pair: Sequence[float] | None) -> str:
-    return "–" if pair is None else " to ".join(rate(v) for v in pair)
 
 
 def results(value: dict[str, Any]) -> None:

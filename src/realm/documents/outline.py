@@ -2,7 +2,7 @@
 
 A path is the headings that a place stands under, the outermost first, without what the title says already."""
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -51,6 +51,19 @@ def path_at(places: Places, position: int) -> tuple[str, ...]:
     """The path of headings above a place, with the heading that begins there."""
     at = bisect_right(places, position, key=lambda place: place[0]) - 1
     return places[at][1] if at >= 0 else ()
+
+
+def paths_within(places: Places, start: int, end: int) -> str:
+    """The path above the first of two places of a text; below it, a line for each heading between them: how far behind, and its path."""
+    first, last = (bisect_left(places, position, key=lambda place: place[0]) for position in (start + 1, end))
+    inner = (f"\n{at - start}\t{BETWEEN.join(path)}" for at, path in places[first:last])
+    return BETWEEN.join(path_at(places, start)) + "".join(inner)
+
+
+def path_within(paths: str, distance: int) -> str:
+    """The path that holds so far behind the first place, of those from ``paths_within``."""
+    inner = (path for at, path in regex.findall(r"\n(\d+)\t(.*)", paths) if int(at) <= distance)
+    return [paths.partition("\n")[0], *inner][-1]
 
 
 def _located(text: str, marked: Marked) -> Iterator[_Heading]:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from realm.documents.sources import SourceOptions
-from realm.errors import ConfigError, DataError, needing
+from realm.errors import ConfigError, DataError, needing, require_some
 from realm.knn.datastore import BuildOptions, Datastore, DatastoreFacts, Progress, build_from_texts
 from realm.knn.network import HubNetwork, load_network
 from realm.knn.scoring import KnnLogitsProcessor, ScoredTokens, score_windows
@@ -216,8 +216,7 @@ def tune(
 @torch.inference_mode()
 def generate(session: Session, text: str, mixing: Mixing, tokens: int = 64) -> dict[str, Any]:
     """Continue or translate ``text`` greedily: {"text", "generated", "settings"}. Raises ConfigError: no tokens, or too many."""
-    if tokens < 1:
-        raise ConfigError(f"tokens = {tokens} must be at least 1", cure="Raise it.")
+    require_some("--tokens", tokens)
     network = session.network
     ids = network.tokenizer(text, verbose=False)["input_ids"]
     if network.kind == "causal" and ids and ids[-1] == network.tokenizer.eos_token_id:

@@ -55,11 +55,8 @@ def _picture(stage: StageRecord, name: str, beside: list[str]) -> Picture:
     names = [n for n in (name, *beside) if n in stage.columns][:MOST_LINES]
     values = [y for n in names for _, y in stage.columns[n]]
     unit = "fraction" in known and min(values) >= 0 and max(values) <= 1
-    return Picture(known.get("caption", name), [(_line(n), n) for n in names], unit, "signed" in known, "machinery" in known)
-
-
-def _line(name: str) -> str:
-    return f"rank {_rank(name)}" if name.startswith(RANKED) else COLUMNS.get(name, {}).get("line", name)
+    lines = [(f"rank {_rank(n)}" if n.startswith(RANKED) else COLUMNS.get(n, {}).get("line", n), n) for n in names]
+    return Picture(known.get("caption", name), lines, unit, "signed" in known, "machinery" in known)
 
 
 def _ranks(stage: StageRecord) -> dict[str, list[str]]:

@@ -36,7 +36,7 @@ from realm.storage.manifests import read_note, write_note
 from realm.storage.paths import RunPaths
 from realm.storage.stages import holds_run
 
-FORMAT = 8
+FORMAT = 9
 NAME = 40
 """Characters of a document's or folder's name that a cached run is called by."""
 _UNUSUAL = re.compile(r"[^A-Za-z0-9._-]+")
@@ -61,11 +61,12 @@ def open_cached(
     if reader:
         reading_directory(reader)
     places = _outermost(source.resolve() for source in sources)
-    own = Path(body).resolve() if known_body(body) is None and Path(body).is_dir() else None
+    published = known_body(body)  # a later version of this package may bring another of that name
+    own = Path(body).resolve() if published is None and Path(body).is_dir() else None
     body = body if own is None else str(own)
     files = () if own is None else sorted(own.glob("*.safetensors"))
     weights = [[file.name, (stat := file.stat()).st_size, stat.st_mtime_ns] for file in files]
-    named = json.dumps([FORMAT, body, _published(body) if own is None else weights, *map(str, places)])
+    named = json.dumps([FORMAT, body, weights if published is None else [published.sha256], *map(str, places)])
     key = hashlib.sha256(named.encode("utf-8", "surrogateescape")).hexdigest()[:16]
     paths = RunPaths(cache_directory() / f"{_UNUSUAL.sub('-', places[0].name)[:NAME]}-{key}")
     make_directory(paths.root)
@@ -160,12 +161,6 @@ def _alone(root: Path) -> AbstractContextManager[None]:
     return held(
         root, lambda by: RunError(f"another process{by} reads these documents", path=root, cure="Wait for it to end."), "LOCK.asked"
     )
-
-
-def _published(body: str) -> list[str]:
-    """The digest of a known body: a later version of this package may bring another of that name."""
-    known = known_body(body)
-    return [] if known is None else [known.sha256]
 
 
 def _recipe(places: list[Path], body: str) -> Recipe:

@@ -12,7 +12,7 @@ from typing import Any
 from realm.answering.generative import load_reader
 from realm.answering.levels import leveled
 from realm.answering.opening import OpenRun, open_run
-from realm.errors import ConfigError, require_share
+from realm.errors import ConfigError, require_share, require_some
 from realm.evaluation.evaluate import (
     JudgedAnswer,
     Ranking,
@@ -179,8 +179,7 @@ def _check(wanted: Wanted) -> None:
     if not wanted.files:
         raise ConfigError("nothing to evaluate on", cure="Name question files: --qa FILE...")
     require_share("--abstain-below", wanted.abstain_below)
-    if wanted.depths and min(wanted.depths) < 1:
-        raise ConfigError(f"--k is {min(wanted.depths)}", cure="It names depths of at least 1.")
+    require_some("--k", min(wanted.depths, default=1))
 
 
 def _evaluate(

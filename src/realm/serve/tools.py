@@ -170,7 +170,7 @@ def search(opened: OpenRun, call: SearchCall) -> Found:
     hits = opened.search(call.text, depth)[at : at + call.k] if depth else ()
     blocks, following = _shown([opened.inputs.store.block(_row(opened, hit.block_id)) for hit in hits], call.cursor, depth)
     found = [
-        FoundBlock(b.doc_id, b.block_id, b.title, b.char_start, b.char_start + len(b.text), b.text, hit.score, b.heading)
+        FoundBlock(b.doc_id, b.block_id, b.title, b.char_start, b.char_start + len(b.text), b.text, hit.score, b.heading())
         for b, hit in zip(blocks, hits, strict=False)
     ]
     return Found(found, following)

@@ -18,7 +18,7 @@ from realm.documents.ingest.appending import Packing, write_segment
 from realm.documents.ingest.intake import Progress, RejectedList, nothing_usable, take_in
 from realm.documents.ingest.packed import Packer
 from realm.documents.ingest.spool import Document, Spool
-from realm.documents.outline import BETWEEN, path_at
+from realm.documents.outline import paths_within
 from realm.documents.records import Rejected
 from realm.documents.sources import LOOK, SourceOptions
 from realm.documents.spans.specs import corpus_tagger
@@ -194,8 +194,8 @@ def _holds(store: BlockStore, rows: np.ndarray, document: Document) -> bool:
         end = block.char_start + len(block.text)
         if block.title != document.title or document.text[block.char_start : end] != block.text:
             return False
-        heading = BETWEEN.join(path_at(document.places, block.char_start))
-        if (block.media, block.media_sum, block.heading) != (document.media, document.media_sum, heading):
+        headings = paths_within(document.places, block.char_start, end)
+        if (block.media, block.media_sum, block.headings) != (document.media, document.media_sum, headings):
             return False
         if document.text[position : block.char_start].strip():
             return False

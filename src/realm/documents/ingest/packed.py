@@ -17,7 +17,7 @@ from realm.documents.ingest.intake import canonical_document
 from realm.documents.ingest.packing import SPECIAL_TOKENS_PER_BLOCK, PackingCounts, Pieces, borders_of, fill_blocks, hash64, make_pieces
 from realm.documents.ingest.spool import Document, SpoolBatch, redirects_in
 from realm.documents.links import Redirects
-from realm.documents.outline import BETWEEN, path_at
+from realm.documents.outline import BETWEEN, path_at, paths_within
 from realm.documents.records import Rejected, SourceDocument
 from realm.documents.spans.collocations import CollocationCounts
 from realm.documents.spans.spans import SpanTagger, tag_all
@@ -30,20 +30,14 @@ from realm.text.tokenizer import RELEASED, TextTokenizer
 from realm.text.wordpieces import MAX_TITLE_LENGTH
 
 
-class Head(NamedTuple):
-    """The heading path of a block, and the wordpieces of its document's title with it."""
-
-    heading: str
-    ids: Sequence[int]
-
-
 class BlockRows:
     """The blocks of a batch of documents; ``documents`` are the numbers of each block's document in the batch."""
 
     def __init__(self) -> None:
         self.documents: list[int] = []
         self._documents: list[Document] = []
-        self._heads: list[Head] = []
+        self._heads: list[Sequence[int]] = []
+        self._headings: list[str] = []
         self._texts: list[str] = []
         self._sizes: list[int] = []
         self._pieces = Pieces()
@@ -51,17 +45,18 @@ class BlockRows:
         self._span_hashes: list[int] = []
         self._links: list[list[int]] = []
 
-    def add(self, document: Document, heads: Sequence[Head], pieces: Pieces, blocks: Sequence[tuple[int, int]]) -> None:
-        """Append the blocks of the batch's next document: their heads, and (first piece, piece after the last) of each, which are all
-        pieces in order, or none if they have no token."""
+    def add(self, document: Document, heads: Sequence[Sequence[int]], pieces: Pieces, blocks: Sequence[tuple[int, int]]) -> None:
+        """Append the blocks of the batch's next document: the wordpieces of their heads, and (first piece, piece after the last) of each,
+        which are all pieces in order, or none if they have no token."""
         number, text, mine = len(self._documents), document.text, self._pieces
+        ranges = [(pieces.starts[first], pieces.ends[last - 1]) for first, last in blocks]
         self._documents.append(document)
         self._heads += heads
-        for first, last in blocks:
-            self._texts.append(text[pieces.starts[first] : pieces.ends[last - 1]])
-            self._sizes.append(last - first)
-            self.documents.append(number)
-        self._links += links_of_blocks(document, [(pieces.starts[first], pieces.ends[last - 1]) for first, last in blocks])
+        self._headings += [paths_within(document.places, start, end) for start, end in ranges]
+        self._texts += [text[start:end] for start, end in ranges]
+        self._sizes += [last - first for first, last in blocks]
+        self.documents += [number] * len(blocks)
+        self._links += links_of_blocks(document, ranges)
         if blocks:
             self._hashes += [hash64(text[start:end]) for start, end in zip(pieces.starts, pieces.ends, strict=True)]
             self._span_hashes += [hash64(text[span.char_start : span.char_end]) for span in pieces.spans]
@@ -105,9 +100,9 @@ class BlockRows:
         return {name: column.take(rows) for name, column in columns.items()}
 
     def _heads_columns(self, dtype: np.dtype[np.unsignedinteger]) -> dict[str, pa.Array]:
-        flat = np.fromiter(chain.from_iterable(head.ids for head in self._heads), dtype)
-        ids = _lists(np.cumsum([0, *(len(head.ids) for head in self._heads)], dtype=np.int32), flat)
-        return {HEADING: pa.array([head.heading for head in self._heads], pa.string()), "title_ids": ids}
+        flat = np.fromiter(chain.from_iterable(self._heads), dtype)
+        ids = _lists(np.cumsum([0, *map(len, self._heads)], dtype=np.int32), flat)
+        return {HEADING: pa.array(self._headings, pa.string()), "title_ids": ids}
 
     def _span_columns(self, piece: np.ndarray, token: np.ndarray, starts: np.ndarray) -> dict[str, pa.Array]:
         spans = np.fromiter(chain.from_iterable(self._pieces.spans), np.int64, count=5 * len(self._pieces.spans)).reshape(-1, 5)
@@ -201,7 +196,7 @@ class Packer:
         made, ids, counts = [Pieces() for _ in documents], [np.empty(0, np.uint32)], PackingCounts()
         heads = [self._heads(document) for document in documents]
         whole = self.block_length - SPECIAL_TOKENS_PER_BLOCK
-        rooms = [whole - max(len(head.ids) for head in found.values()) for found in heads]
+        rooms = [whole - max(map(len, found.values())) for found in heads]
         for portion in in_portions(_stretches(documents), lambda stretch: stretch.chars, PORTION_CHARS):
             texts = [documents[number].text[start:end] for number, ranges, _ in portion for start, end in ranges]
             tokens, position = self._tokenizer.tokenize(texts), 0
@@ -214,21 +209,21 @@ class Packer:
         for document, found, pieces in zip(documents, heads, made, strict=True):
             at = [found[path_at(document.places, start)] for start in pieces.starts]
             borders = borders_of(document, pieces.starts, pieces.ends)
-            blocks = fill_blocks(pieces.lengths, [whole - len(head.ids) for head in at], borders)
+            blocks = fill_blocks(pieces.lengths, [whole - len(head) for head in at], borders)
             rows.add(document, [at[first] for first, _ in blocks], pieces, blocks)
         columns = rows.to_arrow(np.concatenate(ids), token_dtype(self._tokenizer.vocab_size))
         return PackedBatch(columns, np.array(rows.documents, np.int32), counts)
 
-    def _heads(self, document: Document) -> dict[tuple[str, ...], Head]:
-        """The head of each path of headings in a document; where it is too long, title and innermost heading stay."""
+    def _heads(self, document: Document) -> dict[tuple[str, ...], list[int]]:
+        """The wordpieces of title and headings, of each path in a document; where they are too many, title and innermost heading stay."""
         paths = list(dict.fromkeys([(), *(path for _, path in document.places)]))
         words = list(dict.fromkeys([document.title, *(f"{BETWEEN}{heading}" for path in paths for heading in path)]))
         ids = dict(zip(words, self._tokenizer.encode(words), strict=True))
         most = self.block_length // 4
-        heads: dict[tuple[str, ...], Head] = {(): Head("", ids[document.title][:most])}
+        heads: dict[tuple[str, ...], list[int]] = {(): ids[document.title][:most]}
         for path in filter(None, paths):
             parts = [ids[f"{BETWEEN}{heading}"] for heading in path]
-            heads[path] = Head(BETWEEN.join(path), bounded_head(ids[document.title], parts, min(most, MAX_TITLE_LENGTH)))
+            heads[path] = bounded_head(ids[document.title], parts, min(most, MAX_TITLE_LENGTH))
         return heads
 
     def _with_targets(self, batch: SpoolBatch) -> list[Document]:

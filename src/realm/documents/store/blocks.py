@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from realm.documents.outline import BETWEEN
+from realm.documents.outline import BETWEEN, path_within
 from realm.documents.store import manifest as manifests
 from realm.documents.store.manifest import CorpusManifest
-from realm.documents.store.segments import LANGUAGE, LINKS, MEDIA
+from realm.documents.store.segments import HEADING, LANGUAGE, LINKS, MEDIA
 from realm.documents.store.views import BatchView, Segment
 from realm.errors import CorpusError
 from realm.storage.generations import steadily
@@ -28,7 +28,7 @@ NULL_BLOCK = -1
 class Block:
     """A block as people read it: ``char_start`` counts code points of the document's canonical text, ``source`` and ``line`` name the
     record that it was read from (line 0: the whole file), ``media`` and ``media_sum`` the picture that it is, and its checksum;
-    ``heading`` is the path of headings that it begins under."""
+    ``headings`` are the paths of headings that it begins under and that begin within it (``outline.paths_within``)."""
 
     block_id: int
     doc_id: str
@@ -39,15 +39,19 @@ class Block:
     line: int
     media: str = ""
     media_sum: str = ""
-    heading: str = ""
+    headings: str = ""
 
     @property
     def full_title(self) -> str:
-        """The title of its document, and the headings."""
-        return BETWEEN.join(filter(None, (self.title, self.heading)))
+        """The title of its document, and the headings that it begins under."""
+        return BETWEEN.join(filter(None, (self.title, self.heading())))
+
+    def heading(self, position: int = 0) -> str:
+        """The path of headings above a place in the text."""
+        return path_within(self.headings, position)
 
 
-_BLOCK_COLUMNS = tuple(field.name for field in fields(Block))
+_BLOCK_COLUMNS = tuple(HEADING if field.name == "headings" else field.name for field in fields(Block))
 
 
 @dataclass(frozen=True)

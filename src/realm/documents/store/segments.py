@@ -27,7 +27,7 @@ LANGUAGE = "lang"
 LINKS = "links"
 """The column of links."""
 HEADING = "heading"
-"""The column of the headings that a block begins under."""
+"""The column of headings: the path that a block begins under, and those within it (``outline.paths_within``)."""
 MEDIA, MEDIA_SUM = "media", "media_sum"
 """The columns of pictures: which one a block is of, and the checksum of its bytes; empty of a text."""
 

@@ -20,6 +20,9 @@ export function marked(text, start, end, kind = "") {
 
 const same = (one, other) => one.trim().toLowerCase() === other.trim().toLowerCase();
 
+/** The title, or the name of the file that a row without one stands in. */
+const named = (item) => item.title || item.doc_id.replace(/#[^#]*$/, "").split("/").pop() || item.doc_id;
+
 export const documentLink = (id, from, to) =>
   `#documents?${new URLSearchParams({ id, ...(from === undefined ? {} : { from, to }) })}`;
 
@@ -111,7 +114,7 @@ function evidence(item, found, leaveOut) {
   return el(
     "li",
     {},
-    el("h3", {}, el("a", { href: markedAt(item) }, own(item.title || "untitled")), el("span", { class: "id" }, own(item.doc_id))),
+    el("h3", {}, el("a", { href: markedAt(item) }, own(named(item))), el("span", { class: "id" }, own(item.doc_id))),
     item.heading ? el("p", { class: "note" }, own(item.heading)) : null,
     item.path.length ? path(item.path) : null,
     item.also_in.length ? el("p", { class: "note" }, "Also in ", item.also_in.map((id, at) => [at ? ", " : "", own(id)])) : null,
@@ -146,7 +149,7 @@ const markedAt = (item) => documentLink(item.doc_id, item.doc_start + item.start
 
 function citation(item, found) {
   const { params, index, corpus } = found.versions;
-  const source = `${item.title || "untitled"} (${item.doc_id}, block ${item.block_id})`;
+  const source = `${named(item)} (${item.doc_id}, block ${item.block_id})`;
   const text = `“${quote(item)}” ${source}; REALM, weights ${params}, index ${index}, corpus ${corpus}`;
   return button("Copy citation", (event) => copy(text, event.currentTarget));
 }
@@ -174,7 +177,7 @@ export function hitList(hits) {
       el(
         "h3",
         {},
-        el("a", { href: documentLink(hit.doc_id) }, own(hit.title || "untitled")),
+        el("a", { href: documentLink(hit.doc_id) }, own(named(hit))),
         hit.heading ? el("span", { class: "note" }, own(hit.heading)) : null,
         el("span", { class: "id" }, own(hit.doc_id)),
       ),
