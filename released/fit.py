@@ -8,8 +8,8 @@ none.
 
 Questions of SQuAD 2.0's dev articles are asked of all their paragraphs, five blocks each: those with an answer, and those without one,
 whose answers are all wrong. With ``--manuals QUESTIONS DOCUMENTS`` questions of manuals (``manuals.py``) are asked of their folder, too:
-technical words are answered with other probabilities than articles, and one confidence serves both. Out comes JSON with slope, bias and
-abstain_below, and how well they fit each; the last line says the same.
+technical words are answered with other probabilities than articles, and one confidence serves both. Out comes JSON with slope,
+bias, pooled and abstain_below, and how well they fit each; the last line says the same.
 """
 
 import argparse
@@ -106,7 +106,7 @@ def main() -> None:
     found = fit_confidence(*pooled(told, "p", "right"))
     sure = {name: [found.of(one.p) for one in rows] for name, rows in told.items()}
     below = threshold([value for values in sure.values() for value in values], pooled(told, "right")[0], COST)
-    facts = {"slope": found.slope, "bias": found.bias, "abstain_below": below}
+    facts = {"slope": found.slope, "bias": found.bias, "pooled": found.pooled, "abstain_below": below}
     for name, rows in told.items():
         given = [value >= below for value in sure[name]]
         facts[name] = {

@@ -118,7 +118,7 @@ def pack(run: Path, data: Path, fitted: Path | None, out: Path) -> dict[str, Any
     reader = json.loads((RunPaths(run).stage("finetune") / "config.json").read_text("utf-8"))["reader"]
     reader["body"]["config"]["vocab_size"] = spec["reader"]["body"]["config"]["vocab_size"]
     facts = json.loads(fitted.read_text("utf-8")) if fitted else {}
-    spec["reader"] = reader | {name: facts[name] for name in ("slope", "bias", "abstain_below") if name in facts}
+    spec["reader"] = reader | {name: facts[name] for name in ("slope", "bias", "pooled", "abstain_below") if name in facts}
     write_json(out / "config.json", spec)
     stated = json.loads((data / "data.json").read_text("utf-8"))
     stated |= {"base": "mpnet", "runs": [*stated.get("runs", []), facts_of(RunPaths(run))]}

@@ -113,7 +113,9 @@ def shipped(first: RealmModel, model: RealmModel, facts: dict[str, Any]) -> Real
     costs 11 MB.
     """
     model = model.with_parts(embedder=first.documents, document_embedder=None)
-    model.reader.spec = replace(model.reader.spec, taught=True, **{name: facts[name] for name in ("slope", "bias", "abstain_below")})
+    model.reader.spec = replace(
+        model.reader.spec, taught=True, **{name: facts[name] for name in ("slope", "bias", "pooled", "abstain_below")}
+    )
     return model.only("embedder", "reader")
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from small import corpus_of
 
-from realm.answering.answerer import KIND_MISMATCH_WEIGHT, SPANS_PER_BLOCK, Answerer, ReadBlocks, TextSpan, likeliest, pooled
+from realm.answering.answerer import KIND_MISMATCH_WEIGHT, SPANS_PER_BLOCK, Answerer, Confidence, ReadBlocks, TextSpan, likeliest, pooled
 from realm.answering.levels import leveled
 from realm.answering.pointing import read_candidates, score_spans
 from realm.answering.questions.answer_kinds import asked_for
@@ -144,15 +144,16 @@ def test_an_answer_closes_what_it_opens(tmp_path):
 
 
 def test_readings_of_one_place_do_not_make_each_other_doubtful(tmp_path):
-    """p is of the string; its place has what overlaps it, too, and "not here" takes from all."""
     text = "They meet on the first Tuesday of each month in Hall B."
     answerer, scores = scored(text, {"the first Tuesday": 0.3, "first Tuesday of each month": 0.25, "Hall B": 0.05}, tmp_path)
     best = answerer._best_string(np.array([0]), scores, ReadBlocks(answerer.inputs), OPEN_QA, None)
     assert (best.span.words, best.p, best.pooled) == ("the first Tuesday", pytest.approx(0.3), pytest.approx(pooled(0.3, 0.55, 0.6)))
+    for fitted, p in ((Confidence(1.0, 0.0), 0.3), (Confidence(1.0, 0.0, pooled=True), best.pooled)):
+        answerer.confidence = fitted
+        assert answerer._assemble("Say it", np.array([0]), np.ones(1), scores).confidence == pytest.approx(p)
     scores[scores == scores[scores > -np.inf].min()] = math.log(0.3)
     less = answerer._best_string(np.array([0]), scores, ReadBlocks(answerer.inputs), OPEN_QA, None)
-    assert less.pooled == pytest.approx(pooled(0.3, 0.55, 0.85)) and pooled(0.3, 0.3, 0.3) == pytest.approx(0.3)
-    assert pooled(0.0, 1.0, 0.5) == pytest.approx(0.5)
+    assert less.pooled == pytest.approx(pooled(0.3, 0.55, 0.85)) and pooled(0.0, 1.0, 0.5) == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(("text", "words", "expected"), [

@@ -86,8 +86,7 @@ def test_it_learnt_nothing_that_it_is_tested_on(given, data_dir):
 
 
 def test_written_questions_are_answered_where_they_say_and_none_is_tested(data_dir):
-    learnt = written_rows("written") + written_rows("written-among")
-    held = written_rows("held") + written_rows("held-among")
+    learnt, held = (written_rows(name) + written_rows(f"{name}-among") for name in ("written", "held"))
     asked = [json.loads(line)["question"] for line in (data_dir / "folders" / "questions.jsonl").read_text("utf-8").splitlines()]
     asked += [question.text for name in script("prepare").TESTED for question in load_questions(data_dir / name, KEPT)]
     forbidden = {mark for text in asked for mark in in_a_row(text)}

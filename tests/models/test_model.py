@@ -130,6 +130,7 @@ def test_weights_that_do_not_fit(bert, make_model, tmp_path):
     (None, "missing"), ("{", "not valid JSON"), ("[1]", "not a JSON object"),
     ('{"format": 1}', "made by an earlier version of realm. Build it again."),
     ('{"hidden_size": 8}', "not a model's configuration"), ('{"format": 2, "embedder": 3}', "does not fit"),
+    ('{"format": 2, "reader": null}', "does not fit"),
     ('{"format": 2, "embedder": {}}', "does not fit"), ('{"format": 2, "embedder": {"body": 3}}', "does not fit"),
     ('{"format": 2, "encoder": {"body": {}, "more": 1}}', "does not fit"),
     ('{"format": 2, "encoder": {"body": {"config": {}}}}', "does not fit"),

@@ -37,7 +37,8 @@ MIN_PROBABILITY = 1e-6  # probabilities of answers are clipped to this and 1 min
 
 @dataclass(frozen=True)
 class Confidence:
-    """Calibrated probability that an answer is right: sigmoid(slope * logit(p) + bias), after Platt (1999), of :func:`pooled` p.
+    """Calibrated probability that an answer is right: sigmoid(slope * logit(p) + bias), after Platt (1999), of :func:`pooled` p or, fitted
+    before that was there, of the string's alone.
 
     A pointer's p is small if documents state a fact in many ways, though the answer may be right; a temperature, which keeps one half,
     cannot express this.
@@ -48,14 +49,15 @@ class Confidence:
 
     slope: float
     bias: float
+    pooled: bool = False
 
     @classmethod
     def stated(cls, facts: Mapping[str, Any]) -> "Confidence | None":
-        """Confidence with the facts' "slope" and "bias"; None if nothing was fitted."""
-        return None if facts.get("slope") is None else cls(float(facts["slope"]), float(facts["bias"]))
+        """Confidence with the facts' "slope", "bias" and "pooled"; None if nothing was fitted."""
+        return None if facts.get("slope") is None else cls(float(facts["slope"]), float(facts["bias"]), bool(facts.get("pooled")))
 
     def of(self, p: float) -> float:
-        """Confidence of an answer with pooled probability p."""
+        """Confidence of an answer with probability p, of the kind that it was fitted to."""
         return sigmoid(self.slope * logit(p) + self.bias)
 
 
@@ -271,7 +273,7 @@ class Answerer:
             evidence[j] = cited(read.block(int(rows[j])), float(p_z[j]), best.p_span, span.start, span.end)
         order = sorted(evidence, key=lambda j: (j != best.candidate, -evidence[j].p_span))
         found = Answer(question, best.span.words, best.p, tuple(evidence[j] for j in order), self.versions, {}, pooled=best.pooled)
-        sure = None if self.confidence is None else self.confidence.of(best.pooled)
+        sure = None if self.confidence is None else self.confidence.of(best.pooled if self.confidence.pooled else best.p)
         form = shown(question, best.span.text, best.span.start, best.span.end)
         return replace(found, confidence=sure, kind=form.kind, shown=best.span.text[form.start : form.end], said=form.said)
 

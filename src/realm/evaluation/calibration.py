@@ -23,8 +23,9 @@ MIN_RIGHT_ANSWERS = 20  # right answers that a threshold needs
 def calibrate(answerer: Answerer, dev: SequenceOf[Question], read: int) -> dict[str, Any]:
     """Fit the confidence of answers on dev questions, and measure it.
 
-    Returns {"slope", "bias", "abstain_below", "calibration": {"n", "nll", "nll_before", "error", "error_before"}}: negative log-likelihood
-    of right and wrong, and expected calibration error, of the confidence and of pooled p; :func:`threshold` is the third."""
+    Returns {"slope", "bias", "pooled", "abstain_below", "calibration": {"n", "nll", "nll_before", "error", "error_before"}}: negative
+    log-likelihood of right and wrong, and expected calibration error, of the confidence and of pooled p; :func:`threshold` is the other.
+    """
     answers = answerer.answer([question.text for question in dev], k=read)
     hits = [is_correct(answer.answer, question) for answer, question in zip(answers, dev, strict=True)]
     p = [answer.pooled for answer in answers]
@@ -51,7 +52,7 @@ def fit_confidence(p: SequenceOf[float], hits: SequenceOf[bool]) -> Confidence:
         z = fit[0] * x + fit[1]
         return float((np.logaddexp(0.0, z) - right * z).sum() + (fit[1] ** 2 + log(fit[0]) ** 2) / 2)
 
-    return Confidence(*min(fits, key=unlikely))
+    return Confidence(*min(fits, key=unlikely), pooled=True)
 
 
 def _bias(z: np.ndarray, right: np.ndarray) -> float:

@@ -65,8 +65,9 @@ class ReaderSpec:
     marks: bool = False  # wordpieces shared with the question have their own segments (``featurize.marked``)
     titles: bool = False  # the block's title stands before its body
     taught: bool = False  # trained on people's questions
-    slope: float | None = None  # with ``bias``, fitted confidence of an answer's pooled p (``answerer.Confidence``)
+    slope: float | None = None  # with ``bias``, fitted confidence of an answer's p (``answerer.Confidence``)
     bias: float = 0.0
+    pooled: bool = False  # whether it was fitted to pooled p
     abstain_below: float = 0.0  # confidence, or p, below which answers are better not given; 0: not measured
 
 
@@ -171,7 +172,8 @@ def read_spec(path: Path) -> ModelSpec:
         raise made_earlier(RunError, path)
     values.pop("library", None)
     try:
-        values.get("reader", {}).pop("words_weight", None)  # of confidence as it was fitted before
+        if isinstance(reader := values.get("reader"), dict):
+            reader.pop("words_weight", None)  # of confidence as it was fitted before
         _check_sizes(values)
         if unknown := [name for name in values if name not in PARTS]:
             raise TypeError(f"unknown parts {unknown}")

@@ -16,7 +16,7 @@ from realm.training.finetune.task import GeneratingTask, ReadingTask, training_q
 from realm.training.finetune.training import train_reader
 from realm.training.starting import with_new_reader
 
-UNFITTED: dict[str, Any] = {"slope": None, "bias": 0.0, "abstain_below": 0.0}
+UNFITTED: dict[str, Any] = {"slope": None, "bias": 0.0, "pooled": False, "abstain_below": 0.0}
 """Confidence of a reader for which none was fitted: what its start had was another reader's."""
 
 
