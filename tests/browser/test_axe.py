@@ -87,7 +87,7 @@ def as_the_demo_does(paths):
     """Claims, answers and an explanation, where the demo's report finds them."""
     realm = Realm.open(paths.root)
     answer = realm.ask(QUESTION).to_dict() | {"correct": False, "accepted": ["Tirel"]}
-    explained = realm.answering.explain("The currency of Arvad is the [MASK].", ["Tirel"], k=4).to_dict()
+    explained = realm.explain("The currency of Arvad is the [MASK].", ["Tirel"], k=4).to_dict()
     found = {"claims": ["Before training 3 of 60 are right."], "answers": [answer, answer | {"correct": True}], "explanation": explained}
     for name, value in found.items():
         write_note(paths.results / f"{name}.json", json.loads(json.dumps(value, default=vars)))
