@@ -38,8 +38,7 @@ HEADS = {
 
 
 def ragged(starts=(3, 9, 2, 20)):
-    rng = np.random.default_rng(3)
-    lengths = (12, 40, 5, 33)
+    rng, lengths = np.random.default_rng(3), (12, 40, 5, 33)
     ids = [[2, *rng.integers(5, 60, length - 2).tolist(), 3] for length in lengths]
     return [Sequence(one, [0] * s + [1] * (len(one) - s)) for one, s in zip(ids, starts, strict=True)], list(starts)
 
@@ -87,8 +86,10 @@ def test_a_reader_gives_torchs_scores(tmp_path, name, span_hidden):
 def test_eight_bits_are_near(tmp_path, name, far):
     spec = EmbedderSpec(BODIES[name], head="unit", projection=32)
     weights, (sequences, _) = saved(Embedder(build_body(spec.body, pooler=False), spec), tmp_path / "w.safetensors", far), ragged()
-    exact, rough = (RuntimeEmbedder(weights, spec, eight_bit=bits, threads=1).embed_blocks(sequences) for bits in (False, True))
+    networks = [RuntimeEmbedder(weights, spec, eight_bit=bits, threads=1) for bits in (False, True)]
+    exact, rough = (network.embed_blocks(sequences) for network in networks)
     assert ((exact * rough).sum(-1) > 0.99995).all() and not np.array_equal(exact, rough)
+    assert not any("_arrays" in vars(network.body) for network in networks), "the session alone holds weights"
 
 
 def test_two_inputs_at_once_are_as_one_after_the_other(tmp_path, monkeypatch):
@@ -113,6 +114,5 @@ def test_what_runs_elsewhere_is_said_in_one_line(tmp_path):
     save_file({"a": torch.zeros(1)}, tmp_path / "w")
     with pytest.raises(RunError, match="b is missing"):
         SafetensorWeights(tmp_path / "w").array("b")
-    spec = EmbedderSpec(BodySpec({"model_type": "modernbert", **SIZES}, "mean"))
     with pytest.raises(MissingExtra, match=r"modernbert.*\[train\]"):
-        RuntimeEmbedder(SafetensorWeights(tmp_path / "w"), spec, eight_bit=False)
+        RuntimeBody(SafetensorWeights(tmp_path / "w"), {"model_type": "modernbert"}, segments=False, eight_bit=False)

@@ -89,8 +89,7 @@ class RuntimeBody:
 
     def states(self, inputs: Inputs) -> np.ndarray:
         """Return final states float32 [b, t, h]."""
-        states: np.ndarray = self._session.run(None, self._given(inputs))[0]
-        return states
+        return np.asarray(self._session.run(None, self._given(inputs))[0])
 
     def _given(self, inputs: Inputs) -> dict[str, np.ndarray]:
         bias = {"bias": self._position_bias(inputs.ids.shape[1])} if self._mpnet else {}
@@ -98,14 +97,16 @@ class RuntimeBody:
 
     @cached_property
     def _arrays(self) -> dict[str, np.ndarray]:
-        """The graph's weights by its own names: the session reads them where they lie, so they live as long as it does."""
+        """The graph's weights by its own names, until the session has copied them."""
         return {name: np.ascontiguousarray(array) if array.ndim else array for name, array in self._layers()}
 
     @cached_property
     def _session(self) -> Any:
         if self.shape.eight_bit:
             self._arrays |= self._baked() or self.centred()
-        return self._open()
+        session = self._open()
+        vars(self).pop("_arrays", None)  # the session has copies
+        return session
 
     def _baked(self) -> dict[str, np.ndarray] | None:
         """Return what ``centred`` found when the model was released; None: nothing is kept beside the weights, or it is of others."""
@@ -143,8 +144,8 @@ class RuntimeBody:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads, options.log_severity_level = 1, 3
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL  # the graph is as it should be
-        self._values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in self._arrays.values()]
-        options.add_external_initializers(list(self._arrays), self._values)
+        values = [onnxruntime.OrtValue.ortvalue_from_numpy(array) for array in self._arrays.values()]
+        options.add_external_initializers(list(self._arrays), values)
         try:
             return onnxruntime.InferenceSession(body_graph(self.shape, *others), options, providers=["CPUExecutionProvider"])
         except Exception as error:  # of the library's own kinds, which have no common one

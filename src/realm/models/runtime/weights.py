@@ -96,8 +96,7 @@ class SafetensorWeights:
             facts = json_value(self._data[8 : 8 + length].tobytes().decode())[stored]
             start, end = (8 + length + at for at in facts["data_offsets"])
             self._mapped[stored] = self._data[start:end].view(TYPES[facts["dtype"]]).reshape(facts["shape"])
-        found: np.ndarray = self._mapped[stored] if mapped else self._file.get_tensor(stored)
-        return found
+        return np.asarray(self._mapped[stored] if mapped else self._file.get_tensor(stored))
 
 
 def tensors_sha256(tensors: Iterable[tuple[str, str, tuple[int, ...], np.ndarray]]) -> str:
