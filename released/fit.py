@@ -32,7 +32,7 @@ from realm.models.types import Question
 from realm.progress import Progress
 from realm.runs.cached import open_cached
 from realm.storage.files import write_json
-from realm.storage.paths import RunPaths
+from realm.storage.layout import RunPaths
 from realm.text.tokenizer import TextTokenizer
 
 ASKED, DOCUMENTS = "squad/squad2_dev.jsonl.xz", "squad/corpus_squad_dev.jsonl.xz"

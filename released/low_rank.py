@@ -33,7 +33,7 @@ from realm.models.model import RealmModel
 from realm.models.runtime.differences import BODY, DIFFERENCE, DOWN, UP
 from realm.models.runtime.weights import SafetensorWeights
 from realm.storage.files import sha256_file, write_atomic, write_json
-from realm.storage.paths import RunPaths
+from realm.storage.layout import RunPaths
 from realm.text.tokenizer import RELEASED
 from realm.training.context import StageContext
 from realm.training.finetune import stage

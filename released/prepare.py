@@ -24,8 +24,7 @@ from typing import Any
 from realm.evaluation.questions.loading import load_questions, write_questions
 from realm.evaluation.questions.rows import QuestionOptions
 from realm.models.types import Question
-from realm.storage.decoding import json_lines
-from realm.storage.files import sha256_file, write_json
+from realm.storage.files import json_lines, sha256_file, write_json
 from realm.text.matching.answers import normalize_answer
 
 LICENCES = {

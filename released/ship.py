@@ -32,8 +32,7 @@ from realm.models.runtime.weights import in_eight_bits
 from realm.models.spec import spec_to_json
 from realm.runs.directory import read_seconds
 from realm.storage.files import sha256_file, write_atomic, write_json
-from realm.storage.paths import RunPaths
-from realm.storage.stages import stage_facts
+from realm.storage.layout import RunPaths, stage_facts
 
 LEAST_SECONDS = 180
 """A stage that took less is not told: it copied the weights of the run before."""

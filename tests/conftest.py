@@ -211,7 +211,7 @@ def waiting_run(run_copy):
     """A corpus and parameters whose index is asked for."""
     from realm.models.model import RealmModel
     from realm.search.publishing.parameters import request_index
-    from realm.storage.paths import RunPaths
+    from realm.storage.layout import RunPaths
 
     paths = RunPaths(run_copy)
     model = RealmModel.from_pretrained(paths.stage("pretrain"))

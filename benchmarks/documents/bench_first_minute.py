@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from realm.storage.decoding import json_lines
+from realm.storage.files import json_lines
 
 CHARACTERS = 3000
 CHANGED = 10

@@ -19,8 +19,7 @@ from typing import Any
 
 from realm.evaluation.questions.loading import load_questions
 from realm.models.types import Question
-from realm.storage.decoding import open_text
-from realm.storage.files import write_atomic
+from realm.storage.files import open_text, write_atomic
 from realm.text.matching.answers import answer_forms, by_first_word, form_ranges
 from realm.text.matching.patterns import PatternSearch, compiled_pattern
 

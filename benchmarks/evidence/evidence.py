@@ -47,9 +47,8 @@ from realm.search.blocks import BlockInputs
 from realm.search.candidates import Candidates, DenseCandidates, Searching, make_source
 from realm.search.publishing.embedding import EmbedOptions
 from realm.search.publishing.generation import Generation, open_generation
+from realm.storage.layout import RunPaths, stage_facts
 from realm.storage.metrics import MetricsLog
-from realm.storage.paths import RunPaths
-from realm.storage.stages import stage_facts
 from realm.training.baselines.orqa import learnt_cloze, published_retriever, run_cloze
 from realm.training.beams import LiveSource
 from realm.training.context import StageContext, fingerprint, is_published, load_stage, open_context, publish_stage, source_over, train

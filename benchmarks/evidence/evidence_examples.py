@@ -23,7 +23,7 @@ from realm.evaluation.questions.loading import load_questions
 from realm.models.embedder import Embedder
 from realm.search.candidates import Searching, make_source
 from realm.search.publishing.generation import Generation, open_generation
-from realm.storage.stages import stage_facts
+from realm.storage.layout import stage_facts
 from realm.training.baselines.orqa import learnt_cloze
 from realm.training.context import StageContext
 

@@ -30,7 +30,7 @@ from realm.models.types import Question
 from realm.progress import Progress
 from realm.runs.run import run_recipe
 from realm.search.candidates import Candidates
-from realm.storage.paths import RunPaths
+from realm.storage.layout import RunPaths
 from realm.training.context import StageContext, load_stage, open_context
 
 

@@ -30,7 +30,7 @@ from realm.models.featurize import Featurizer
 from realm.models.model import RealmModel
 from realm.models.reader import Reader
 from realm.models.types import Question
-from realm.storage.decoding import json_lines
+from realm.storage.files import json_lines
 from realm.text.matching.answers import exact_match, f1
 from realm.text.tokenizer import TextTokenizer
 from realm.training.finetune.given import GivenAnswer, GivenParagraphs, read_given

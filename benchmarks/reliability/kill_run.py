@@ -51,8 +51,8 @@ from realm.search.publishing.snapshot import Snapshot
 from realm.storage import files
 from realm.storage.files import sha256_file, write_json
 from realm.storage.generations import published_generations, read_current
+from realm.storage.layout import RunPaths
 from realm.storage.metrics import TIMES, MetricsLog
-from realm.storage.paths import RunPaths
 
 MOST_IN_A_ROW = 20
 """Kills of one operation; then it may come through. Of one that only reads, ``MOST_READING``."""

@@ -19,7 +19,7 @@ from realm.models.bodies.body import has_bf16
 from realm.models.reader import Reader, ReadingNetwork
 from realm.search.blocks import open_inputs
 from realm.search.candidates import DenseCandidates
-from realm.storage.paths import RunPaths
+from realm.storage.layout import RunPaths
 from realm.text.matching.answers import OPEN_QA, is_whole, normalize_answer
 from realm.training.baselines.retrievers import Bm25Candidates
 from realm.training.beams import LiveSource

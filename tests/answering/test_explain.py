@@ -17,7 +17,7 @@ from realm.models.types import MaskedQuery
 from realm.search.blocks import NULL_ROW, BlockInputs, open_inputs
 from realm.search.publishing.generation import Generation
 from realm.search.publishing.refresher import refresh_index
-from realm.storage.paths import RunPaths
+from realm.storage.layout import RunPaths
 
 SENTENCE = "The [MASK] is the currency of the United Kingdom."
 DOCUMENTS = [

@@ -12,7 +12,7 @@ from realm.recipe import IndexConfig, load_recipe, run_index_kind
 from realm.runs.directory import claim_run
 from realm.search.index.choice import KINDS
 from realm.search.index.native.kernel import installed_kernel
-from realm.storage.paths import RunPaths
+from realm.storage.layout import RunPaths
 
 QUESTION = "What is the currency of Arvad?"
 

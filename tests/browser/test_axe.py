@@ -9,8 +9,8 @@ import pytest
 
 from realm import Realm
 from realm.report import write_report
+from realm.storage.layout import RunPaths
 from realm.storage.manifests import write_note
-from realm.storage.paths import RunPaths
 
 from .test_page import QUESTION, VIEWS
 

@@ -25,7 +25,7 @@ from realm.progress import Progress
 from realm.report.page import write_report
 from realm.report.read import read_run
 from realm.runs.cached import open_cached
-from realm.storage.paths import RunPaths
+from realm.storage.layout import RunPaths
 from realm.training.loop.checkpoint import CheckpointDirectory
 
 QUESTIONS = (

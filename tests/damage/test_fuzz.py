@@ -23,8 +23,7 @@ from realm.runs import mending
 from realm.runs.cached import open_cached
 from realm.runs.needed_index import whole_index
 from realm.storage.generations import current_generation, generation_path
-from realm.storage.paths import RunPaths
-from realm.storage.stages import write_run_format
+from realm.storage.layout import RunPaths, write_run_format
 from realm.training.loop.checkpoint import checkpoint_problem
 
 from .fuzz import GOOD, SUBJECTS

@@ -23,10 +23,9 @@ from realm.recipe import Recipe, load_recipe
 from realm.runs.run import run_recipe
 from realm.search.candidates import DenseCandidates
 from realm.search.publishing.generation import open_generation
-from realm.storage.paths import RunPaths
-from realm.storage.stages import stage_facts
+from realm.storage.layout import RunPaths, stage_facts
 from realm.training.beams import LiveSource
-from realm.training.context import StageContext, load_stage, open_context
+from realm.training.context import StageContext, load_stage, new_model, open_context, with_new_reader
 from realm.training.finetune.task import ReadingTask, training_questions
 from realm.training.ict import IctTask
 from realm.training.loop.distributed import is_first, joined, rank, sum_gradients
@@ -34,7 +33,6 @@ from realm.training.loop.stepping import one_step
 from realm.training.loop.task import LoopOptions, Task
 from realm.training.order import Share
 from realm.training.pretrain.task import PretrainTask
-from realm.training.starting import new_model, with_new_reader
 from realm.training.warm import WarmTask
 
 Job = dict[str, Any]

@@ -19,9 +19,8 @@ from realm.progress import Progress
 from realm.recipe import load_recipe
 from realm.runs.checks import check_corpus
 from realm.runs.run import run_recipe
+from realm.storage.layout import RunPaths, stage_facts
 from realm.storage.manifests import seal
-from realm.storage.paths import RunPaths
-from realm.storage.stages import stage_facts
 from realm.training.baselines.closed_book import run_closed_book
 from realm.training.context import load_stage
 from realm.training.pretrain.sentences import pretraining_fingerprint

@@ -24,7 +24,7 @@ from realm.progress import Progress
 from realm.recipe import build_recipe, load_recipe
 from realm.runs.checks import check_closed_book, check_questions, shared_questions
 from realm.runs.run import run_recipe
-from realm.storage.stages import stage_facts
+from realm.storage.layout import stage_facts
 from realm.training.baselines.closed_book import QuestionsTask, run_closed_book
 from realm.training.beams import Beam, LiveSource
 from realm.training.context import fingerprint, load_stage

@@ -19,7 +19,7 @@ from realm.models.model import state_sha256
 from realm.models.types import MaskedQuery
 from realm.recipe import load_recipe
 from realm.runs.evaluation import evaluate_stage
-from realm.storage.stages import stage_facts
+from realm.storage.layout import stage_facts
 from realm.training.context import load_stage
 from realm.training.finetune.stage import run_finetune
 from realm.training.order import WHOLE

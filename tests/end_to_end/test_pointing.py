@@ -20,8 +20,7 @@ from realm.models.spec import bert_spec, one_body
 from realm.recipe import build_recipe
 from realm.search.blocks import NO_ROW, NULL_ROW
 from realm.storage.generations import published_generations
-from realm.storage.paths import RunPaths
-from realm.storage.stages import stage_facts
+from realm.storage.layout import RunPaths, stage_facts
 from realm.training.context import load_stage
 from realm.training.finetune.training import start_share
 from realm.training.loop.stepping import one_step

@@ -23,8 +23,8 @@ from realm.search.publishing.parameters import KEEP_GENERATIONS, NEXT_NUMBER_FIL
 from realm.search.publishing.refresher import read_status
 from realm.storage.files import sha256_file
 from realm.storage.generations import published_generations
+from realm.storage.layout import RunPaths
 from realm.storage.metrics import MetricsLog
-from realm.storage.paths import RunPaths
 
 SETTINGS: dict[str, dict[str, Any]] = {"run": {"checkpoint_every": 3}, "pretrain": {"steps": 40, "refresh_every": 5}}
 SIDES = {"pretrain": ("run", "--stages", "pretrain"), "refresh": ("refresh",)}

@@ -16,8 +16,7 @@ from realm.evaluation.calibration import SLOPES, calibrate, calibration_error, f
 from realm.models.types import Question
 from realm.report.page import confidence_section
 from realm.report.read import read_run
-from realm.storage.paths import RunPaths
-from realm.storage.stages import stage_facts
+from realm.storage.layout import RunPaths, stage_facts
 
 
 def drawn(n, slope, bias):

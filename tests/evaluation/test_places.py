@@ -29,7 +29,7 @@ from realm.evaluation.places import (
 from realm.models.types import Question
 from realm.text.matching.answers import normalised_ranges, normalize_answer, regex_match
 from realm.text.matching.patterns import PatternSearch
-from realm.training.masking.recurring import RecurringSpans
+from realm.training.masking.kinds import RecurringSpans
 
 QUESTIONS = [
     Question("money", "?", ("the Pound-Sterling", "Pound sterling!", "pound sterling")),

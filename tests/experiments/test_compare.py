@@ -17,9 +17,8 @@ from realm.recipe import load_recipe
 from realm.report.tables import as_text, comparison, interval
 from realm.storage import locks as locking
 from realm.storage.files import sha256_file
+from realm.storage.layout import RunPaths, stage_facts
 from realm.storage.manifests import read_note
-from realm.storage.paths import RunPaths
-from realm.storage.stages import stage_facts
 from realm.training.baselines.rows import CONTENDERS
 from realm.training.context import load_stage, open_context
 

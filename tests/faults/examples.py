@@ -34,10 +34,9 @@ from realm.storage import generations
 from realm.storage.arrays import load_array, publish_array
 from realm.storage.files import publish_directory, remove_staging, write_atomic
 from realm.storage.generations import CURRENT, advance_current, current_generation, next_generation, published_generations, read_current
+from realm.storage.layout import DAMAGED, RunPaths, stage_facts
 from realm.storage.manifests import Errors, check_sealed, is_sealed, read_sealed, seal, write_sealed
 from realm.storage.metrics import MetricsLog
-from realm.storage.paths import RunPaths
-from realm.storage.stages import DAMAGED, stage_facts
 from realm.training.context import is_published, publish_stage
 from realm.training.loop.checkpoint import BestWeights, CheckpointDirectory, shared_best
 

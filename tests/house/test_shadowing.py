@@ -92,7 +92,7 @@ def test_actors_of_ray(shadows, tmp_path):
     assert find_spec("ray") or pytest.skip("no ray; importing it here would be too early for the tests of the pool")
     script = tmp_path / "actor.py"
     script.write_text(
-        "from realm.training.pool.builders import Builder\nfrom realm.training.pool.cluster import connected\n"
+        "from realm.training.pool import Builder, connected\n"
         "with connected(cpus=1):\n    import ray\n    print(ray.get(ray.remote(Builder).remote().ready.remote()))\n"
     )
     environment = {**os.environ, "RAY_worker_niceness": "0"}

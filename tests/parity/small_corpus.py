@@ -23,8 +23,8 @@ from realm.search.candidates import DenseCandidates
 from realm.search.index.exact import ExactIndex
 from realm.search.publishing.snapshot import Snapshot, SnapshotFacts
 from realm.search.publishing.writing import publish_snapshot
+from realm.storage.layout import RunPaths
 from realm.storage.metrics import MetricsLog
-from realm.storage.paths import RunPaths
 from realm.text.tokenizer import TextTokenizer
 from realm.training.beams import Beam, LiveSource
 from realm.training.context import StageContext

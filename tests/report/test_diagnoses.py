@@ -6,8 +6,8 @@ import pytest
 
 from realm.report import write_report
 from realm.report.diagnoses import diagnoses
+from realm.storage.layout import RunPaths
 from realm.storage.metrics import _line
-from realm.storage.paths import RunPaths
 
 ROOT = Path(__file__).parents[2]
 

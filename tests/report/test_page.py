@@ -10,9 +10,9 @@ import pytest
 from realm.report import write_report
 from realm.report.evidence import marked
 from realm.report.markup import Html, Series, line_chart, short, tag
+from realm.storage.layout import RunPaths
 from realm.storage.manifests import write_note
 from realm.storage.metrics import _line
-from realm.storage.paths import RunPaths
 
 HOSTILE = '<script>alert("x")</script>&amp;\u202e\x00 onload="y" \'z'
 VOID = {"meta", "br", "col"}

@@ -17,7 +17,7 @@ from realm.models.hub import RUN_FILES
 from realm.recipe import WriteConfig, load_recipe
 from realm.runs import api
 from realm.runs.directory import claim_run
-from realm.storage.paths import RunPaths
+from realm.storage.layout import RunPaths
 
 API = Path(__file__).resolve().parents[2] / "docs" / "api.md"
 QUESTION = "What is the currency of Arvad?"

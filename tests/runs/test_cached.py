@@ -20,7 +20,7 @@ from realm.runs.cached import cached_runs, clear_cache, files_of_given, open_cac
 from realm.search.publishing import embedding, refresher
 from realm.serve.documents import Documents
 from realm.serve.serving import Serving
-from realm.storage.paths import RunPaths
+from realm.storage.layout import RunPaths
 
 QUIET = Progress(quiet=True)
 

@@ -14,7 +14,7 @@ from realm.models.featurize import Featurizer
 from realm.models.model import RealmModel
 from realm.models.published.models import load_published
 from realm.models.types import Sequence
-from realm.runs.importing import import_published
+from realm.runs.exchange import import_published
 
 SIX, TWELVE = list(range(6)), list(range(6, 12))
 

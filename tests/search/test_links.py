@@ -17,7 +17,7 @@ from realm.errors import ConfigError
 from realm.recipe import build_recipe
 from realm.search.candidates import DenseCandidates, HybridCandidates, Searching, make_source
 from realm.search.links import LINK_SOURCES, Reached, merged
-from realm.storage.paths import RunPaths
+from realm.storage.layout import RunPaths
 from realm.training.beams import LiveSource
 from realm.training.context import retrieval_facts
 

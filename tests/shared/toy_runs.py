@@ -10,9 +10,8 @@ from realm.progress import Progress
 from realm.recipe import load_recipe
 from realm.runs.run import run_recipe
 from realm.search.publishing.generation import open_generation
+from realm.storage.layout import RunPaths, stage_facts
 from realm.storage.metrics import TIMES, MetricsLog
-from realm.storage.paths import RunPaths
-from realm.storage.stages import stage_facts
 from realm.training.beams import LiveSource
 from realm.training.context import load_stage, open_context
 from realm.training.finetune.task import ReadingTask, training_questions

@@ -11,7 +11,7 @@ from realm.models.runtime.model import RuntimeModel, learning_model, runtime_mod
 from realm.models.spec import PARTS, BodySpec, ModelSpec, bert_spec, one_body, read_spec
 from realm.recipe import ModelConfig, Recipe
 from realm.search.blocks import BlockInputs
-from realm.storage.paths import is_realm_model
+from realm.storage.layout import is_realm_model
 from realm.text.tokenizer import read_tokenizer
 
 if TYPE_CHECKING:

@@ -12,9 +12,8 @@ from realm.errors import RunError
 from realm.models.types import TokenIds
 from realm.search.blocks import BlockInputs
 from realm.search.candidates import Candidates, Source
+from realm.storage.layout import DAMAGED, RunPaths, stage_facts
 from realm.storage.manifests import check_sealed
-from realm.storage.paths import RunPaths
-from realm.storage.stages import DAMAGED, stage_facts
 
 if TYPE_CHECKING:
     from realm.models.fusion import Passage

@@ -25,8 +25,7 @@ from realm.search.publishing.embedding import EmbedOptions
 from realm.search.publishing.generation import Generation, open_generation
 from realm.search.publishing.refresher import add_difference, missing_rows
 from realm.storage.generations import read_current
-from realm.storage.paths import RunPaths
-from realm.storage.stages import CLEAR, has_stage, require_run, stage_facts
+from realm.storage.layout import CLEAR, RunPaths, has_stage, require_run, stage_facts
 
 if TYPE_CHECKING:
     from realm.models.model import RealmModel

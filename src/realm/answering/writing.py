@@ -20,7 +20,7 @@ import regex
 from realm.answering.levels import NOTHING, own_words
 from realm.answering.records import Answer, Claim
 from realm.errors import ConfigError, RealmError
-from realm.storage.decoding import json_value
+from realm.storage.files import json_value
 from realm.text.sentences import split_sentences
 from realm.text.words import words
 

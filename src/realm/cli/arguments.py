@@ -13,7 +13,7 @@ from typing import Annotated, Any, TextIO, get_origin, get_type_hints
 
 import tyro
 
-from realm.storage.decoding import toml_values
+from realm.storage.files import toml_values
 
 UNSAID = ("", "''", "None", "none", "False", "True")  # defaults that mean "not given" or belong to a flag
 SHORT_DEFAULT = tyro.conf.arg(help_behavior_hint=lambda default: "" if default in UNSAID else f"(default: {default})")

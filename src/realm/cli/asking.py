@@ -257,7 +257,7 @@ def mcp(places: Served, /, *, http: Http = None, token_file: Place = None, allow
         from realm.serve.agents import Agents, serve_agents, speak
     from realm.models.bodies.known import present_directory
     from realm.serve.tools import Place as Asked
-    from realm.storage.paths import is_realm_model
+    from realm.storage.layout import is_realm_model
 
     model = None if run is not None else present_directory(body)
     agents = Agents(Asked(run, places, body, show.note), explains=run is not None or (model is not None and is_realm_model(model)))

@@ -122,7 +122,7 @@ def corpus_remove(corpus: Corpus, documents: Documents = (), /, *, ids: Place = 
         documents: ids of documents.
         ids: a file of more ids, one a line."""
     from realm.documents.change.updates import remove_documents
-    from realm.storage.decoding import open_text
+    from realm.storage.files import open_text
 
     listed: list[str] = []
     if ids is not None:

@@ -75,7 +75,7 @@ def refresh(run: Run, /, *, once: bool = False, ray: Address = None, actors: int
 
             serve_run(run, once=once, say=progress.say, progress=count)
         else:
-            from realm.training.pool.builders import serve_pool
+            from realm.training.pool import serve_pool
 
             serve_pool(run, ray, actors, once=once, say=progress.say, progress=count)
         whole_index(run, progress, progress.say)

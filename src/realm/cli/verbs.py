@@ -43,16 +43,14 @@ def run(recipe: Recipe, /, *, out: Place = None, stages: str = "", plan: bool = 
         stages: only these stages, separated by commas.
         plan: only print parameters and memory, and whether the corpus can teach a retriever."""
     from realm.recipe import load_recipe
-    from realm.storage.paths import RunPaths
-    from realm.storage.stages import require_run
+    from realm.storage.layout import RunPaths, require_run
 
     if recipe.is_dir():
         require_run(RunPaths(recipe))
     loaded = load_recipe(RunPaths(recipe).config if recipe.is_dir() else recipe, overrides(set))
     directory = out or (recipe if recipe.is_dir() else Path("runs") / recipe.stem)
     with Progress(quiet=not place().first) as progress:
-        from realm.runs.plan import plan as forecast
-        from realm.runs.run import run_recipe
+        from realm.runs.run import plan as forecast, run_recipe
 
         if plan:
             result = forecast(loaded, directory, progress=progress)
@@ -81,7 +79,7 @@ def report(run: Run, /) -> None:
     """Write report.html of a run, finished or not."""
     from realm.answering.opening import read_run_recipe
     from realm.report import write_report
-    from realm.storage.paths import RunPaths
+    from realm.storage.layout import RunPaths
 
     read_run_recipe(RunPaths(run))
     print(write_report(RunPaths(run)))
@@ -94,7 +92,7 @@ def import_(models: Models, /, *, out: Path, documents: Paths = (), json: Json =
         models: directories that belong together, such as an open-QA model and the embedder of its pre-training.
         out: the run directory; must not exist.
         documents: a file or folder to index; may be repeated."""
-    from realm.runs.importing import import_published
+    from realm.runs.exchange import import_published
 
     with Progress() as progress:
         found = import_published(models, out, documents=documents, progress=progress)
@@ -106,7 +104,7 @@ def export(run: Run, /, *, out: Path, json: Json = False) -> None:
 
     Args:
         out: the directory to make; each embedder gets a directory in it."""
-    from realm.runs.exporting import export_run
+    from realm.runs.exchange import export_run
 
     show.result(export_run(run, out), json, lambda made: show.facts({"out": made["out"], **made["forms"]}))
 

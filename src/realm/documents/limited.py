@@ -23,7 +23,7 @@ from typing import IO, Any
 
 from realm.documents.records import DAMAGED_FILE, TOO_MUCH_MEMORY, TOO_SLOW, Rejected
 from realm.documents.streams import read_document
-from realm.storage.decoding import json_value
+from realm.storage.files import json_value
 from realm.storage.processes import python
 
 try:

@@ -26,8 +26,7 @@ from realm.runs.directory import FREE_RUN_KEYS, alone, build_run_corpus, claim_r
 from realm.runs.evaluation import evaluate_stage
 from realm.runs.run import open_run_context, tell_corpus, warn_of
 from realm.storage.files import make_directory, read_json, write_json
-from realm.storage.paths import RunPaths
-from realm.storage.stages import has_stage, stage_facts
+from realm.storage.layout import RunPaths, has_stage, stage_facts
 from realm.training.baselines.orqa import combined_fingerprint, continued_fingerprint, run_combined, run_continued
 from realm.training.context import StageContext, fingerprint, on_cuda, open_context
 from realm.training.finetune.stage import run_finetune

@@ -13,10 +13,9 @@ from realm.report.tables import comparison, write_comparison
 from realm.runs.checks import check_closed_book
 from realm.runs.directory import alone
 from realm.runs.run import STAGES, run_recipe
-from realm.storage.decoding import json_value
-from realm.storage.files import make_directory, write_json
+from realm.storage.files import json_value, make_directory, write_json
+from realm.storage.layout import RunPaths
 from realm.storage.manifests import read_note
-from realm.storage.paths import RunPaths
 from realm.training.baselines.rows import CONTENDERS, Contender, run_contender
 from realm.training.context import open_context
 from realm.training.loop.distributed import world

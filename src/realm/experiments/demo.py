@@ -29,9 +29,8 @@ from realm.runs.directory import claim_run
 from realm.runs.run import run_recipe
 from realm.search.candidates import Source
 from realm.storage.files import write_json
+from realm.storage.layout import RunPaths, list_files, stage_facts
 from realm.storage.manifests import read_note, write_note
-from realm.storage.paths import RunPaths
-from realm.storage.stages import list_files, stage_facts
 
 SENTENCE = "The [MASK] is the currency of the United Kingdom."
 TARGET = "pound sterling"

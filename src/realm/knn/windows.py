@@ -14,7 +14,7 @@ from realm.documents.sources import LOOK, SourceOptions, iter_documents
 from realm.errors import ConfigError, DataError
 from realm.knn.network import HubNetwork, Window
 from realm.search.publishing.embedding import length_batches
-from realm.storage.decoding import json_lines
+from realm.storage.files import json_lines
 
 PART_ROWS = 8192
 """Keys that are computed and made durable together, at least; a window is never split."""

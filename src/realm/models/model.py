@@ -22,9 +22,8 @@ from realm.models.embedder import Embedder
 from realm.models.encoder import KnowledgeAugmentedEncoder
 from realm.models.hub import download, is_own, model_card
 from realm.models.networks import build_network
-from realm.models.published.models import Published, load_published, read_config
+from realm.models.published.models import CODE_KEYS, MODULES_FILE, Published, load_published, read_config
 from realm.models.published.names import mask_head_name
-from realm.models.published.sentence_embedders import CODE_KEYS, MODULES_FILE
 from realm.models.reader import Reader, ReadingNetwork
 from realm.models.runtime.weights import open_weights, tensors_sha256
 from realm.models.spec import PARTS, EmbedderSpec, ModelSpec, NetworkSpec, ReaderSpec, read_spec, spec_to_json

@@ -7,8 +7,8 @@ from typing import Any
 
 from realm.errors import RunError, made_earlier
 from realm.recipe.values import MAX_LAYERS, MAX_WIDTH
+from realm.storage.layout import DAMAGED
 from realm.storage.manifests import Errors, check_sealed, read_object
-from realm.storage.stages import DAMAGED
 
 SPEC_FORMAT = 2
 

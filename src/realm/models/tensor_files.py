@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from realm.errors import DataError
-from realm.storage.decoding import json_value
+from realm.storage.files import json_value
 
 Shape = tuple[int, ...]
 FETCH_CURE = "Fetch the checkpoint again."

@@ -11,8 +11,8 @@ import tomli_w
 from realm.errors import ConfigError
 from realm.recipe.sections import Recipe, check_recipe
 from realm.recipe.values import read_value
-from realm.storage.decoding import toml_values
-from realm.storage.paths import is_realm_model
+from realm.storage.files import toml_values
+from realm.storage.layout import is_realm_model
 
 RUN_CONFIG, RUN_FILE = "config.toml", "run.json"
 """Files of a run directory: the recipe as it was resolved, and what says that it is a run."""

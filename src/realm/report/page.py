@@ -1,4 +1,6 @@
-"""The page: what the run is, what it answers, what it reached and how surely, how each stage went, and what to try when it went wrong."""
+"""The page: what the run is, what it answers, what it reached and how surely, how each stage went, and what to try when it went wrong.
+
+Each stage has a section: its curves, grouped by what they tell, and the numbers behind them as a table."""
 
 import datetime
 from pathlib import Path
@@ -6,12 +8,11 @@ from typing import Any
 
 from realm.report.diagnoses import Diagnosis, attainable_share, diagnoses
 from realm.report.evidence import answers_section, claims_section, explanation_section
-from realm.report.markup import WORDS, Html, Series, document, join, line_chart, short, table, tag
-from realm.report.pictures import row_name
-from realm.report.read import RunRecord, number, read_run
-from realm.report.stages import stages_section
+from realm.report.markup import WORDS, Html, Series, document, join, line_chart, short, table, tag, thinned
+from realm.report.pictures import STAGE_TEXTS, Picture, ordered_columns, pictures, row_name
+from realm.report.read import RunRecord, StageRecord, number, read_run
 from realm.storage.files import write_atomic
-from realm.storage.paths import RunPaths
+from realm.storage.layout import RunPaths
 
 
 def write_report(paths: RunPaths) -> Path:
@@ -238,3 +239,88 @@ def _points(row: dict[str, Any]) -> list[tuple[float, float, float]]:
             return []
         points.append(tuple(values))
     return points  # type: ignore[return-value]
+
+
+MOST_ROWS = 60
+
+
+def stages_section(run: RunRecord) -> Html | None:
+    """All stages that left numbers or facts."""
+    shown = [_stage(stage) for stage in run.stages if stage.columns or stage.facts]
+    return tag("section", tag("h2", "Training"), *shown) if shown else None
+
+
+def _stage(stage: StageRecord) -> Html:
+    known = STAGE_TEXTS.get(stage.name, {"title": stage.name, "about": None})
+    drawn = pictures(stage)
+    telling = [_figure(stage, picture) for picture in drawn if not picture.machinery]
+    machinery = [_figure(stage, picture) for picture in drawn if picture.machinery]
+    parts = [
+        tag("h3", known["title"]),
+        tag("p", known["about"], class_="about") if known["about"] else None,
+        _outcome(stage),
+        _gate(stage),
+        tag("div", *telling, class_="charts") if telling else None,
+        tag("details", tag("summary", "Learning rate, gradients and other internals"), tag("div", *machinery, class_="charts"))
+        if machinery
+        else None,
+        _numbers(stage) if drawn else None,
+    ]
+    return tag("article", *parts)
+
+
+def _outcome(stage: StageRecord) -> Html | None:
+    hidden = ("format", "stage", "fingerprint")
+    facts = [(k, v) for k, v in stage.facts.items() if k not in hidden and isinstance(v, bool | int | float | str)]
+    if not facts:
+        return None
+    words = [f"{k.replace('_', ' ')} {_fact(v)}" for k, v in facts]
+    return tag("p", join(*(tag("span", w) for w in words)), class_="outcome")
+
+
+def _gate(stage: StageRecord) -> Html | None:
+    """Each network before the stage and after it, and which of the two is published; None if not measured."""
+    verdicts = stage.facts.get("gate")
+    if not isinstance(verdicts, dict):
+        return None
+    rows = [
+        [name, found.get("measure"), short(number(found.get("before"))), short(number(found.get("after"))), found.get("kept")]
+        for name, found in verdicts.items()
+        if isinstance(found, dict)
+    ]
+    return table(["", "Measured by", "Before", "After", "Published"], rows, "What this stage made better, and what went back")
+
+
+def _fact(value: bool | int | float | str) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return value if isinstance(value, str) else short(value)
+
+
+def _figure(stage: StageRecord, picture: Picture) -> Html:
+    series = [Series(label, stage.columns[column]) for label, column in picture.lines]
+    chart = line_chart(picture.caption, series, unit=picture.unit, zero=picture.zero)
+    shown = [
+        tag(
+            "span",
+            tag("i", "", class_=f"swatch s{i}") if len(series) > 1 else None,
+            f"{s.name} " if len(series) > 1 else "",
+            short(s.points[-1][1]),
+        )
+        for i, s in enumerate(series)
+    ]
+    return tag("figure", tag("figcaption", tag("span", picture.caption), tag("span", *shown, class_="last")), chart)
+
+
+def _numbers(stage: StageRecord) -> Html:
+    """The curves as a table, for reading and for screen readers; long runs are thinned, the last row always stands."""
+    names = ordered_columns(stage)
+    values: dict[float, dict[str, float]] = {}
+    for name in names:
+        for step, value in stage.columns[name]:
+            values.setdefault(step, {})[name] = value
+    steps = sorted(values)
+    every = max(1, -(-len(steps) // MOST_ROWS))
+    rows = [[short(step), *(short(values[step].get(name)) for name in names)] for step in thinned(steps, MOST_ROWS)]
+    caption = "Numbers behind the curves" + (f" (every {every}th row)" if every > 1 else "")
+    return tag("details", tag("summary", caption), table(["step", *names], rows, f"{stage.name}: {caption}"))

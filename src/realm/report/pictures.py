@@ -9,7 +9,7 @@ from typing import Any
 
 from realm.answering.records import RunExample
 from realm.report.read import StageRecord, read_run
-from realm.storage.paths import RunPaths
+from realm.storage.layout import RunPaths
 
 Table = dict[str, dict[str, Any]]
 

@@ -12,12 +12,10 @@ from typing import Any
 from realm.documents.store.manifest import CorpusManifest, read_manifest
 from realm.errors import RealmError
 from realm.report.markup import Point
-from realm.storage.decoding import toml_values
-from realm.storage.files import STAGING_SUFFIX, read_json
+from realm.storage.files import STAGING_SUFFIX, read_json, toml_values
+from realm.storage.layout import DAMAGED, STAGE_FILE, RunPaths, lost_files
 from realm.storage.manifests import check_sealed, read_note
 from realm.storage.metrics import MetricsLog
-from realm.storage.paths import RunPaths
-from realm.storage.stages import DAMAGED, STAGE_FILE, lost_files
 
 logger = logging.getLogger(__name__)
 _ORDER = ("ict", "warm", "pretrain", "finetune")

@@ -22,7 +22,7 @@ from realm.recipe import WriteConfig, build_recipe
 from realm.runs.cached import Given, files_of_given, is_run, open_cached, rows_directory
 from realm.runs.directory import claim_run
 from realm.storage.files import publish_directory
-from realm.storage.paths import RunPaths
+from realm.storage.layout import RunPaths
 
 BATCH = 16
 """Questions that are read together."""

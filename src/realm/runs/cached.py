@@ -31,10 +31,9 @@ from realm.runs.directory import build_run_corpus, claim_run, stat_digest
 from realm.search.blocks import open_inputs
 from realm.storage.files import bytes_below, make_directory, write_atomic
 from realm.storage.generations import read_current
+from realm.storage.layout import RunPaths, holds_run
 from realm.storage.locks import held
 from realm.storage.manifests import read_note, write_note
-from realm.storage.paths import RunPaths
-from realm.storage.stages import holds_run
 
 FORMAT = 9
 NAME = 40

@@ -15,7 +15,7 @@ from realm.models.bodies.known import known_body, present_directory
 from realm.models.model import RealmModel, part_sizes, published_spec
 from realm.models.spec import PARTS
 from realm.recipe import Recipe
-from realm.storage.paths import RunPaths, is_realm_model
+from realm.storage.layout import RunPaths, is_realm_model
 from realm.training.baselines.closed_book import written
 
 MEMORY_TOLERANCE = 4

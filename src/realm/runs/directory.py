@@ -17,10 +17,9 @@ from realm.models.bodies.known import body_directory
 from realm.progress import Progress
 from realm.recipe import Recipe, dump_recipe, load_recipe
 from realm.storage.files import file_sum, make_directory, read_json, remove_staging, sha256_file, write_atomic, write_json
+from realm.storage.layout import CONFIG_SUM, STAGE_SECTIONS, RunPaths, check_run_format, list_files, write_run_format
 from realm.storage.locks import held
-from realm.storage.paths import RunPaths
 from realm.storage.processes import place
-from realm.storage.stages import CONFIG_SUM, STAGE_SECTIONS, check_run_format, list_files, write_run_format
 from realm.text.tokenizer import TextTokenizer, read_tokenizer
 
 FREE_RUN_KEYS = ("device", "threads", "accumulate", "checkpoint_every")

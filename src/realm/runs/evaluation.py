@@ -33,9 +33,8 @@ from realm.progress import Progress
 from realm.runs.directory import read_seconds
 from realm.search.candidates import Source
 from realm.storage.files import files_sha256, publish_file
+from realm.storage.layout import RunPaths, has_stage, stage_facts
 from realm.storage.manifests import read_note, write_note
-from realm.storage.paths import RunPaths
-from realm.storage.stages import has_stage, stage_facts
 from realm.text.matching.patterns import compiled_pattern
 from realm.training.context import StageContext, load_stage, publish_index, retrieval_facts, source_over, stage_generation
 

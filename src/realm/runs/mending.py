@@ -13,9 +13,8 @@ import pyarrow as pa
 
 from realm.documents.spans.specs import corpus_tagger
 from realm.documents.store import manifest as manifests
-from realm.documents.store.lookup import check_lookup, lookup_of, write_lookup
 from realm.documents.store.manifest import CorpusManifest, SegmentInfo, damage, writer_lock
-from realm.documents.store.segments import read_whole
+from realm.documents.store.segments import check_lookup, lookup_of, read_whole, write_lookup
 from realm.documents.store.views import Segment
 from realm.errors import CorpusError, RealmError, RunError
 from realm.progress import Progress
@@ -26,12 +25,10 @@ from realm.search.publishing.parameters import publishing
 from realm.search.sparse import SPARSE_DIRECTORY as SPARSE
 from realm.storage import files, generations
 from realm.storage.arrays import kept_array
-from realm.storage.decoding import json_value
-from realm.storage.files import STAGING_SUFFIX, is_transient
+from realm.storage.files import STAGING_SUFFIX, is_transient, json_value
+from realm.storage.layout import CLEAR, DAMAGED, RunPaths, check_run_format, lost_files, require_run
 from realm.storage.manifests import CHECKSUM, read_note, sealed_problems, unsealed
 from realm.storage.metrics import MetricsLog
-from realm.storage.paths import RunPaths
-from realm.storage.stages import CLEAR, DAMAGED, check_run_format, lost_files, require_run
 from realm.text.tokenizer import TextTokenizer
 from realm.training.loop.checkpoint import checkpoint_problem, read_score
 

@@ -27,8 +27,7 @@ from realm.search.publishing.writing import Parts
 from realm.storage.arrays import read_array
 from realm.storage.files import is_transient
 from realm.storage.generations import generation_path, quarantine, read_current
-from realm.storage.paths import RunPaths
-from realm.storage.stages import has_stage, stage_facts
+from realm.storage.layout import RunPaths, has_stage, stage_facts
 
 _STAGES = ("finetune", "pretrain")
 """Stages whose networks search, the last one first."""

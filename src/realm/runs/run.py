@@ -1,5 +1,7 @@
-"""``realm run``: corpus, warm, ict, pretrain, finetune, eval. Each stage is resumable, and skipped when its result is published."""
+"""``realm run``: corpus, warm, ict, pretrain, finetune, eval. Each stage is resumable, and skipped when its result is published.
+``--plan`` trains nothing: parameters and memory of a recipe, and whether its corpus can teach."""
 
+import tempfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
@@ -8,17 +10,17 @@ from typing import Any
 
 from realm.documents.store.info import corpus_info
 from realm.errors import ConfigError
+from realm.models.model import part_sizes
 from realm.progress import Progress
 from realm.recipe import Recipe, load_recipe
 from realm.report import write_report
 from realm.report.diagnoses import Diagnosis, attainable_share, diagnoses
-from realm.runs.checks import check_corpus, check_memory, check_questions, shared_questions
+from realm.runs.checks import check_corpus, check_memory, check_questions, machine_memory, meta_model, shared_questions, step_bytes
 from realm.runs.directory import alone, build_run_corpus, claim_run, read_seconds, timed
 from realm.runs.evaluation import evaluate_stage
 from realm.runs.needed_index import whole_index
+from realm.storage.layout import RunPaths, list_files
 from realm.storage.metrics import MetricsLog, rounded
-from realm.storage.paths import RunPaths
-from realm.storage.stages import list_files
 from realm.training.context import StageContext, on_cuda, open_context
 from realm.training.finetune.stage import run_finetune
 from realm.training.ict import run_ict
@@ -199,3 +201,29 @@ def _train(context: StageContext, wanted: tuple[str, ...], clock: Clock) -> tupl
             with clock("eval"):
                 results["finetune"] = on_first(partial(evaluate_stage, context, "finetune"))
     return results, skipped
+
+
+def plan(recipe: Recipe | Path, out: Path, *, progress: Progress | None = None) -> dict[str, Any]:
+    """The ``run --plan --json`` object; ``out`` stays as it is.
+
+    The run's corpus is used, or one is built and thrown away. If a step does not fit into this machine no file is read.
+
+    Returns {"not_measured": None or why, "retrieval", "parameters", "step_bytes"} and, if it fits, {"corpus", "teaches", "advice"}."""
+    loaded = recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
+    quiet = progress or Progress(quiet=True)
+    model, memory = meta_model(loaded), machine_memory()
+    needed = step_bytes(loaded, model)
+    told = {"retrieval": loaded.retrieval_kind, "parameters": part_sizes(model), "step_bytes": needed}
+    if needed > memory:
+        return {"not_measured": f"a step needs {needed / 1e9:,.0f} GB, and this machine has {memory / 1e9:,.0f}", **told}
+    check_questions(loaded)
+    with tempfile.TemporaryDirectory(prefix="realm-plan-") as scratch:
+        paths = RunPaths(Path(out))
+        if not paths.corpus.is_dir():
+            paths = RunPaths(Path(scratch))
+            claim_run(paths, loaded)
+            build_run_corpus(paths, loaded, quiet)
+        facts = corpus_info(paths.corpus)
+        tell_corpus(facts, quiet)
+        check_corpus(paths, loaded)
+    return {"not_measured": None, **told, "corpus": facts, "teaches": facts["teaches"], "advice": facts["advice"]}

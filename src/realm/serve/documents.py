@@ -1,29 +1,40 @@
 """Documents over HTTP: all of a request or none of it, in the corpus and in the index when the call returns.
 
-A change is durable before it is acknowledged; a server that is killed in between embeds the document when it starts again.
+A change is durable before it is acknowledged; a server that is killed in between embeds the document when it starts again. Large changes
+are made in a process of their own, which takes the memory with it, while the server keeps answering.
 No request names a file: a document that is added over HTTP has no picture, and a picture that changed since it was read is not sent."""
 
 import json
+import os
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
 
 from realm.answering import records
-from realm.documents.change.updates import remove_documents
+from realm.answering.opening import open_run
+from realm.documents.change.updates import add_documents, remove_documents, update_documents
 from realm.documents.pages.pictures import picture_bytes
 from realm.documents.pictures import SHOWN, picture_type
 from realm.documents.store.blocks import BlockStore
 from realm.documents.store.info import unread_files
-from realm.serve import beside
+from realm.documents.workers import Workers
+from realm.errors import CorpusError, RealmError
 from realm.serve.serving import UPLOADS, Serving
 from realm.serve.shapes import Document, Refusal, queue_full
+from realm.storage.layout import RunPaths
 from realm.text.lines import canonical_line
 
+MIN_CHILD_BYTES = 256 * 2**10
+"""A file of documents of at least so many bytes gets its own process, which takes seconds to start."""
+CHILD_NICENESS = 5
+"""Questions come first."""
+CHANGES: dict[str, Callable[..., object]] = {"added": add_documents, "replaced": update_documents}
 MAX_NAMED_IDS = 5
 """Ids that a refusal names."""
 
@@ -114,7 +125,7 @@ class Documents:
             else:
                 _refuse(404, "unknown", "not there", [name for name in ids if name not in there])
             with _written(self._serving.paths.root / UPLOADS, documents) as file:
-                beside.change(self._serving.paths.root, kind, file)
+                change(self._serving.paths.root, kind, file)
 
         with self._waiting():
             current = self._serving.change(act)
@@ -157,3 +168,26 @@ def _written(directory: Path, documents: Sequence[Document]) -> Iterator[Path]:
             file.write(json.dumps(row) + "\n")
         file.flush()
         yield Path(file.name)
+
+
+def change(run: Path, kind: str, file: Path) -> None:
+    """Take in a file of JSON lines, strictly: here where it is small, in a process of its own where it is not. ``kind``: of CHANGES.
+
+    Raises RealmError: as the change raises it; nothing is changed."""
+    if file.stat().st_size < MIN_CHILD_BYTES:
+        CHANGES[kind](RunPaths(run).corpus, [file], strict=True, workers=1)
+        return
+    try:
+        with closing(Workers(1)) as workers:
+            workers.apart(take_in, run, kind, file)
+    except BrokenProcessPool as error:
+        cure = "Check which documents are stored, and send the others in smaller requests"
+        raise CorpusError("the process that stores the documents ended, perhaps out of memory", path=run, cure=cure) from error
+
+
+def take_in(run: Path, kind: str, file: Path) -> None:
+    """The change and its embeddings, in a process for it."""
+    os.nice(CHILD_NICENESS)
+    CHANGES[kind](RunPaths(run).corpus, [file], strict=True, workers=1)
+    with suppress(RealmError):  # the change is made; the server embeds it, and says what is wrong if it cannot either
+        open_run(run).with_added()

@@ -20,9 +20,8 @@ from realm.documents.store.manifest import current_version
 from realm.errors import RealmError, RunError, SnapshotError
 from realm.serve.batching import Batcher, Question, Result
 from realm.serve.shapes import LIMITS, Limits, Refusal
+from realm.storage.layout import RunPaths, has_stage
 from realm.storage.locks import held
-from realm.storage.paths import RunPaths
-from realm.storage.stages import has_stage
 
 WATCH_SECONDS = 0.5
 UPLOADS = "uploads"

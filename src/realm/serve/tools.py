@@ -17,7 +17,7 @@ from realm.progress import Progress
 from realm.runs.cached import follow_documents, open_cached
 from realm.serve.serving import networks_seen
 from realm.serve.shapes import LIMITS, Request, Text
-from realm.storage.paths import RunPaths
+from realm.storage.layout import RunPaths
 from realm.text.lines import canonical_line
 
 MOST_CHARS = 24_000

@@ -1,3 +1,3 @@
 """Storage: how files are published whole, numbered by generation, locked by one writer, and checked when they are read.
 
-``files`` writes and renames, ``generations`` numbers, ``manifests`` keeps checksums, ``paths`` knows the places of a run."""
+``files`` writes and renames, ``generations`` numbers, ``manifests`` keeps checksums, ``layout`` knows the places of a run."""

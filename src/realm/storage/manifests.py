@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from realm.errors import RealmError
-from realm.storage.decoding import json_value
-from realm.storage.files import STAGING_SUFFIX, file_sum, sha256_file, write_json
+from realm.storage.files import STAGING_SUFFIX, file_sum, json_value, sha256_file, write_json
 
 CHECKSUM = "manifest_sha256"
 """Of a SHA-256 in hexadecimal."""

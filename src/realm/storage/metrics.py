@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from realm.storage.decoding import json_value
-from realm.storage.files import fsync_directory, fsync_file, make_directory, reached, write_atomic
+from realm.storage.files import fsync_directory, fsync_file, json_value, make_directory, reached, write_atomic
 
 Row = dict[str, Any]
 SPEED = ("seconds_per_step", "seconds_left", "tokens_per_second")

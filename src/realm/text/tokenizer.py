@@ -16,7 +16,7 @@ from tokenizers import Encoding, Regex, Tokenizer, decoders, models, normalizers
 
 from realm.errors import ConfigError, DataError, said
 from realm.storage import files
-from realm.storage.decoding import json_value
+from realm.storage.files import json_value
 from realm.storage.manifests import Errors, check_sealed
 from realm.text.alphabet import (
     CHARACTER_PATTERN,

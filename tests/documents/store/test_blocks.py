@@ -12,9 +12,8 @@ from realm.documents.ingest.builder import build_corpus
 from realm.documents.ingest.packing import hash64
 from realm.documents.store import segments
 from realm.documents.store.blocks import NULL_BLOCK, BlockStore
-from realm.documents.store.lookup import lookup_of
 from realm.documents.store.manifest import damage, point_at, read_manifest, write_manifest
-from realm.documents.store.segments import read_whole, segment_sums, token_dtype
+from realm.documents.store.segments import lookup_of, read_whole, segment_sums, token_dtype
 from realm.errors import CorpusError
 from realm.storage.files import sha256_file
 from realm.storage.manifests import sealed, unsealed

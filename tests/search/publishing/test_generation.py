@@ -21,7 +21,7 @@ from realm.search.publishing.refresher import add_difference, missing_rows, refr
 from realm.storage import arrays
 from realm.storage.files import sha256_file
 from realm.storage.generations import current_generation, published_generations
-from realm.storage.paths import RunPaths
+from realm.storage.layout import RunPaths
 
 NAMES = ["Arvad", "Belmor", "Carsin", "Dulwen", "Estrag", "Faldor", "Gorlan", "Hestia", "Ivanor", "Jorund", "Kelvas", "Lormand"]
 

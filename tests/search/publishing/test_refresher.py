@@ -20,7 +20,7 @@ from realm.search.publishing.writing import publish_snapshot
 from realm.storage import files, locks
 from realm.storage.files import sha256_file
 from realm.storage.generations import published_generations
-from realm.storage.paths import RunPaths
+from realm.storage.layout import RunPaths
 
 OWNER = {"corpus_id": "c", "tokenizer_sha256": "t", "document_embedder_sha256": "e"}
 IDS = np.arange(10, dtype=np.int64)

@@ -7,7 +7,7 @@ import pytest
 
 from realm.models.model import RealmModel
 from realm.search.blocks import open_inputs
-from realm.storage.paths import RunPaths
+from realm.storage.layout import RunPaths
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from realm.documents.ingest.staging import remove_finished
 from realm.documents.spans.specs import read_state, write_state
 from realm.documents.store import manifest as manifests, segments as layout
 from realm.documents.store.blocks import BlockStore
-from realm.documents.store.lookup import finish_segment, lookup_of
 from realm.documents.store.manifest import CorpusManifest, SegmentInfo, writer_lock
+from realm.documents.store.segments import finish_segment, lookup_of
 from realm.documents.store.views import Segment
 from realm.errors import CorpusError
 from realm.storage import files

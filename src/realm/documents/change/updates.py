@@ -14,7 +14,7 @@ from typing import TypedDict, Unpack
 import numpy as np
 
 from realm.documents.change.compaction import changing, publish_version, sweep
-from realm.documents.ingest.appending import Packing, write_segment
+from realm.documents.ingest.builder import Packing, write_segment
 from realm.documents.ingest.intake import Progress, RejectedList, nothing_usable, take_in
 from realm.documents.ingest.packed import Packer
 from realm.documents.ingest.spool import Document, Spool

@@ -1,18 +1,20 @@
 """Build a corpus from sources, in three passes: sources to canonical documents, with casing statistics (intake.py); if no tokenizer is
-given, a vocabulary; documents to blocks (appending.py). Everything is staged beside the target and renamed at the end (staging.py).
-docs/corpus.md says how much memory that takes."""
+given, a vocabulary; documents to blocks: new segments below a corpus directory, and the manifest that counts them. Everything is staged
+beside the target and renamed at the end (staging.py). docs/corpus.md says how much memory that takes."""
 
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
 from pathlib import Path
 from typing import Any
 
-from realm.documents.ingest.appending import Packing, first_statistics, write_segment
+import numpy as np
+
 from realm.documents.ingest.intake import Progress, RejectedList, nothing_usable, take_in
-from realm.documents.ingest.packed import Packer
+from realm.documents.ingest.packed import PackedBatch, Packer, SegmentFile, packer_elsewhere
+from realm.documents.ingest.packing import PackingCounts
 from realm.documents.ingest.spool import Spool
 from realm.documents.ingest.staging import CORPUS, SPOOL, staged_build
 from realm.documents.records import TextKeys
@@ -22,13 +24,77 @@ from realm.documents.spans.spans import SpanTagger
 from realm.documents.spans.specs import DEFAULT as DEFAULT_TAGGER, TaggerPlan, give_tagger, save_tagger
 from realm.documents.spans.truecase import CasingCounts
 from realm.documents.store import manifest as manifests
+from realm.documents.store.info import span_repetition
 from realm.documents.store.manifest import CorpusManifest, SpanStatistics
-from realm.documents.store.segments import SEGMENT_ROWS
-from realm.documents.workers import started
+from realm.documents.store.segments import SEGMENT_ROWS, finish_segment, token_dtype
+from realm.documents.store.views import Segment
+from realm.documents.workers import Workers, started
 from realm.errors import ConfigError, CorpusError
 from realm.storage.manifests import seal
 from realm.text.alphabet import MAX_TRAINING_CHARS
 from realm.text.tokenizer import TextTokenizer, train_wordpiece
+
+
+class Packing:
+    """The batches of a spool on their way to segments: packed in order, by several processes, which make packers of their own from the
+    tokenizer and tagger in ``corpus``. ``progress`` is called with ("packed documents", count, documents of the spool)."""
+
+    def __init__(self, spool: Spool, packer: Packer, corpus: Path, *, workers: Workers | None = None, progress: Progress | None = None):
+        self._total = spool.documents
+        self._progress = progress
+        self._documents = 0
+        arguments = (str(corpus), packer.block_length)
+        self._results = (workers or Workers(1)).in_order(spool.tasks(), packer, packer_elsewhere, arguments)
+
+    def __iter__(self) -> Iterator[PackedBatch]:
+        for task, batch in self._results:
+            self._documents += task.rows
+            if self._progress is not None:
+                self._progress("packed documents", self._documents, self._total)
+            yield batch
+
+    @property
+    def ended(self) -> bool:
+        return self._documents == self._total
+
+
+def write_segment(directory: Path, manifest: CorpusManifest, packing: Packing, vocab_size: int, rows: int | None = None) -> CorpusManifest:
+    """Write the next segment below ``directory``: up to the batch that reaches ``rows`` rows, or all that ``packing`` gives. Returns
+    ``manifest`` with that segment and its counts added. Raises Interrupted: a worker process died."""
+    name = f"{len(manifest.segments) + 1:06d}.arrow"
+    path = directory / manifests.SEGMENTS_DIRECTORY / name
+    documents, counts = 0, PackingCounts()
+    with SegmentFile(path, token_dtype(vocab_size), manifest.next_block_id) as file:
+        for batch in packing:
+            file.add(batch.rows)
+            documents += len(np.unique(batch.documents))
+            counts += batch.counts
+            if rows is not None and file.rows >= rows:
+                break
+    if not file.rows and manifest.segments:
+        path.unlink()
+        return manifest
+    info = finish_segment(path, file.tokens)
+    statistics = manifest.span_statistics
+    return replace(
+        manifest,
+        segments=(*manifest.segments, info),
+        next_block_id=file.next_block_id,
+        documents=manifest.documents + documents,
+        blocks=manifest.blocks + file.rows,
+        spans=manifest.spans + file.spans,
+        sentences_cut=manifest.sentences_cut + counts.sentences_cut,
+        span_statistics=replace(statistics, unaligned=statistics.unaligned + counts.spans_unaligned, cut=statistics.cut + counts.spans_cut),
+    )
+
+
+def first_statistics(directory: Path, manifest: CorpusManifest) -> SpanStatistics:
+    starts = accumulate((info.rows for info in manifest.segments), initial=0)
+    segments = (Segment(directory / manifests.SEGMENTS_DIRECTORY, info) for info in manifest.segments)
+    parts = [segment.flat("span_hashes", start) for segment, start in zip(segments, starts, strict=False)]
+    distinct, single_block = span_repetition(parts)
+    return replace(manifest.span_statistics, distinct=distinct, single_block=single_block)
+
 
 SHORTEST_BLOCK = 16
 

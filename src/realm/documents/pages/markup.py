@@ -20,7 +20,7 @@ from realm.documents.limited import read_file
 from realm.documents.pages.hypertext import MOST_SPANNED, blocks_of, headings_of, text_of
 from realm.documents.pages.texts import plain_markdown
 from realm.documents.records import COMMENT, DAMAGED_FILE, DELETED_TEXT, PARTLY_USED, Record, Rejected, document_or_rejected
-from realm.storage.decoding import json_value
+from realm.storage.files import json_value
 
 Parts = list[tuple[str, str]]
 """Title and text of each part of a file; a reason in place of the title, and no text, of what is left out."""

@@ -12,7 +12,7 @@ from realm.documents.sources.folders import RowIds, apart, id_of, read_folder
 from realm.documents.streams import refuse_passing
 from realm.documents.workers import Workers
 from realm.errors import DataError
-from realm.storage.stages import holds_run
+from realm.storage.layout import holds_run
 
 
 def iter_documents(

@@ -22,7 +22,7 @@ from realm.documents.records import Record, Rejected, SourceDocument
 from realm.documents.sources.jsonl import first_keys, values_in
 from realm.documents.sources.tables import Row, named_rows
 from realm.errors import DataError
-from realm.storage.decoding import json_value, toml_values
+from realm.storage.files import json_value, toml_values
 from realm.text.lines import canonical_line
 
 _TEMPLATE = regex.compile(r"(?:[^{}]|\{\{|\}\}|\{(subject|relation|object)\})*")

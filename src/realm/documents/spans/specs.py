@@ -14,7 +14,7 @@ from realm.documents.store import manifest as manifests
 from realm.documents.store.manifest import CorpusManifest
 from realm.errors import ConfigError, CorpusError
 from realm.storage import files
-from realm.storage.decoding import json_value
+from realm.storage.files import json_value
 from realm.storage.manifests import Errors, sealed, unsealed
 
 DEFAULT = "default"

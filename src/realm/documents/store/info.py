@@ -17,7 +17,7 @@ from realm.documents.store.blocks import BlockStore
 from realm.documents.store.manifest import REJECTED_FILE, CorpusManifest, SpanStatistics, read_manifest
 from realm.documents.store.views import Segment
 from realm.errors import CorpusError, DataError
-from realm.storage.decoding import json_value
+from realm.storage.files import json_value
 
 LISTED = 1000
 """Rejected records among which whole files are named one by one."""

@@ -13,9 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from realm.documents.links import document_key, title_key
-from realm.documents.store.lookup import SegmentLookup, flat_view
 from realm.documents.store.manifest import CORPUS_CURE, SegmentInfo, damage
-from realm.documents.store.segments import DIGITS, column_sum, frame_sum, read_whole, segment_schema
+from realm.documents.store.segments import DIGITS, SegmentLookup, column_sum, flat_view, frame_sum, read_whole, segment_schema
 from realm.errors import CorpusError
 from realm.storage.files import is_transient
 

@@ -15,7 +15,7 @@ from realm.documents.sources.tables import rows_of, style_of
 from realm.documents.streams import is_utf8
 from realm.errors import DataError
 from realm.evaluation.questions.rows import QUESTIONS_CURE, QuestionOptions, Row, Rows, Skipped, distinct
-from realm.storage.decoding import json_lines, open_text
+from realm.storage.files import json_lines, open_text
 
 _SPACE = re.compile(r"[\s,]*")
 _DESCRIPTION = re.compile(r'\(description\s+(?:"((?:[^"\\]|\\.)*)"|([^()"]+))\)')

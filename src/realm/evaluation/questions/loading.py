@@ -15,8 +15,7 @@ from realm.evaluation.questions import formats
 from realm.evaluation.questions.formats import CURATEDTREC_COLUMNS, DELIMITERS, UNANSWERABLE
 from realm.evaluation.questions.rows import FORMATS, QUESTIONS_CURE, QuestionOptions, RowReader, Skipped, question_of
 from realm.models.types import Question
-from realm.storage.decoding import json_value
-from realm.storage.files import publish_file
+from realm.storage.files import json_value, publish_file
 from realm.text.matching.answers import normalize_answer
 
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from realm.errors import RunError
 from realm.models.bodies.known import WEIGHTS
-from realm.storage.decoding import json_value
+from realm.storage.files import json_value
+from realm.storage.layout import DAMAGED
 from realm.storage.manifests import check_sealed
-from realm.storage.stages import DAMAGED
 
 SCALE = ":scale"  # after the name of an int8 matrix: the name of its scales, float32 [r, 1]
 SHARED = "shared"  # in a file's metadata: JSON of tensors that stand under another name

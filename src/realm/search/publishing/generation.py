@@ -20,8 +20,8 @@ from realm.search.publishing.parameters import check_parameters, parameters_path
 from realm.search.publishing.snapshot import REBUILD_CURE, Snapshot, read_generation, read_manifest
 from realm.search.sparse import verify_sparse
 from realm.storage.generations import generation_path, published_generations, quarantine
+from realm.storage.layout import RunPaths
 from realm.storage.manifests import is_sealed
-from realm.storage.paths import RunPaths
 
 logger = logging.getLogger(__name__)
 

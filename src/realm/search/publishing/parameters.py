@@ -25,10 +25,9 @@ from realm.storage.files import (
     write_json,
     writing,
 )
+from realm.storage.layout import DAMAGED, RunPaths
 from realm.storage.locks import LOCK_FILE, held
 from realm.storage.manifests import SUMS, check_sealed, is_sealed, seal
-from realm.storage.paths import RunPaths
-from realm.storage.stages import DAMAGED
 
 if TYPE_CHECKING:
     from realm.models.model import RealmModel

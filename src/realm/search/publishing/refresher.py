@@ -35,7 +35,7 @@ from realm.search.publishing.snapshot import SnapshotFacts
 from realm.search.publishing.writing import append_delta, merge_shards, publish_snapshot
 from realm.storage.files import read_json, write_json
 from realm.storage.generations import next_generation
-from realm.storage.paths import RunPaths
+from realm.storage.layout import RunPaths
 
 if TYPE_CHECKING:
     from realm.models.model import RealmModel

@@ -35,8 +35,7 @@ from realm.search.publishing.snapshot import (
 )
 from realm.storage import generations
 from realm.storage.arrays import array_header, publish_array
-from realm.storage.decoding import json_value
-from realm.storage.files import fsync_directory, is_transient, make_directory, reached, rename_durably, write_json, writing
+from realm.storage.files import fsync_directory, is_transient, json_value, make_directory, reached, rename_durably, write_json, writing
 from realm.storage.generations import BUILDING_SUFFIX, generation_path, remove_dead_builds, trailing
 
 PROGRESS_FILE = "progress.json"

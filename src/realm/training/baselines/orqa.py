@@ -9,8 +9,7 @@ import json
 from realm.models.model import RealmModel
 from realm.recipe import IctConfig, Recipe, WarmConfig
 from realm.search.publishing.generation import Generation
-from realm.storage.paths import RunPaths
-from realm.storage.stages import stage_facts
+from realm.storage.layout import RunPaths, stage_facts
 from realm.training.beams import LiveSource
 from realm.training.context import (
     StageContext,
@@ -18,11 +17,13 @@ from realm.training.context import (
     fingerprint,
     is_published,
     load_stage,
+    new_model,
     publish_index,
     publish_stage,
     source_over,
     stage_generation,
     train,
+    with_new_reader,
 )
 from realm.training.finetune.task import ReadingTask, training_questions
 from realm.training.finetune.training import train_reader
@@ -30,7 +31,6 @@ from realm.training.ict import IctTask
 from realm.training.loop.distributed import on_first
 from realm.training.order import EpochOrder
 from realm.training.pretrain.stage import starting_model
-from realm.training.starting import new_model, with_new_reader
 from realm.training.warm import WarmTask
 
 CONTINUED, RETRIEVER, ENCODER = "continued", "retriever", "encoder"

@@ -22,9 +22,8 @@ from realm.recipe import Recipe
 from realm.search.candidates import DenseCandidates
 from realm.search.publishing.generation import Generation
 from realm.storage.files import files_sha256
+from realm.storage.layout import RunPaths, stage_facts
 from realm.storage.manifests import read_note, write_note
-from realm.storage.paths import RunPaths
-from realm.storage.stages import stage_facts
 from realm.training.baselines.closed_book import remembered, run_closed_book, share_correct
 from realm.training.baselines.orqa import CLOZE, CONTINUED, reading_wordpieces, row_paths, run_continued, run_published, run_twin
 from realm.training.baselines.retrievers import ScaledSource, TfIdfCandidates, bm25_candidates, scaled_answerer, train_scaled
@@ -39,11 +38,11 @@ from realm.training.context import (
     retrieval_facts,
     source_over,
     stage_generation,
+    with_new_reader,
 )
 from realm.training.finetune.stage import run_finetune
 from realm.training.finetune.task import ReadingTask, q_texts, training_questions
 from realm.training.finetune.training import train_reader
-from realm.training.starting import with_new_reader
 
 Row = dict[str, Any]
 

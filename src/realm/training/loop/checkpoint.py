@@ -19,8 +19,7 @@ from torch import Tensor, nn
 
 from realm.errors import RunError, made_earlier
 from realm.models.tensor_files import save_tensors
-from realm.storage.decoding import json_value
-from realm.storage.files import is_transient, publish_directory, reached, remove_staging
+from realm.storage.files import is_transient, json_value, publish_directory, reached, remove_staging
 from realm.storage.manifests import Errors, changed_files, file_hashes, read_sealed, unsealed, write_sealed
 from realm.training.loop.distributed import on_first
 

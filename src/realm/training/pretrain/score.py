@@ -25,7 +25,7 @@ from realm.search.retriever import Retrieved
 from realm.training.context import StageContext
 from realm.training.loop.distributed import rank, total, world
 from realm.training.loop.task import Metrics
-from realm.training.masking.recurring import RecurringSpans
+from realm.training.masking.kinds import RecurringSpans
 from realm.training.order import Share
 from realm.training.pretrain.questions import Queries
 from realm.training.pretrain.retrieve import PretrainView, asked_inputs, with_evidence

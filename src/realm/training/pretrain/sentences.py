@@ -5,8 +5,7 @@ from realm.documents.store.manifest import given_corpus, read_manifest
 from realm.errors import CorpusError
 from realm.text.wordpieces import word_table
 from realm.training.context import StageContext, fingerprint
-from realm.training.masking.kinds import MaskKind, RandomSpans, UniformTokens, salient_spans
-from realm.training.masking.recurring import NO_EVIDENCE, NOTHING_RECURS, RecurringSpans
+from realm.training.masking.kinds import NO_EVIDENCE, NOTHING_RECURS, MaskKind, RandomSpans, RecurringSpans, UniformTokens, salient_spans
 from realm.training.masking.sentences import Exclusion, MaskedSentences
 
 

@@ -21,7 +21,7 @@ from realm.search.publishing.generation import Generation, open_generation
 from realm.search.publishing.parameters import forget_requests, prune_run, publishing, request_index, requested
 from realm.search.publishing.refresher import Status, read_status, refresh_index
 from realm.storage.generations import CURRENT, current_generation
-from realm.storage.paths import RunPaths
+from realm.storage.layout import RunPaths
 from realm.training.loop.distributed import is_first, on_first, world
 from realm.training.refresh.refresher_process import RefresherProcess
 

@@ -19,9 +19,8 @@ from realm.search.blocks import open_inputs
 from realm.search.publishing.embedding import EmbedOptions, PartsOf, embed_parts
 from realm.search.publishing.parameters import prune_run, publishing, requested
 from realm.search.publishing.refresher import Refresher
-from realm.storage.paths import RunPaths
+from realm.storage.layout import RunPaths, has_stage, require_run
 from realm.storage.processes import end_with_stdin, python
-from realm.storage.stages import has_stage, require_run
 
 NICE = 10
 """Nice level of a refresher beside the trainer."""

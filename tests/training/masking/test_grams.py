@@ -17,8 +17,7 @@ from realm.documents.store.blocks import BlockStore
 from realm.models.featurize import searched_ids
 from realm.recipe.seeds import generator
 from realm.text.wordpieces import FIRST_UNSPACED, word_table
-from realm.training.masking.kinds import MAX_MASKS
-from realm.training.masking.recurring import RecurringSpans
+from realm.training.masking.kinds import MAX_MASKS, RecurringSpans
 from realm.training.masking.sentences import Exclusion, MaskedSentences
 
 COMMON = {"latin": [*"abcdefgh"], "chinese": list("天地玄黄宇宙洪荒")}

@@ -14,7 +14,7 @@ from realm.cli import main
 from realm.errors import DataError, RunError
 from realm.models.model import state_sha256
 from realm.models.published.models import load_published
-from realm.runs.importing import import_published
+from realm.runs.exchange import import_published
 from realm.text.tokenizer import read_vocabulary, train_wordpiece
 
 from .conftest import CONFIG, KINDS, RECORDS, VOCABULARY

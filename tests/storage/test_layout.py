@@ -5,8 +5,8 @@ from small import flip
 
 from realm.cli import main
 from realm.report.read import read_run
+from realm.storage.layout import RunPaths
 from realm.storage.manifests import SUMS
-from realm.storage.paths import RunPaths
 from realm.text.tokenizer import TextTokenizer
 
 QUESTION = "What is the currency of Arvad?"
