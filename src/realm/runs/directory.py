@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from realm.documents.sources.folders import files_of, what_changes
+from realm.documents.sources.reading import files_of, what_changes
 from realm.documents.store.manifest import given_corpus
 from realm.errors import ConfigError, CorpusError, RunError
 from realm.models.bodies.known import body_directory

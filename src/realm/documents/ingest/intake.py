@@ -23,8 +23,7 @@ from realm.documents.limited import read_parts
 from realm.documents.outline import places_of
 from realm.documents.records import Ids, Record, Redirect, Rejected, SourceDocument
 from realm.documents.sources import LOOK, SourceOptions, iter_documents
-from realm.documents.sources.folders import RowIds, names_of
-from realm.documents.sources.reading import source_name
+from realm.documents.sources.reading import RowIds, names_of, source_name
 from realm.documents.spans.collocations import mostly_caseless
 from realm.documents.spans.truecase import CasingCounts
 from realm.documents.workers import Workers, in_portions

@@ -11,8 +11,7 @@ from realm.documents import records
 from realm.documents.detect import format_of
 from realm.documents.formats import PICTURES, SourceOptions
 from realm.documents.records import Record, Rejected, SourceDocument
-from realm.documents.sources.folders import file_left_out, folder_left_out, id_of, of_a_page
-from realm.documents.sources.reading import read_file
+from realm.documents.sources.reading import file_left_out, folder_left_out, id_of, of_a_page, read_file
 from realm.errors import DataError, MissingExtra
 
 MOST_FILES = 10_000

@@ -11,8 +11,7 @@ import numpy as np
 
 from realm.documents.pages.pictures import is_caption
 from realm.documents.records import GONE, NO_DOCUMENTS, PARTLY_USED
-from realm.documents.sources.folders import files_below
-from realm.documents.sources.reading import source_name
+from realm.documents.sources.reading import files_below, source_name
 from realm.documents.store.blocks import BlockStore
 from realm.documents.store.manifest import REJECTED_FILE, CorpusManifest, SpanStatistics, read_manifest
 from realm.documents.store.views import Segment
