@@ -28,9 +28,8 @@ from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 from benchmarks.common import result
 from realm.knn.datastore import Datastore, Progress, build_from_texts
 from realm.knn.network import HubNetwork, load_network
-from realm.knn.scoring import ScoredTokens, score_windows
+from realm.knn.scoring import Mixing, ScoredTokens, score_windows
 from realm.knn.session import perplexities, tune
-from realm.knn.settings import Mixing
 from realm.knn.windows import TextOptions, windows_of_texts
 from realm.storage.files import publish_directory, write_json
 

@@ -32,9 +32,10 @@ from realm.recipe import build_recipe
 from realm.runs.run import run_recipe
 from realm.storage.layout import RunPaths
 from realm.text.tokenizer import RELEASED
-from realm.training.context import StageContext, load_stage, open_context, with_new_reader
+from realm.training.context import StageContext, load_stage, open_context
 from realm.training.finetune import given
 from realm.training.loop.optim import adamw, parameter_groups
+from realm.training.starting import with_new_reader
 
 BATCH, LONGEST, STRIDE, QUESTIONS = 32, 384, 128, 3200
 CROPPED, WHOLE, PLAIN = "realm", "realm, whole paragraphs", "plain transformers"

@@ -39,9 +39,10 @@ from realm.training.baselines.closed_book import (
 from realm.training.baselines.orqa import ClozeTask, finetune_with, learnt_cloze, published_retriever, retrieving_wordpieces
 from realm.training.baselines.retrievers import LOSS_TOLERANCE, SCALE_QUESTIONS, SCALES, Bm25Candidates, bm25_candidates, starting_scale
 from realm.training.baselines.rows import CONTENDERS, run_contender
-from realm.training.context import load_stage, with_new_reader
+from realm.training.context import load_stage
 from realm.training.finetune.task import ReadingTask
 from realm.training.ict import IctTask
+from realm.training.starting import with_new_reader
 from realm.training.warm import WarmTask
 
 KNOWN = {contender.name: contender for contender in CONTENDERS}

@@ -25,7 +25,7 @@ from realm.recipe import build_recipe, dump_recipe, load_recipe
 from realm.runs.checks import meta_model
 from realm.runs.exchange import export_run
 from realm.text.tokenizer import TextTokenizer, train_wordpiece
-from realm.training.context import new_model
+from realm.training.starting import new_model
 
 PLACES = ("Oslo", "Lima", "Cairo", "Quito", "Hanoi", "Accra", "Sofia", "Dakar", "Minsk", "Tunis", "Delhi", "Seoul")
 TEXTS = [

@@ -12,7 +12,7 @@ from realm.models.model import state_sha256
 from realm.models.reader import SpanScores
 from realm.models.types import Question
 from realm.recipe import build_recipe
-from realm.training.context import load_stage, with_new_reader
+from realm.training.context import load_stage
 from realm.training.finetune.given import (
     GivenParagraphs,
     GivenTask,
@@ -23,6 +23,7 @@ from realm.training.finetune.given import (
     read_given,
 )
 from realm.training.finetune.stage import run_finetune
+from realm.training.starting import with_new_reader
 
 from .conftest import TOWNS
 

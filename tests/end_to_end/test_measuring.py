@@ -17,12 +17,13 @@ from realm.search.publishing.generation import open_generation
 from realm.search.retriever import Retrieved
 from realm.storage.metrics import SPEED, MetricsLog
 from realm.training.baselines.closed_book import SentencesTask
-from realm.training.context import load_stage, new_model
+from realm.training.context import load_stage
 from realm.training.order import hold_out
 from realm.training.pretrain import monitor
 from realm.training.pretrain.monitor import MEASURE_EVERY, RECENT_QUERIES, excluded_share, held_out_recall, utility_by_rank, utility_gain
 from realm.training.pretrain.score import ScoredCandidates, evaluate_held_out
 from realm.training.pretrain.task import PretrainTask
+from realm.training.starting import new_model
 from realm.training.warm import WarmTask
 
 

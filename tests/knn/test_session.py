@@ -5,9 +5,8 @@ import pytest
 
 from realm.errors import ConfigError, DataError
 from realm.knn.datastore import Neighbours
-from realm.knn.scoring import ScoredTokens
+from realm.knn.scoring import Mixing, ScoredTokens
 from realm.knn.session import perplexities, translation_scores, tune
-from realm.knn.settings import Mixing
 
 
 def made_up(n=400, k=8, seed=0):

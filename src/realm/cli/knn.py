@@ -12,8 +12,8 @@ from realm.cli.arguments import SHORT_DEFAULT, Columns, Datastore, Device, Json,
 from realm.progress import Progress
 
 if TYPE_CHECKING:
+    from realm.knn.scoring import Mixing
     from realm.knn.session import Session
-    from realm.knn.settings import Mixing
     from realm.knn.windows import TextOptions
 
 
@@ -56,7 +56,7 @@ class MixFlags:
     temperature: float = 10.0
 
     def mixing(self) -> "Mixing":
-        from realm.knn.settings import Mixing
+        from realm.knn.scoring import Mixing
 
         if self.settings is not None:
             return Mixing.load(self.settings)

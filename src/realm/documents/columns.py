@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from realm.documents import streams
-from realm.documents.formats import SourceOptions
-from realm.documents.records import TOO_LONG, Record, Rejected, document_or_rejected
+from realm.documents.records import TOO_LONG, Record, Rejected, SourceOptions, document_or_rejected
 from realm.errors import DataError
 
 ID_NAMES = ("id", "_id")

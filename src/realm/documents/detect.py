@@ -6,7 +6,7 @@ from pathlib import Path
 
 from realm.documents import streams
 from realm.documents.columns import TEXT_NAMES, triple_columns
-from realm.documents.formats import ENDINGS, FORMATS, TRIPLES_IN
+from realm.documents.records import ENDINGS, FORMATS, TRIPLES_IN
 
 COMPRESSED = (".gz", ".xz", ".zst", ".bz2")
 _HEAD = 2**14

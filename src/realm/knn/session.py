@@ -15,8 +15,7 @@ from realm.documents.sources import SourceOptions
 from realm.errors import ConfigError, DataError, needing, require_some
 from realm.knn.datastore import BuildOptions, Datastore, DatastoreFacts, Progress, build_from_texts
 from realm.knn.network import HubNetwork, load_network
-from realm.knn.scoring import KnnLogitsProcessor, ScoredTokens, score_windows
-from realm.knn.settings import Mixing
+from realm.knn.scoring import KnnLogitsProcessor, Mixing, ScoredTokens, score_windows
 from realm.knn.windows import TextOptions, read_pairs, windows_of_texts
 from realm.search.index.base import RowIndex
 from realm.search.publishing.embedding import length_batches

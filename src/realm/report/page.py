@@ -9,8 +9,7 @@ from typing import Any
 from realm.report.diagnoses import Diagnosis, attainable_share, diagnoses
 from realm.report.evidence import answers_section, claims_section, explanation_section
 from realm.report.markup import WORDS, Html, Series, document, join, line_chart, short, table, tag, thinned
-from realm.report.pictures import STAGE_TEXTS, Picture, ordered_columns, pictures, row_name
-from realm.report.read import RunRecord, StageRecord, number, read_run
+from realm.report.read import STAGE_TEXTS, Picture, RunRecord, StageRecord, number, ordered_columns, pictures, read_run, row_name
 from realm.storage.files import write_atomic
 from realm.storage.layout import RunPaths
 

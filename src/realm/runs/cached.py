@@ -18,9 +18,8 @@ from platformdirs import user_cache_path
 
 from realm.answering.body_models import answering_model, reading_directory
 from realm.answering.opening import OpenRun, open_run, wrap_body
-from realm.documents.formats import SourceOptions
 from realm.documents.pages.recognition import recognition_directory, recognition_state
-from realm.documents.records import NO_DOCUMENTS, NO_WORDS, NOT_YET, UNKNOWN_KIND
+from realm.documents.records import NO_DOCUMENTS, NO_WORDS, NOT_YET, UNKNOWN_KIND, SourceOptions
 from realm.documents.store.info import files_account
 from realm.documents.store.manifest import read_manifest
 from realm.errors import CorpusError, DataError, RunError

@@ -14,7 +14,7 @@ from realm.answering import records
 from realm.answering.levels import leveled
 from realm.answering.writing import Endpoint, written_in_time
 from realm.documents.pictures import SHOWN
-from realm.report.pictures import run_summary
+from realm.report.read import run_summary
 from realm.serve import shapes
 from realm.serve.batching import Answers, Explain, Result, Search
 from realm.serve.documents import Documents

@@ -1,5 +1,4 @@
-"""The context that every stage shares: places, corpus, featuriser and log; the networks that it starts with, from nothing or from the
-recipe's body; and how its result is published."""
+"""The context that every stage shares: places, corpus, featuriser and log; and how a stage's result is published."""
 
 import dataclasses
 import hashlib
@@ -11,7 +10,6 @@ from typing import Any
 
 import torch
 
-from realm.answering.body_models import body_model, spec_of
 from realm.documents.store.blocks import BlockStore
 from realm.errors import RunError
 from realm.models.bodies.body import freeze_words
@@ -213,26 +211,3 @@ def stage_generation(context: StageContext, stage: str, paths: RunPaths | None =
     """The index that a published stage searches, in ``paths`` or the run. Raises SnapshotError: damaged, or not made by ``documents``."""
     number, sha = stage_facts(context.paths, stage)["generation"], None if documents is None else state_sha256(documents)
     return open_generation(paths or context.paths, context.inputs, number, document_embedder_sha256=sha, device=context.device)
-
-
-def new_model(context: StageContext, *, embeds: bool = True) -> RealmModel:
-    """Embedder (unless not ``embeds``) and encoder as the recipe starts them: from nothing, or from published weights.
-
-    Raises ConfigError, DataError: no such body, or other words."""
-    model = context.recipe.model
-    if model.body:
-        found = body_model(context.recipe, context.inputs)
-    else:
-        torch.manual_seed(context.seed)
-        found = RealmModel(spec_of(model, context.store.tokenizer.vocab_size, context.inputs.featurizer.joint_length))
-    return found if embeds else found.with_parts(embedder=None)
-
-
-def with_new_reader(
-    context: StageContext, model: RealmModel, seed: int | None = None, *, pointer: bool = False, titles: bool = False
-) -> RealmModel:
-    """The model with a new reader in its encoder's place, of ``seed`` or the run's; a reader that pre-training taught is kept."""
-    if model.has("reader"):
-        return model
-    own, sizes = context.seed if seed is None else seed, context.recipe.model
-    return model.with_reader(own, span_hidden=sizes.span_hidden, max_span=sizes.max_span, pointer=pointer, marks=sizes.marks, titles=titles)

@@ -15,11 +15,12 @@ from realm.models import losses
 from realm.models.model import RealmModel
 from realm.models.types import IctExample
 from realm.recipe.seeds import generator
-from realm.training.context import StageContext, fingerprint, is_published, new_model, publish_stage, train
+from realm.training.context import StageContext, fingerprint, is_published, publish_stage, train
 from realm.training.loop.distributed import gather, rank, world
 from realm.training.loop.stepping import own_shares, seed_share
 from realm.training.loop.task import StepResult, Task
 from realm.training.order import WHOLE, EpochOrder, Share
+from realm.training.starting import new_model
 
 KEEP_RATE = 0.1
 """Share of sentences that stay in their block."""

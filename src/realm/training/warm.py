@@ -18,13 +18,14 @@ from realm.models.types import MaskedQuery
 from realm.recipe.seeds import generator
 from realm.search.blocks import NULL_ROW
 from realm.storage.layout import stage_facts
-from realm.training.context import StageContext, fingerprint, is_published, new_model, publish_stage, train
+from realm.training.context import StageContext, fingerprint, is_published, publish_stage, train
 from realm.training.loop.distributed import on_first
 from realm.training.loop.task import Metrics, StepResult, Task
 from realm.training.masking.evidence import Partners
 from realm.training.masking.sentences import hide_more
 from realm.training.order import WHOLE, EpochOrder, Share, hold_out
 from realm.training.pretrain.sentences import warm_sentences
+from realm.training.starting import new_model
 
 HELD_OUT_PAIRS = 200
 HIDE_RATE = 0.2

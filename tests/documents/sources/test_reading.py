@@ -1,4 +1,4 @@
-"""Several sources of mixed kinds at once, through the whole build; folders: what is read, what is left out and counted, what never happens."""
+"""Several sources of mixed kinds at once, through the whole build; folders: what is read, what is left out and counted."""
 
 import json
 import os

@@ -11,7 +11,7 @@ import regex
 
 from realm.documents.links import MOST_LINKS
 from realm.documents.outline import PERMALINKS
-from realm.documents.pages.figures import LEAST_SIDE, MOST_PICTURES, Figure, around, may_be_read, told_in_text
+from realm.documents.pictures import LEAST_SIDE, MOST_PICTURES, Figure, around, may_be_read, told_in_text
 from realm.text.lines import joined_lines
 
 _BLOCKS_SPELLED = """address article aside blockquote body button caption center dd details dialog dir div dl dt fieldset figcaption figure

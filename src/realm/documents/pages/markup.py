@@ -15,11 +15,10 @@ import regex
 
 from realm.documents import streams
 from realm.documents.detect import stem
-from realm.documents.formats import SourceOptions
 from realm.documents.limited import read_file
 from realm.documents.pages.hypertext import MOST_SPANNED, blocks_of, headings_of, text_of
 from realm.documents.pages.texts import plain_markdown
-from realm.documents.records import COMMENT, DAMAGED_FILE, DELETED_TEXT, PARTLY_USED, Record, Rejected, document_or_rejected
+from realm.documents.records import COMMENT, DAMAGED_FILE, DELETED_TEXT, PARTLY_USED, Record, Rejected, SourceOptions, document_or_rejected
 from realm.storage.files import json_value
 
 Parts = list[tuple[str, str]]

@@ -15,11 +15,10 @@ from zipfile import BadZipFile, ZipFile
 import regex
 
 from realm.documents.detect import stem
-from realm.documents.formats import SourceOptions
 from realm.documents.pages.hypertext import MOST_SPANNED, lowered, raised
 from realm.documents.pages.markup import Parts, read_as_parts
 from realm.documents.pages.pictures import says_enough
-from realm.documents.records import COMMENT, Record, SourceDocument
+from realm.documents.records import COMMENT, Record, SourceDocument, SourceOptions
 from realm.errors import require_package
 from realm.text.lines import joined_lines
 

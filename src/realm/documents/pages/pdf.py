@@ -11,27 +11,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from realm.documents import streams
+from realm.documents import records, streams
 from realm.documents.detect import stem
-from realm.documents.formats import SourceOptions
 from realm.documents.limited import BYTES_OF_TIME, Beyond, read_limited, read_parts
-from realm.documents.pages.figures import CAPTION, MOST_PICTURES
 from realm.documents.pages.layout import Piece, read_page
 from realm.documents.pages.paragraphs import carried, continued, words_of_lines
 from realm.documents.pages.pictures import Told, looked_at, pictures_of_page
 from realm.documents.pages.recognition import recognised, recognises
-from realm.documents.pictures import MOST_PIXELS, inside, picture_type
-from realm.documents.records import (
-    DAMAGED_FILE,
-    ENCRYPTED,
-    REPEATED_PAGE,
-    UNDECODABLE,
-    UNREAD_PICTURE,
-    Record,
-    Rejected,
-    SourceDocument,
-    document_or_rejected,
-)
+from realm.documents.pictures import CAPTION, MOST_PICTURES, MOST_PIXELS, inside, picture_type
+from realm.documents.records import Record, Rejected, SourceDocument, SourceOptions, document_or_rejected
 from realm.errors import require_package
 
 LEAST_SIDE = 48
@@ -111,7 +99,7 @@ def read_pdf(path: Path, name: str, options: SourceOptions) -> Iterator[Record]:
             text = _seen(data, number, options.document_seconds)
         record = document_or_rejected(f"{name}#page={number}", title, text, str(path), number, structured=True)
         if page.undecodable and isinstance(record, Rejected):
-            record = Rejected(str(path), number, UNDECODABLE)
+            record = Rejected(str(path), number, records.UNDECODABLE)
         shown = list(_page_pictures(data, title, text, path, name, number, options)) if page.pictures else []
         if isinstance(record, SourceDocument) or not any(isinstance(picture, SourceDocument) for picture in shown):
             yield record
@@ -128,7 +116,7 @@ def _pages_within(data: bytes, seconds: float) -> tuple[str, list[Page | str], s
         try:
             (*parts,), used, beyond = read_parts("pdf", b"%d\n" % len(pages) + data, PAGE_SHARE * seconds, most - spent)
         except ValueError as error:
-            return title, pages, ENCRYPTED if ENCRYPTED in str(error) else DAMAGED_FILE
+            return title, pages, records.ENCRYPTED if records.ENCRYPTED in str(error) else records.DAMAGED_FILE
         if parts:
             title, count = parts.pop(0)
             pages += [part if isinstance(part, str) else Page([PageLine(*line) for line in part[0]], *part[1:]) for part in parts]
@@ -206,7 +194,7 @@ def _page_pictures(
     """The pictures of one page: each with the caption that is its turn's, or with all of them where their numbers differ."""
     captions = [paragraph for paragraph in text.split("\n\n") if CAPTION.match(paragraph)]
     if find_spec("PIL") is None:
-        yield Rejected(str(path), page, UNREAD_PICTURE)
+        yield Rejected(str(path), page, records.UNREAD_PICTURE)
         return
     found = pictures_of_page(data, page, options.document_seconds)
     if isinstance(found, Beyond):
@@ -228,7 +216,7 @@ def _opened(data: bytes) -> tuple[int, Any]:
     try:
         return int(number), pypdfium2.PdfDocument(file)
     except pypdfium2.PdfiumError as error:
-        raise ValueError(ENCRYPTED if error.err_code == pypdfium2.raw.FPDF_ERR_PASSWORD else DAMAGED_FILE) from error
+        raise ValueError(records.ENCRYPTED if error.err_code == pypdfium2.raw.FPDF_ERR_PASSWORD else records.DAMAGED_FILE) from error
 
 
 def pdf_pages(data: bytes) -> Iterator[Any]:
@@ -243,14 +231,14 @@ def pdf_pages(data: bytes) -> Iterator[Any]:
     yield document.get_metadata_value("Title"), len(document)
     for number in range(done, len(document)):
         if first and first[named[number]] < number:
-            yield REPEATED_PAGE
+            yield records.REPEATED_PAGE
             continue
         try:
             page = document[number]
             yield _page(page)
             page.close()
         except PdfiumError:
-            yield DAMAGED_FILE
+            yield records.DAMAGED_FILE
 
 
 def _page(page: Any) -> Page:
@@ -396,7 +384,7 @@ def _numbered(data: bytes) -> Any:
     try:
         return document[number - 1]
     except PdfiumError as error:
-        raise ValueError(DAMAGED_FILE) from error
+        raise ValueError(records.DAMAGED_FILE) from error
 
 
 def _picture(image: Any, turned: int) -> str:

@@ -11,14 +11,12 @@ from urllib.parse import unquote, urlsplit
 
 import regex
 
-from realm.documents import streams
+from realm.documents import records, streams
 from realm.documents.detect import stem
-from realm.documents.formats import DOCUMENT_SECONDS, SourceOptions
 from realm.documents.limited import Beyond, read_limited
-from realm.documents.pages.figures import Figure
 from realm.documents.pages.recognition import recognised, recognises
-from realm.documents.pictures import MOST_BYTES, PICTURE_ENDINGS, parted, picture_sum, picture_type
-from realm.documents.records import EMPTY_FILE, NO_WORDS, NOT_A_PICTURE, TOO_LONG, UNREAD_PICTURE, Record, Rejected, SourceDocument
+from realm.documents.pictures import MOST_BYTES, PICTURE_ENDINGS, Figure, parted, picture_sum, picture_type
+from realm.documents.records import Record, Rejected, SourceDocument, SourceOptions
 from realm.text.lines import canonical_line
 
 CAPTION_BYTES = 2**16
@@ -64,21 +62,22 @@ def read_picture(path: Path, name: str, options: SourceOptions) -> Iterator[Reco
     told = Told(name, title, str(path), 0, [caption or title * tells], bool(caption) or tells, str(path))
     found = list(looked_at(data, told, options.document_seconds))
     yield from found
-    if not any(isinstance(record, SourceDocument) or record.reason != UNREAD_PICTURE for record in found):
-        yield Rejected(str(path), 0, NO_WORDS)
+    if not any(isinstance(record, SourceDocument) or record.reason != records.UNREAD_PICTURE for record in found):
+        yield Rejected(str(path), 0, records.NO_WORDS)
 
 
 def looked_at(data: bytes, told: Told, seconds: float) -> Iterator[SourceDocument | Rejected]:
     """A picture as a document, if there is anything to say of it, or why it is none; and that its words could not be read, if so."""
     if not data or len(data) > MOST_BYTES or picture_type(data) is None:
-        yield Rejected(told.media, 0, EMPTY_FILE if not data else NOT_A_PICTURE if picture_type(data) is None else TOO_LONG)
+        reason = records.NOT_A_PICTURE if picture_type(data) is None else records.TOO_LONG
+        yield Rejected(told.media, 0, reason if data else records.EMPTY_FILE)
         return
     shows = recognised(data, seconds)
     if isinstance(shows, Beyond):
         yield Rejected(told.media, 0, shows.reason)
         return
     if not recognises():
-        yield Rejected(told.media, 0, UNREAD_PICTURE)
+        yield Rejected(told.media, 0, records.UNREAD_PICTURE)
     if document := told.document(shows, picture_sum(data)):
         yield document
 
@@ -147,7 +146,7 @@ def is_caption(path: Path) -> bool:
     return path.suffix == ".caption" and any(path.with_suffix(ending).is_file() for ending in PICTURE_ENDINGS)
 
 
-def picture_bytes(media: str, checksum: str, seconds: float = DOCUMENT_SECONDS) -> bytes | None:
+def picture_bytes(media: str, checksum: str, seconds: float = records.DOCUMENT_SECONDS) -> bytes | None:
     """The bytes of a picture of the corpus, by the block's media and checksum, as they were when it was read; None where there is no such
     picture, or another one now. One inside a file may take so many seconds of computing."""
     inside = parted(media)

@@ -17,13 +17,12 @@ from markdown_it.token import Token
 
 from realm.documents import streams
 from realm.documents.detect import stem
-from realm.documents.formats import SourceOptions
 from realm.documents.limited import Beyond, read_limited
 from realm.documents.links import reference_key
-from realm.documents.pages.figures import Figure, markdown_figures, may_be_read, told_in_text
 from realm.documents.pages.hypertext import blocks_of, headings_of, page_of, text_of, without_frame
 from realm.documents.pages.pictures import page_pictures
-from realm.documents.records import BAD_HTML, BINARY, Record, Rejected, document_or_rejected
+from realm.documents.pictures import Figure, markdown_figures, may_be_read, told_in_text
+from realm.documents.records import BAD_HTML, BINARY, Record, Rejected, SourceOptions, document_or_rejected
 from realm.errors import require_package
 from realm.text.lines import joined_lines
 

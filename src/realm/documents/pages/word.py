@@ -10,14 +10,12 @@ from typing import Any
 import regex
 
 from realm.documents.detect import stem
-from realm.documents.formats import SourceOptions
 from realm.documents.limited import read_file
-from realm.documents.pages.figures import CAPTION, around
 from realm.documents.pages.hypertext import MOST_SPANNED, blocks_of, headings_of, numeral, text_of
 from realm.documents.pages.office import drawn
 from realm.documents.pages.pictures import Told, looked_at
-from realm.documents.pictures import MOST_BYTES, inside, picture_type
-from realm.documents.records import COMMENT, DELETED_TEXT, Record, Rejected, document_or_rejected
+from realm.documents.pictures import CAPTION, MOST_BYTES, around, inside, picture_type
+from realm.documents.records import COMMENT, DELETED_TEXT, Record, Rejected, SourceOptions, document_or_rejected
 from realm.errors import require_package
 
 _DELETED = frozenset(["del", "moveFrom"])

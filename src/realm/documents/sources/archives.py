@@ -9,8 +9,7 @@ from zipfile import BadZipFile, ZipFile, ZipInfo
 
 from realm.documents import records
 from realm.documents.detect import format_of
-from realm.documents.formats import PICTURES, SourceOptions
-from realm.documents.records import Record, Rejected, SourceDocument
+from realm.documents.records import PICTURES, Record, Rejected, SourceDocument, SourceOptions
 from realm.documents.sources.reading import file_left_out, folder_left_out, id_of, of_a_page, read_file
 from realm.errors import DataError, MissingExtra
 

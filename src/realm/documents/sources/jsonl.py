@@ -10,8 +10,7 @@ import regex
 
 from realm.documents import streams
 from realm.documents.columns import Columns, find_columns
-from realm.documents.formats import SourceOptions
-from realm.documents.records import BAD_JSON, INVALID_UTF8, NOT_AN_OBJECT, REPEATED_KEY, TOO_LONG, Record, Rejected
+from realm.documents.records import BAD_JSON, INVALID_UTF8, NOT_AN_OBJECT, REPEATED_KEY, TOO_LONG, Record, Rejected, SourceOptions
 
 Found = tuple[int, Any] | Rejected
 """A JSON value with the 1-based line where it starts, or why there is none."""

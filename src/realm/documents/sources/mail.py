@@ -15,13 +15,12 @@ from tempfile import TemporaryDirectory
 
 import regex
 
-from realm.documents import streams
+from realm.documents import records, streams
 from realm.documents.detect import stem
-from realm.documents.formats import SourceOptions
 from realm.documents.limited import Beyond, read_limited
 from realm.documents.pages.pictures import says_enough
 from realm.documents.pages.texts import html_page
-from realm.documents.records import ATTACHMENT, TOO_LONG, UNKNOWN_KIND, Record, Rejected, SourceDocument, document_or_rejected
+from realm.documents.records import Record, Rejected, SourceDocument, SourceOptions, document_or_rejected
 from realm.documents.sources.archives import NOT_INSIDE, read_inside
 from realm.errors import MissingExtra, require_package
 from realm.text.lines import canonical_line
@@ -95,9 +94,9 @@ def _read_one(kind: str, data: bytes, doc_id: str, path: Path, line: int, option
                     line, told = line + 1, ": ".join(filter(None, (title, record.title)))
                     yield replace(record, title=told, path=str(path), line=line, media="", media_sum="")
                 elif isinstance(record, Rejected):
-                    reason = ATTACHMENT if record.reason == UNKNOWN_KIND else record.reason
+                    reason = records.ATTACHMENT if record.reason == records.UNKNOWN_KIND else record.reason
                     yield Rejected(f"{path}/{name}", line, reason)
-    yield from (Rejected(str(path), line, ATTACHMENT) for _ in attached[MOST_ATTACHED:])
+    yield from (Rejected(str(path), line, records.ATTACHMENT) for _ in attached[MOST_ATTACHED:])
 
 
 def _messages(path: Path) -> Iterator[tuple[int, bytes] | Rejected]:
@@ -111,7 +110,7 @@ def _messages(path: Path) -> Iterator[tuple[int, bytes] | Rejected]:
         line = found[1] if found else b""
         separates = blank and _SEPARATOR.match(line) and (number or not lines)
         if found is None or (separates and number):
-            yield Rejected(str(path), number, TOO_LONG) if size > streams.LINE_LIMIT else (number, b"".join(lines))
+            yield Rejected(str(path), number, records.TOO_LONG) if size > streams.LINE_LIMIT else (number, b"".join(lines))
         if separates:
             number, lines, size = number + 1, [], 0
             continue

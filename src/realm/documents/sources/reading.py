@@ -13,9 +13,8 @@ import regex
 
 from realm.documents import detect, records
 from realm.documents.detect import format_of
-from realm.documents.formats import DATA_FORMATS, DOCUMENT_FORMATS, FORMATS, LOOK, PICTURES, TRIPLES_IN, SourceOptions
 from realm.documents.pages.pictures import is_caption
-from realm.documents.records import EMPTY_FILE, NO_DOCUMENTS, TOO_LONG, UNREADABLE, Ids, Record, Rejected, SourceDocument, TextKeys
+from realm.documents.records import FORMATS, LOOK, PICTURES, Ids, Record, Rejected, SourceDocument, SourceOptions, TextKeys
 from realm.documents.streams import refuse_passing
 from realm.documents.workers import Workers
 from realm.errors import DataError, MissingExtra
@@ -67,7 +66,7 @@ def _read_folder(folder: Path, name: str, options: SourceOptions, workers: Worke
     Ids are, or start with, the path relative to the folder, behind ``name`` if there is one. Pictures come last, less those that a page has
     shown; files with their captions are read with them. Links to folders and links out of the folder are not followed. Raises DataError:
     there is nothing that could be read."""
-    wanted = None if options.format is None else TRIPLES_IN if options.format == "triples" else frozenset({options.format})
+    wanted = None if options.format is None else records.TRIPLES_IN if options.format == "triples" else frozenset({options.format})
     options = replace(options, whole_rows=options.text_column is None)
     pictures, unread = list[Path](), Counter[str]()
     shown, read = set[str](), set[str]()
@@ -91,7 +90,7 @@ def _read_folder(folder: Path, name: str, options: SourceOptions, workers: Worke
                     shown.add(os.path.normpath(record.media))
                 yield record
     for found in pictures:
-        if wanted is None and not read.isdisjoint(DATA_FORMATS) and read.isdisjoint(DOCUMENT_FORMATS - PICTURES):
+        if wanted is None and not read.isdisjoint(records.DATA_FORMATS) and read.isdisjoint(records.DOCUMENT_FORMATS - PICTURES):
             yield Rejected(str(found), 0, records.ILLUSTRATION)
         elif os.path.normpath(found) not in shown:
             yield from _read_one(folder, found, name, "picture", options, workers, rows)
@@ -119,7 +118,7 @@ def _read_one(
     try:
         for record in apart(read_file(found, path, kind, options, workers), path, rows):
             if isinstance(record, SourceDocument) and record.doc_id.startswith(path):
-                record = replace(record, folder=folder_words(folder, found) if kind in DOCUMENT_FORMATS else "")
+                record = replace(record, folder=folder_words(folder, found) if kind in records.DOCUMENT_FORMATS else "")
             yield record
     except (DataError, MissingExtra) as error:
         yield Rejected(str(found), 0, error.problem)
@@ -274,10 +273,10 @@ def read_file(path: Path, name: str, file_format: str, options: SourceOptions, w
         empty = path.stat().st_size == 0
     except OSError as error:
         refuse_passing(error, path)
-        yield Rejected(str(path), 0, UNREADABLE)
+        yield Rejected(str(path), 0, records.UNREADABLE)
         return
     if empty:
-        yield Rejected(str(path), 0, EMPTY_FILE)
+        yield Rejected(str(path), 0, records.EMPTY_FILE)
         return
     found = False
     if options.format is None and options.text_column is None and detect.holds_triples(path, file_format):
@@ -287,14 +286,14 @@ def read_file(path: Path, name: str, file_format: str, options: SourceOptions, w
         found = True
         yield _bounded(record, options.document_bytes)
     if not found:
-        yield Rejected(str(path), 0, NO_DOCUMENTS)
+        yield Rejected(str(path), 0, records.NO_DOCUMENTS)
 
 
 def _bounded(record: Record, most: int) -> Record:
     """The record, or that its text has more than ``most`` bytes."""
     if not isinstance(record, SourceDocument) or 4 * len(record.text) <= most or len(record.text.encode("utf-8", "replace")) <= most:
         return record
-    return Rejected(record.path, record.line, TOO_LONG)
+    return Rejected(record.path, record.line, records.TOO_LONG)
 
 
 def source_name(path: str) -> str:

@@ -13,21 +13,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from realm.documents import streams
+from realm.documents import records, streams
 from realm.documents.columns import Columns, find_columns, only_one
-from realm.documents.formats import SourceOptions
 from realm.documents.limited import BYTES_OF_TIME, read_parts
-from realm.documents.records import (
-    BAD_ROW,
-    DAMAGED_FILE,
-    INVALID_UTF8,
-    TOO_LONG,
-    TOO_MUCH_MEMORY,
-    UNREADABLE,
-    Record,
-    Rejected,
-    SourceDocument,
-)
+from realm.documents.records import Record, Rejected, SourceDocument, SourceOptions
 from realm.errors import DataError
 
 Style = dict[str, Any]
@@ -50,7 +39,7 @@ def read_table(path: Path, name: str, options: SourceOptions, delimiters: str = 
         elif all(streams.is_utf8(row.values[column]) for column in columns.wanted or row.values):
             yield columns.record(row.values, str(path), name, row.number, row.line)
         else:
-            yield Rejected(str(path), row.line, INVALID_UTF8)
+            yield Rejected(str(path), row.line, records.INVALID_UTF8)
 
 
 read_tsv = partial(read_table, delimiters="\t")
@@ -164,8 +153,8 @@ def rows_of(path: Path, style: Style) -> Iterator[tuple[int, list[str] | str] | 
         try:
             row = next(reader, None)
         except csv.Error as error:
-            row = TOO_LONG if "field limit" in str(error) else BAD_ROW
-            if row == BAD_ROW:
+            row = records.TOO_LONG if "field limit" in str(error) else records.BAD_ROW
+            if row == records.BAD_ROW:
                 lines.give_back()
         yield from lines.rejected
         lines.rejected.clear()
@@ -175,7 +164,7 @@ def rows_of(path: Path, style: Style) -> Iterator[tuple[int, list[str] | str] | 
             continue
         width = width or len(row)
         wrong = not isinstance(row, str) and (len(row) < width or any(row[width:]))
-        yield lines.taken[0][0], BAD_ROW if wrong else row
+        yield lines.taken[0][0], records.BAD_ROW if wrong else row
 
 
 # Rows decoded, and bytes read, at a time; the file's own pages, and not its size, bound the rest of the memory.
@@ -208,17 +197,17 @@ def read_parquet(path: Path, name: str, options: SourceOptions) -> Iterator[Reco
                 length = len(found.text) if isinstance(found, SourceDocument) else 0
                 room -= max(LEAST, length if length < LONG else 4 * length)
                 if room < 0:
-                    yield Rejected(str(path), number, TOO_MUCH_MEMORY)
+                    yield Rejected(str(path), number, records.TOO_MUCH_MEMORY)
                     return
                 yield found
         if reason:
             yield Rejected(str(path), number + 1, reason)
     except PermissionError:
-        yield Rejected(str(path), 0, UNREADABLE)
+        yield Rejected(str(path), 0, records.UNREADABLE)
     except (pa.ArrowException, OSError) as error:
         streams.refuse_passing(error, path)
         # What was read before the damage stays.
-        yield Rejected(str(path), number + 1, DAMAGED_FILE)
+        yield Rejected(str(path), number + 1, records.DAMAGED_FILE)
 
 
 def _rows_within(path: Path, wanted: list[str], strings: list[str], seconds: float, size: int) -> tuple[float, str]:
@@ -254,9 +243,9 @@ def _values(column: pa.Array) -> list[Any]:
 
 def _decoded(row: dict[str, Any], columns: Columns, path: str, name: str, number: int) -> Record:
     if any(isinstance(value, bytes) and len(value) > streams.LINE_LIMIT for value in row.values()):
-        return Rejected(path, number, TOO_LONG)
+        return Rejected(path, number, records.TOO_LONG)
     try:
         row = {column: value.decode("utf-8") if isinstance(value, bytes) else value for column, value in row.items()}
     except UnicodeDecodeError:
-        return Rejected(path, number, INVALID_UTF8)
+        return Rejected(path, number, records.INVALID_UTF8)
     return columns.record(row, path, name, number, number)

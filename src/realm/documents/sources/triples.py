@@ -16,9 +16,8 @@ import regex
 
 from realm.documents import records, streams
 from realm.documents.columns import ROLES_OF_TRIPLES, only_one, triple_columns
-from realm.documents.formats import SourceOptions
 from realm.documents.links import title_key
-from realm.documents.records import Record, Rejected, SourceDocument
+from realm.documents.records import Record, Rejected, SourceDocument, SourceOptions
 from realm.documents.sources.jsonl import first_keys, values_in
 from realm.documents.sources.tables import Row, named_rows
 from realm.errors import DataError

@@ -17,10 +17,9 @@ from pathlib import Path
 from typing import IO, cast
 from xml.parsers import expat
 
-from realm.documents.formats import DOCUMENT_SECONDS
 from realm.documents.limited import Beyond, read_limited
 from realm.documents.links import title_key
-from realm.documents.records import DAMAGED, UNREADABLE, Record, Redirect, Rejected, document_or_rejected
+from realm.documents.records import DAMAGED, DOCUMENT_SECONDS, UNREADABLE, Record, Redirect, Rejected, document_or_rejected
 from realm.documents.streams import DECOMPRESSION_ERRORS, compression_of, open_bytes, refuse_passing
 from realm.documents.wiki.names import Namespaces, is_disambiguation, is_list, is_redirect, redirect_target
 from realm.documents.wiki.text import clean_wikitext

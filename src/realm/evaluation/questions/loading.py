@@ -11,9 +11,8 @@ from typing import Any
 from realm.documents.sources.tables import style_of
 from realm.documents.streams import read_head
 from realm.errors import ConfigError, DataError
-from realm.evaluation.questions import formats
-from realm.evaluation.questions.formats import CURATEDTREC_COLUMNS, DELIMITERS, UNANSWERABLE
-from realm.evaluation.questions.rows import FORMATS, QUESTIONS_CURE, QuestionOptions, RowReader, Skipped, question_of
+from realm.evaluation.questions import rows
+from realm.evaluation.questions.rows import QuestionOptions, RowReader, Skipped, question_of
 from realm.models.types import Question
 from realm.storage.files import json_value, publish_file
 from realm.text.matching.answers import normalize_answer
@@ -26,7 +25,7 @@ def format_of(path: Path) -> str:
         return "webquestions" if '"targetValue"' in head else "json"
     found = _of_object(head, path) if head.startswith("{") else _of_table(head, path)
     if found is None and head:
-        cure = f"Name the format: {', '.join(FORMATS)}. docs/data-formats.md describes them."
+        cure = f"Name the format: {', '.join(rows.FORMATS)}. docs/data-formats.md describes them."
         raise DataError("not a known format of questions", path=path, line=1, cure=cure)
     return found or "jsonl"
 
@@ -59,10 +58,10 @@ def _of_object(head: str, path: Path) -> str:
 def _of_table(head: str, path: Path) -> str | None:
     first = head.split("\n", 1)[0].rstrip("\r")
     tabbed = first.split("\t")
-    delimiter = style_of(path, DELIMITERS)["delimiter"]
+    delimiter = style_of(path, rows.DELIMITERS)["delimiter"]
     if "question" in (cell.strip().strip('"').lower() for cell in first.split(delimiter)):
         return "tsv" if delimiter == "\t" else "csv"
-    if len(tabbed) == CURATEDTREC_COLUMNS and any(character.isdigit() for character in tabbed[0]):
+    if len(tabbed) == rows.CURATEDTREC_COLUMNS and any(character.isdigit() for character in tabbed[0]):
         return "curatedtrec"
     named = {suffix.lower() for suffix in path.suffixes} & {".csv", ".tsv"}
     return min(named)[1:] if named else None
@@ -87,14 +86,14 @@ class QuestionFile:
 
 
 READERS: Mapping[str, RowReader] = {
-    "jsonl": formats.read_own,
-    "json": formats.read_own_list,
-    "csv": formats.read_named,
-    "tsv": partial(formats.read_named, delimiters="\t"),
-    "nq-open": formats.read_own,
-    "webquestions": formats.read_webquestions,
-    "curatedtrec": lambda path, options: (formats.read_patterns if head_of(path)[:1] == "{" else formats.read_curatedtrec)(path, options),
-    "squad": formats.read_squad,
+    "jsonl": rows.read_own,
+    "json": rows.read_own_list,
+    "csv": rows.read_named,
+    "tsv": partial(rows.read_named, delimiters="\t"),
+    "nq-open": rows.read_own,
+    "webquestions": rows.read_webquestions,
+    "curatedtrec": lambda path, options: (rows.read_patterns if head_of(path)[:1] == "{" else rows.read_curatedtrec)(path, options),
+    "squad": rows.read_squad,
 }
 
 
@@ -109,7 +108,7 @@ def read_questions(path: Path, options: QuestionOptions | None = None) -> Questi
             found.skipped[row.reason] += 1
             continue
         if row.unanswerable and not options.unanswerable:
-            found.skipped[UNANSWERABLE] += 1
+            found.skipped[rows.UNANSWERABLE] += 1
             continue
         question = question_of(row, path)
         if question.id in seen:
@@ -119,7 +118,7 @@ def read_questions(path: Path, options: QuestionOptions | None = None) -> Questi
         found.lines.append(row.line)
     if not found.questions:
         reasons = ", ".join(f"{count} rows: {reason}" for reason, count in found.skipped.items())
-        raise DataError(f"no questions ({reasons})" if reasons else "no questions", path=path, cure=QUESTIONS_CURE)
+        raise DataError(f"no questions ({reasons})" if reasons else "no questions", path=path, cure=rows.QUESTIONS_CURE)
     return found
 
 

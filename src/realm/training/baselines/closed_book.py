@@ -17,13 +17,14 @@ from realm.models.types import Question, Sequence, TokenIds
 from realm.recipe.seeds import generator
 from realm.storage.layout import stage_facts
 from realm.text.tokenizer import TextTokenizer
-from realm.training.context import StageContext, fingerprint, is_published, new_model, publish_stage, train
+from realm.training.context import StageContext, fingerprint, is_published, publish_stage, train
 from realm.training.finetune.task import files_of, training_questions
 from realm.training.loop.checkpoint import CheckpointDirectory
 from realm.training.loop.distributed import on_first
 from realm.training.loop.task import StepResult, Task
 from realm.training.order import WHOLE, EpochOrder, Share, hold_out
 from realm.training.pretrain.sentences import pretraining_sentences
+from realm.training.starting import new_model
 from realm.training.warm import WarmTask, one_document_nll
 
 LONGEST_ANSWER = 6

@@ -17,13 +17,11 @@ from realm.training.context import (
     fingerprint,
     is_published,
     load_stage,
-    new_model,
     publish_index,
     publish_stage,
     source_over,
     stage_generation,
     train,
-    with_new_reader,
 )
 from realm.training.finetune.task import ReadingTask, training_questions
 from realm.training.finetune.training import train_reader
@@ -31,6 +29,7 @@ from realm.training.ict import IctTask
 from realm.training.loop.distributed import on_first
 from realm.training.order import EpochOrder
 from realm.training.pretrain.stage import starting_model
+from realm.training.starting import new_model, with_new_reader
 from realm.training.warm import WarmTask
 
 CONTINUED, RETRIEVER, ENCODER = "continued", "retriever", "encoder"

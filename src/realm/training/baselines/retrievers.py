@@ -17,9 +17,10 @@ from realm.models.reader import ReadingNetwork
 from realm.search.blocks import NO_ROW, BlockInputs
 from realm.storage.layout import stage_facts
 from realm.training.beams import Beam, LearningSource
-from realm.training.context import StageContext, is_published, load_stage, publish_stage, with_new_reader
+from realm.training.context import StageContext, is_published, load_stage, publish_stage
 from realm.training.finetune.task import ReadingTask, training_questions
 from realm.training.finetune.training import train_reader
+from realm.training.starting import with_new_reader
 
 BUCKETS = (1 << 24) - 1
 

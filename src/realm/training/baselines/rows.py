@@ -38,11 +38,11 @@ from realm.training.context import (
     retrieval_facts,
     source_over,
     stage_generation,
-    with_new_reader,
 )
 from realm.training.finetune.stage import run_finetune
 from realm.training.finetune.task import ReadingTask, q_texts, training_questions
 from realm.training.finetune.training import train_reader
+from realm.training.starting import with_new_reader
 
 Row = dict[str, Any]
 

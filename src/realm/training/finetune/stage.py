@@ -10,19 +10,11 @@ from realm.models.model import RealmModel
 from realm.search.publishing.generation import Generation
 from realm.storage.layout import stage_facts
 from realm.training.beams import LiveSource
-from realm.training.context import (
-    StageContext,
-    fingerprint,
-    is_published,
-    load_stage,
-    publish_stage,
-    source_over,
-    stage_generation,
-    with_new_reader,
-)
+from realm.training.context import StageContext, fingerprint, is_published, load_stage, publish_stage, source_over, stage_generation
 from realm.training.finetune.given import finetune_given
 from realm.training.finetune.task import GeneratingTask, ReadingTask, training_questions
 from realm.training.finetune.training import train_reader
+from realm.training.starting import with_new_reader
 
 UNFITTED: dict[str, Any] = {"slope": None, "bias": 0.0, "pooled": False, "abstain_below": 0.0}
 """Confidence of a reader for which none was fitted: what its start had was another reader's."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from realm.documents.detect import format_by_content, format_by_name
-from realm.documents.formats import FORMATS
+from realm.documents.records import FORMATS
 
 ROOT = Path(__file__).resolve().parents[2]
 
