@@ -1,6 +1,7 @@
-"""Benchmarks are run by hand: here only that they import, stay few, and are found from the pages that name them."""
+"""Benchmarks are run by hand: here only that they import, stay few, and are found from the pages that name them; the table of mutations."""
 
 import importlib
+import importlib.util
 import json
 import re
 import subprocess
@@ -48,3 +49,25 @@ def test_a_small_run(tmp_path):
     assert vectors.shape == (3000, 32) and vectors.dtype == np.float32 and not (tmp_path / "published").exists()
     np.testing.assert_allclose(vectors.mean(axis=1), 0, atol=1e-5)
     np.testing.assert_allclose(vectors.std(axis=1), 1, atol=1e-4)
+
+
+LEAST = 40
+
+
+@pytest.fixture(scope="module")
+def check():
+    spec = importlib.util.spec_from_file_location("mutation_check", ROOT / "benchmarks" / "reliability" / "mutation_check.py")
+    assert spec is not None and spec.loader is not None
+    module = sys.modules["mutation_check"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_guard_stands_where_the_table_says(check):
+    guards = check.read_guards()
+    assert len({guard.name for guard in guards}) == len(guards) >= LEAST
+    for guard in guards:
+        mutated = guard.mutated((ROOT / "src" / "realm" / guard.file).read_text("utf-8"))
+        compile(mutated, guard.file, "exec")
+        assert mutated != (ROOT / "src" / "realm" / guard.file).read_text("utf-8")
+        assert any((ROOT / test.partition("::")[0]).exists() for test in guard.tests), guard.name

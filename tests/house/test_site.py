@@ -1,5 +1,6 @@
-"""What `make docs`, which builds the site strictly, does not know of the pages: their place, their order, and their examples."""
+"""What `make docs` does not know of the pages: their place, order and examples; the tests that the page on reliability names."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -41,3 +42,36 @@ def test_tutorials_come_in_their_order_and_lead_to_the_next():
 @pytest.mark.parametrize("page", [page for page in PAGES if page not in WITHOUT_EXAMPLE])
 def test_every_page_has_an_example(page):
     assert re.search(r"^```|^    \S", (DOCS / page).read_text("utf-8"), re.M)
+
+
+PAGE = (ROOT / "docs" / "reliability.md").read_text("utf-8")
+FAULTS = 25
+
+
+def names_in(path):
+    found = {node.name for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    return {name for name in found if name.startswith("test_")}
+
+
+def fault_rows():
+    section = PAGE.partition("## The 25 faults")[2].partition("\n## ")[0]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if re.match(r"\| \d+ \|", line)]
+
+
+def test_the_faults_are_all_there():
+    rows = fault_rows()
+    assert [int(row[0]) for row in rows] == list(range(1, FAULTS + 1))
+    for _, fault, outcome, tests in rows:
+        named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", tests)
+        assert fault and outcome and named, fault
+        for file, name in named:
+            assert name in names_in(ROOT / file), f"{file}::{name}"
+    assert len({name for row in rows for name in re.findall(r"::(test_\w+)", row[3])}) >= FAULTS
+
+
+def test_every_test_that_the_page_names_exists():
+    files = set(re.findall(r"`((?:tests|benchmarks)/[\w/]+\.py)", PAGE))
+    assert files and all((ROOT / file).exists() for file in files), [file for file in files if not (ROOT / file).exists()]
+    known = {name for path in (ROOT / "tests").rglob("test_*.py") for name in names_in(path)}
+    named = set(re.findall(r"`(test_\w+)`", PAGE)) | set(re.findall(r"::(test_\w+)`", PAGE))
+    assert named <= known, named - known

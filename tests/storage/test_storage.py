@@ -2,6 +2,8 @@
 
 import errno
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 from unittest.mock import Mock
 
 import numpy as np
@@ -9,7 +11,7 @@ import pytest
 
 from realm.errors import CorpusError, RealmError, SnapshotError
 from realm.storage import arrays, locks
-from realm.storage.arrays import array_header, publish_array, read_array, write_array
+from realm.storage.arrays import array_header, keep_array, kept_array, load_array, publish_array, read_array, write_array
 from realm.storage.files import publish_directory
 from realm.storage.generations import advance_current, read_current
 from realm.storage.manifests import Errors, read_note, read_sealed, write_note, write_sealed
@@ -150,3 +152,45 @@ def test_arrays_of_objects_are_not_read(tmp_path):
     np.save(tmp_path / "ids.npy", np.array([{}], dtype=object), allow_pickle=True)
     with pytest.raises(CorpusError, match=r"not a complete \.npy file"):
         read_array(tmp_path / "ids.npy", (1,), np.dtype(object), ERRORS)
+
+
+ARRAYS = [np.arange(12, dtype=np.int32).reshape(3, 4), np.empty((0, 4), np.int32), np.ones((2, 2), np.float32), np.array(7)]
+
+
+@pytest.mark.parametrize("array", ARRAYS, ids=lambda array: f"{array.dtype}{list(array.shape)}")
+def test_what_was_kept_comes_back_unless_a_byte_of_it_changed(array, tmp_path):
+    keep_array(tmp_path / "kept.npy", array, slow=["a+"])
+    found, facts = kept_array(tmp_path / "kept.npy")
+    assert np.array_equal(found, array) and found.dtype == array.dtype and facts["slow"] == ["a+"]
+    for file in (tmp_path / "kept.npy", tmp_path / "kept.json"):
+        whole = file.read_bytes()
+        for harmed in (*(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :] for at in range(len(whole))), b"", whole[:-9], whole + b"0"):
+            file.write_bytes(harmed)
+            assert kept_array(tmp_path / "kept.npy") is None
+        file.write_bytes(whole)
+    keep_array(tmp_path / "other.npy", array + 1 if array.size else array.T)
+    (tmp_path / "other.npy").replace(tmp_path / "kept.npy")
+    assert kept_array(tmp_path / "kept.npy") is None and kept_array(tmp_path / "other.npy") is None
+
+
+def test_threads_load_one_after_the_other(tmp_path, monkeypatch):
+    """numpy's reader of headers is not safe in several threads (see ``load_array``)."""
+    path = tmp_path / "array.npy"
+    np.save(path, np.arange(6).reshape(2, 3))
+    load, inside, most = np.load, 0, 0
+
+    def watched(*given, **named):
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        time.sleep(0.005)  # long enough for another thread to come in
+        found = load(*given, **named)
+        inside -= 1
+        return found
+
+    monkeypatch.setattr(np, "load", watched)
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda number: load_array(path, "r" if number % 2 else None), range(12)))
+    assert most == 1
+    assert all((array == [[0, 1, 2], [3, 4, 5]]).all() for array in found)
+    assert [isinstance(array, np.memmap) for array in found] == [False, True] * 6

@@ -8,7 +8,8 @@ from hostile_vectors import hostile
 from realm.search.index import base, exact, listing
 from realm.search.index.choice import make_index
 from realm.search.index.exact import CompressedIndex, ExactIndex
-from realm.search.index.listing import CodeScan
+from realm.search.index.listing import CodeScan, round_down
+from realm.search.index.mips import recall_against
 
 
 @pytest.mark.parametrize("name", ["near ties", "duplicates"])
@@ -159,3 +160,21 @@ def test_a_wrong_guess_of_the_kernel_costs_time_but_no_rows(kernel, guess, monke
 
     monkeypatch.setattr(CodeScan, "thresholds", wrong)
     assert_equal(CompressedIndex(vectors, ids, kernel=kernel("scalar")).search(queries, 9), ExactIndex(vectors, ids).search(queries, 9))
+
+
+def test_recall_counts_what_was_missed():
+    vectors, ids = np.eye(8, dtype=np.float32), np.arange(8, dtype=np.int64)
+    queries, exact = np.array([[8.0, 7, 6, 5, 4, 3, 2, 1]]), ExactIndex(vectors, ids)
+    blind = ExactIndex(vectors, ids, ids != 1)  # misses the second best row
+    assert recall_against(exact, exact, queries, (1, 2, 5)) == {1: 1.0, 2: 1.0, 5: 1.0}
+    assert recall_against(exact, blind, queries, (1, 2, 5)) == {1: 1.0, 2: 0.5, 5: 0.8}
+    assert recall_against(exact, blind, queries, (1, 2), [np.array([1])]) == {1: 1.0, 2: 1.0}
+    assert recall_against(exact, blind, queries, (8, 100), [np.array([0, 2, 3, 4])]) == {8: 0.75, 100: 0.75}
+    assert recall_against(exact, blind, queries, (3,), [ids]) == {3: 1.0}
+    assert recall_against(exact, blind, queries[:0], (3,)) == {3: 1.0}
+
+
+def test_rounding_down_never_rounds_up():
+    values = np.array([0.1, -0.1, 1e30, -1e30, -np.inf, 0.0])
+    rounded = round_down(values)
+    assert rounded.dtype == np.float32 and (rounded <= values).all() and np.isneginf(rounded[4])

@@ -1,11 +1,31 @@
-"""The notebooks of examples/: their sources are readable, and they run from start to end."""
+"""Examples run: those in docstrings print what they say, the notebooks of examples/ run from start to end and stay readable."""
 
+import doctest
+import importlib
 import json
 import os
 import sys
 from pathlib import Path
 
 import pytest
+
+import realm
+
+SOURCE = Path(realm.__file__).parent
+NEED_A_RUN = {"realm.knn.datastore", "realm.runs.api", "realm.runs.run"}
+NEED_A_RUN |= {f"realm.integrations.{framework}" for framework in ("dspy", "haystack", "langchain", "llama_index")}
+EXAMPLES = {
+    ".".join(("realm", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
+    for path in SOURCE.rglob("*.py")
+    if ">>> " in path.read_text("utf-8")
+}
+
+
+@pytest.mark.parametrize("name", sorted(EXAMPLES - NEED_A_RUN))
+def test_examples_print_what_they_say(name):
+    failed, tried = doctest.testmod(importlib.import_module(name))
+    assert tried and not failed
+
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
