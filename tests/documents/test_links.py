@@ -11,13 +11,13 @@ from realm.documents.change.compaction import compact_corpus
 from realm.documents.change.updates import add_documents, remove_documents, sync_documents, update_documents
 from realm.documents.ingest.builder import build_corpus
 from realm.documents.links import MOST_LINKS, Redirects, bounded, document_key, reference_key, title_key
-from realm.documents.neighbours import Neighbours, mentions
 from realm.documents.pages.hypertext import page_of
 from realm.documents.pages.texts import html_page
 from realm.documents.records import TOO_MANY_LINKS, Rejected, SourceDocument
 from realm.documents.sources import LOOK
 from realm.documents.store.blocks import BlockStore
 from realm.documents.wiki.text import clean_wikitext
+from realm.search.links import Neighbours, mentions
 from realm.text.sentences import split_sentences
 
 

@@ -23,7 +23,7 @@ from realm.storage.layout import RunPaths, stage_facts
 from realm.storage.manifests import seal
 from realm.training.baselines.closed_book import run_closed_book
 from realm.training.context import load_stage
-from realm.training.pretrain.sentences import pretraining_fingerprint
+from realm.training.pretrain.questions import pretraining_fingerprint
 from realm.training.pretrain.stage import starting_model
 from realm.training.pretrain.task import PretrainTask
 

@@ -11,12 +11,11 @@ from realm.answering.pointing import read_candidates
 from realm.cli import show
 from realm.documents.change.updates import remove_documents
 from realm.documents.ingest.builder import build_corpus
-from realm.documents.neighbours import Neighbours
 from realm.documents.store.blocks import BlockStore
 from realm.errors import ConfigError
 from realm.recipe import build_recipe
 from realm.search.candidates import DenseCandidates, HybridCandidates, Searching, make_source
-from realm.search.links import LINK_SOURCES, Reached, merged
+from realm.search.links import LINK_SOURCES, Neighbours, Reached, merged
 from realm.storage.layout import RunPaths
 from realm.training.beams import LiveSource
 from realm.training.context import retrieval_facts

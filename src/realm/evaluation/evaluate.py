@@ -139,8 +139,6 @@ def evaluate_retrieval(
     return ranking_summary(rank(source, relevance, questions, max(depths), counting=counting), depths)
 
 
-def evaluate_answers(
-    answerer: Answerer, relevance: Relevance, questions: SequenceOf[Question], read: int, counting: Counting | None = None
-) -> dict[str, Any]:
+def evaluate_answers(answerer: Answerer, relevance: Relevance, questions: SequenceOf[Question], read: int) -> dict[str, Any]:
     """Summary of answers from the best ``read`` blocks."""
-    return reading_summary(answer_all(answerer, relevance, questions, read, counting=counting))
+    return reading_summary(answer_all(answerer, relevance, questions, read))

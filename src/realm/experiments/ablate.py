@@ -33,7 +33,7 @@ from realm.training.finetune.stage import run_finetune
 from realm.training.ict import run_ict
 from realm.training.loop.distributed import joined, on_first
 from realm.training.pretrain.monitor import utility_gain
-from realm.training.pretrain.sentences import pretraining_fingerprint
+from realm.training.pretrain.questions import pretraining_fingerprint
 from realm.training.pretrain.stage import run_pretrain
 from realm.training.warm import run_warm
 

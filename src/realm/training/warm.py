@@ -24,7 +24,7 @@ from realm.training.loop.task import Metrics, StepResult, Task
 from realm.training.masking.evidence import Partners
 from realm.training.masking.sentences import hide_more
 from realm.training.order import WHOLE, EpochOrder, Share, hold_out
-from realm.training.pretrain.sentences import warm_sentences
+from realm.training.pretrain.questions import warm_sentences
 from realm.training.starting import new_model
 
 HELD_OUT_PAIRS = 200

@@ -7,13 +7,13 @@ import pytest
 
 from realm.documents.ingest.builder import build_corpus
 from realm.documents.links import MOST_LINKS, title_key
-from realm.documents.neighbours import Neighbours
 from realm.documents.records import Rejected, SourceDocument
 from realm.documents.sources import SourceOptions, iter_documents
 from realm.documents.sources.triples import sentence
 from realm.documents.store.blocks import BlockStore
 from realm.documents.store.info import document_blocks
 from realm.errors import DataError
+from realm.search.links import Neighbours
 
 ROWS = """subject,relation,object
 Marie Curie,birthPlace,Warsaw

@@ -18,10 +18,23 @@ FIRST_POSITION = {"bert": 0, "roberta": 2, "xlm-roberta": 2, MPNET: 2}
 """Families that run here, and the row of the position table that the first token has."""
 TANH_GELU = {"gelu": False, "gelu_new": True, "gelu_pytorch_tanh": True}
 """Activations that run here, and whether each is the approximation by tanh."""
-_BERT = "q=attention.self.query k=attention.self.key v=attention.self.value out=attention.output.dense norm1=attention.output.LayerNorm"
-_MPNET = "q=attention.attn.q k=attention.attn.k v=attention.attn.v out=attention.attn.o norm1=attention.LayerNorm"
-_BOTH = "up=intermediate.dense down=output.dense norm2=output.LayerNorm"
-BERT_NAMES, MPNET_NAMES = (dict(pair.split("=") for pair in f"{own} {_BOTH}".split()) for own in (_BERT, _MPNET))
+BERT_NAMES = {
+    "q": "attention.self.query",
+    "k": "attention.self.key",
+    "v": "attention.self.value",
+    "out": "attention.output.dense",
+    "norm1": "attention.output.LayerNorm",
+    "up": "intermediate.dense",
+    "down": "output.dense",
+    "norm2": "output.LayerNorm",
+}
+MPNET_NAMES = BERT_NAMES | {
+    "q": "attention.attn.q",
+    "k": "attention.attn.k",
+    "v": "attention.attn.v",
+    "out": "attention.attn.o",
+    "norm1": "attention.LayerNorm",
+}
 """Names of a layer's parts in the two families, below ``encoder.layer.N``."""
 MEAN_TOKENS = 32  # that the means of states are measured on
 CENTRED, SUM = "centred.safetensors", "sum"

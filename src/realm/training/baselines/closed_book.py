@@ -23,7 +23,7 @@ from realm.training.loop.checkpoint import CheckpointDirectory
 from realm.training.loop.distributed import on_first
 from realm.training.loop.task import StepResult, Task
 from realm.training.order import WHOLE, EpochOrder, Share, hold_out
-from realm.training.pretrain.sentences import pretraining_sentences
+from realm.training.pretrain.questions import pretraining_sentences
 from realm.training.starting import new_model
 from realm.training.warm import WarmTask, one_document_nll
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from realm.training.loop.task import ALIKE, LoopOptions, Rates
+from realm.training.loop.task import ALIKE, Rates
 
 NO_DECAY = ("bias", "norm", "layernorm", "log_scale", "null_offset")
 BETAS, EPS = (0.9, 0.999), 1e-6
@@ -94,8 +94,3 @@ class Optimisation:
 
 
 OPTIMIZERS = {"adamw": Optimisation(adamw, schedule), "bert": Optimisation(bert_adamw, bert_schedule)}
-
-
-def learning_rate_factor(options: LoopOptions, step: int) -> float:
-    """The factor on the learning rate at ``step`` (from 0) by the schedule of the options' optimiser."""
-    return OPTIMIZERS[options.optimizer].schedule(step, steps=options.steps, warmup=options.warmup)

@@ -5,7 +5,7 @@ accelerator:
 results stay there as :class:`Pending`, and the window reads all of its steps in one transfer."""
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from realm.errors import TrainingError
 from realm.models.bodies.body import multiplying
 from realm.recipe.seeds import generator
 from realm.training.loop.distributed import exchange, rank, sum_gradients, total, world
-from realm.training.loop.optim import learning_rate_factor
+from realm.training.loop.optim import OPTIMIZERS
 from realm.training.loop.task import LoopOptions, Metrics, Task
 from realm.training.order import Share
 
@@ -42,7 +42,7 @@ def one_step(task: Task, step: int, optimizer: torch.optim.Optimizer, options: L
     """One forward, backward and update. A step whose loss or gradient is not finite changes nothing and is counted."""
     task.model.train()
     begin, end = task.phase(step, options.steps)
-    factor = learning_rate_factor(replace(options, steps=end - begin), step - begin)
+    factor = OPTIMIZERS[options.optimizer].schedule(step - begin, steps=end - begin, warmup=options.warmup)
     for group in optimizer.param_groups:
         group["lr"] = options.lr * factor * group.get("rate", 1.0)
     optimizer.zero_grad(set_to_none=True)

@@ -10,8 +10,8 @@ from realm.training.context import StageContext, is_published, load_stage, publi
 from realm.training.loop.checkpoint import Verdict, better_of, load_weights, shared_best
 from realm.training.loop.distributed import on_first, world
 from realm.training.pretrain.monitor import held_out_recall
+from realm.training.pretrain.questions import pretraining_fingerprint
 from realm.training.pretrain.score import evaluate_held_out
-from realm.training.pretrain.sentences import pretraining_fingerprint
 from realm.training.pretrain.task import RETRIEVER, PretrainTask
 from realm.training.starting import new_model, with_new_reader
 from realm.training.warm import require_encoder, require_reading

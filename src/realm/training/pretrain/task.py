@@ -20,10 +20,9 @@ from realm.training.loop.task import Metrics, StepResult, Task
 from realm.training.order import WHOLE, Share
 from realm.training.pretrain import monitor
 from realm.training.pretrain.monitor import held_out_recall
-from realm.training.pretrain.questions import Queries, own_em
+from realm.training.pretrain.questions import Queries, own_em, require_same_corpus
 from realm.training.pretrain.retrieve import PretrainView, index_source
 from realm.training.pretrain.score import evaluate_held_out, score_step, weigh_candidates
-from realm.training.pretrain.sentences import require_same_corpus
 
 NULL_QUERIES = 64
 """Sentences on which the null document's first offset is measured."""

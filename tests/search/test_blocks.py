@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from realm.documents.span_places import SMOOTHING, SpanPlaces
+from realm.search.blocks import SMOOTHING, SpanPlaces
 from realm.text.matching.answers import normalize_answer
 from realm.text.wordpieces import word_table
 
