@@ -1,7 +1,7 @@
 """Parts of links between documents: keys of names, references of pages to files, bounds, redirects.
 
 A link names its target by a key: 64 bits of a document's id, or of its title. The document is looked up when the link is followed
-(neighbours.py), so that a link survives every change of the corpus and never points at what is gone."""
+(search/links.py), so that a link survives every change of the corpus and never points at what is gone."""
 
 import hashlib
 import posixpath
