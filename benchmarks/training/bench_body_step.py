@@ -40,8 +40,8 @@ from realm.models.embedder import Embedder
 from realm.models.reader import Reader
 from realm.models.types import Question, Sequence
 from realm.recipe.seeds import generator
-from realm.training.ict import InverseCloze
 from realm.training.loop.optim import adamw, parameter_groups
+from realm.training.warm import InverseCloze
 
 QUESTIONS, READ, BATCHES = 6, 5, 4
 OURS, TRAINED, PLAIN = "realm", "realm, words trained", "plain transformers, padded"

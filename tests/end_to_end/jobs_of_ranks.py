@@ -27,14 +27,13 @@ from realm.storage.layout import RunPaths, stage_facts
 from realm.training.beams import LiveSource
 from realm.training.context import StageContext, load_stage, open_context
 from realm.training.finetune.task import ReadingTask, training_questions
-from realm.training.ict import IctTask
 from realm.training.loop.distributed import is_first, joined, rank, sum_gradients
 from realm.training.loop.stepping import one_step
 from realm.training.loop.task import LoopOptions, Task
 from realm.training.order import Share
 from realm.training.pretrain.task import PretrainTask
 from realm.training.starting import new_model, with_new_reader
-from realm.training.warm import WarmTask
+from realm.training.warm import IctTask, WarmTask
 
 Job = dict[str, Any]
 

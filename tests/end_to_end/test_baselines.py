@@ -41,9 +41,8 @@ from realm.training.baselines.retrievers import LOSS_TOLERANCE, SCALE_QUESTIONS,
 from realm.training.baselines.rows import CONTENDERS, run_contender
 from realm.training.context import load_stage
 from realm.training.finetune.task import ReadingTask
-from realm.training.ict import IctTask
 from realm.training.starting import with_new_reader
-from realm.training.warm import WarmTask
+from realm.training.warm import IctTask, WarmTask
 
 KNOWN = {contender.name: contender for contender in CONTENDERS}
 STAGES = {"closed_book": 6, "bm25": 5}

@@ -23,10 +23,9 @@ from realm.models.encoder import KnowledgeAugmentedEncoder
 from realm.models.model import RealmModel
 from realm.models.types import TokenIds
 from realm.search.blocks import BlockInputs
-from realm.search.hybrid import HybridSearch
 from realm.search.publishing.generation import Generation
 from realm.search.relevance import weigh
-from realm.search.retriever import NULL_INDEX, Retriever
+from realm.search.retriever import NULL_INDEX, HybridSearch, Retriever
 
 
 def document_effects(store: BlockStore, block_ids: np.ndarray, log_p_z: Tensor, target_log_probs: Tensor) -> tuple[DocumentEffect, ...]:

@@ -20,10 +20,10 @@ from realm.models.spec import ReaderSpec, read_spec
 from realm.recipe import Recipe, load_recipe
 from realm.search.blocks import BlockInputs, open_inputs
 from realm.search.candidates import DenseCandidates, HybridCandidates, Searching, make_source
-from realm.search.hybrid import HybridSearch
 from realm.search.publishing.embedding import EmbedOptions
 from realm.search.publishing.generation import Generation, open_generation
 from realm.search.publishing.refresher import add_difference, missing_rows
+from realm.search.retriever import HybridSearch
 from realm.storage.generations import read_current
 from realm.storage.layout import CLEAR, RunPaths, has_stage, require_run, stage_facts
 

@@ -30,12 +30,11 @@ from realm.storage.layout import RunPaths, has_stage, stage_facts
 from realm.training.baselines.orqa import combined_fingerprint, continued_fingerprint, run_combined, run_continued
 from realm.training.context import StageContext, fingerprint, on_cuda, open_context
 from realm.training.finetune.stage import run_finetune
-from realm.training.ict import run_ict
 from realm.training.loop.distributed import joined, on_first
 from realm.training.pretrain.monitor import utility_gain
 from realm.training.pretrain.questions import pretraining_fingerprint
 from realm.training.pretrain.stage import run_pretrain
-from realm.training.warm import run_warm
+from realm.training.warm import run_ict, run_warm
 
 
 @dataclass(frozen=True)

@@ -23,13 +23,12 @@ from realm.storage.layout import RunPaths, list_files
 from realm.storage.metrics import MetricsLog, rounded
 from realm.training.context import StageContext, on_cuda, open_context
 from realm.training.finetune.stage import run_finetune
-from realm.training.ict import run_ict
 from realm.training.loop.distributed import joined, on_first
 from realm.training.loop.loop import Report
 from realm.training.loop.task import Metrics
 from realm.training.pretrain.stage import run_pretrain
 from realm.training.refresh.index_source import STALE_REFRESHES
-from realm.training.warm import run_warm
+from realm.training.warm import run_ict, run_warm
 
 Clock = Callable[[str], AbstractContextManager[None]]
 """Adds the time of a block to that of a stage."""

@@ -16,11 +16,10 @@ from realm.documents.store.blocks import NULL_BLOCK, Block
 from realm.models.types import Embedding
 from realm.recipe import Recipe
 from realm.search.blocks import NO_ROW, BlockInputs
-from realm.search.hybrid import HybridSearch, Proposals
 from realm.search.index.mips import MipsIndex
 from realm.search.links import LINK_SOURCES, LinkedPages, merged
 from realm.search.publishing.snapshot import Snapshot
-from realm.search.retriever import Retriever
+from realm.search.retriever import HybridSearch, Proposals, Retriever
 from realm.search.sparse import open_sparse
 from realm.text.words import words
 

@@ -20,7 +20,6 @@ from realm.models.model import state_sha256
 from realm.storage.metrics import MetricsLog
 from realm.training.baselines.closed_book import SentencesTask
 from realm.training.context import load_stage
-from realm.training.ict import IctTask
 from realm.training.loop.checkpoint import BestWeights, shared_best
 from realm.training.loop.optim import OPTIMIZERS
 from realm.training.loop.stepping import Pending, as_numbers, one_step
@@ -28,7 +27,7 @@ from realm.training.loop.task import LoopOptions, StepResult, Task
 from realm.training.order import EpochOrder, Share
 from realm.training.pretrain.stage import with_what_fills
 from realm.training.pretrain.task import PretrainTask
-from realm.training.warm import WarmTask, require_encoder
+from realm.training.warm import IctTask, WarmTask, require_encoder
 
 BATCH = 12
 OPTIONS = LoopOptions(steps=6, lr=0.05, warmup=2, log_every=2, checkpoint_every=2)

@@ -8,8 +8,8 @@ from small import corpus_of, features
 
 from realm.documents.store.blocks import BlockStore
 from realm.recipe.seeds import generator
-from realm.training.ict import InverseCloze
 from realm.training.masking.sentences import MaskedSentences, hide_more
+from realm.training.warm import InverseCloze
 
 
 class Chosen:

@@ -25,12 +25,11 @@ from realm.training.context import (
 )
 from realm.training.finetune.task import ReadingTask, training_questions
 from realm.training.finetune.training import train_reader
-from realm.training.ict import IctTask
 from realm.training.loop.distributed import on_first
 from realm.training.order import EpochOrder
 from realm.training.pretrain.stage import starting_model
 from realm.training.starting import new_model, with_new_reader
-from realm.training.warm import WarmTask
+from realm.training.warm import IctTask, WarmTask
 
 CONTINUED, RETRIEVER, ENCODER = "continued", "retriever", "encoder"
 

@@ -14,11 +14,10 @@ from realm.models.model import RealmModel
 from realm.models.types import MaskedQuery, Sequence
 from realm.recipe import PretrainConfig
 from realm.search.blocks import BlockInputs
-from realm.search.hybrid import HybridSearch
 from realm.search.publishing.embedding import EmbedOptions
 from realm.search.publishing.generation import Generation
 from realm.search.publishing.snapshot import Snapshot
-from realm.search.retriever import Retrieved, Retriever
+from realm.search.retriever import HybridSearch, Retrieved, Retriever
 from realm.training.context import StageContext
 from realm.training.masking.evidence import Evidence
 from realm.training.refresh.index_source import STALE_REFRESHES, AsyncRefresh, IndexSource, Inline, RefreshContext, Schedule, for_all_ranks

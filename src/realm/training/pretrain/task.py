@@ -10,11 +10,10 @@ from realm.models import losses
 from realm.models.model import RealmModel
 from realm.recipe.seeds import generator
 from realm.search.candidates import HybridCandidates
-from realm.search.hybrid import HybridSearch
 from realm.search.publishing.generation import Generation
 from realm.search.publishing.snapshot import Snapshot
+from realm.search.retriever import HybridSearch
 from realm.training.context import StageContext, source_over
-from realm.training.ict import IctTask
 from realm.training.loop.distributed import is_first, on_first
 from realm.training.loop.task import Metrics, StepResult, Task
 from realm.training.order import WHOLE, Share
@@ -23,6 +22,7 @@ from realm.training.pretrain.monitor import held_out_recall
 from realm.training.pretrain.questions import Queries, own_em, require_same_corpus
 from realm.training.pretrain.retrieve import PretrainView, index_source
 from realm.training.pretrain.score import evaluate_held_out, score_step, weigh_candidates
+from realm.training.warm import IctTask
 
 NULL_QUERIES = 64
 """Sentences on which the null document's first offset is measured."""
