@@ -291,7 +291,7 @@ def test_only_the_retriever_differs(compared, monkeypatch):
     recipe, out, _ = compared
     context, starts = context_of(out / "seed-0", recipe), {}
     monkeypatch.setattr("realm.training.baselines.orqa.train_reader", lambda *_: {})
-    monkeypatch.setattr("realm.training.baselines.orqa.publish_stage", lambda _, stage, model, *rest: starts.update({stage: model}))
+    monkeypatch.setattr("realm.training.context.publish_stage", lambda _, stage, model, *rest: starts.update({stage: model}))
     finetune_with(context, "published", published_retriever(context), "")
     finetune_with(context, "orqa", learnt_cloze(context), "")
     starts["finetune"] = load_stage(context, "pretrain")

@@ -51,7 +51,7 @@ def test_a_second_start_does_nothing(tiny_run, tmp_path, monkeypatch):
         raise AssertionError("trained or evaluated again")
 
     monkeypatch.setattr("realm.training.context.fit", never)
-    monkeypatch.setattr("realm.runs.evaluation.evaluate_retrieval", never)
+    monkeypatch.setattr("realm.evaluation.evaluate.evaluate_retrieval", never)
     done = train(tiny_run.parent / "recipe.toml", run)
     changed = {name for name, data in tree(run).items() if before.get(name) != data}
     assert changed <= {"seconds.json", "report.html"} and set(tree(run)) == set(before)

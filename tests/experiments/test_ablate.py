@@ -36,7 +36,7 @@ def no_training(monkeypatch):
         raise AssertionError("trained or evaluated again")
 
     monkeypatch.setattr("realm.training.context.fit", never)
-    monkeypatch.setattr("realm.runs.evaluation.evaluate_retrieval", never)
+    monkeypatch.setattr("realm.evaluation.evaluate.evaluate_retrieval", never)
 
 
 @pytest.fixture(scope="module")

@@ -13,16 +13,7 @@ from realm.answering.generative import load_reader
 from realm.answering.levels import leveled
 from realm.answering.opening import OpenRun, open_run
 from realm.errors import ConfigError, require_share, require_some
-from realm.evaluation.evaluate import (
-    JudgedAnswer,
-    Ranking,
-    answer_all,
-    evaluate_retrieval,
-    rank,
-    ranking_summary,
-    reading_summary,
-    selective_facts,
-)
+from realm.evaluation import evaluate
 from realm.evaluation.measures import Relevance
 from realm.evaluation.places import require_readable
 from realm.evaluation.questions.loading import QuestionFile, dataset_names, load_datasets, pooled, read_questions
@@ -77,7 +68,7 @@ def _after_ict(context: StageContext, questions: list[Question]) -> dict[str, An
 
 
 def _recall(context: StageContext, source: Source, questions: list[Question]) -> dict[str, Any]:
-    return evaluate_retrieval(source, Relevance(context.store), questions, context.recipe.eval.k, context.count)
+    return evaluate.evaluate_retrieval(source, Relevance(context.store), questions, context.recipe.eval.k, context.count)
 
 
 def _after_pretrain(context: StageContext, questions: list[Question]) -> dict[str, Any]:
@@ -97,13 +88,13 @@ def _answered(context: StageContext, stage: str, model: RealmModel, source: Sour
     """Answers of a stage's reader, scored; a few are kept for the report and the page."""
     reader = load_reader(context.paths, stage, model, device=context.device, bf16=context.recipe.run.bf16)
     relevance = Relevance(context.store)
-    readings = answer_all(
+    readings = evaluate.answer_all(
         reader.over(context.inputs, source, versions={}), relevance, questions, context.recipe.read, counting=context.count
     )
     shown = readings[:: -(-len(readings) // SHOWN_ANSWERS)]
     below = reader.abstain_below
     write_note(context.paths.results / "answers.json", [replace(r, answer=leveled(r.answer, below)).to_dict() for r in shown])
-    return reading_summary(readings)
+    return evaluate.reading_summary(readings)
 
 
 def _after_finetune(context: StageContext, questions: list[Question]) -> dict[str, Any]:
@@ -137,8 +128,8 @@ class Wanted:
 class _Found:
     """One dataset's rankings and, where there is a reader, its answers."""
 
-    rankings: list[Ranking]
-    readings: list[JudgedAnswer]
+    rankings: list[evaluate.Ranking]
+    readings: list[evaluate.JudgedAnswer]
 
 
 def evaluate_run(root: Path, wanted: Wanted, progress: Progress | None = None) -> dict[str, Any]:
@@ -184,11 +175,11 @@ def _check(wanted: Wanted) -> None:
 def _evaluate(
     run: OpenRun, relevance: Relevance, questions: list[Question], depths: SequenceOf[int], wanted: Wanted, counting: Any
 ) -> _Found:
-    rankings = rank(run.source, relevance, questions, max(depths), counting=counting)
+    rankings = evaluate.rank(run.source, relevance, questions, max(depths), counting=counting)
     if not run.reads:
         return _Found(rankings, [])
     k = run.require_k(wanted.read or run.recipe.read)
-    readings = answer_all(run.answerer, relevance, questions, k, counting=counting)
+    readings = evaluate.answer_all(run.answerer, relevance, questions, k, counting=counting)
     return _Found(rankings, [replace(reading, answer=leveled(reading.answer, wanted.abstain_below)) for reading in readings])
 
 
@@ -208,9 +199,9 @@ def _rates(found: _Found, depths: SequenceOf[int]) -> dict[str, Any]:
     """Rates of some questions; None where nothing was measured."""
     rates: dict[str, Any] = {"n": 0, **dict.fromkeys((*ANSWER_RATES, *SEARCH_RATES))}
     if found.rankings:
-        rates |= ranking_summary(found.rankings, depths)
+        rates |= evaluate.ranking_summary(found.rankings, depths)
     if found.readings:
-        rates |= reading_summary(found.readings) | selective_facts(found.readings)
+        rates |= evaluate.reading_summary(found.readings) | evaluate.selective_facts(found.readings)
     return rates
 
 
@@ -227,7 +218,7 @@ def _remarks(run: OpenRun, files: list[QuestionFile], relevance: Relevance) -> d
     }
 
 
-def _prediction(reading: JudgedAnswer) -> dict[str, Any]:
+def _prediction(reading: evaluate.JudgedAnswer) -> dict[str, Any]:
     answer, question = reading.answer, reading.question
     return {
         "id": question.id,

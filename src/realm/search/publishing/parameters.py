@@ -13,18 +13,7 @@ from typing import TYPE_CHECKING
 from realm.errors import SnapshotError
 from realm.search.publishing.snapshot import MANIFEST, read_manifest
 from realm.search.publishing.writing import PROGRESS_FILE
-from realm.storage import generations
-from realm.storage.files import (
-    STAGING_SUFFIX,
-    make_directory,
-    publish_directory,
-    reached,
-    read_json,
-    remove_staging,
-    write_atomic,
-    write_json,
-    writing,
-)
+from realm.storage import files, generations
 from realm.storage.layout import DAMAGED, RunPaths
 from realm.storage.locks import LOCK_FILE, held
 from realm.storage.manifests import SUMS, check_sealed, is_sealed, seal
@@ -60,7 +49,7 @@ def deciding(index: Path) -> Iterator[None]:
 def _holding(index: Path, name: str, does: str, cure: str) -> Iterator[None]:
     with ExitStack() as stack:
         try:
-            make_directory(index)
+            files.make_directory(index)
             stack.enter_context(held(index, lambda named: SnapshotError(f"another process{named} {does}", path=index, cure=cure), name))
         except OSError as error:
             raise SnapshotError(f"could not be written: {error.strerror}", path=index, cure="Make the directory writable") from error
@@ -69,7 +58,7 @@ def _holding(index: Path, name: str, does: str, cure: str) -> Iterator[None]:
 
 def sweep(directory: Path) -> None:
     """Delete half-written files, and shards that no manifest lists, of a run's ``index/``. The caller holds the index."""
-    remove_staging(directory)
+    files.remove_staging(directory)
     for number in generations.generation_numbers(directory):
         path = generations.generation_path(directory, number)
         try:
@@ -77,7 +66,7 @@ def sweep(directory: Path) -> None:
         except SnapshotError:  # whoever opens it says so and puts it aside
             continue
         named = {name for shard in manifest.shards for name in shard.files} | {MANIFEST}
-        ours = (file for file in path.iterdir() if file.name == PROGRESS_FILE or file.suffix in (".npy", STAGING_SUFFIX))
+        ours = (file for file in path.iterdir() if file.name == PROGRESS_FILE or file.suffix in (".npy", files.STAGING_SUFFIX))
         generations.delete_unnamed(ours, {path / name for name in named})
 
 
@@ -124,13 +113,13 @@ def publish_parameters(
 
 
 def _write(model: "RealmModel", directory: Path, facts: ParameterFacts) -> None:
-    with writing(directory):
+    with files.writing(directory):
         # What is there already, no index names: a process was killed before it published the index of these parameters.
         shutil.rmtree(directory, ignore_errors=True)
-        reached("parameters: replaced", directory)
-        with publish_directory(directory) as staging:
+        files.reached("parameters: replaced", directory)
+        with files.publish_directory(directory) as staging:
             model.with_parts(encoder=None, reader=None).save_pretrained(staging, card=None)
-            write_json(staging / FACTS_FILE, asdict(facts))
+            files.write_json(staging / FACTS_FILE, asdict(facts))
             seal(staging)
 
 
@@ -143,7 +132,7 @@ def check_parameters(directory: Path) -> None:
 
 def read_facts(directory: Path) -> ParameterFacts | None:
     """Read ``parameters.json``; None without a whole one. Raises OSError: descriptors or memory ran out."""
-    values = read_json(directory / FACTS_FILE)
+    values = files.read_json(directory / FACTS_FILE)
     try:
         known = {key: value for key, value in values.items() if key in ParameterFacts.__dataclass_fields__}
         return ParameterFacts(**{**known, "protect": tuple(known["protect"])})
@@ -235,7 +224,7 @@ def withdraw_requests(paths: RunPaths, above: int) -> None:
             if number > max(above, current):
                 _remove(paths, number)
     if paths.params.is_dir():
-        remove_staging(paths.params)
+        files.remove_staging(paths.params)
 
 
 def forget_requests(paths: RunPaths, above: int) -> range:
@@ -244,6 +233,6 @@ def forget_requests(paths: RunPaths, above: int) -> range:
     None of them is given again, so that a refresher's late index cannot be taken for an answer to a later request."""
     forgotten = range(above + 1, next_number(paths))
     if forgotten:
-        write_atomic(paths.params / NEXT_NUMBER_FILE, f"{forgotten.stop}\n")
+        files.write_atomic(paths.params / NEXT_NUMBER_FILE, f"{forgotten.stop}\n")
     withdraw_requests(paths, above)
     return forgotten

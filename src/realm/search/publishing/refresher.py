@@ -19,18 +19,9 @@ from realm.models.runtime.model import learning_model
 from realm.models.types import Embedding
 from realm.progress import Advance
 from realm.search.blocks import BlockInputs
+from realm.search.publishing import parameters
 from realm.search.publishing.embedding import IN_PROCESS, EmbedOptions, PartsOf, embed_parts
 from realm.search.publishing.generation import Generation, extended, open_generation
-from realm.search.publishing.parameters import (
-    ParameterFacts,
-    answering,
-    parameters_path,
-    prune_run,
-    publishing,
-    read_facts,
-    request_index,
-    requested,
-)
 from realm.search.publishing.snapshot import SnapshotFacts
 from realm.search.publishing.writing import append_delta, merge_shards, publish_snapshot
 from realm.storage.files import read_json, write_json
@@ -71,7 +62,7 @@ def build_generation(
     inputs: BlockInputs,
     number: int,
     embedder: Embedding,
-    published: ParameterFacts,
+    published: parameters.ParameterFacts,
     options: EmbedOptions,
     progress: Advance | None = None,
     parts_of: PartsOf = embed_parts,
@@ -86,8 +77,8 @@ def build_generation(
     rows, versions = again or (np.flatnonzero(store.live), {})
     facts = replace(snapshot_facts(store, rows, published.documents, params_generation=number, step=published.step), **versions)
     block_ids = np.asarray(store.block_ids)[rows]
-    parts = parts_of(embedder, parameters_path(paths, number), inputs, rows, options, progress)
-    publish_snapshot(paths.index, parts, block_ids, facts, generation=number, visible=answering(paths, number))
+    parts = parts_of(embedder, parameters.parameters_path(paths, number), inputs, rows, options, progress)
+    publish_snapshot(paths.index, parts, block_ids, facts, generation=number, visible=parameters.answering(paths, number))
 
 
 def refresh_index(
@@ -104,11 +95,11 @@ def refresh_index(
 
     ``step`` is that of the parameters, for the staleness metric; ``protect`` lists generations needed by kept checkpoints."""
     frozen = copy.deepcopy(model.with_parts(encoder=None, reader=None)).eval().requires_grad_(False)
-    with publishing(paths.index):
-        number = request_index(frozen, paths, step, instead=True)
-        published = read_facts(parameters_path(paths, number)) or ParameterFacts.of(frozen, step)
+    with parameters.publishing(paths.index):
+        number = parameters.request_index(frozen, paths, step, instead=True)
+        published = parameters.read_facts(parameters.parameters_path(paths, number)) or parameters.ParameterFacts.of(frozen, step)
         build_generation(paths, inputs, number, frozen.documents, published, options, progress)
-        prune_run(paths, protect)
+        parameters.prune_run(paths, protect)
     return open_generation(paths, inputs, number, device=next(frozen.documents.parameters()).device, model=frozen, verify=False)
 
 
@@ -118,7 +109,7 @@ def index_documents(model: Any, inputs: BlockInputs, paths: RunPaths, *, bf16: b
     ``model`` is a RuntimeModel or a RealmModel. Raises SnapshotError: as for ``build_generation``."""
     store, rows = inputs.store, np.flatnonzero(inputs.store.live)
     options = EmbedOptions(bf16=bf16).lasting(model.documents)
-    with publishing(paths.index):
+    with parameters.publishing(paths.index):
         facts = snapshot_facts(store, rows, model.documents_sha256(), params_generation=next_generation(paths.index), step=0)
         parts = embed_parts(model.documents, paths.params, inputs, rows, options, progress)
         publish_snapshot(paths.index, parts, np.asarray(store.block_ids)[rows], facts)
@@ -140,11 +131,11 @@ def add_difference(
     embedded blocks."""
     if not len(missing_rows(generation, inputs)):
         return generation, 0
-    with publishing(paths.index):
+    with parameters.publishing(paths.index):
         generation = extended(generation, paths, inputs)  # somebody else may have added the same blocks before we held the index
         store, rows = inputs.store, missing_rows(generation, inputs)
         if len(rows):
-            parts = embed_parts(generation.embedder, parameters_path(paths, generation.number), inputs, rows, options, progress)
+            parts = embed_parts(generation.embedder, parameters.parameters_path(paths, generation.number), inputs, rows, options, progress)
             ids = np.asarray(store.block_ids)[rows]
             append_delta(paths.index, generation.number, parts, ids, store.version, segments_of(store, rows))
             merge_shards(paths.index, generation.number)
@@ -188,7 +179,7 @@ class Refresher:
 
     def serve(self, ended: Callable[[], bool], sleep: Callable[[float], None] = time.sleep) -> None:
         """Tick until ``ended`` is true. Raises SnapshotError: another process builds this index, or the disk refuses."""
-        with publishing(self.paths.index):
+        with parameters.publishing(self.paths.index):
             while not ended():
                 if self.tick() is None:
                     self._say(None, 0, 0, 0.0)
@@ -196,7 +187,7 @@ class Refresher:
 
     def tick(self) -> int | None:
         """Build the newest requested generation and return its number; None without a request. The caller holds the index."""
-        number = requested(self.paths)
+        number = parameters.requested(self.paths)
         if number is None:
             return None
         self._say(number, 0, 0, 0.0, now=True)
@@ -204,14 +195,14 @@ class Refresher:
             self._build(number)
         except (RealmError, FileNotFoundError):
             # The trainer withdraws a request when it makes a newer one: then that one is next.
-            if requested(self.paths) == number:
+            if parameters.requested(self.paths) == number:
                 raise
         return number
 
     def _build(self, number: int) -> None:
-        directory = parameters_path(self.paths, number)
+        directory = parameters.parameters_path(self.paths, number)
         model = learning_model(directory)
-        facts = read_facts(directory) or ParameterFacts.of(model, step=0)
+        facts = parameters.read_facts(directory) or parameters.ParameterFacts.of(model, step=0)
         embedder = model.documents.eval().requires_grad_(False)
         embedder.to(self.options.devices[0] if self.options.devices else "cpu")
         self.inputs = BlockInputs(self.inputs.store.newest(), self.inputs.featurizer)
@@ -226,7 +217,7 @@ class Refresher:
 
         options = self.options.lasting(embedder) if facts.exact else self.options
         build_generation(self.paths, self.inputs, number, embedder, facts, options, tell, self.parts_of)
-        prune_run(self.paths, frozenset(facts.protect))
+        parameters.prune_run(self.paths, frozenset(facts.protect))
 
     def _say(self, generation: int | None, done: int, total: int, speed: float, *, now: bool = False) -> None:
         if not now and time.monotonic() - self._told < BEAT_SECONDS:

@@ -18,21 +18,8 @@ import numpy as np
 
 from realm.errors import SnapshotError
 from realm.search.index.mips import check_block_ids
-from realm.search.publishing.snapshot import (
-    DTYPES,
-    Shard,
-    SnapshotFacts,
-    SnapshotManifest,
-    encode,
-    fields_of,
-    next_shard_number,
-    read_generation,
-    read_manifest,
-    read_shard,
-    read_stored,
-    shard_names,
-    write_manifest,
-)
+from realm.search.publishing import snapshot
+from realm.search.publishing.snapshot import Shard
 from realm.storage import generations
 from realm.storage.arrays import array_header, publish_array
 from realm.storage.files import fsync_directory, is_transient, json_value, make_directory, reached, rename_durably, write_json, writing
@@ -57,7 +44,7 @@ class Building:
         self._key = key
         self._count = count
         self._dtype = dtype
-        self._names = shard_names(shard)
+        self._names = snapshot.shard_names(shard)
         self._file = root / self._names[0]
         self._digest: Any = None  # of the vectors file
         left, fresh = self._left(dim), (0, dim, 0.0, hashlib.sha256())
@@ -81,7 +68,7 @@ class Building:
             raise ValueError(f"vectors {vectors.dtype} {list(vectors.shape)} do not fit ids, dimension {self.dim}")
         if self.rows + len(vectors) > self._count:
             raise ValueError(f"{self.rows + len(vectors)} vectors for {self._count} ids")
-        data = encode(vectors, self._dtype, first=self.rows).tobytes()
+        data = snapshot.encode(vectors, self._dtype, first=self.rows).tobytes()
         with open(self._file, "ab") as file:
             if self.rows == 0:
                 self.dim = int(vectors.shape[1])
@@ -137,22 +124,22 @@ class Building:
             return None
 
 
-def build_key(number: int, block_ids: np.ndarray, facts: SnapshotFacts) -> dict[str, Any]:
+def build_key(number: int, block_ids: np.ndarray, facts: snapshot.SnapshotFacts) -> dict[str, Any]:
     """Identity of a half-built generation; unchanged by JSON and back."""
     ids = hashlib.sha256(np.ascontiguousarray(block_ids).tobytes()).hexdigest()
     segments = [list(pair) for pair in facts.segments]
-    return {**fields_of(facts), "segments": segments, "generation": number, "block_ids_sha256": ids}
+    return {**snapshot.fields_of(facts), "segments": segments, "generation": number, "block_ids_sha256": ids}
 
 
 def publish_snapshot(
     directory: Path,
     parts: Parts,
     block_ids: np.ndarray,
-    facts: SnapshotFacts,
+    facts: snapshot.SnapshotFacts,
     *,
     generation: int | None = None,
     visible: AbstractContextManager[None] = _NO_CONTEXT,
-) -> SnapshotManifest:
+) -> snapshot.SnapshotManifest:
     """Publish a new generation and point CURRENT at it. A killed call leaves everything published before unchanged.
 
     Args:
@@ -164,8 +151,8 @@ def publish_snapshot(
 
     Raises SnapshotError: the generation exists, ids are out of order, a vector is not finite, or the disk refuses. Raises ValueError:
     shapes that do not fit together, or an unknown dtype."""
-    if facts.dtype not in DTYPES:
-        raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, not {facts.dtype}")
+    if facts.dtype not in snapshot.DTYPES:
+        raise ValueError(f"dtype must be one of {', '.join(snapshot.DTYPES)}, not {facts.dtype}")
     check_block_ids(block_ids, len(block_ids))
     number = generations.next_generation(directory) if generation is None else generation
     final = generations.generation_path(directory, number)
@@ -185,8 +172,8 @@ def publish_snapshot(
         shard = build.finish(parts, block_ids)
         assert build.dim is not None
         disk: dict[str, Any] = {"dim": build.dim, "count": len(block_ids), "shards": (shard,)}
-        manifest = SnapshotManifest(**fields_of(facts), generation=number, revision=0, seconds=build.seconds, **disk)
-        write_manifest(staging, manifest)
+        manifest = snapshot.SnapshotManifest(**snapshot.fields_of(facts), generation=number, revision=0, seconds=build.seconds, **disk)
+        snapshot.write_manifest(staging, manifest)
         with visible:
             rename_durably(staging, final)
             reached("generation: published", final)
@@ -195,19 +182,19 @@ def publish_snapshot(
     return manifest
 
 
-def _whole(path: Path, number: int, block_ids: np.ndarray, facts: SnapshotFacts) -> SnapshotManifest | None:
+def _whole(path: Path, number: int, block_ids: np.ndarray, facts: snapshot.SnapshotFacts) -> snapshot.SnapshotManifest | None:
     """Manifest of a completely built generation with the same facts and ids; None if it is another, or damaged."""
     try:
-        found = read_generation(path, number, {}, verify=True)
+        found = snapshot.read_generation(path, number, {}, verify=True)
     except SnapshotError:
         return None
-    same = fields_of(found.manifest) == fields_of(facts) and np.array_equal(found.block_ids, block_ids)
+    same = snapshot.fields_of(found.manifest) == snapshot.fields_of(facts) and np.array_equal(found.block_ids, block_ids)
     return found.manifest if same else None
 
 
 def append_delta(
     directory: Path, generation: int, parts: Parts, block_ids: np.ndarray, version: int, segments: tuple[tuple[str, int], ...]
-) -> SnapshotManifest:
+) -> snapshot.SnapshotManifest:
     """Add rows to a generation: the shard first, then a new revision of the manifest. Readers see both or neither.
 
     Args:
@@ -219,11 +206,11 @@ def append_delta(
     Raises SnapshotError: the generation is missing or damaged, ids out of order, a vector that is not finite, or the disk refuses. Raises
     ValueError: vectors that do not fit."""
     path = generation_path(directory, generation)
-    manifest = read_manifest(path, generation)
+    manifest = snapshot.read_manifest(path, generation)
     with writing(path):
-        known = [read_shard(path, shard, manifest, verify=False)[1] for shard in manifest.shards]
+        known = [snapshot.read_shard(path, shard, manifest, verify=False)[1] for shard in manifest.shards]
         check_block_ids(np.concatenate([*known, block_ids]), manifest.count + len(block_ids))
-        facts = replace(SnapshotFacts(**fields_of(manifest)), corpus_version=version, segments=segments)
+        facts = replace(snapshot.SnapshotFacts(**snapshot.fields_of(manifest)), corpus_version=version, segments=segments)
         extended = replace(
             manifest,
             revision=manifest.revision + 1,
@@ -233,15 +220,15 @@ def append_delta(
             segments=(*manifest.segments, *segments),
             shards=(*manifest.shards, _built(path, manifest, facts, parts, block_ids)),
         )
-        write_manifest(path, extended)
+        snapshot.write_manifest(path, extended)
     return extended
 
 
-def _built(path: Path, manifest: SnapshotManifest, facts: SnapshotFacts, parts: Parts, block_ids: np.ndarray) -> Shard:
+def _built(path: Path, manifest: snapshot.SnapshotManifest, facts: snapshot.SnapshotFacts, parts: Parts, block_ids: np.ndarray) -> Shard:
     """The next shard of a generation, complete in its directory and in no manifest yet. Raises ValueError: vectors that do not fit."""
     root = path.with_name(f"{path.name}.delta{BUILDING_SUFFIX}")
     key = build_key(manifest.generation, block_ids, facts)
-    build = Building(root, key, len(block_ids), manifest.dtype, shard=next_shard_number(manifest.shards), dim=manifest.dim)
+    build = Building(root, key, len(block_ids), manifest.dtype, shard=snapshot.next_shard_number(manifest.shards), dim=manifest.dim)
     shard = build.finish(parts, block_ids)
     # A shard of the same name can only be what a killed writer left.
     for name in shard.files:
@@ -252,28 +239,28 @@ def _built(path: Path, manifest: SnapshotManifest, facts: SnapshotFacts, parts: 
     return shard
 
 
-def merge_shards(directory: Path, generation: int) -> SnapshotManifest:
+def merge_shards(directory: Path, generation: int) -> snapshot.SnapshotManifest:
     """Merge the small shards at the end of a generation, by the rule for segments of a corpus.
 
     A new revision lists the new shard. Files of the old ones are deleted by the next publisher (``parameters.sweep``); readers that have
     opened them keep them, others read the manifest again. The caller holds the index. Raises SnapshotError: the generation is missing or
     damaged, or the disk refuses; it stays unchanged."""
     path = generation_path(directory, generation)
-    manifest = read_manifest(path, generation)
+    manifest = snapshot.read_manifest(path, generation)
     count = trailing([shard.rows for shard in manifest.shards])
     if not count:
         return manifest
     with writing(path):
         shard = _merged(path, manifest, manifest.shards[-count:])
         manifest = replace(manifest, revision=manifest.revision + 1, shards=(*manifest.shards[:-count], shard))
-        write_manifest(path, manifest)
+        snapshot.write_manifest(path, manifest)
     return manifest
 
 
-def _merged(path: Path, manifest: SnapshotManifest, shards: Sequence[Shard]) -> Shard:
+def _merged(path: Path, manifest: snapshot.SnapshotManifest, shards: Sequence[Shard]) -> Shard:
     """One shard of the rows of several, on disk and in no manifest yet. Damage is found before it is copied."""
-    stored, ids = zip(*(read_stored(path, shard, manifest, verify=True) for shard in shards), strict=True)
-    vectors_name, ids_name = shard_names(next_shard_number(manifest.shards))
+    stored, ids = zip(*(snapshot.read_stored(path, shard, manifest, verify=True) for shard in shards), strict=True)
+    vectors_name, ids_name = snapshot.shard_names(snapshot.next_shard_number(manifest.shards))
     vectors_sha256 = publish_array(path / vectors_name, np.concatenate(stored))
     ids_sha256 = publish_array(path / ids_name, np.concatenate(ids))
     first = next((shard.first_block_id for shard in shards if shard.first_block_id is not None), None)

@@ -10,19 +10,9 @@ from realm.models.model import RealmModel
 from realm.recipe import IctConfig, Recipe, WarmConfig
 from realm.search.publishing.generation import Generation
 from realm.storage.layout import RunPaths, stage_facts
+from realm.training import context as stages
 from realm.training.beams import LiveSource
-from realm.training.context import (
-    StageContext,
-    counting,
-    fingerprint,
-    is_published,
-    load_stage,
-    publish_index,
-    publish_stage,
-    source_over,
-    stage_generation,
-    train,
-)
+from realm.training.context import StageContext
 from realm.training.finetune.task import ReadingTask, training_questions
 from realm.training.finetune.training import train_reader
 from realm.training.loop.distributed import on_first
@@ -58,19 +48,19 @@ def continued_fingerprint(context: StageContext) -> str:
     """Fingerprint over the encoder it starts from, its section, and how much it is to read."""
     parents = ("warm",) if context.recipe.pretrain.from_warm else ()
     section = json.dumps(dataclasses.asdict(continued_section(context.recipe, 0)), sort_keys=True)
-    return fingerprint(context, CONTINUED, *parents, section=section, encoded=str(_encoded(context)))
+    return stages.fingerprint(context, CONTINUED, *parents, section=section, encoded=str(_encoded(context)))
 
 
 def run_continued(context: StageContext) -> None:
     """Train the warm encoder on without retrieval, until it has read as many wordpieces as REALM's, and publish it."""
     mark = continued_fingerprint(context)
-    if is_published(context, CONTINUED, mark):
+    if stages.is_published(context, CONTINUED, mark):
         return
     fresh = None if context.recipe.pretrain.from_warm else new_model(context, embeds=False).to(context.device)
-    model = fresh or load_stage(context, "warm")
+    model = fresh or stages.load_stage(context, "warm")
     task = ContinuedTask(context, model)
-    steps = train(context, task, task.section, mark)
-    publish_stage(context, CONTINUED, model, mark, {"steps": steps, "encoded": task.encoded})
+    steps = stages.train(context, task, task.section, mark)
+    stages.publish_stage(context, CONTINUED, model, mark, {"steps": steps, "encoded": task.encoded})
 
 
 def _encoded(context: StageContext) -> int:
@@ -80,20 +70,20 @@ def _encoded(context: StageContext) -> int:
 
 def combined_fingerprint(context: StageContext) -> str:
     """Fingerprint over the two stages that the parts come from."""
-    return fingerprint(context, "combined", RETRIEVER, ENCODER)
+    return stages.fingerprint(context, "combined", RETRIEVER, ENCODER)
 
 
 def run_combined(context: StageContext) -> None:
     """Publish the embedder of stage ``retriever`` with its index and the encoder of stage ``encoder`` as the stage "pretrain"."""
     mark = combined_fingerprint(context)
-    if is_published(context, "pretrain", mark):
+    if stages.is_published(context, "pretrain", mark):
         return
-    encoder = load_stage(context, ENCODER).encoder
-    model = load_stage(context, RETRIEVER).with_parts(encoder=encoder)
-    number = on_first(lambda: publish_index(context, model).number)
+    encoder = stages.load_stage(context, ENCODER).encoder
+    model = stages.load_stage(context, RETRIEVER).with_parts(encoder=encoder)
+    number = on_first(lambda: stages.publish_index(context, model).number)
     facts = {part: stage_facts(context.paths, part)["stage"] for part in (RETRIEVER, ENCODER)}
     encoded = stage_facts(context.paths, ENCODER)["encoded"]
-    publish_stage(context, "pretrain", model, mark, {"steps": 0, "generation": number, "encoded": encoded, **facts})
+    stages.publish_stage(context, "pretrain", model, mark, {"steps": 0, "generation": number, "encoded": encoded, **facts})
 
 
 CLOZE = "cloze"
@@ -131,15 +121,15 @@ def reading_wordpieces(context: StageContext) -> int:
 
 def run_cloze(context: StageContext, read: int | None = None) -> None:
     """Train the published embedder by ICT and publish it; ``read``: wordpieces, where REALM's pre-training is another run's stage."""
-    section = json.dumps(counting(dataclasses.asdict(cloze_section(context.recipe, 0))), sort_keys=True)
+    section = json.dumps(stages.counting(dataclasses.asdict(cloze_section(context.recipe, 0))), sort_keys=True)
     more = {} if read is None else {"read": str(read)}
-    mark = fingerprint(context, CLOZE, "pretrain", section=section, **more)
-    if is_published(context, CLOZE, mark):
+    mark = stages.fingerprint(context, CLOZE, "pretrain", section=section, **more)
+    if stages.is_published(context, CLOZE, mark):
         return
     model = published_retriever(context)
     task = ClozeTask(context, model, read)
-    steps = train(context, task, task.section, mark)
-    publish_stage(context, CLOZE, model, mark, {"steps": steps, "encoded": task.encoded})
+    steps = stages.train(context, task, task.section, mark)
+    stages.publish_stage(context, CLOZE, model, mark, {"steps": steps, "encoded": task.encoded})
 
 
 def published_retriever(context: StageContext) -> RealmModel:
@@ -149,7 +139,7 @@ def published_retriever(context: StageContext) -> RealmModel:
 
 def learnt_cloze(context: StageContext) -> RealmModel:
     """The embedder or embedders that ICT left."""
-    return load_stage(context, CLOZE)
+    return stages.load_stage(context, CLOZE)
 
 
 def row_paths(context: StageContext, name: str) -> RunPaths:
@@ -160,34 +150,34 @@ def row_paths(context: StageContext, name: str) -> RunPaths:
 def row_generation(context: StageContext, name: str, model: RealmModel) -> Generation:
     """The index of a row that has none yet: REALM's own of the published documents, or a new one."""
     if not context.recipe.pretrain.queries_alone:
-        return publish_index(context, model, row_paths(context, name))
-    return stage_generation(context, "pretrain")
+        return stages.publish_index(context, model, row_paths(context, name))
+    return stages.stage_generation(context, "pretrain")
 
 
 def finetune_with(context: StageContext, name: str, retriever: RealmModel, mark: str) -> None:
     """Fine-tune a retriever and what REALM's pre-training left to read with as the stage ``name``."""
     points = context.recipe.finetune.presence > 0
-    left = load_stage(context, "pretrain")
+    left = stages.load_stage(context, "pretrain")
     documents = retriever.document_embedder if retriever.has("document_embedder") else None
     found = left.with_parts(embedder=retriever.embedder, document_embedder=documents)
     model = with_new_reader(context, found.fork_document_embedder(), pointer=points).to(context.device)
     generation = row_generation(context, name, model)
-    source = LiveSource(source_over(context, model.embedder, generation, row_paths(context, name)), model.embedder)
+    source = LiveSource(stages.source_over(context, model.embedder, generation, row_paths(context, name)), model.embedder)
     task = ReadingTask(name, context, source, model.reader, *training_questions(context))
     facts = train_reader(context, task, mark) | task.calibration()
-    publish_stage(context, name, model, mark, {**facts, "generation": generation.number})
+    stages.publish_stage(context, name, model, mark, {**facts, "generation": generation.number})
 
 
 def run_published(context: StageContext) -> None:
     """The published embedder, untouched by pre-training, fine-tuned like REALM's."""
-    mark = fingerprint(context, "published", "pretrain")
-    if not is_published(context, "published", mark):
+    mark = stages.fingerprint(context, "published", "pretrain")
+    if not stages.is_published(context, "published", mark):
         finetune_with(context, "published", published_retriever(context), mark)
 
 
 def run_twin(context: StageContext) -> None:
     """ORQA over published weights: ICT where REALM learns by the marginal likelihood, fine-tuned like REALM's."""
     run_cloze(context)
-    mark = fingerprint(context, "orqa", CLOZE)
-    if not is_published(context, "orqa", mark):
+    mark = stages.fingerprint(context, "orqa", CLOZE)
+    if not stages.is_published(context, "orqa", mark):
         finetune_with(context, "orqa", learnt_cloze(context), mark)

@@ -24,21 +24,12 @@ from realm.search.publishing.generation import Generation
 from realm.storage.files import files_sha256
 from realm.storage.layout import RunPaths, stage_facts
 from realm.storage.manifests import read_note, write_note
+from realm.training import context as stages
 from realm.training.baselines.closed_book import remembered, run_closed_book, share_correct
 from realm.training.baselines.orqa import CLOZE, CONTINUED, reading_wordpieces, row_paths, run_continued, run_published, run_twin
 from realm.training.baselines.retrievers import ScaledSource, TfIdfCandidates, bm25_candidates, scaled_answerer, train_scaled
 from realm.training.beams import LiveSource
-from realm.training.context import (
-    StageContext,
-    fingerprint,
-    is_published,
-    load_stage,
-    publish_index,
-    publish_stage,
-    retrieval_facts,
-    source_over,
-    stage_generation,
-)
+from realm.training.context import StageContext
 from realm.training.finetune.stage import run_finetune
 from realm.training.finetune.task import ReadingTask, q_texts, training_questions
 from realm.training.finetune.training import train_reader
@@ -69,7 +60,7 @@ def run_contender(context: StageContext, contender: Contender) -> Row:
         list(context.recipe.eval.k),
         context.recipe.read,
         context.store.version,
-        *retrieval_facts(context.recipe),
+        *stages.retrieval_facts(context.recipe),
     ]
     mark = hashlib.sha256(json.dumps(known).encode()).hexdigest()[:16]
     path = context.paths.root / "compare" / f"{contender.name}.json"
@@ -118,11 +109,17 @@ def count_parameters(networks: list[nn.Module]) -> int:
 
 
 def _learned(
-    context: StageContext, stage: str, generation: Generation, datasets: Datasets, *, paths: RunPaths | None = None, dense: bool = False
+    context: StageContext,
+    stage: str,
+    generation: Generation,
+    datasets: Datasets,
+    *,
+    paths: RunPaths | None = None,
+    dense: bool = False,
 ) -> Row:
     """A fine-tuned retriever and reader, over the generation in ``paths`` or the run; sparse search by the recipe, unless ``dense``."""
-    model = load_stage(context, stage)
-    source = source_over(context, model.embedder, generation, paths)
+    model = stages.load_stage(context, stage)
+    source = stages.source_over(context, model.embedder, generation, paths)
     if dense:
         source = DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs)
     reader = load_reader(context.paths, stage, model, device=context.device, bf16=context.recipe.run.bf16)
@@ -132,7 +129,7 @@ def _learned(
 
 
 def _measure_realm(context: StageContext, datasets: Datasets) -> Row:
-    generation = stage_generation(context, "finetune", documents=load_stage(context, "finetune").documents)
+    generation = stages.stage_generation(context, "finetune", documents=stages.load_stage(context, "finetune").documents)
     return _learned(context, "finetune", generation, datasets)
 
 
@@ -157,31 +154,31 @@ def run_orqa(context: StageContext) -> None:
         run_twin(context)
         return
     run_continued(context)
-    mark = fingerprint(context, "orqa", "ict", CONTINUED)
-    if is_published(context, "orqa", mark):
+    mark = stages.fingerprint(context, "orqa", "ict", CONTINUED)
+    if stages.is_published(context, "orqa", mark):
         return
-    encoder = load_stage(context, CONTINUED).encoder
-    start = load_stage(context, "ict").with_parts(encoder=encoder)
-    generation = publish_index(context, start, _orqa_paths(context))
+    encoder = stages.load_stage(context, CONTINUED).encoder
+    start = stages.load_stage(context, "ict").with_parts(encoder=encoder)
+    generation = stages.publish_index(context, start, _orqa_paths(context))
     model = with_new_reader(context, start.fork_document_embedder()).to(context.device)
     over = DenseCandidates(model.embedder, generation.snapshot, generation.index, context.inputs)
     source = LiveSource(over, model.embedder)
     task = ReadingTask("orqa", context, source, model.reader, *training_questions(context))
     facts = train_reader(context, task, mark) | task.calibration()
-    publish_stage(context, "orqa", model, mark, {**facts, "generation": generation.number})
+    stages.publish_stage(context, "orqa", model, mark, {**facts, "generation": generation.number})
 
 
 def _measure_beside(context: StageContext, name: str, datasets: Datasets, encoded: int) -> Row:
     """A row beside REALM over published weights; ``encoded``: wordpieces that its retriever read besides what both share."""
     paths = row_paths(context, name)
-    generation = stage_generation(context, name, paths, load_stage(context, name).documents)
+    generation = stages.stage_generation(context, name, paths, stages.load_stage(context, name).documents)
     return _learned(context, name, generation, datasets, paths=paths) | {"encoded": reading_wordpieces(context) + encoded}
 
 
 def _measure_orqa(context: StageContext, datasets: Datasets) -> Row:
     if not from_stages(context.recipe):
         return _measure_beside(context, "orqa", datasets, int(stage_facts(context.paths, CLOZE)["encoded"]))
-    generation = stage_generation(context, "orqa", _orqa_paths(context))
+    generation = stages.stage_generation(context, "orqa", _orqa_paths(context))
     row = _learned(context, "orqa", generation, datasets, dense=True)
     return row | {"encoded": int(stage_facts(context.paths, CONTINUED)["encoded"])}
 
@@ -190,21 +187,23 @@ def _scaled(name: str, title: str, make: Callable[[StageContext], ScaledSource])
     """A row whose retriever does not learn."""
 
     def prepare(context: StageContext) -> None:
-        mark = fingerprint(context, name, "pretrain")
-        if not is_published(context, name, mark):
+        mark = stages.fingerprint(context, name, "pretrain")
+        if not stages.is_published(context, name, mark):
             train_scaled(context, name, make(context), mark)
 
     def measure(context: StageContext, datasets: Datasets) -> Row:
         source = make(context)
         answerer = scaled_answerer(context, name, source)
-        return measured(context, answerer, datasets, index_bytes=source.index_bytes(), networks=[source, load_stage(context, name).reader])
+        return measured(
+            context, answerer, datasets, index_bytes=source.index_bytes(), networks=[source, stages.load_stage(context, name).reader]
+        )
 
     return Contender(name, title, prepare, measure)
 
 
 def _measure_closed_book(context: StageContext, datasets: Datasets) -> Row:
     """The closed book has no retriever: no recall, no index; its training-set EM shows whether it can learn at all."""
-    model, questions = load_stage(context, "closed_book"), pooled(datasets)
+    model, questions = stages.load_stage(context, "closed_book"), pooled(datasets)
     started = time.perf_counter()
     hits = share_correct(context, model, questions)
     seconds = time.perf_counter() - started
