@@ -49,7 +49,7 @@ from realm.search.publishing.embedding import EmbedOptions
 from realm.search.publishing.generation import Generation, open_generation
 from realm.storage.layout import RunPaths, stage_facts
 from realm.storage.metrics import MetricsLog
-from realm.training.baselines.orqa import learnt_cloze, published_retriever, run_cloze
+from realm.training.baselines.orqa import CLOZE, published_retriever, run_cloze
 from realm.training.beams import LiveSource
 from realm.training.context import StageContext, fingerprint, is_published, load_stage, open_context, publish_stage, source_over, train
 from realm.training.finetune.stage import train_reader
@@ -395,7 +395,7 @@ class Measuring:
             run_cloze(self.context)
         else:
             run_cloze(self.retrieving.context, int(self.retrieving.facts()["encoded"]))
-        return {ORQA: learnt_cloze(self.context).embedder}
+        return {ORQA: load_stage(self.context, CLOZE).embedder}
 
     def source(self, retriever: str, search: str) -> DenseCandidates:
         """What finds blocks in a row; BM25's relevance, which the reader adds up, is the published embedder's."""

@@ -24,8 +24,8 @@ from realm.models.embedder import Embedder
 from realm.search.candidates import Searching, make_source
 from realm.search.publishing.generation import Generation, open_generation
 from realm.storage.layout import stage_facts
-from realm.training.baselines.orqa import learnt_cloze
-from realm.training.context import StageContext
+from realm.training.baselines.orqa import CLOZE
+from realm.training.context import StageContext, load_stage
 
 DEPTH = 5
 DEEP = 100
@@ -38,7 +38,7 @@ def embedders(context: StageContext, generation: Generation) -> dict[str, Embedd
     if not all(context.paths.stage(stage).exists() for stage in ("cloze", "realm")):
         raise SystemExit(f"{context.paths.root} has no learnt retrievers: run evidence.py first")
     realm = kept_embedder(context, "realm", generation)
-    return {PUBLISHED: generation.embedder, ORQA: learnt_cloze(context).embedder, REALM: realm}
+    return {PUBLISHED: generation.embedder, ORQA: load_stage(context, CLOZE).embedder, REALM: realm}
 
 
 def first(ranking: Ranking) -> int | None:

@@ -36,7 +36,7 @@ from realm.training.baselines.closed_book import (
     remembered,
     share_correct,
 )
-from realm.training.baselines.orqa import ClozeTask, finetune_with, learnt_cloze, published_retriever, retrieving_wordpieces
+from realm.training.baselines.orqa import CLOZE, ClozeTask, finetune_with, published_retriever, retrieving_wordpieces
 from realm.training.baselines.retrievers import LOSS_TOLERANCE, SCALE_QUESTIONS, SCALES, Bm25Candidates, bm25_candidates, starting_scale
 from realm.training.baselines.rows import CONTENDERS, run_contender
 from realm.training.context import load_stage
@@ -293,7 +293,7 @@ def test_only_the_retriever_differs(compared, monkeypatch):
     monkeypatch.setattr("realm.training.baselines.orqa.train_reader", lambda *_: {})
     monkeypatch.setattr("realm.training.context.publish_stage", lambda _, stage, model, *rest: starts.update({stage: model}))
     finetune_with(context, "published", published_retriever(context), "")
-    finetune_with(context, "orqa", learnt_cloze(context), "")
+    finetune_with(context, "orqa", load_stage(context, CLOZE), "")
     starts["finetune"] = load_stage(context, "pretrain")
     assert len({state_sha256(starts[stage].reader) for stage in BESIDE}) == 1
     assert len({state_sha256(starts[stage].documents) for stage in BESIDE}) == 1

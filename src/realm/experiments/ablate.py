@@ -298,6 +298,7 @@ def _measure(shared: SharedStages, ablation: Ablation, recipe: Recipe) -> dict[s
     last = pretrained
     with timed(pretrained.paths, "eval"):
         before = on_first(partial(evaluate_stage, pretrained.context, "pretrain"))
+    utility, gain = utility_gain(pretrained.context.log.rows()) or (None, None)  # none if not measured
     after: dict[str, Any] = {}
     if recipe.train_files:
         last = shared.publish(FINETUNE, recipe, {"pretrain": pretrained})
@@ -310,7 +311,8 @@ def _measure(shared: SharedStages, ablation: Ablation, recipe: Recipe) -> dict[s
         "em_interval": after.get("em_interval"),
         "f1": after.get("f1"),
         "marginal_utility": before["marginal_utility"],
-        **_held_out(pretrained),
+        "held_out_utility": utility,
+        "held_out_gain": gain,
         "tokens": stage_facts(pretrained.paths, "pretrain")["encoded"],
         "seconds": round(last.seconds(), 1),
         "run": str(last.paths.root.relative_to(shared.paths.root)),
@@ -335,12 +337,6 @@ def _recalls(prefix: str, result: Mapping[str, Any]) -> dict[str, float | None]:
     """Recall at 1 and 5 by gold document and by answer."""
     kinds = {"gold": result.get("recall_gold") or {}, "answer": result.get("recall") or {}}
     return {f"{prefix}{kind}_recall_{depth}": values.get(str(depth)) for kind, values in kinds.items() for depth in (1, 5)}
-
-
-def _held_out(stage: SharedStage) -> dict[str, float | None]:
-    """Held-out marginal utility when pre-training ended, and its gain since before the first step; None if not measured."""
-    last, gain = utility_gain(stage.context.log.rows()) or (None, None)
-    return {"held_out_utility": last, "held_out_gain": gain}
 
 
 def recipe_digest(recipe: Recipe) -> str:

@@ -10,6 +10,7 @@ SHOWN_EVIDENCE = 3
 SHOWN_ACCEPTED = 3
 LONGEST_TEXT = 420
 CONTEXT = 160
+EXPLAINED = ["Document", "p(z|x)", "p(y|z,x)", "r(z)", "Utility"]
 
 
 def answers_section(answers: list[dict[str, Any]]) -> Html | None:
@@ -84,20 +85,15 @@ def explanation_section(found: dict[str, Any] | None) -> Html | None:
         return None
     p_y, p_null = number(found.get("p_y")), number(found.get("p_y_null"))
     total = tag("p", f"p(y|x) = {short(p_y)} with documents, {short(p_null)} with none.", class_="answer")
+    rows = [_candidate(c) for c in records(found.get("candidates"))]
     parts = [
         cloze(found),
         total,
         _predictions(found),
-        explained_table(found, "First no document, then the documents read in the order found"),
+        table(EXPLAINED, rows, "First no document, then the documents read in the order found") if rows else None,
         tag("p", WORDS["about"]["explanation"], class_="note"),
     ]
     return tag("section", tag("h2", "A masked sentence explained"), tag("article", *parts, class_="card"))
-
-
-def explained_table(found: dict[str, Any], caption: str) -> Html | None:
-    """The documents read with a sentence and their numbers; ``found`` holds candidates as Explanation.to_dict() has them."""
-    rows = [_candidate(c) for c in records(found.get("candidates"))]
-    return table(["Document", "p(z|x)", "p(y|z,x)", "r(z)", "Utility"], rows, caption) if rows else None
 
 
 def cloze(found: dict[str, Any]) -> Html:

@@ -10,11 +10,11 @@ from small import arrow_rows
 
 from realm.documents.ingest.builder import build_corpus
 from realm.documents.ingest.packing import hash64
-from realm.documents.store.segments import language_of_document
 from realm.errors import CorpusError
 from realm.text.lines import canonical_line, canonical_text
 from realm.text.sentences import split_sentences
 from realm.text.tokenizer import train_wordpiece
+from realm.text.words import DETECTION_CHARS, language_of
 
 SPECIAL_TOKENS = 3
 TOKENIZER = train_wordpiece(["The quick brown fox met Ada Lovelace in London on 12 March 1969. Überraschung! 東京タワー"] * 3, 300)
@@ -70,7 +70,7 @@ def check_block(row, title, text, block_length):
     assert not block[position:].strip() and token == len(row["token_ids"])
     for hashes, chars in (("sentence_hashes", "sentence_chars"), ("span_hashes", "span_chars")):
         assert row[hashes] == [hash64(block[first:last]) for first, last in row[chars]]
-    assert row["lang"] == language_of_document(title, text)
+    assert row["lang"] == language_of(f"{title}\n{text[:DETECTION_CHARS]}")
     check_spans(row)
 
 

@@ -4,7 +4,7 @@ import pytest
 from small import learned_from
 
 from realm.documents.spans.spans import TaggedSpan, kind_of
-from realm.documents.spans.specs import TaggerPlan, load_tagger, save_tagger
+from realm.documents.spans.specs import TaggerPlan, load_tagger, write_state
 from realm.errors import ConfigError, DataError
 
 LABELS = ["O", "B-PER", "I-PER", "B-DATE", "B-ORG"]
@@ -48,7 +48,7 @@ def test_a_token_classifier_tags_by_its_labels_however_it_is_batched(classifier,
     text = "The Ada Lovelace of 1815. AcmeCorp acme, Ada Ada of"
     spans = [(text[span.start : span.end], span.kind) for span in tagger.tag(text)]
     assert spans == [("Ada Lovelace", "name"), ("1815", "date"), ("AcmeCorp", "name"), ("acme", "name"), ("Ada", "name"), ("Ada", "name")]
-    save_tagger(tagger, tmp_path / "tagger.json")
+    write_state(tmp_path / "tagger.json", tagger.state())
     assert load_tagger(tmp_path / "tagger.json").tag(text) == tagger.tag(text)
     texts = ["", " ", "of", *("of " * number + "Ada Lovelace of the Acme" for number in range(70))]
     texts.append(" ".join(["Ada Lovelace of"] * 100))  # more wordpieces than the model takes: 80 with the two around them

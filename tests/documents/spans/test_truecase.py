@@ -9,7 +9,7 @@ from small import learned_from
 
 from realm.documents.spans.dates import DateNumberTagger
 from realm.documents.spans.spans import CombinedTagger, GazetteerTagger, TaggedSpan
-from realm.documents.spans.specs import TaggerPlan, load_tagger, save_tagger
+from realm.documents.spans.specs import TaggerPlan, load_tagger, write_state
 from realm.documents.spans.truecase import CasingCounts, TruecaseTagger
 from realm.errors import CorpusError, DataError
 
@@ -67,7 +67,7 @@ def test_state_survives_saving(tmp_path):
     chinese = ["".join(map(chr, range(0x5000, 0x5100))), *["在北京大学。", "去北京大学！", "看北京大学、", "到北京大学？"] * 2]
     tagger = learned_from(plan, ["We saw London and the pound sterling.", *chinese])
     path = tmp_path / "tagger.json"
-    save_tagger(tagger, path)
+    write_state(path, tagger.state())
     loaded = load_tagger(path)
     assert loaded.state() == tagger.state()
     assert marked(loaded, "In 1969 London had the pound sterling.") == ["1969", "London", "pound sterling"]

@@ -21,7 +21,7 @@ from realm.documents.records import TextKeys
 from realm.documents.sources import LOOK, SourceOptions
 from realm.documents.spans.collocations import CollocationCounts
 from realm.documents.spans.spans import SpanTagger
-from realm.documents.spans.specs import DEFAULT as DEFAULT_TAGGER, TaggerPlan, give_tagger, save_tagger
+from realm.documents.spans.specs import DEFAULT as DEFAULT_TAGGER, TaggerPlan, give_tagger, write_state
 from realm.documents.spans.truecase import CasingCounts
 from realm.documents.store import manifest as manifests
 from realm.documents.store.info import span_repetition
@@ -173,7 +173,7 @@ def build_corpus(
         tokenizer.save(corpus / manifests.TOKENIZER_DIRECTORY)
         seal(corpus / manifests.TOKENIZER_DIRECTORY)
         learned = _learned_tagger(plan, spool, casing)
-        save_tagger(learned, corpus / manifests.TAGGER_FILE)
+        write_state(corpus / manifests.TAGGER_FILE, learned.state())
         packer = Packer(tokenizer, learned, options.block_length)
         packing = Packing(spool, packer, corpus, workers=processes, progress=progress)
         manifest = _empty_manifest(tokenizer, options.block_length, rejected)

@@ -24,10 +24,11 @@ from realm.documents.spans.spans import SpanTagger, tag_all
 from realm.documents.spans.specs import TaggerPlan, load_tagger
 from realm.documents.spans.truecase import CasingCounts
 from realm.documents.store import manifest as manifests, segments
-from realm.documents.store.segments import HEADING, LANGUAGE, LINKS, MEDIA, MEDIA_SUM, language_of_document, segment_schema, token_dtype
+from realm.documents.store.segments import HEADING, LANGUAGE, LINKS, MEDIA, MEDIA_SUM, segment_schema, token_dtype
 from realm.documents.workers import in_portions
 from realm.text.tokenizer import RELEASED, TextTokenizer
 from realm.text.wordpieces import MAX_TITLE_LENGTH
+from realm.text.words import DETECTION_CHARS, language_of
 
 
 class BlockRows:
@@ -96,7 +97,7 @@ class BlockRows:
         strings = ("doc_id", "title", "source", MEDIA, MEDIA_SUM)
         columns = {name: pa.array([getattr(one, name) for one in self._documents], pa.string()) for name in strings}
         columns["line"] = pa.array([document.line for document in self._documents], pa.int64())
-        columns[LANGUAGE] = pa.array([language_of_document(one.title, one.text) for one in self._documents], pa.string())
+        columns[LANGUAGE] = pa.array([language_of(f"{one.title}\n{one.text[:DETECTION_CHARS]}") for one in self._documents], pa.string())
         return {name: column.take(rows) for name, column in columns.items()}
 
     def _heads_columns(self, dtype: np.dtype[np.unsignedinteger]) -> dict[str, pa.Array]:

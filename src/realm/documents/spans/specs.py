@@ -106,10 +106,6 @@ def model_tagger(model: str) -> SpanTagger:
     return ClassifierTagger(model)
 
 
-def save_tagger(tagger: SpanTagger, path: Path) -> None:
-    write_state(path, tagger.state())
-
-
 def write_state(path: Path, state: dict[str, Any]) -> None:
     """Publish what a tagger is rebuilt from, with a checksum."""
     files.write_atomic(path, json.dumps(sealed(state), ensure_ascii=False, separators=(",", ":")) + "\n")
@@ -121,7 +117,7 @@ def read_state(path: Path) -> dict[str, Any]:
 
 
 def load_tagger(path: Path) -> SpanTagger:
-    """Read what ``save_tagger`` wrote. Raises CorpusError: the file is missing or damaged."""
+    """Read the tagger whose state ``write_state`` wrote. Raises CorpusError: the file is missing or damaged."""
     try:
         return tagger_from_state(read_state(path))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -21,7 +21,6 @@ from realm.storage import files
 from realm.storage.arrays import load_array, read_array, worth_mapping, write_array
 from realm.storage.files import array_sum, bytes_sum
 from realm.storage.generations import FULL_FILE_ROWS
-from realm.text.words import DETECTION_CHARS, language_of
 
 # Rows of one record batch: about 50 MB while it is written, and 815 batches for the 13.35 million blocks of English Wikipedia.
 BATCH_ROWS = 16_384
@@ -73,10 +72,6 @@ def segment_schema(dtype: np.dtype[Any]) -> pa.Schema:
             (MEDIA_SUM, pa.string()),
         ]
     )
-
-
-def language_of_document(title: str, text: str) -> str:
-    return language_of(f"{title}\n{text[:DETECTION_CHARS]}")
 
 
 DIGITS = 16

@@ -137,11 +137,6 @@ def published_retriever(context: StageContext) -> RealmModel:
     return starting_model(context).only("embedder", "document_embedder")
 
 
-def learnt_cloze(context: StageContext) -> RealmModel:
-    """The embedder or embedders that ICT left."""
-    return stages.load_stage(context, CLOZE)
-
-
 def row_paths(context: StageContext, name: str) -> RunPaths:
     """Place of a row's index: the run itself if REALM's documents stayed as they were published."""
     return context.paths if context.recipe.pretrain.queries_alone else RunPaths(context.paths.root / "compare" / name)
@@ -180,4 +175,4 @@ def run_twin(context: StageContext) -> None:
     run_cloze(context)
     mark = stages.fingerprint(context, "orqa", CLOZE)
     if not stages.is_published(context, "orqa", mark):
-        finetune_with(context, "orqa", learnt_cloze(context), mark)
+        finetune_with(context, "orqa", stages.load_stage(context, CLOZE), mark)

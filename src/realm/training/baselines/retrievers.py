@@ -17,7 +17,7 @@ from realm.models.reader import ReadingNetwork
 from realm.search.blocks import NO_ROW, BlockInputs
 from realm.storage.layout import stage_facts
 from realm.training.beams import Beam, LearningSource
-from realm.training.context import StageContext, is_published, load_stage, publish_stage
+from realm.training.context import StageContext, load_stage, publish_stage
 from realm.training.finetune.task import ReadingTask, training_questions
 from realm.training.finetune.training import train_reader
 from realm.training.starting import with_new_reader
@@ -139,8 +139,6 @@ LOSS_TOLERANCE = 0.05
 
 def train_scaled(context: StageContext, name: str, source: ScaledSource, mark: str) -> None:
     """Fine-tune a reader and the scale of the scores as the stage ``name``, unless that is done."""
-    if is_published(context, name, mark):
-        return
     model = with_new_reader(context, load_stage(context, "pretrain")).to(context.device)
     questions, dev = training_questions(context)
     task = ReadingTask(name, context, source.to(context.device), model.reader, questions, dev)
