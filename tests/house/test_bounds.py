@@ -22,9 +22,9 @@ class Bound(NamedTuple):
 
 
 BOUNDS = {
-    "lines of source": Bound(38_500, 42_000),
-    "modules": Bound(290, 290),
-    "lines of tests": Bound(32_000, 32_000),
+    "lines of source": Bound(38_500, 41_820),
+    "modules": Bound(274, 274),
+    "lines of tests": Bound(31_920, 31_920),
     "options": Bound(148, 148),
     "keys": Bound(110, 110),
     "files in a folder": Bound(15, 15),
