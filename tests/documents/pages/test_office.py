@@ -1,8 +1,9 @@
 """Slides, sheets and rich text: their words in order, values behind their heads, and damaged files."""
 
 import io
-from base64 import b64decode
+from base64 import b64decode, b85decode
 from zipfile import ZipFile
+from zlib import decompress
 
 import pytest
 
@@ -55,6 +56,26 @@ def test_a_number_is_read_as_its_cell_shows_it(value, form, text):
     assert sheets(book({"\u00dc": [[""], ["", "Item", "Value"], ["", "x", value]]}, ("C3", form))) == [
         ("\u00dc", f"Item | Value\nItem: x | Value: {text}")
     ]
+
+
+XLS = b85decode(
+    "c-rk)O=uHA6#izrZGPIONt-CG5JHMoYte`oFKx7-Ma5F>K@maIX04$$k+m1SSgkn<f+xjGu_}U8z4(I)dh;N(=s^&KM30^X1rKf4_g*%&tq~g3g1X-_Z{EB&Z|3dHo1f"
+    "jO$v|%GUQ-^6(18lfS{_u*lPOA`V!;p6TNbm$+)c@H@K?d(rirYo#N*nRE}lc4?>scz)t?gu-cve+6X?#QjmR>hQ+!A$_Mx4q!c~&^&?sKj3+)%$AoPyZd?IwKNG=F%r"
+    "@A?H5R>ul)-84vAJC$r^MTuaAU1DBvI!x);3z(GQ5EV|Vw;&t4E?`~uwH|4P;7J=X~X35N?fOHK;4csqYcgU#IS)<3}L+*H#mY~k?7z+G^~4ZlbS({kwcJF<M?7lfX~H"
+    "U<XOa#FRxsI<X;!cT|be#X{JlbJv{#<<X)QoQu1nwgT?YonhuP>IwFfZON((zFKj?PW~$#fIgO1RJCaDTbJ#detmr83J(e&HinPv5YRE82-<wD$y?j2&e&%1WpVi7buO"
+    "XU5o$vu!?S6W}>06&(?dj`@9~Q}ooMDBNZZ$gy3uoDajD4c1n4_&?v0msoX?2zGO+tg@IOQ!pA)DDTDs|3_wuSoHEO;GXGml?OeD>qshvDpp_&VYzy7H%k6K~>Uh|-WJ"
+    "$)2B4w5c|A<uc<@yqGI{S9~Y5@rNDKt@&-=E&DjH!wkH_280$$JUVKwq}gM|)~bZH5^Elhr_?`tSC8G-8mZ3#v1U81gq<dKx^2fJ6U0#}g|MrE?K-r2+~-QPn}3HF4je"
+    "de;J|?c2M&G>N^WU|8?A0%xB1TOvj6MMP?~jqll-&ThYUT#^l`QwY06EUDl2|gpi&jvQcJWc{x4+gr`}BrqEGx7EIWSb+d<8LpCudmf8P=+xBuC4{QSfHe*;8{^<e"
+)
+"""A workbook in the format of Excel 97, compressed: €#,##0.00, 0%, 0 "kg" and 00000 are the formats of its four numbers."""
+
+
+def test_a_number_of_an_xls_file_is_read_as_its_cell_shows_it():
+    book = decompress(XLS)
+    text = "Item | Price | Share\nItem: Boiler | Price: €4,200.50 | Share: 25%\nItem: Sand | Price: 25 kg | Share: 01234"
+    assert sheets(book) == [("Prices", text)]
+    damaged = book.replace(b'0\\ "kg"', b"\xff" * 6).replace(b'"kg"', b"\xff" * 4)
+    assert sheets(damaged)[0][1].startswith("Item | Price")
 
 
 def test_a_string_keeps_what_is_raised_and_not_what_is_struck_out(monkeypatch):

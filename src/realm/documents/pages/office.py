@@ -1,4 +1,4 @@
-"""Slides, sheets and rich text, each by the library kept for it: python-pptx, calamine, striprtf."""
+"""Slides, sheets and rich text, each by the library kept for it: python-pptx, calamine (formats of XLS: xlrd), striprtf."""
 
 import io
 import re
@@ -43,6 +43,8 @@ _POINT, _SIGNED = re.compile(r"-?\d+\.\d+(E-?\d+)?"), re.compile(r"[^\d.,'\s+-]"
 _TABLE, _OFFICE = (f"{{urn:oasis:names:tc:opendocument:xmlns:{name}:1.0}}" for name in ("table", "office"))
 MOST_UNPACKED = 2**26
 """Bytes of a workbook up to which its numbers are read as OpenDocument shows them and its strings with powers; others as they are."""
+MOST_FORMATTED, _OLE = 2**22, bytes.fromhex("d0cf11e0")
+"""Bytes of an XLS file up to which its numbers are read as their formats show them, and how such a file begins."""
 Cell = tuple[int, int]
 _NUMBER = re.compile(r"(?P<before>[^#0?]*)(?P<whole>[#0?][#0?,]*)(?:\.(?P<part>[#0?]*))?(?P<after>(?!,)(?<!,)[^#0?]*)")
 """A format of numbers: its words and signs, the digits before and behind the point."""
@@ -183,6 +185,8 @@ def _say_again(rows: list[list[str]], start: int, end: int) -> None:
 
 def _formats(data: bytes) -> Iterator[tuple[str, dict[Cell, str]]]:
     """Of each sheet its name and the formats of cells whose numbers stand beside words or signs; of ODS what is shown, behind "="."""
+    if data[:4] == _OLE and len(data) <= MOST_FORMATTED:
+        yield from _formats_of_xls(data)
     with suppress(BadZipFile, KeyError, ElementTree.ParseError, ValueError), ZipFile(io.BytesIO(data)) as book:
         content = book.read("content.xml") if "content.xml" in book.namelist() and not _is_large(book) else b"<none/>"
         for table in ElementTree.fromstring(content).iterfind(".//{*}table"):
@@ -199,6 +203,19 @@ def _formats(data: bytes) -> Iterator[tuple[str, dict[Cell, str]]]:
             named = ((at[2], at[1], telling[style[1]]) for at, style in styled if at and style and style[1] in telling)
             numbers = ((row, reduce(lambda count, letter: 26 * count + ord(letter) - 64, name, 0), code) for row, name, code in named)
             yield sheet.get("name", ""), {(int(row) - 1, column - 1): code for row, column, code in numbers}
+
+
+def _formats_of_xls(data: bytes) -> Iterator[tuple[str, dict[Cell, str]]]:
+    with suppress(Exception):  # what xlrd raises over a damaged file is its own; calamine says whether there are values
+        import xlrd
+
+        book = xlrd.open_workbook(file_contents=data, formatting_info=True, logfile=io.StringIO())
+        codes = [book.format_map[one.format_key].format_str for one in book.xf_list]
+        telling = {number: code for number, code in enumerate(codes) if _shown(0, code) != "0"}
+        for sheet in book.sheets():
+            cells = ((row, column) for row in range(sheet.nrows) for column in range(sheet.row_len(row)))
+            styled = ((cell, sheet.cell_xf_index(*cell)) for cell in cells)
+            yield sheet.name, {cell: telling[style] for cell, style in styled if style in telling}
 
 
 def _is_large(book: ZipFile) -> bool:
