@@ -3,7 +3,12 @@
 ``Realm`` opens a trained run or a folder of documents, answers questions with evidence and learns; ``run_recipe`` trains a run by its
 recipe; answers are records (``Answer``, ``Hit``, ``Explanation``). Imports are lazy so that the command line starts fast."""
 
+import os
 from typing import TYPE_CHECKING, Any
+
+# ONNX Runtime (from 1.29) and Ray report to their makers otherwise; what is asked of one's documents concerns nobody else.
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 __version__ = "0.2.0"
 __all__ = ["DEFAULT_BODY", "Answer", "Evidence", "Explanation", "Hit", "Realm", "RealmError", "RealmModel", "__version__", "run_recipe"]

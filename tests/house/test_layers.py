@@ -154,11 +154,13 @@ def test_a_question_is_answered_without_torch(tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "bridge.txt").write_text("The Harrow bridge was built in 1874 by Ellen Marsh, an engineer from Leeds.\n")
     asked = ["ask", str(tmp_path / "notes"), "Who built the Harrow bridge?"]
-    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    environment = {name: value for name, value in os.environ.items() if name != "CI"} | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
     for where, then in ((ON_WINDOWS, "import realm.serve.server"), ("", f"late = {LATE} & set(sys.modules); assert not late, late")):
         code = f"{BLOCKED}\n{where}\nfrom realm.cli import main; assert main({asked}) == 0; {then}"
         done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0 and done.stdout.count("Ellen Marsh  p = 0.") == 1, done.stdout + done.stderr
+    left = [path.name for path in (tmp_path / "cache").iterdir()]
+    assert left == ["realm"]  # nor has ONNX Runtime written what it would report to its maker
 
 
 def test_circles_are_found() -> None:
