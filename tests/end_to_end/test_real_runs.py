@@ -379,7 +379,7 @@ def test_a_batch_that_the_ranks_cannot_divide(unwarmed, jobs):
 
 
 PRETRAIN = {"steps": 10, "refresh_every": 4, "held_out": 3, "eval_every": 5, "batch": 4}
-SETTINGS = {"run": {"checkpoint_every": 3, "accumulate": 2}, "pretrain": PRETRAIN, "eval": {"qa": ""}}
+OF_TWO_RANKS = {"run": {"checkpoint_every": 3, "accumulate": 2}, "pretrain": PRETRAIN, "eval": {"qa": ""}}
 
 
 def test_killed_on_two_ranks(tiny_run, tmp_path, jobs):
@@ -388,7 +388,7 @@ def test_killed_on_two_ranks(tiny_run, tmp_path, jobs):
     for run in runs:
         rows = [row for row in MetricsLog(run / "metrics.jsonl").rows() if row["stage"] in ("warm", "ict")]
         (run / "metrics.jsonl").write_text("".join(map(_line, rows)))
-    whole, broken = ({"work": "stages", "run": str(run), "world": 2, "set": SETTINGS, "stages": ["pretrain"]} for run in runs)
+    whole, broken = ({"work": "stages", "run": str(run), "world": 2, "set": OF_TWO_RANKS, "stages": ["pretrain"]} for run in runs)
     done = jobs(whole, {**broken, "kill": [1, 5, "pretrain"]}, {**broken, "kill": [0, 8, "pretrain"]}, broken)
     assert done[0]["codes"] == done[-1]["codes"] == [0, 0], done
     for rank, killed in ((1, done[1]), (0, done[2])):

@@ -33,7 +33,7 @@ def renames(node):
 
 
 def points(node):
-    calls = (child for child in ast.walk(node) if isinstance(child, ast.Call) and ast.unparse(child.func) == "reached")
+    calls = (child for child in ast.walk(node) if isinstance(child, ast.Call) and ast.unparse(child.func).rpartition(".")[2] == "reached")
     return [ast.literal_eval(call.args[0]) for call in calls]
 
 

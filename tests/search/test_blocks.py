@@ -5,10 +5,18 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from corpus_with_twins import DOCUMENTS
+from small import corpus_of
 
+from realm.documents.store.blocks import BlockStore
 from realm.search.blocks import SMOOTHING, SpanPlaces
 from realm.text.matching.answers import normalize_answer
 from realm.text.wordpieces import word_table
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return BlockStore.open(corpus_of(tmp_path_factory.mktemp("twins"), DOCUMENTS, vocab_size=400))
 
 
 @pytest.fixture(scope="module")
