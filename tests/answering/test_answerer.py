@@ -143,6 +143,12 @@ def test_an_answer_closes_what_it_opens(tmp_path):
     assert chosen(answerer, alone) == ("Sky Hub (a small", 0.5, "Sky Hub (a small")
 
 
+def test_the_shown_passage_has_the_p_of_the_answer_however_it_is_spelt(tmp_path):
+    answerer, scores = scored("Type stop [NAME] to end it.", {"stop [NAME": 0.8, "stop [NAME]": 0.004}, tmp_path)
+    best = answerer._best_string(np.array([0]), scores, ReadBlocks(answerer.inputs), OPEN_QA, None)
+    assert (best.span.words, best.p, best.p_span) == ("stop [NAME]", pytest.approx(0.804), pytest.approx(0.8))
+
+
 def test_readings_of_one_place_do_not_make_each_other_doubtful(tmp_path):
     text = "They meet on the first Tuesday of each month in Hall B."
     answerer, scores = scored(text, {"the first Tuesday": 0.3, "first Tuesday of each month": 0.25, "Hall B": 0.05}, tmp_path)

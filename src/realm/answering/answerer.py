@@ -297,7 +297,8 @@ class Answerer:
             return Best(-1, 0.0, TextSpan("", 0, 0), 0.0, 0.0)
         best = likeliest(whole or spelling, mass, asked)
         span = (whole or spelling)[best]
-        candidate, p_span = next((j, p) for _, j, place, p in found if place == span)
+        candidate = next(j for _, j, place, _ in found if place == span)
+        p_span = max(p for key, j, _, p in found if key == best and j == candidate)  # "stop [NAME" may have what "stop [NAME]" shows
         around = [p for key, j, at, p in found if key == best or (j == candidate and at.start < span.end and span.start < at.end)]
         return Best(candidate, p_span, span, min(1.0, mass[best]), pooled(mass[best], sum(around), float(np.exp(log_p).sum())))
 
