@@ -2,7 +2,7 @@
 
 import pytest
 
-from realm.answering.levels import leveled
+from realm.answering.levels import level_of, leveled
 from realm.answering.records import Answer, Evidence
 
 PASSAGE = "Our dental insurance is with MetLife; ask Petra for the café card."
@@ -29,3 +29,8 @@ def test_levels(question, confidence, below, level):
     assert leveled(found(question, None), 0.6).abstained and not leveled(found(question, None), 0.4).abstained, (
         "without confidence p counts"
     )
+
+
+@pytest.mark.parametrize(("question", "level"), [("What is the bridge made of?", "closest"), ("Who paints the oar?", "nothing")])
+def test_a_word_counts_within_a_compound_and_a_short_one_only_whole(question, level):
+    assert level_of(question, 0.1, 0.2, ["A footbridge of oak boards spans the Aln."]) == level

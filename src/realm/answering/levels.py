@@ -47,9 +47,10 @@ def level_of(question: str, sureness: float, abstain_below: float, passages: Ite
 
 
 def _shared(question: str, passage: str) -> float:
-    """Return the share of a question's words that a passage holds; 1 where it asks with no word of its own."""
-    asked = own_words(question)
-    return len(asked & own_words(passage)) / len(asked) if asked else 1.0
+    """Return the share of a question's words that a passage holds, in a compound too: bridge in footbridge; 1 where it has none."""
+    asked, held = own_words(question), " ".join(words(passage))
+    within = asked & own_words(passage) | {word for word in asked if len(word) == STEM and word in held}
+    return len(within) / len(asked) if asked else 1.0
 
 
 def own_words(text: str) -> set[str]:
