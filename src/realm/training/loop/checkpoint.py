@@ -46,7 +46,8 @@ class Restored:
 @contextmanager
 def publish_anew(target: Path) -> Iterator[Path]:
     """``publish_directory`` for what may stand there already, damaged or of a run that was killed and has come by again."""
-    shutil.rmtree(target, ignore_errors=True)
+    if target.exists():
+        shutil.rmtree(target)
     reached("checkpoint: replaced", target)
     with publish_directory(target) as staging:
         yield staging
