@@ -6,9 +6,8 @@ recipe; answers are records (``Answer``, ``Hit``, ``Explanation``). Imports are 
 import os
 from typing import TYPE_CHECKING, Any
 
-# ONNX Runtime (from 1.29) and Ray report to their makers otherwise; what is asked of one's documents concerns nobody else.
+# ONNX Runtime (from 1.29) reports to its maker otherwise; what is asked of one's documents concerns nobody else.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 
 __version__ = "0.2.0"
 __all__ = ["DEFAULT_BODY", "Answer", "Evidence", "Explanation", "Hit", "Realm", "RealmError", "RealmModel", "__version__", "run_recipe"]

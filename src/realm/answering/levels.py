@@ -48,9 +48,9 @@ def level_of(question: str, sureness: float, abstain_below: float, passages: Ite
 
 def _shared(question: str, passage: str) -> float:
     """Return the share of a question's words that a passage holds, in a compound too: bridge in footbridge; 1 where it has none."""
-    asked, held = own_words(question), " ".join(words(passage))
-    within = asked & own_words(passage) | {word for word in asked if len(word) == STEM and word in held}
-    return len(within) / len(asked) if asked else 1.0
+    asked, held = own_words(question), list(words(passage))
+    text = " ".join(held)
+    return sum(word in (text if len(word) == STEM else held) for word in asked) / len(asked) if asked else 1.0
 
 
 def own_words(text: str) -> set[str]:

@@ -187,14 +187,15 @@ def _formats(data: bytes) -> Iterator[tuple[str, dict[Cell, str]]]:
     """Of each sheet its name and the formats of cells whose numbers stand beside words or signs; of ODS what is shown, behind "="."""
     if data[:4] == _OLE and len(data) <= MOST_FORMATTED:
         yield from _formats_of_xls(data)
+        return
     with suppress(BadZipFile, KeyError, ElementTree.ParseError, ValueError), ZipFile(io.BytesIO(data)) as book:
         content = book.read("content.xml") if "content.xml" in book.namelist() and not _is_large(book) else b"<none/>"
         for table in ElementTree.fromstring(content).iterfind(".//{*}table"):
             yield table.get(f"{_TABLE}name", ""), dict(_displayed(table))
         styles = ElementTree.fromstring(book.read("xl/styles.xml"))
         codes = _PERCENT | {one.get("numFmtId"): one.get("formatCode") for one in styles.iterfind("{*}numFmts/{*}numFmt")}
-        used = enumerate(codes.get(one.get("numFmtId")) or "" for one in styles.iterfind("{*}cellXfs/{*}xf"))
-        telling = {str(number): code for number, code in used if _shown(0, code) != "0"}
+        used = [codes.get(one.get("numFmtId")) or "" for one in styles.iterfind("{*}cellXfs/{*}xf")]
+        telling = _telling(used)
         parts = {one.get("Id"): one.get("Target", "") for one in ElementTree.fromstring(book.read("xl/_rels/workbook.xml.rels"))}
         for sheet in ElementTree.fromstring(book.read("xl/workbook.xml")).iterfind("{*}sheets/{*}sheet") if telling else ():
             place = parts[next((value for key, value in sheet.items() if key.endswith("}id")), "")]
@@ -210,12 +211,17 @@ def _formats_of_xls(data: bytes) -> Iterator[tuple[str, dict[Cell, str]]]:
         import xlrd
 
         book = xlrd.open_workbook(file_contents=data, formatting_info=True, logfile=io.StringIO())
-        codes = [book.format_map[one.format_key].format_str for one in book.xf_list]
-        telling = {number: code for number, code in enumerate(codes) if _shown(0, code) != "0"}
+        codes = [str(book.format_map[one.format_key].format_str) for one in book.xf_list]
+        telling = _telling(codes)
         for sheet in book.sheets():
             cells = ((row, column) for row in range(sheet.nrows) for column in range(sheet.row_len(row)))
-            styled = ((cell, sheet.cell_xf_index(*cell)) for cell in cells)
+            styled = ((cell, str(sheet.cell_xf_index(*cell))) for cell in cells)
             yield sheet.name, {cell: telling[style] for cell, style in styled if style in telling}
+
+
+def _telling(codes: list[str]) -> dict[str, str]:
+    """By the numbers of their styles the formats that show a number with a word or a sign."""
+    return {str(number): code for number, code in enumerate(codes) if _shown(0, code) != "0"}
 
 
 def _is_large(book: ZipFile) -> bool:
