@@ -12,7 +12,7 @@ import pytest
 from realm.errors import CorpusError, RealmError, SnapshotError
 from realm.storage import arrays, locks
 from realm.storage.arrays import array_header, keep_array, kept_array, load_array, publish_array, read_array, write_array
-from realm.storage.files import publish_directory
+from realm.storage.files import publish_directory, remove_staging
 from realm.storage.generations import advance_current, read_current
 from realm.storage.manifests import Errors, read_note, read_sealed, write_note, write_sealed
 
@@ -140,6 +140,23 @@ def test_what_is_published_is_not_published_again(tmp_path):
     with pytest.raises(FileExistsError), publish_directory(tmp_path / "000001"):
         pass
     assert (tmp_path / "000001" / "a").read_text() == "1"
+
+
+def test_two_processes_that_clean_up_at_once_do_not_stop_each_other(tmp_path):
+    for _ in range(20):
+        for number in range(100):
+            (tmp_path / "000003.removed.staging").mkdir(exist_ok=True)
+            (tmp_path / "000003.removed.staging" / f"{number}").touch()
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(remove_staging, [tmp_path] * 4))
+        assert not list(tmp_path.iterdir())
+
+
+def test_staging_that_cannot_be_removed_ends_in_the_systems_own_error(tmp_path, monkeypatch):
+    (tmp_path / "000001.staging").mkdir()
+    monkeypatch.setattr("os.rmdir", Mock(side_effect=OSError(errno.EMFILE, "Too many open files")))
+    with pytest.raises(OSError, match="Too many open files"), publish_directory(tmp_path / "000001"):
+        pass
 
 
 def test_the_newest_generation_goes_forward_only(tmp_path):

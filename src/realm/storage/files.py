@@ -170,7 +170,7 @@ def publish_directory(final: Path) -> Iterator[Path]:
         raise FileExistsError(final)
     make_directory(final.parent)
     staging = final.with_name(f"{final.name}{STAGING_SUFFIX}")
-    shutil.rmtree(staging, ignore_errors=True)
+    _remove(staging)
     try:
         staging.mkdir()
         yield staging
@@ -191,9 +191,15 @@ def rename_durably(staging: Path, final: Path) -> None:
 
 
 def remove_staging(directory: Path) -> None:
-    """Delete what a killed process left half-written directly below ``directory``."""
+    """Delete what a killed process left half-written directly below ``directory``; another process may be at the same."""
     for path in directory.glob(f"*{STAGING_SUFFIX}"):
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        _remove(path)
+
+
+def _remove(path: Path) -> None:
+    while path.exists():
+        with suppress(FileNotFoundError):  # each of two that remove it may find a file gone before the other has ended
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def bytes_below(directory: Path) -> int:
