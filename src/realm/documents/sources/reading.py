@@ -12,7 +12,7 @@ from typing import Any
 import regex
 
 from realm.documents import detect, records
-from realm.documents.detect import format_of
+from realm.documents.detect import format_of, stem
 from realm.documents.pages.pictures import is_caption
 from realm.documents.records import FORMATS, LOOK, PICTURES, Ids, Record, Rejected, SourceDocument, SourceOptions, TextKeys
 from realm.documents.streams import refuse_passing
@@ -114,11 +114,11 @@ def _read_one(
 ) -> Iterator[Record]:
     """The records of one file of a format; what is wrong with it as a whole costs that file alone."""
     inside = id_of(found.relative_to(folder).as_posix())
-    path = f"{name}/{inside}" if name else inside
+    path, words = f"{name}/{inside}" if name else inside, folder_words(folder, found)
     try:
         for record in apart(read_file(found, path, kind, options, workers), path, rows):
             if isinstance(record, SourceDocument) and record.doc_id.startswith(path):
-                record = replace(record, folder=folder_words(folder, found) if kind in records.DOCUMENT_FORMATS else "")
+                record = replace(record, title=record.title or stem(Path(record.inside or found)), folder=words)
             yield record
     except (DataError, MissingExtra) as error:
         yield Rejected(str(found), 0, error.problem)
