@@ -100,13 +100,15 @@ def test_every_row_is_read_or_rejected(rows):
 
 
 def test_whole_rows(tmp_path):
-    """In a folder, a table without a column of texts is read row by row, each value behind the name of its column, under the name of the file."""
-    (tmp_path / "a.csv").write_text("name;phone;name\nPetra;0151;Klein\n;;\nOmar;;\n")
+    """In a folder, a table is read row by row, each value behind the name of its column, under the name of the file."""
+    (tmp_path / "a.csv").write_text("name;phone;name\nPetra;0151;Klein\n;;\nOmar\n")
+    (tmp_path / "d.tsv").write_text("Set\tContents\tPieces\nEar set\thooks, syringe\t7\n")
     (tmp_path / "b.json").write_text('{"room": {"keys": ["red", 7]}, "open": null}')
     pq.write_table(pa.table({"name": ["Ann"], "age": [7]}), tmp_path / "c.parquet")
     assert seen(tmp_path) == [
         (2, "a.csv#1", "a", "name: Petra\nphone: 0151\nname (2): Klein"), (3, "empty text"), (4, "a.csv#3", "a", "name: Omar"),
         (1, "b.json#1", "b", "room keys: red\nroom keys: 7"), (1, "c.parquet#1", "c", "name: Ann\nage: 7"),
+        (2, "d.tsv#1", "d", "hooks, syringe\nSet: Ear set\nPieces: 7"),
     ]  # fmt: skip
 
 

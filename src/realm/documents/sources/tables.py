@@ -4,6 +4,7 @@ import csv
 import json
 from collections import defaultdict, deque
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate, count
 from math import inf
@@ -31,12 +32,13 @@ def read_table(path: Path, name: str, options: SourceOptions, delimiters: str = 
 
     ``line`` is the physical line where a row starts, the number in a made id counts rows. Raises DataError: a column is not there once."""
     columns: Columns | None = None
-    for row in named_rows(path, delimiters):
+    for row in named_rows(path, delimiters, short=options.whole_rows):
         if isinstance(row, Rejected):
             yield row
         elif columns is None:
             columns = find_columns(options, list(row.values.values()), path)
-        elif all(streams.is_utf8(row.values[column]) for column in columns.wanted or row.values):
+            columns = replace(columns, whole=options.whole_rows and not (columns.text is None or options.text_column))
+        elif all(streams.is_utf8(row.values.get(column, "")) for column in columns.wanted or row.values):
             yield columns.record(row.values, str(path), name, row.number, row.line)
         else:
             yield Rejected(str(path), row.line, records.INVALID_UTF8)
@@ -53,13 +55,14 @@ class Row(NamedTuple):
     values: dict[str, str]
 
 
-def named_rows(path: Path, delimiters: str = ",;\t|") -> Iterator[Row | Rejected]:
-    """The header of a table, each name under itself, and its rows; those that are broken or too short are rejected, and numbered too.
+def named_rows(path: Path, delimiters: str = ",;\t|", *, short: bool = False) -> Iterator[Row | Rejected]:
+    """The header of a table, each name under itself, and its rows; those that are broken or, unless ``short``, too short are rejected, and
+    numbered too.
 
     The second of two columns of one name is found under ``name (2)``. Raises DataError: the first line is not a header."""
     header: list[str] = []
     number = 0
-    for found in rows_of(path, style_of(path, delimiters)):
+    for found in rows_of(path, style_of(path, delimiters), short=short):
         if isinstance(found, Rejected):
             yield found
             continue
@@ -140,7 +143,7 @@ class _Lines:
         self._back.extendleft(reversed(self.taken[1:]))
 
 
-def rows_of(path: Path, style: Style) -> Iterator[tuple[int, list[str] | str] | Rejected]:
+def rows_of(path: Path, style: Style, *, short: bool = False) -> Iterator[tuple[int, list[str] | str] | Rejected]:
     """(line, fields) of each row that is not empty, or (line, reason) of a broken one; before it, the lines that cannot be had.
 
     A quote that is never closed costs the line in which it stands, and not those that follow."""
@@ -163,7 +166,7 @@ def rows_of(path: Path, style: Style) -> Iterator[tuple[int, list[str] | str] | 
         if not row or (not width and row == ["sep=", ""]):  # the line in which Excel names the delimiter
             continue
         width = width or len(row)
-        wrong = not isinstance(row, str) and (len(row) < width or any(row[width:]))
+        wrong = not isinstance(row, str) and ((len(row) < width and not short) or any(row[width:]))
         yield lines.taken[0][0], records.BAD_ROW if wrong else row
 
 
