@@ -220,7 +220,7 @@ def test_a_text_on_one_line_is_one_passage(text):
 
 def test_line_ends_and_invisible_characters_are_found_fast():
     assert canonical_text("a\r\nb\rc\u2028d\x85e\x0cf") == "a\nb\nc\nd\ne\nf"
-    assert canonical_text("\ufeffa\x00b\u200bc\u00add\u202ee") == "abcde"
+    assert canonical_text("\ufeffa\x00b\u200bc\u00add\u202ee\x81 \x80 5 \x93f\x94") == "abcde € 5 “f”"
     assert canonical_text("می\u200cخواهم 👩\u200d💻 \u0600١ tab\there") == "می\u200cخواهم 👩\u200d💻 \u0600١ tab\there"
     assert canonical_text("lone \ud800 surrogate") == "lone \ufffd surrogate"
     assert canonical_text("e\u0301 ﬁ") == "e\u0301 ﬁ"

@@ -8,6 +8,7 @@ from typing import Any
 from realm.documents import streams
 from realm.documents.records import TOO_LONG, Record, Rejected, SourceOptions, document_or_rejected
 from realm.errors import DataError
+from realm.text.lines import joined_lines
 
 ID_NAMES = ("id", "_id")
 TITLE_NAMES = ("title",)
@@ -39,13 +40,15 @@ class Columns:
     def record(self, row: Mapping[str, Any], source: str, name: str, number: int, line: int) -> Record:
         """One row as a document, or why it is none. An id that is made here has ``name``, the file's, and the row's 1-based ``number``."""
         doc_id = f"{name}#{number}" if self.id is None else row.get(self.id)
+        whole = self.text is None
         text = "\n".join(_named_values("", row)) if self.text is None else row.get(self.text)
         if self.whole and isinstance(text, str):
             others = {name: value for name, value in row.items() if name not in (self.text, self.id, self.title)}
             text = "\n".join([text, *_named_values("", others)])
         if isinstance(text, str) and len(text) > streams.LINE_LIMIT:
             return Rejected(source, line, TOO_LONG)
-        return document_or_rejected(doc_id, row.get(self.title) if self.title else None, text, source, line)
+        title, headings = row.get(self.title) if self.title else None, () if whole else None
+        return document_or_rejected(doc_id, title, text, source, line, structured=whole, headings=headings)
 
 
 def _named_values(name: str, value: Any) -> Iterator[str]:
@@ -56,7 +59,7 @@ def _named_values(name: str, value: Any) -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for inner in value:
             yield from _named_values(name, inner)
-    elif value is not None and (said := str(value).strip()):
+    elif value is not None and (said := joined_lines(str(value).strip())):
         yield f"{name}: {said}" if name else said
 
 

@@ -32,11 +32,15 @@ _SURROGATE = regex.compile(r"[\ud800-\udfff]")
 _UNSEEN = regex.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[()]\w)|[^\n\b]\x08(?=[^\n\x08])")
 
 
+_MISREAD = {point: bytes([point]).decode("cp1252", "ignore") for point in range(0x80, 0xA0) if point != 0x85}
+"""Controls that nobody writes, as the signs that Windows has in their place: a file in cp1252 often says that it is in Latin-1."""
+
+
 def canonical_text(text: str) -> str:
     """Canonical form of a document's decoded text. Idempotent. Lone surrogates become U+FFFD."""
     if _SUSPECT.search(text) is None:
         return text
-    return _SURROGATE.sub("\ufffd", _LINE_ENDS.sub("\n", _INVISIBLE.sub("", _UNSEEN.sub("", text))))
+    return _SURROGATE.sub("\ufffd", _LINE_ENDS.sub("\n", _INVISIBLE.sub("", _UNSEEN.sub("", text).translate(_MISREAD))))
 
 
 def canonical_line(text: str) -> str:

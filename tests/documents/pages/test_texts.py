@@ -125,6 +125,7 @@ def test_html(tmp_path):
     (b"<p>A fragment without a head.</p>", "a", "A fragment without a head."), (b"<html><body><p>Short.</p></body></html>", "a", "Short."),
     ('<html><head><meta charset="windows-1251"></head><body><p>Привет, мир.</p></body></html>'.encode("cp1251"), "a", "Привет, мир."),
     ("<html><body><p>Größe und Länge.</p></body></html>".encode("utf-16"), "a", "Größe und Länge."),
+    ('<html><head><meta charset="gb2312"></head><body><p>镕镕。</p></body></html>'.encode("gbk"), "a", "镕镕。"),
     ('<html><head><meta charset="utf-16"></head><body><p>Länge.</p></body></html>'.encode(), "a", "Länge."),
     (b'<html><head><meta charset="no-such"></head><body><p>Plain.</p></body></html>', "a", "Plain."),
     (b'<html><head><meta charset="utf-8"></head><body><p>One bad \xff byte.</p></body></html>', "a", "One bad \ufffd byte."),

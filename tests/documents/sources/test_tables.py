@@ -101,15 +101,18 @@ def test_every_row_is_read_or_rejected(rows):
 
 def test_whole_rows(tmp_path):
     """In a folder, a table is read row by row, each value behind the name of its column, under the name of the file."""
-    (tmp_path / "a.csv").write_text("name;phone;name\nPetra;0151;Klein\n;;\nOmar\n")
+    (tmp_path / "a.csv").write_text("name;phone;name;;\nPetra;0151;Klein;x;y\n;;;;\nOmar\n")
     (tmp_path / "d.tsv").write_text("Set\tContents\tPieces\nEar set\thooks, syringe\t7\n")
-    (tmp_path / "b.json").write_text('{"room": {"keys": ["red", 7]}, "open": null}')
+    (tmp_path / "b.json").write_text('{"room": {"keys": ["red", 7]}, "open": null, "note": "It is closed for the whole of\\nMay."}')
     pq.write_table(pa.table({"name": ["Ann"], "age": [7]}), tmp_path / "c.parquet")
+    (tmp_path / "d.csv").write_text("Ida,20\nBo,3.5\n")
     assert seen(tmp_path) == [
-        (2, "a.csv#1", "a", "name: Petra\nphone: 0151\nname (2): Klein"), (3, "empty text"), (4, "a.csv#3", "a", "name: Omar"),
-        (1, "b.json#1", "b", "room keys: red\nroom keys: 7"), (1, "c.parquet#1", "c", "name: Ann\nage: 7"),
+        (2, "a.csv#1", "a", "name: Petra\nphone: 0151\nname (2): Klein\nx\ny"), (3, "empty text"), (4, "a.csv#3", "a", "name: Omar"),
+        (1, "b.json#1", "b", "room keys: red\nroom keys: 7\nnote: It is closed for the whole of May."),
+        (1, "c.parquet#1", "c", "name: Ann\nage: 7"), (1, "d.csv#0", "d", "Ida | 20"), (2, "d.csv#1", "d", "Bo | 3.5"),
         (2, "d.tsv#1", "d", "hooks, syringe\nSet: Ear set\nPieces: 7"),
     ]  # fmt: skip
+    assert all(found.structured for found in iter_documents(tmp_path) if isinstance(found, SourceDocument) and ".tsv" not in found.doc_id)
 
 
 def test_random_tables_against_the_standard_reader(tmp_path):

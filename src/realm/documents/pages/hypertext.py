@@ -15,13 +15,13 @@ from realm.documents.pictures import LEAST_SIDE, MOST_PICTURES, Figure, around, 
 from realm.text.lines import joined_lines
 
 _BLOCKS_SPELLED = """address article aside blockquote body button caption center dd details dialog dir div dl dt fieldset figcaption figure
-footer form h1 h2 h3 h4 h5 h6 header hgroup hr html legend li main menu nav ol option p pre search section select summary table tbody td
-textarea tfoot th thead tr ul"""
+footer form h1 h2 h3 h4 h5 h6 header hgroup hr html legend li main menu nav ol optgroup option p pre search section select summary table
+tbody td textarea tfoot th thead tr ul"""
 _BLOCKS = frozenset(_BLOCKS_SPELLED.split())
 _HIDDEN = frozenset(["canvas", "head", "iframe", "metadata", "rp", "script", "style", "template", "title"])
 _VOID = frozenset(["area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "param", "source", "track", "wbr"])
 _INLINE_SPELLED = """a abbr acronym b bdi bdo big cite code data datalist del dfn em font i ins kbd label map mark math meter nobr noframes
-noscript object optgroup output picture progress q rb rt ruby s samp slot small span strike strong sub sup svg time tt u var video audio"""
+noscript object output picture progress q rb rt ruby s samp slot small span strike strong sub sup svg time tt u var video audio"""
 _INLINE = frozenset(_INLINE_SPELLED.split())
 _KNOWN = _BLOCKS | _HIDDEN | _VOID | _INLINE
 _LISTS = frozenset(["ol", "ul", "menu", "dir"])
@@ -31,9 +31,11 @@ _MOVED = frozenset(["sup", "sub", "mrow"])
 _SAID_BY_STYLE = {"line-through": "s", "vertical-align:super": "sup", "vertical-align:sub": "sub"}
 _SAID_BY_STYLE |= {"display:table-cell": "td", "display:table-row": "tr", "display:table": "table", "display:block": "div"}
 """Parts of a style, its blanks left out, and the tag that would say the same."""
+_SAID_BY_ROLE = {"row": "tr", "cell": "td", "gridcell": "td", "columnheader": "th", "rowheader": "th", "table": "table", "grid": "table"}
+_SAID_OTHERWISE = {"xmp": "pre", "listing": "pre", "plaintext": "pre", "marquee": "div", "rtc": "rt"}
 _STYLED = frozenset(["b", "div", "em", "font", "i", "label", "small", "span", "strong", "u"])
 _MATH = {"mfrac": ("mrow", "mrow"), "msup": ("", "sup"), "msub": ("", "sub"), "msubsup": ("", "sub", "sup"), "munder": ("", "sub")}
-_MATH |= {"mover": ("", "sup"), "munderover": ("", "sub", "sup"), "msqrt": ("mrow",)}
+_MATH |= {"mover": ("", "sup"), "munderover": ("", "sub", "sup"), "msqrt": ("mrow",), "semantics": ("", "template", "template")}
 """Tags of formulas whose children mean something by their order, and the tags that say what."""
 _SIGNS = {"q": ("“", "”"), "msqrt": ("√", "")}
 _UNSEEN_INPUTS = frozenset(["hidden", "password", "submit", "reset", "button", "image", "checkbox", "radio", "file"])
@@ -80,7 +82,9 @@ def lowered(text: str, before: str) -> str:
     figure = before[-1:].isdigit()
     if text.isdigit() and text.isascii() and not figure:
         return text.translate(_SUBSCRIPTS)
-    return f"_{text}" if text and before[-1:].strip() and len(text) <= 6 else text
+    if not text or not before[-1:].strip() or len(text) > 6:
+        return text
+    return f"_{text}" if regex.fullmatch(r"\w+", text) else f"_({text})"
 
 
 def numeral(count: int, form: str) -> str:
@@ -162,6 +166,7 @@ class _Walk(HTMLParser):
         self._deleted: list[str] = []
         self._moved: list[tuple[int, str]] = []
         self._prefix, self._in_term = "", False
+        self._readings: list[str] = []
         self._term: Block | None = None
         self._linked = self._framing = self._hidden = 0
         self.links: dict[tuple[str, str], None] = {}
@@ -216,7 +221,7 @@ class _Walk(HTMLParser):
         if self._hidden or ("#" in self._reference and data.strip() in {*PERMALINKS}):
             return
         text = data if self._names["pre"] else _SPACES.sub(" ", data)
-        (self._deleted if any(self._names[tag] for tag in _DELETED) else self._parts).append(text)
+        (self._readings if self._names["rt"] else self._deleted if any(self._names[tag] for tag in _DELETED) else self._parts).append(text)
         self._linked += len(text.strip()) if self._names["a"] else 0
 
     def finish(self) -> list[Block]:
@@ -253,8 +258,11 @@ class _Walk(HTMLParser):
                 self._parts.append("/")
             places = _MATH[parent.tag]
             return (places[parent.children - 1] if parent.children <= len(places) else "") or tag
-        style = "".join((attributes.get("style") or "").lower().split()) if tag in _STYLED else ""
-        return next((name for said, name in _SAID_BY_STYLE.items() if said in style), tag) if style else tag
+        if tag not in _STYLED:
+            return _SAID_OTHERWISE.get(tag, tag)
+        style = "".join((attributes.get("style") or "").lower().split())
+        styled = next((name for said, name in _SAID_BY_STYLE.items() if said in style), tag)
+        return _SAID_BY_ROLE.get(attributes.get("role") or "", styled)
 
     def _count(self, opened: "_Open", by: int) -> None:
         self._tags[opened.tag] += by
@@ -267,6 +275,8 @@ class _Walk(HTMLParser):
             self._parts.append(_SIGNS[tag][0])
         if tag == "br":
             self._parts.append("\n")
+        elif "-" in tag and "".join(self._parts[-1:])[-1:].strip(" \n([{\"'“‘"):
+            self._parts.append(" ")  # custom elements are boxes of a page more often than parts of a word
         elif tag in _MOVED and len(self._moved) < DEEPEST:
             self._moved.append((len(self._parts), tag))
         elif tag == "ol":
@@ -284,6 +294,8 @@ class _Walk(HTMLParser):
             self._tables.append(_Table())
         elif tag == "tr" and self._tables:
             self._end_row()
+        elif tag == "tr":  # of a fragment
+            self._tables.append(_Table())
         elif tag in ("td", "th") and self._tables:
             spans = (_number(attributes.get(name), 1, MOST_SPANNED) for name in ("colspan", "rowspan"))
             self._tables[-1].begin_cell(*spans)
@@ -337,6 +349,8 @@ class _Walk(HTMLParser):
             self._flush()
         if tag in _SIGNS:
             self._parts.append(_SIGNS[tag][1])
+        elif tag == "ruby":
+            self._tell_readings()
         elif tag == "dt":
             self._in_term = False
         elif tag == "a" and self._reference:
@@ -367,7 +381,14 @@ class _Walk(HTMLParser):
         text = "\n".join(filter(None, (_BLANKS.sub(" ", line).strip() for line in text.split("\n"))))
         return text if self._literal else joined_lines(text)
 
+    def _tell_readings(self) -> None:
+        """Write how small letters above others say that those are read, behind them, so that what is written stays one word."""
+        if said := "".join(self._readings).strip():
+            self._parts.append(f"({said})")
+        self._readings = []
+
     def _flush(self) -> None:
+        self._tell_readings()
         text, deleted = self._trimmed("".join(self._parts)), " ".join("".join(self._deleted).split())
         if not text and deleted:
             text = f"~~{deleted}~~"

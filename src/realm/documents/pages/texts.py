@@ -219,6 +219,8 @@ _META_CHARSET = regex.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([\w.:
 _META_WITHIN = 4096
 _NO_CHARSETS = ("utf-16", "utf-32", "utf-7", "punycode", "idna", "unicode_escape", "raw_unicode_escape", "undefined", "mbcs", "oem")
 """Python's names of encodings that no page has: it could not be read so far, or no browser knows them (and some take quadratic time)."""
+_READ_AS = {"gb2312": "gb18030", "gbk": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949", "big5": "big5hkscs", "iso8859-9": "cp1254"}
+"""Encodings that browsers read as larger ones, since pages that state them use signs of those."""
 
 
 def html_page(
@@ -250,8 +252,8 @@ def _decoded(data: bytes, charset: str | None) -> str | None:
     for declared in (charset, inside.group(1).decode("ascii", "replace") if inside else None):
         try:
             # A page that a regular expression could read is not UTF-16, whatever it says.
-            if declared and codecs.lookup(declared).name not in _NO_CHARSETS:
-                return data.decode(declared, "replace")
+            if declared and (name := codecs.lookup(declared).name) not in _NO_CHARSETS:
+                return data.decode(_READ_AS.get(name, name), "replace")
         except (LookupError, ValueError):
             continue
     text = streams.decoded(data, "")

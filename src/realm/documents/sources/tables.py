@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from collections import defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import replace
@@ -26,20 +27,29 @@ Style = dict[str, Any]
 _STYLES: tuple[Style, ...] = ({"strict": True, "quoting": csv.QUOTE_MINIMAL}, {"strict": True, "quoting": csv.QUOTE_NONE})
 """Fields in quotes where they need it, or quotes that are part of the text."""
 
+_AMOUNT = re.compile(r"(?!(?:19|20)\d\d$)[-+]?\d[\d.,]*%?")
+
 
 def read_table(path: Path, name: str, options: SourceOptions, delimiters: str = ",;\t|") -> Iterator[Record]:
     """Rows of a table whose first line names the columns, cut by that of ``delimiters`` which fits the start of the file best.
 
-    ``line`` is the physical line where a row starts, the number in a made id counts rows. Raises DataError: a column is not there once."""
+    ``line`` is the physical line where a row starts, the number in a made id counts rows; a first row with amounts names none.
+    Raises DataError: a column is not there once."""
     columns: Columns | None = None
+    headed = True
     for row in named_rows(path, delimiters, short=options.whole_rows):
         if isinstance(row, Rejected):
             yield row
-        elif columns is None:
+            continue
+        if columns is None:
             columns = find_columns(options, list(row.values.values()), path)
             columns = replace(columns, whole=options.whole_rows and not (columns.text is None or options.text_column))
-        elif all(streams.is_utf8(row.values.get(column, "")) for column in columns.wanted or row.values):
-            yield columns.record(row.values, str(path), name, row.number, row.line)
+            headed = columns.text is not None or not any(map(_AMOUNT.fullmatch, row.values.values()))
+            if headed:
+                continue
+        values = row.values if headed else {"": " | ".join(row.values.values()).strip(" |")}
+        if all(streams.is_utf8(values.get(column, "")) for column in columns.wanted or values):
+            yield columns.record(values, str(path), name, row.number, row.line)
         else:
             yield Rejected(str(path), row.line, records.INVALID_UTF8)
 
@@ -73,7 +83,8 @@ def named_rows(path: Path, delimiters: str = ",;\t|", *, short: bool = False) ->
                 raise DataError("the first line is not a header", path=path, line=line, cure=cure)
             names = [name.strip() for name in row]
             numbers: dict[str, Iterator[int]] = defaultdict(lambda: count(1))
-            header = [f"{name} ({nth})" if (nth := next(numbers[name])) > 1 else name for name in names]
+            counted = [(name, next(numbers[name])) for name in names]
+            header = [name if nth == 1 else f"{name} ({nth})" if name else " " * nth for name, nth in counted]
             yield Row(0, line, dict(zip(header, names, strict=True)))
             continue
         number += 1
