@@ -33,7 +33,7 @@ _UNSEEN = regex.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1
 
 
 _MISREAD = {point: bytes([point]).decode("cp1252", "ignore") for point in range(0x80, 0xA0) if point != 0x85}
-"""Controls that nobody writes, as the signs that Windows has in their place: a file in cp1252 often says that it is in Latin-1."""
+"""Controls that texts do not have, as the signs that Windows has in their place: a file in cp1252 often says that it is in Latin-1."""
 
 
 def canonical_text(text: str) -> str:

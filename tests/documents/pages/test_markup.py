@@ -31,6 +31,8 @@ def zipped(path, files):
     ("<a><description>&lt;p>The &lt;b>mill&lt;/b></description></a>", "a", "The mill"),
     ("<a xmlns:m='u'><p>Of <m:math><m:msup><m:mn>10</m:mn><m:mn>6</m:mn></m:msup></m:math>, <m:mfrac><m:mi>a</m:mi>"
      "<m:mn>2</m:mn></m:mfrac>.</p></a>", "a", "Of 10⁶, a/2."),
+    ("<a><table><tr><td rowspan='2'>Ann</td><td>1</td></tr><tr><td>2</td></tr></table></a>", "a", "Ann | 1\n\nAnn | 2"),
+    ("<a>Of: <list><item>x</item><item>y</item></list><binary>iVBO</binary></a>", "a", "Of: x y"),
     ("<a>caf&eacute; &amp; bar</a>", "a", "caf\u00e9 & bar"),
     ("<!DOCTYPE a [<!ENTITY v '4.7'>]><a>&product; &v;, &the.author; &Lt;</a>", "a", "product 4.7, the.author \u226a"),
     ("<x:a xmlns:x='u'><x:p>Named.</x:p></x:a>", "a", "Named."), ("<a><script>no()</script><p>Yes.</p></a>", "a", "Yes."),
@@ -65,20 +67,20 @@ def test_opendocument_text(tmp_path):
         "sold."
         "<t:note><t:note-citation>1</t:note-citation><t:p>By Ann.</t:p></t:note><t:annotation><t:p>no</t:p></t:annotation></t:p>"
         "<t:list t:style-name='L'><t:list-item t:start-value='4'><t:p>item</t:p></t:list-item></t:list>"
-        "<t:table-row><t:table-cell><t:p>A</t:p>"
+        "<t:table-row><t:table-cell t:number-columns-spanned='3'><t:p>A</t:p>"
         "</t:table-cell><t:covered-table-cell t:number-columns-repeated='2'/><t:table-cell><t:p>B</t:p></t:table-cell></t:table-row>"
         "<t:p>10<t:span t:style-name='U'>6</t:span> for <t:span t:style-name='S'>100</t:span>80</t:p><t:style t:name='U'>"
         "<t:p t:text-position='super 58%'/></t:style><t:style t:name='S'><t:p t:text-line-through-style='solid'/></t:style>"
         "<t:list-style t:name='L'><t:list-level-style-number t:level='1' t:num-format='1'/></t:list-style>"
     )
-    inside += "<t:p>10<t:span t:style-name='A'>6</t:span>, <t:object t:href='./Object 1'/></t:p>"
+    inside += "<t:p>10<t:span t:style-name='A'>6</t:span>, <t:object t:href='./Object 1'/><s:title xmlns:s='svg'>Alt</s:title>end</t:p>"
     inside += "<t:style t:name='A' t:parent-style-name='V'/>"
     around = (
         "<t:style t:name='V'><t:p t:text-position='super'/></t:style><t:header><t:p>Contract 7</t:p></t:header><t:footer>Seal</t:footer>"
     )
     files = {"content.xml": inside, "styles.xml": around * 2, "Object 1/content.xml": "<math><mfrac><mn>1</mn><mn>2</mn></mfrac></math>"}
     held = {name: f"<o:d xmlns:o='urn:o' xmlns:t='urn:t'>{text}</o:d>" for name, text in files.items()}
-    body = "Head\n\nThe mill was sold. By Ann.\n\n4. item\n\nA |  |  | B\n\n10⁶ for 80\n\n10⁶, 1/2"
+    body = "Head\n\nThe mill was sold. By Ann.\n\n4. item\n\nA |  |  | B\n\n10⁶ for 80\n\n10⁶, 1/2 Alt end"
     assert seen(zipped(tmp_path / "a.odt", held)) == [
         (0, "comment beside the text"),
         ("a.odt", "a", f"Contract 7\n\n{body}\n\nSeal"),
@@ -88,16 +90,16 @@ def test_opendocument_text(tmp_path):
 def test_a_notebook_is_its_cells(tmp_path):
     cells = (
         '{"cell_type": "markdown", "source": ["# Study\\n", "The **mean** is 3."]}, {"cell_type": "code", "source": "show()", '
-        '"outputs": [{"text": ["a 1\\n"]}, {"data": {"text/plain": "b 2"}}, {"data": {"image/png": "x"}}, '
+        '"outputs": [{"text": ["a 1\\n"]}, {"data": {"text/plain": "b 2"}}, {"data": {"image/png": "x", "text/plain": "<Figure size 6>"}}, '
         '{"data": {"text/markdown": "c **3**", "text/plain": "<IPython.core.display.Markdown object>"}}, '
-        '{"data": {"text/html": "<b>d</b> 4"}}, {"data": {"text/html": "<b>e</b>", "text/plain": "e 5"}}, '
-        '{"output_type": "error", "evalue": "f 6"}]}, '
+        '{"data": {"text/html": "<b>d</b> 4"}}, {"data": {"text/html": "<b>e</b>", "text/plain": "e 5"}}, {"data": {"text/latex": "$g$"}}, '
+        '{"output_type": "error", "ename": "KeyError", "evalue": "f 6"}]}, '
         '{"cell_type": "raw", "source": "r"}'
     )
     (tmp_path / "n.ipynb").write_text(f'{{"cells": [{cells}]}}')
     (tmp_path / "old.ipynb").write_text('{"worksheets": [{"cells": [{"cell_type": "code", "input": ["x = 1"]}]}]}')
     assert seen(tmp_path / "n.ipynb") == [
-        ("n.ipynb", "Study", "Study\n\nThe mean is 3.\n\nshow()\n\na 1\n\nb 2\n\nc 3\n\nd 4\n\ne 5\n\nf 6\n\nr")
+        ("n.ipynb", "Study", "Study\n\nThe mean is 3.\n\nshow()\n\na 1\n\nb 2\n\nc 3\n\nd 4\n\ne 5\n\n$g$\n\nKeyError: f 6\n\nr")
     ]
     assert seen(tmp_path / "old.ipynb") == [("old.ipynb", "old", "x = 1")]
 

@@ -49,7 +49,7 @@ def test_rows_stand_behind_their_heads(rows, text):
     (5, '0.0" kg"', "5.0 kg"), (7, '"No. "0', "No. 7"), (0.123, "0.0", "0.123"), (1234567, "#,##0", "1234567"),
     (1500000, '0.0,,"M"', "1500000"), (2, "# ?/?", "2"), (2000, "General", "2000"), (45366, 57, "2024-03-15"),
     (45366, "[$-407]d. mmmm yyyy;@", "2024-03-15"), (45366, 'yyyy"\u5e74"m"\u6708"', "2024-03-15"),
-    (1234, "00000", "01234"), (12, "00-00", "12"), (0.5, "0", "0.5"),
+    (1234, "00000", "01234"), (12, "00-00", "12"), (0.5, "0", "0.5"), (0.1 + 0.2, 0, "0.3"),
     (45366.25, 22, "2024-03-15 06:00:00"), (1.5625, "[h]:mm", "37:30"),
 ])  # fmt: skip
 def test_a_number_is_read_as_its_cell_shows_it(value, form, text):
@@ -126,7 +126,7 @@ def test_each_sheet_is_a_document_and_an_empty_one_is_none(tmp_path):
 DRAWING = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
 FORMULA = f"""<c:Alt xmlns:c='urn:c' xmlns:a='{DRAWING[1:-1]}'><c:Choice>
 <a:m><c:sSup><c:e><a:t>, 10</a:t></c:e><c:sup><a:t>6</a:t></c:sup></c:sSup>
-<c:sub><a:t>i</a:t></c:sub></a:m></c:Choice><c:Fallback><a:t>no</a:t></c:Fallback></c:Alt>"""
+<c:sub><a:t>i</a:t></c:sub><c:rad><c:d><c:f><c:num><a:t>a+1</a:t></c:num><c:den><a:t>b</a:t></c:den></c:f></c:d></c:rad></a:m></c:Choice><c:Fallback><a:t>no</a:t></c:Fallback></c:Alt>"""
 PIXEL = b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==")
 
 
@@ -146,8 +146,9 @@ def deck(path):
     for text, name, value in (("Held 10", "b", "1"), ("6", "baseline", "30000"), (" for 8", "b", "1"), ("9", "strike", "sngStrike")):
         words.add_run().text = text
         words.runs[-1]._r.get_or_add_rPr().set(name, value)
-    table = slide.shapes.add_table(2, 2, 0, 0, 9, 9).table
-    for number, text in enumerate(("Item", "Price", "Key", "3")):
+    table = slide.shapes.add_table(3, 2, 0, 0, 9, 9).table
+    table.cell(1, 0).merge(table.cell(2, 0))
+    for number, text in enumerate(("Item", "Price", "Key", "3", "", "4")):
         table.cell(number // 2, number % 2).text = text
     for text in ("Open the gate", "Lower the boat"):
         step = group.shapes[0].text_frame.add_paragraph()
@@ -174,8 +175,8 @@ def test_a_slide_gives_groups_tables_charts_and_notes(tmp_path):
         "Sales of 2025, 10⁶",
         "Held 10\u2076 for 8",
         "4. Open the gate",
-        "5. Lower the boat, 10\u2076_i",
-        "Item | Price\nItem: Key | Price: 3",
+        "5. Lower the boat, 10\u2076_i√((a+1)/b)",
+        "Item | Price\nItem: Key | Price: 3\nItem: Key | Price: 4",
         "The gauge shows 88 metres",
         "Sold per year",
         "Series | East | West\nSeries: Boilers | East: 19 | West: 21.5",

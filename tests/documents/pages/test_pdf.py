@@ -131,6 +131,13 @@ def test_figures_are_raised_and_lowered(tmp_path, pdf):
     assert texts(tmp_path / "x.pdf", pdf(b"BT 12 0 0 12 50 700 Tm " + text + b" ET")) == ["10⁶ l of CO₂ in 2019"]
 
 
+def test_words_written_upwards_or_across_the_page_stand_behind_the_text(tmp_path, pdf):
+    lines = b" ".join(b"BT /F1 12 Tf 100 %d Td (%s) Tj ET" % (700 - 14 * at, line.encode()) for at, line in enumerate(wrap(WHOLE, 40)))
+    beside = b" BT 0 1 -1 0 60 600 Tm (Number of mills in the county) Tj ET BT 1 0 .3 1 100 560 Tm (leant) Tj ET"
+    beside += b" BT /F1 60 Tf .7 .7 -.7 .7 150 300 Tm (A DRAFT) Tj ET"
+    assert texts(tmp_path / "x.pdf", pdf(lines + beside)) == [f"{WHOLE}\n\nleant\n\nNumber of mills in the county\n\nA DRAFT"]
+
+
 BODY = ["The weir of {} stands since the great flood of that year, the worst of them all, and is", "kept by the people of the town."]
 
 

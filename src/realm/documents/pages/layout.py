@@ -61,12 +61,32 @@ Band = list[Piece]
 def read_page(words: Sequence[Piece]) -> list[tuple[Line, bool]]:
     """Lines in the order of reading, and whether each begins a paragraph; what is written upwards comes last."""
     high = TALL * median([word.height for word in words] or [0])
-    upright = [word for word in words if word.upwards and word.height > high]
-    level = _with_initials([word for word in words if not word.upwards or word.height <= high], high)
+    long = [word for word in words if word.upwards and word.height > high]
+    upright = [word for word in words if any(_is_beside(word, one) for one in long)]
+    level = _with_initials([word for word in words if word not in upright] if upright else list(words), high)
     lines = list(_flow(_bands(level), _edges(level)))
     usual = _usual_distances(lines)
     found = [(line, _begins(before, line, usual)) for before, line in zip([None, *lines], lines, strict=False)]
-    return found + [(Line(word.text, word, (word.left, word.right), 0, True), True) for word in upright]
+    return found + [(Line(line.text, line, (line.left, line.right), 0, True), True) for line in _upwards(upright)]
+
+
+def _is_beside(word: Piece, one: Piece) -> bool:
+    """Tell a word between the same edges as one that is written upwards."""
+    return abs(word.left - one.left) + abs(word.right - one.right) < 1
+
+
+def _upwards(words: Sequence[Piece]) -> list[Piece]:
+    """The lines of words that are written upwards or downwards, in the order of the page's file."""
+    lines: list[Piece] = []
+    for word in words:
+        before = lines[-1] if lines else word
+        apart = max(word.top - before.bottom, before.top - word.bottom)
+        if lines and _is_beside(word, before) and apart < word.right - word.left:
+            top, bottom = min(before.top, word.top), max(before.bottom, word.bottom)
+            lines[-1] = Piece(f"{before.text} {word.text}", before.left, top, before.right, bottom)
+        else:
+            lines.append(word)
+    return lines
 
 
 def _with_initials(words: list[Piece], high: float) -> list[Piece]:

@@ -27,19 +27,28 @@ Parts = list[tuple[str, str]]
 # Their content is one paragraph, whatever tags stand in it.
 _PARAGRAPHS = frozenset(("p", "h", "h1", "h2", "h3", "h4", "h5", "h6", "dt", "dd", "caption", "figcaption", "pre"))
 _ROWS = frozenset(("tr", "table-row", "row"))
-_HIDDEN = frozenset(("head", "script", "style", "tracked-changes", "annotation", "note-citation", "automatic-styles", "styles"))
+_APART = _PARAGRAPHS.union(("para", "item", "li", "listitem", "list-item", "entry", "cell", "desc"))
+"""Elements whose words do not belong to the words before them, though both stand in one paragraph."""
+_HIDDEN = frozenset(("head", "script", "style", "tracked-changes", "annotation", "note-citation", "automatic-styles", "styles")).union(
+    ("covered-table-cell", "binary", "binary-data", "binarydata")
+)
 _FORMULA = frozenset(
     ("math", "mrow", "mi", "mn", "mo", "mtext", "mfrac", "msup", "msub", "msubsup", "munder", "mover", "munderover", "msqrt")
 )
-_SAME = _FORMULA.union(("h1", "h2", "h3", "h4", "h5", "h6", "dt", "dd", "pre", "ol", "ul", "li", "tr", "sup", "sub", "del", "strike"))
+_SAME = _FORMULA.union(
+    ("table", "h1", "h2", "h3", "h4", "h5", "h6", "dt", "dd", "pre", "ol", "ul", "li", "tr", "sup", "sub", "del", "strike")
+)
 _OTHERWISE = {"table-row": "tr", "row": "tr", "superscript": "sup", "subscript": "sub", "list": "ul", "list-item": "li"}
-_INLINE = _FORMULA.union(("sup", "sub", "s", "del", "strike"))
+_OTHERWISE |= {"ruby-text": "rt"}
+_INLINE = _FORMULA.union(("sup", "sub", "s", "del", "strike", "ruby", "rt"))
+_SPANS = {"number-rows-spanned": "rowspan", "number-columns-spanned": "colspan", "rowspan": "rowspan", "colspan": "colspan"}
 _HOLDS_HTML = frozenset(("content", "description", "encoded", "summary"))
 """Elements of feeds whose text may be a page itself."""
 _SAYING = frozenset(("name", "title", "label", "text", "caption", "description", "summary", "comment"))
 """Attributes that hold words."""
 _UNREAD = {"annotation": COMMENT, "deletion": DELETED_TEXT}
 _REASONS = PARTLY_USED | {DAMAGED_FILE}
+_NO_OUTPUT = regex.compile(r"<(?:IPython\.|Figure size )[^<>]*>$")
 _TITLE = regex.compile(r"<title[^<>]*>([^<]*)")
 _ENTITY = regex.compile(r"&(?!(?:amp|lt|gt|quot|apos);)([\p{L}_][\w.:-]*);")
 _DECLARED = regex.compile(r"""<!ENTITY\s+([\w.:-]+)\s+["']""")
@@ -152,7 +161,9 @@ def _code(cell: dict[str, Any]) -> Iterator[str]:
         data = output.get("data") or {}
         plain, marked = _joined(output.get("text") or data.get("text/plain") or output.get("evalue")), _joined(data.get("text/markdown"))
         rich = plain_markdown(marked)[1] if marked else text_of(blocks_of(_joined(data.get("text/html"))))
-        yield rich if rich and (not plain or plain.startswith("<IPython")) else plain
+        rich = rich or _joined(data.get("text/latex"))
+        failed = ": ".join(filter(None, (output.get("ename"), plain))) if "evalue" in output else plain
+        yield rich if rich and (not plain or plain.startswith("<IPython")) else "" if _NO_OUTPUT.match(plain) else failed
 
 
 def _joined(lines: str | list[str] | None) -> str:
@@ -231,11 +242,15 @@ def _as_html(root: ElementTree.Element, styles: dict[str, str]) -> Iterator[str]
         else:
             tag, times = (tag if tag in _SAME else "p" if name in _PARAGRAPHS or mixed or not children else "div"), 1
         inside = "row" if name in _ROWS else "paragraph" if around == "paragraph" or name in _PARAGRAPHS or mixed else ""
-        apart = " " if not tag and name in _PARAGRAPHS else ""
+        inside = inside or ("table" if "table" in (name, around) else "")
+        apart = " " if not tag and (name in _APART or "svg" in str(element.tag)) else ""
         said = text if name in _HOLDS_HTML and not children else html.escape(text)
         first = _attribute(element, "start-value") if tag == "li" else ""
-        start = f'<li value="{html.escape(first)}">' if first else f"<{tag}>"
-        opened, closed = ("<table><tr>", "</tr></table>") if tag == "tr" else (start, f"</{tag}>") if tag else (apart, apart)
+        spans = "".join(f' {_SPANS[_bare(key)]}="{html.escape(value)}"' for key, value in element.items() if _bare(key) in _SPANS)
+        start = f'<li value="{html.escape(first)}">' if first else f"<{tag}{spans if tag == 'td' else ''}>"
+        opened, closed = (
+            ("<table><tr>", "</tr></table>") if tag == "tr" and around != "table" else (start, f"</{tag}>") if tag else (apart, apart)
+        )
         pieces: list[str | tuple[ElementTree.Element, str, str]] = [opened, said]
         for child in children:
             pieces += [(child, inside, numbered), html.escape(child.tail or "")]

@@ -94,7 +94,12 @@ def _texts(shape: Any) -> Iterator[str]:
     if shape.has_text_frame:
         yield from _paragraphs(shape.text_frame)
     if getattr(shape, "has_table", False):
-        yield _table([[" ".join(_paragraphs(cell.text_frame)) for cell in row.cells] for row in shape.table.rows])
+        found = [[" ".join(_paragraphs(cell.text_frame)) for cell in row.cells] for row in shape.table.rows]
+        for at, row in enumerate(shape.table.rows):
+            for column, cell in enumerate(row.cells):
+                if cell.is_merge_origin:
+                    _say_again(found[at : at + cell.span_height], column, column + cell.span_width)
+        yield _table(found)
     said = shape._element.find(".//{*}cNvPr").get("descr", "") if shape._element.tag.endswith("}pic") else ""
     if says_enough(said):
         yield said
@@ -146,8 +151,24 @@ def _words(part: Any, before: str) -> str:
     for one in part:
         kind = one.tag.rpartition("}")[2]
         words = "" if kind == "Fallback" else _words(one, before + said)
+        if kind in FORMULA_SIGNS:
+            words = words.join(signs_around(one))
+        if kind in ("num", "den"):
+            words = "/" * (kind == "den") + (f"({words})" if re.search(r"\W", words) else words)
         said += raised(words, before + said) if kind == "sup" else lowered(words, before + said) if kind == "sub" else words
     return said
+
+
+FORMULA_SIGNS = {"d": ("begChr", "(", "endChr", ")"), "nary": ("chr", "∫", "", ""), "rad": ("", "√", "", "")}
+"""Parts of a formula, and what names the sign before and behind each, with the usual one."""
+
+
+def signs_around(part: Any) -> tuple[str, str]:
+    """The signs before and behind a part of a formula: brackets, a sum, a root."""
+    kind = part.tag.rpartition("}")[2]
+    named = {one.tag.rpartition("}")[2]: next(iter(one.values()), "") for one in part.iterfind(f"{{*}}{kind}Pr/*")}
+    begins, usual, ends, last = FORMULA_SIGNS[kind]
+    return named.get(begins, usual), named.get(ends, last)
 
 
 def sheets(data: bytes) -> Parts:
@@ -291,8 +312,8 @@ def _value(value: object) -> str:
     if isinstance(value, timedelta):
         minutes, seconds = divmod(round(value.total_seconds()), 60)
         return f"{minutes // 60}:{minutes % 60:02}" + f":{seconds:02}" * (seconds > 0)
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
+    if isinstance(value, float):  # with the 15 figures that a sheet has
+        return str(int(value)) if value.is_integer() else f"{value:.15g}"
     return str(value).removesuffix(" 00:00:00")
 
 

@@ -34,8 +34,8 @@ HEAD_ROWS = 3
 """Rows at the upper and at the lower edge of a page among which running heads and page numbers are looked for."""
 DOTS_PER_POINT = 2.0
 """Of a page that is read as a picture: 144 per inch."""
-LYING = 1.2
-"""Height of all words by their width from which a page lies on its side."""
+LYING, SLANTED = 1.2, 0.1
+"""Height of all words by their width from which a page lies on its side; rise of a line by its run, from which it goes across the page."""
 MOST_FIELDS = 2_000
 """Of one page; the rest is left out."""
 _SPELT = {0xFB00: "ff", 0xFB01: "fi", 0xFB02: "fl", 0xFB03: "ffi", 0xFB04: "ffl", 0xFB05: "st", 0xFB06: "st", 2: "-", 0xFFFE: "-"}
@@ -242,12 +242,13 @@ def pdf_pages(data: bytes) -> Iterator[Any]:
 
 
 def _page(page: Any) -> Page:
-    words, unknown = _words(page)
+    words, slanted, unknown = _words(page)
     lines = read_page(words)
     edges = _edge_rows({round(line.box.middle[1]): line.box.height for line, _ in lines}, page.get_height())
     said = [PageLine(line.text, begins, place, edges.get(place)) for line, begins in lines for place in [round(line.box.middle[1])]]
-    notes = [PageLine(text, True, 0, None) for text in _fields(page)]
-    return Page([*said, *notes], sum(1 for _ in itertools.islice(_images(page), MOST_PICTURES)), _undecodable(words, unknown))
+    notes = [PageLine(text, True, 0, None) for text in filter(None, (" ".join(slanted), *_fields(page)))]
+    text, pictures = "".join([*(word.text for word in words), *slanted]), sum(1 for _ in itertools.islice(_images(page), MOST_PICTURES))
+    return Page([*said, *notes], pictures, _undecodable(text, unknown))
 
 
 def _edge_rows(heights: dict[int, float], page: float) -> dict[int, bool]:
@@ -261,13 +262,15 @@ def _edge_rows(heights: dict[int, float], page: float) -> dict[int, bool]:
     return found
 
 
-def _words(page: Any) -> tuple[list[Piece], int]:
-    """Words between white space, in pdfium's order; and the number of characters of fonts that do not name them."""
+def _words(page: Any) -> tuple[list[Piece], list[str], int]:
+    """Words between white space, in pdfium's order; those across a page, as of a stamp over it; and the number of characters of fonts that
+    do not name them."""
     from pypdfium2 import raw
 
     shown, turned = page.get_textpage(), page.get_rotation()
     width, height = page.get_size()[:: -1 if turned % 180 else 1]
     code_at, words, unknown, codes, first, box = raw.FPDFText_GetUnicode, list[Piece](), 0, list[int](), 0, raw.FS_RECTF()
+    slanted, matrix = list[str](), raw.FS_MATRIX()
     for at in range(count := shown.count_chars()):
         code = code_at(shown, at)
         if code not in _WHITE:
@@ -278,10 +281,14 @@ def _words(page: Any) -> tuple[list[Piece], int]:
             for end in (first, first + len(codes) - 1):
                 raw.FPDFText_GetLooseCharBox(shown, end, byref(box))
                 sides.append((box.left, box.bottom, box.right, box.top))
-            words.append(_piece(_text_of(codes), sides[0], sides[1], height))
+            raw.FPDFText_GetMatrix(shown, first, byref(matrix))
+            if min(abs(matrix.a), abs(matrix.b)) > SLANTED * max(abs(matrix.a), abs(matrix.b)):
+                slanted.append(_text_of(codes))
+            else:
+                words.append(_piece(_text_of(codes), sides[0], sides[1], height))
             unknown += len(codes) * (raw.FPDFText_HasUnicodeMapError(shown, first) == 1)
             codes = []
-    return _upright(words, turned, width, height), unknown
+    return _upright(words, turned, width, height), slanted, unknown
 
 
 def _figure(shown: Any, first: int, at: int, code: int) -> int:
@@ -326,9 +333,8 @@ def _turned(words: Sequence[Piece], height: float) -> list[Piece]:
     return [Piece(text, height - bottom, left, height - top, right) for text, left, top, right, bottom in words]
 
 
-def _undecodable(words: Sequence[Piece], unknown: int) -> bool:
+def _undecodable(text: str, unknown: int) -> bool:
     """Tell text from none: many characters are of fonts that do not name them, or no characters at all."""
-    text = "".join(word.text for word in words)
     return unknown + len(_NO_TEXT.findall(text)) > MOST_UNKNOWN * len(text) and not _like_language(text)
 
 

@@ -12,7 +12,7 @@ import regex
 from realm.documents.detect import stem
 from realm.documents.limited import read_file
 from realm.documents.pages.hypertext import MOST_SPANNED, blocks_of, headings_of, numeral, text_of
-from realm.documents.pages.office import drawn
+from realm.documents.pages.office import FORMULA_SIGNS, drawn, signs_around
 from realm.documents.pages.pictures import Told, looked_at
 from realm.documents.pictures import CAPTION, MOST_BYTES, around, inside, picture_type
 from realm.documents.records import COMMENT, DELETED_TEXT, Record, Rejected, SourceOptions, document_or_rejected
@@ -22,8 +22,8 @@ _DELETED = frozenset(["del", "moveFrom"])
 _NO_TEXT = frozenset(["instrText", "delText", "delInstrText", "rPr", "pPr", "tcPr", "trPr", "sectPr", "sdtPr", "Fallback"])
 _SIGNS = {"tab": " ", "cr": "<br>", "noBreakHyphen": "-", "ptab": " "}
 _RAISED = {"superscript": "sup", "subscript": "sub"}
-_FORMULA = {"sup": "sup", "sub": "sub", "f": "mfrac", "num": "mrow", "den": "mrow", "rad": "msqrt"}
-"""Parts of a formula, and the tags that hypertext.py knows."""
+_FORMULA = {"sup": "sup", "sub": "sub", "f": "mfrac", "num": "mrow", "den": "mrow", "rad": "msqrt", "ruby": "ruby", "rt": "rt"}
+"""Parts of a formula and small readings, and the tags that hypertext.py knows."""
 _FORMS = {"lowerLetter": "a", "upperLetter": "A", "lowerRoman": "i", "upperRoman": "I"}
 
 
@@ -109,6 +109,7 @@ class _Writer:
         }
         self._numbers = _Numbers(self._roots("numbering"), self._roots("styles"))
         self._beside: list[str] = []
+        self._before = ""
 
     def whole(self, body: Any) -> str:
         """Headers, body, footers; each header and footer once."""
@@ -123,8 +124,10 @@ class _Writer:
         name = _name(element)
         if name == "p":
             outer, self._beside = self._beside, []
-            tag = self._numbers.tag_of(element)
-            text = f"<{tag}>{html.escape(self._numbers.of(element))}{self.inline(element)}</{tag}>{''.join(self._beside)}"
+            tag, words = self._numbers.tag_of(element), self._before + self.inline(element)
+            self._before = words if (joined := self._is_joined(element)) else ""
+            text = "" if joined else f"<{tag}>{html.escape(self._numbers.of(element))}{words}</{tag}>"
+            text += "".join(self._beside)
             self._beside = outer
             return text
         if name == "tbl":
@@ -133,6 +136,11 @@ class _Writer:
             text = text_of(blocks_of(chunk.blob.decode("utf-8", "replace"))) if "html" in chunk.content_type else docx_text(chunk.blob)[1]
             return "".join(f"<p>{html.escape(paragraph)}</p>" for paragraph in text.split("\n\n"))
         return "" if self._left_out(element) else self.blocks(element)
+
+    def _is_joined(self, paragraph: Any) -> bool:
+        """Return whether a tracked change deleted the end of a paragraph, so that the next one continues it."""
+        marks, after = _child(_child(paragraph, "pPr"), "rPr"), paragraph.getnext()
+        return after is not None and _name(after) == "p" and marks is not None and any(_name(mark) in _DELETED for mark in marks)
 
     def inline(self, parent: Any) -> str:
         """Runs and what holds them; boxes and notes are kept for behind the paragraph."""
@@ -168,6 +176,9 @@ class _Writer:
         if (part := self._part.related_parts.get(held)) is not None:
             self._beside += [f"<p>{html.escape(line)}</p>" for line in drawn(part.blob).split("\n")]
         inside = self.inline(element)
+        if name in FORMULA_SIGNS and name not in _FORMULA:
+            before, behind = signs_around(element)
+            inside = f"{html.escape(before)}{inside}{html.escape(behind)}"
         if name == "drawing" and not any(_pictures_in(element, self._part)):  # a chart, say; a picture is a document of its own
             return f"{inside} {html.escape(_alternative(element))} "
         if name == "r":
