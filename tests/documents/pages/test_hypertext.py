@@ -43,13 +43,12 @@ MARKS = {
     "wrapped lines": ("<pre>It was rebuilt in the year 1931 by\nEllen Marsh.</pre>", "It was rebuilt in the year 1931 by Ellen Marsh."),
     "styles": ("10<span style='vertical-align: super'>6</span> for <span style='text-decoration:line-through'>100</span>80", "10⁶ for 80"),
     "cells by role": ("<div role=row><span role=cell>Ida</span><span role=cell>30</span></div>", "Ida | 30"),
-    "readings": ("<ruby>漢<rp>(</rp><rt>かん</rt><rp>)</rp>字<rt>じ</rt></ruby>です", "漢字(かんじ)です"),
     "cells by style": ("<b style='display:table-cell'>Chair</b><b style='display:table-cell'>75</b>", "Chair\n\n75"),
     "letters of items": ("<ol type=a><li>x<li>y</ol><ol type=I start=4><li>z</ol>", "a. x\n\nb. y\n\nIV. z"),
     "counted down": ("<ol reversed start=2><li>x<li>y</ol><ol reversed><li>z</ol>", "2. x\n\n1. y\n\nz"),
     "boxes": ("<p><input type=checkbox checked>Paid<p><input type=radio>Sent", "☑ Paid\n\n☐ Sent"),
     "frame within": ("<iframe srcdoc='&lt;p>Framed&lt;/p>'></iframe>", "Framed"),
-    "quotes": ("He said <q>no</q>.", "He said “no”."),
+    "quotes, readings": ("He said <q>no</q>. <ruby>漢<rp>(</rp><rt>かん</rt>字<rt>じ</rt></ruby>です", "He said “no”. 漢字(かんじ)です"),
     "formulas": (
         "<math><mfrac><mn>1</mn><mrow>a+b</mrow></mfrac>, <msup><mn>10</mn><mn>6</mn></msup>, "
         "<semantics><msqrt>5</msqrt><annotation>x</annotation></semantics></math>",
