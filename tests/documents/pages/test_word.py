@@ -67,7 +67,7 @@ BODIES = {
     "choice": (par("<w:r><w:ddList><w:result w:val='1'/><w:listEntry w:val='no'/><w:listEntry w:val='yes'/></w:ddList></w:r>"), ["yes"]),
     "formula": (par(f"<m:f {MATH}><m:num><m:r>{run('1')}</m:r></m:num><m:den><m:r>{run('2')}</m:r></m:den></m:f>"), ["1/2"]),
     "brackets": (par("3", f"<m:d {MATH}><m:dPr><m:endChr m:val=']'/></m:dPr><m:nary>{run('x')}</m:nary></m:d>"), ["3(∫x]"]),
-    "joined": (par("<w:pPr><w:rPr><w:del/></w:rPr></w:pPr>", "Paid") + par(f"<w:ruby><w:rt>{run('x')}</w:rt></w:ruby>."), ["Paid(x)."]),
+    "joined": (par("<w:pPr><w:rPr><w:del/></w:rPr></w:pPr>", "Paid") + par(f"<w:ruby><w:rt>{run('x')}</w:rt></w:ruby>"), ["Paid(x)"]),
     "struck": (par(run("100", "<w:strike/>"), " 80"), ["80"]),
     "soft break": (
         par("Rebuilt in the year 1931 by Ellen", BREAK, "Marsh, an engineer."),
