@@ -86,11 +86,11 @@ def test_it_learnt_nothing_that_it_is_tested_on(given, data_dir):
 
 
 def test_written_questions_are_answered_where_they_say_and_none_is_tested(data_dir):
-    learnt, held = ([row for of in ("", "-among", "-tempted") for row in written_rows(name + of)] for name in ("written", "held"))
+    learnt, held = ([row for of in ("", "-among", "-tempted", "-records") for row in written_rows(name + of)] for name in ("written", "held"))
     asked = [json.loads(line)["question"] for line in (data_dir / "folders" / "questions.jsonl").read_text("utf-8").splitlines()]
     asked += [question.text for name in script("prepare").TESTED for question in load_questions(data_dir / name, KEPT)]
     forbidden = {mark for text in asked for mark in in_a_row(text)}
-    assert len(learnt) > 52_000 and not {row["source"] for row in learnt} & {row["source"] for row in held}
+    assert len(learnt) > 60_000 and not {row["source"] for row in learnt} & {row["source"] for row in held}
     for row in (*learnt, *held):
         assert all(answer in row["context"] for answer in row["answers"]) and not forbidden & set(in_a_row(row["question"]))
 
