@@ -105,12 +105,13 @@ def test_whole_rows(tmp_path):
     (tmp_path / "d.tsv").write_text("Set\tContents\tPieces\nEar set\thooks, syringe\t7\n")
     (tmp_path / "b.json").write_text('{"room": {"keys": ["red", 7]}, "open": null, "note": "It is closed for the whole of\\nMay."}')
     pq.write_table(pa.table({"name": ["Ann"], "age": [7]}), tmp_path / "c.parquet")
-    (tmp_path / "d.csv").write_text("Ida,20\nBo,3.5\n")
+    for name, text in (("d.csv", "Ida,20\nBo,3.5\n"), ("e.csv", "Day,1,2\nMo,Art,Maths\n")):
+        (tmp_path / name).write_text(text)
     assert seen(tmp_path) == [
         (2, "a.csv#1", "a", "name: Petra\nphone: 0151\nname (2): Klein\nx\ny"), (3, "empty text"), (4, "a.csv#3", "a", "name: Omar"),
         (1, "b.json#1", "b", "room keys: red\nroom keys: 7\nnote: It is closed for the whole of May."),
         (1, "c.parquet#1", "c", "name: Ann\nage: 7"), (1, "d.csv#0", "d", "Ida | 20"), (2, "d.csv#1", "d", "Bo | 3.5"),
-        (2, "d.tsv#1", "d", "hooks, syringe\nSet: Ear set\nPieces: 7"),
+        (2, "d.tsv#1", "d", "hooks, syringe\nSet: Ear set\nPieces: 7"), (2, "e.csv#1", "e", "Day: Mo\n1: Art\n2: Maths"),
     ]  # fmt: skip
     assert all(found.structured for found in iter_documents(tmp_path) if isinstance(found, SourceDocument) and ".tsv" not in found.doc_id)
 

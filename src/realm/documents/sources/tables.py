@@ -4,7 +4,7 @@ import csv
 import json
 import re
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import accumulate, count
@@ -44,7 +44,7 @@ def read_table(path: Path, name: str, options: SourceOptions, delimiters: str = 
         if columns is None:
             columns = find_columns(options, list(row.values.values()), path)
             columns = replace(columns, whole=options.whole_rows and not (columns.text is None or options.text_column))
-            headed = columns.text is not None or not any(map(_AMOUNT.fullmatch, row.values.values()))
+            headed = columns.text is not None or _are_names(row.values.values())
             if headed:
                 continue
         values = row.values if headed else {"": " | ".join(row.values.values()).strip(" |")}
@@ -52,6 +52,13 @@ def read_table(path: Path, name: str, options: SourceOptions, delimiters: str = 
             yield columns.record(values, str(path), name, row.number, row.line)
         else:
             yield Rejected(str(path), row.line, records.INVALID_UTF8)
+
+
+def _are_names(row: Iterable[str]) -> bool:
+    """Return whether a first row names columns: no amounts stand in it, but for numbers that count, such as the lessons of a day."""
+    amounts = [value for value in row if _AMOUNT.fullmatch(value)]
+    first = int(amounts[0]) if amounts and amounts[0].isdecimal() else 0
+    return not amounts or (len(amounts) > 1 and amounts == [str(first + at) for at in range(len(amounts))])
 
 
 read_tsv = partial(read_table, delimiters="\t")
