@@ -24,15 +24,7 @@ from realm.recipe import build_recipe, load_recipe
 from realm.runs.evaluation import evaluate_stage
 from realm.storage.layout import stage_facts
 from realm.training.context import load_stage
-from realm.training.finetune.given import (
-    GivenParagraphs,
-    GivenTask,
-    given_questions,
-    given_scores,
-    gold_spans,
-    posterior_nll,
-    read_given,
-)
+from realm.training.finetune.given import GivenParagraphs, GivenTask, given_questions, given_scores, gold_spans, posterior_nll, read_given
 from realm.training.finetune.stage import run_finetune
 from realm.training.order import WHOLE
 from realm.training.pretrain.retrieve import asked_inputs

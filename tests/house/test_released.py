@@ -86,7 +86,8 @@ def test_it_learnt_nothing_that_it_is_tested_on(given, data_dir):
 
 
 def test_written_questions_are_answered_where_they_say_and_none_is_tested(data_dir):
-    learnt, held = ([row for of in ("", "-among", "-tempted", "-records") for row in written_rows(name + of)] for name in ("written", "held"))
+    parts = ("", "-among", "-tempted", "-records")
+    learnt, held = ([row for of in parts for row in written_rows(name + of)] for name in ("written", "held"))
     asked = [json.loads(line)["question"] for line in (data_dir / "folders" / "questions.jsonl").read_text("utf-8").splitlines()]
     asked += [question.text for name in script("prepare").TESTED for question in load_questions(data_dir / name, KEPT)]
     forbidden = {mark for text in asked for mark in in_a_row(text)}

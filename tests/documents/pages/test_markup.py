@@ -81,10 +81,7 @@ def test_opendocument_text(tmp_path):
     files = {"content.xml": inside, "styles.xml": around * 2, "Object 1/content.xml": "<math><mfrac><mn>1</mn><mn>2</mn></mfrac></math>"}
     held = {name: f"<o:d xmlns:o='urn:o' xmlns:t='urn:t'>{text}</o:d>" for name, text in files.items()}
     body = "Head\n\nThe mill was sold. By Ann.\n\n4. item\n\nA |  |  | B\n\n10⁶ for 80\n\n10⁶, 1/2 Alt end"
-    assert seen(zipped(tmp_path / "a.odt", held)) == [
-        (0, "comment beside the text"),
-        ("a.odt", "a", f"Contract 7\n\n{body}\n\nSeal"),
-    ]
+    assert seen(zipped(tmp_path / "a.odt", held)) == [(0, "comment beside the text"), ("a.odt", "a", f"Contract 7\n\n{body}\n\nSeal")]
 
 
 def test_a_notebook_is_its_cells(tmp_path):

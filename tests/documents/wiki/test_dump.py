@@ -39,10 +39,7 @@ def test_articles_and_what_is_left_out(tmp_path):
     path.write_text(dump(*pages), "utf-8")
     article, *others = read_wikidump(path)
     assert replace(article, headings=None, structured=False) == SourceDocument("testwiki:1", "Cat & dog", "A cat is here.", str(path), 4)
-    assert others == [
-        Redirect(str(path), 7, title_key("Old name"), title_key("Cat")),
-        Rejected(str(path), 12, EMPTY_TEXT),
-    ]
+    assert others == [Redirect(str(path), 7, title_key("Old name"), title_key("Cat")), Rejected(str(path), 12, EMPTY_TEXT)]
 
 
 @pytest.mark.parametrize("schema", [f"0.{minor}" for minor in range(3, 12)])

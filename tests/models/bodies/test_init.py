@@ -9,9 +9,7 @@ from torch import nn
 
 import realm.models.bodies.body
 from realm.models.bodies.body import build_body, load_body
-from realm.models.bodies.init import (
-    match,
-)
+from realm.models.bodies.init import match
 from realm.models.model import state_sha256
 from realm.models.spec import bert_spec
 

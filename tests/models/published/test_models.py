@@ -7,13 +7,7 @@ from published_names import body, published_names, values_of
 from realm.errors import ConfigError, DataError
 from realm.models.model import RealmModel
 from realm.models.networks import parameter_shapes
-from realm.models.published.names import (
-    PUBLISHED_PARTS,
-    import_tensors,
-    plan_import,
-    published_kind,
-    read_published_config,
-)
+from realm.models.published.names import PUBLISHED_PARTS, import_tensors, plan_import, published_kind, read_published_config
 
 CONFIG = {
     "vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 37,
