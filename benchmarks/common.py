@@ -55,11 +55,7 @@ class Extra:
 
 
 def timed(name: str, command: tuple[str, ...]) -> dict[str, Any]:
-    """Run a command and say what it took.
-
-    Raises:
-        CalledProcessError: it failed.
-    """
+    """Run a command and say what it took. Raises CalledProcessError: it failed."""
     started = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None

@@ -315,13 +315,8 @@ def waited(pid: int, seconds: float | None = None) -> int | None:
 
 
 class KillRun:
-    """The killing, and what is known of the run that nobody disturbs.
-
-    Args:
-        root: of everything here; what was counted in it goes on.
-        kills: asked for.
-        seed: of moments and points.
-    """
+    """The killing, and what is known of the run that nobody disturbs: all in ``root``, where what was counted goes on; ``seed``: of moments
+    and points."""
 
     each_anew = False
     """Whether each round begins with nothing, so that one goes on after a loss."""

@@ -39,14 +39,8 @@ class OutOfTime(Exception):
 
 
 class Rows:
-    """The rows of one part, on disk after each.
-
-    Args:
-        path: its JSON file; rows that are there are not measured again.
-        part: its name.
-        device: what it runs on, in words.
-        seconds: it may take.
-    """
+    """The rows of one part, on disk after each: in ``path``, whose rows are not measured again; ``device`` in words; ``seconds`` it may
+    take."""
 
     def __init__(self, path: Path, part: str, device: str, seconds: float):
         self.path = path
@@ -60,11 +54,7 @@ class Rows:
         return self.end - time.monotonic()
 
     def measure(self, name: str, run: Callable[[], Row]) -> None:
-        """Ask for a row unless it is there; what goes wrong in it is noted and the next row is asked for.
-
-        Raises:
-            OutOfTime: nothing new is begun.
-        """
+        """Ask for a row unless it is there; what goes wrong in it is noted and the next is asked for. Raises OutOfTime: none is begun."""
         if name in self.state["rows"] and "error" not in self.state["rows"][name]:
             return
         if self.left <= 0:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from processes import until
 
 from realm.documents.ingest.builder import build_corpus
 from realm.errors import ConfigError, MissingExtra, PoolError
@@ -83,26 +83,24 @@ def no_token(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
 
 
-@pytest.mark.parametrize("address", ["10.0.0.7:6379", "head.example:6379", "[fd00::7]:6379", "127.0.0.1:6379", "auto"])
-def test_no_cluster_without_a_token(no_token, address):
-    with pytest.raises(ConfigError, match=r"there is no token for the Ray cluster at .*RAY_AUTH_TOKEN") as caught, connected(address):
-        pass
-    assert len(str(caught.value).splitlines()) == 1
+NO_TOKEN, NO_ADDRESS = r"there is no token for the Ray cluster at .*RAY_AUTH_TOKEN", "is not the address of a Ray cluster"
+REFUSED = {
+    NO_TOKEN: ["10.0.0.7:6379", "head.example:6379", "[fd00::7]:6379", "127.0.0.1:6379", "auto"],
+    NO_ADDRESS: ["head", "ray://head:10001", "head:port", ":6379", "http://head:8265", ""],
+}
 
 
-def test_an_empty_token_is_none(no_token, monkeypatch, tmp_path):
+@pytest.mark.parametrize(("said", "address"), [(said, address) for said, addresses in REFUSED.items() for address in addresses])
+def test_no_cluster_without_a_token_and_an_address(no_token, monkeypatch, tmp_path, said, address):
+    """Nor with an empty token."""
     (tmp_path / "token").write_text("\n")
-    monkeypatch.setenv(our.TOKEN_PATH, str(tmp_path / "token"))
-    with pytest.raises(ConfigError, match="there is no token"), connected("10.0.0.7:6379"):
-        pass
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=said) as caught, connected(address):
+            pass
+        assert len(str(caught.value).splitlines()) == 1
+        monkeypatch.setenv(our.TOKEN_PATH, str(tmp_path / "token"))
     (tmp_path / "token").write_text("abc\n")
     assert our._credentials("10.0.0.7:6379") == {our.TOKEN: "abc"}
-
-
-@pytest.mark.parametrize("address", ["head", "ray://head:10001", "head:port", ":6379", "http://head:8265", ""])
-def test_what_is_no_address(address):
-    with pytest.raises(ConfigError, match="is not the address of a Ray cluster"), connected(address):
-        pass
 
 
 def test_without_the_extra(monkeypatch):
@@ -143,12 +141,8 @@ def test_bound_to_loopback_with_a_token_and_no_statistics(cluster, marked):
 
     ours = marked(f"{our.TOKEN}={our._own_token()}")
     assert any("gcs_server" in line for line in ours.values()) and any("raylet" in line for line in ours.values())
-    for _ in range(5):  # a process that is just taking its title writes over what we read
-        lacking = marked(f"{our.TOKEN}={our._own_token()}", "RAY_USAGE_STATS_ENABLED=0")
-        if not lacking:
-            break
-        time.sleep(1)
-    assert not lacking
+    # a process that is just taking its title writes over what we read
+    until(lambda: not marked(f"{our.TOKEN}={our._own_token()}", "RAY_USAGE_STATS_ENABLED=0"), 10)
     # 127.0.0.1 in both tables; 0.0.0.0 and :: would be zeros
     assert listening({*ours, os.getpid()}) <= {"0100007F", "0000000000000000FFFF00000100007F"}
     assert our.TOKEN in os.environ and our._own_token() not in " ".join(ours.values()), "no command line shows it"
@@ -169,12 +163,9 @@ def command(paths, marker, temporary, *more):
     return subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
-def gone(marked, marker, seconds=180):
-    """Whether no process of a command is left, at the latest some seconds from now: some of Ray's wait 60 for a head that was killed."""
-    until = time.monotonic() + seconds
-    while (left := marked(f"REALM_TEST={marker}")) and time.monotonic() < until:
-        time.sleep(0.2)
-    return not left
+def gone(marked, marker):
+    """Whether no process of a command is left, at the latest in three minutes: some of Ray's wait 60 seconds for a head that was killed."""
+    return until(lambda: not marked(f"REALM_TEST={marker}"), 180)
 
 
 def test_refresh_on_ray(waiting_run, marked, extra):
@@ -196,9 +187,8 @@ def test_nothing_is_left_of_a_killed_command(waiting_run, marked, extra, number,
     with tempfile.TemporaryDirectory() as temporary:
         process = command(waiting_run, marker, temporary, "--actors", "1")
         try:
-            while not any("ray::Builder" in line for line in marked(f"REALM_TEST={marker}").values()):
-                assert process.poll() is None
-                time.sleep(0.1)
+            until(lambda: process.poll() is not None or any("ray::Builder" in line for line in marked(f"REALM_TEST={marker}").values()))
+            assert process.poll() is None
             os.kill(process.pid, number)
             _, said = process.communicate()
         finally:
@@ -236,7 +226,7 @@ def small_parts(monkeypatch):
 
 @pytest.fixture
 def run(tmp_path):
-    """A corpus of nine parts, its model, and generation 1 made without a pool."""
+    """A corpus of nine parts, its model, generation 1 made without a pool, and a request for another of the same parameters."""
     paths, text = RunPaths(tmp_path / "run"), "The town lies at the river. Its {} bridges are old. "
     rows = [{"id": f"d{i}", "title": f"Town {i}", "text": text.format(i) * (1 + i % 5)} for i in range(DOCUMENTS)]
     (tmp_path / "docs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
@@ -247,6 +237,7 @@ def run(tmp_path):
     body = bert_spec(vocab_size=inputs.store.tokenizer.vocab_size, max_length=352, dropout=0.1, attention_dropout=0.0, **sizes)
     model = RealmModel(one_body(BodySpec(body.config), projection=16))
     refresh_index(model, inputs, paths, step=1)
+    request_index(model, paths, 2)
     return paths, inputs, model
 
 
@@ -284,9 +275,7 @@ def pids(pool):
 
 
 def test_the_bytes_of_one_process(run, pool):
-    paths, inputs, model = run
-    request_index(model, paths, 2)
-    seen = []
+    (paths, inputs, _), seen = run, []
     assert tick(run, pool, seen) == 2
     assert seen == [*range(PART, DOCUMENTS, PART), DOCUMENTS]
     assert same_bytes(paths, 1, 2) and open_generation(paths, inputs).number == 2
@@ -295,7 +284,6 @@ def test_the_bytes_of_one_process(run, pool):
 def test_an_actor_killed_over_a_part(run, pool):
     """It is stopped first, so that it has a part when it dies."""
     paths, _, model = run
-    request_index(model, paths, 2)
     assert tick(run, pool, []) == 2
     victim = pids(pool)[0]
     os.kill(victim, signal.SIGSTOP)
@@ -311,9 +299,7 @@ def test_an_actor_killed_over_a_part(run, pool):
 
 def test_taken_up_at_whole_parts(run, pool):
     """A coordinator that dies after two parts; the next one begins with the third, and the pool is fit for it."""
-    paths, inputs, model = run
-    request_index(model, paths, 2)
-    seen = []
+    (paths, inputs, _), seen = run, []
 
     class Killed(BaseException):
         """Stands for a coordinator that dies here."""
@@ -332,12 +318,10 @@ def test_a_part_that_kills_every_actor(run, cluster, monkeypatch):
     from ray import cloudpickle
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # actors do not stand where the tests do
-    paths, _, model = run
     monkeypatch.setattr(our, "MAX_DEATHS", 1)
-    request_index(model, paths, 2)
     with FatalPool(1) as pool, pytest.raises(PoolError, match=r"2 actors died over rows 0 to 7\. .*run the same command again"):
         tick(run, pool, [])
-    assert not (paths.index / "000002").exists()
+    assert not (run[0].index / "000002").exists()
 
 
 def test_what_an_actor_cannot_open(run, pool, tmp_path):
@@ -350,13 +334,8 @@ def test_what_an_actor_cannot_open(run, pool, tmp_path):
 
 
 def test_actors_that_do_not_fit(run, cluster, monkeypatch):
-    paths, _, model = run
-    monkeypatch.setattr(our, "START_SECONDS", 0.1)
-    request_index(model, paths, 2)
-    with BuilderPool(2) as pool, pytest.raises(PoolError, match=r"none of 2 actors is up \(the cluster has CPU 8\)"):
-        tick(run, pool, [], EmbedOptions(threads=64))
-
-
-def test_no_actors():
     with pytest.raises(ConfigError, match="actors = 0 is below 1"):
         BuilderPool(0)
+    monkeypatch.setattr(our, "START_SECONDS", 0.1)
+    with BuilderPool(2) as pool, pytest.raises(PoolError, match=r"none of 2 actors is up \(the cluster has CPU 8\)"):
+        tick(run, pool, [], EmbedOptions(threads=64))
