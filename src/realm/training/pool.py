@@ -113,7 +113,9 @@ def _start(package: Any, address: str, options: dict[str, Any]) -> None:
         with tempfile.TemporaryDirectory(prefix="realm-ray-stand-") as empty:
             environment = {"working_dir": empty}
             package.init(address=address, log_to_driver=False, logging_level=logging.ERROR, runtime_env=environment, **options)
-    except (OSError, RuntimeError, ValueError, package.exceptions.RayError) as error:
+    except Exception as error:  # Ray raises the bare one, too, where a busy machine does not start its node in time
+        if options:
+            raise PoolError(f"Ray did not start: {said(error)}", cure="Run the same command again when the machine is less busy") from error
         cure = "Start Ray on this machine with the same token: RAY_AUTH_MODE=token ray start --address HOST:PORT (--head on the first)"
         raise PoolError(f"no Ray cluster at {address}: {said(error)}", cure=cure) from error
     outer = package.util.get_node_ip_address()
