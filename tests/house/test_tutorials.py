@@ -122,4 +122,4 @@ def test_pretrain_at_scale(desk, monkeypatch):
     for name in ("ranks", "actors"):
         paths = RunPaths(desk / "runs" / name)
         assert stage_facts(paths, "pretrain")["steps"] == 6 and main(["verify", str(paths.root)]) == 0
-        assert any("refresh_seconds" in row and row["step"] == 6 for row in MetricsLog(paths.metrics).rows()), name
+    assert any("refresh_seconds" in row and row["step"] == 6 for row in MetricsLog(paths.metrics).rows())
