@@ -11,6 +11,7 @@ import threading
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -112,6 +113,9 @@ def test_without_the_extra(monkeypatch):
 def test_a_cluster_that_cannot_be_had_is_named(cluster, monkeypatch):
     with pytest.raises(PoolError, match=r"no Ray cluster at 127.0.0.1:1: .*refused.*ray start --address"):
         our._start(our.ray(), "127.0.0.1:1", {})
+    late = Mock(init=Mock(side_effect=Exception("The current node timed out")))
+    with pytest.raises(PoolError, match=r"Ray did not start: The current node timed out.*less busy"):
+        our._start(late, our.LOCAL, {"num_cpus": 1})
     with pytest.raises(PoolError, match="connected to Ray already"), connected():
         pass
     monkeypatch.setattr(our, "_imported", {})

@@ -24,31 +24,30 @@ ROLES_OF_TRIPLES = {
 @dataclass(frozen=True)
 class Columns:
     """Names of the columns. Without an id column rows are named by file and row, without a title column titles are empty; without a text
-    column the whole row is the text, each value behind the name of its column; of a ``whole`` row the other columns follow the text so."""
+    column the whole row is the text, each value behind the name of its column; with ``others`` the other columns follow the text so."""
 
     id: str | None
     title: str | None
     text: str | None
-    whole: bool = False
+    others: bool = False
 
     @property
     def wanted(self) -> list[str]:
         """The columns that are read, in the order of the table's roles, text first; empty: all."""
-        names = () if self.whole else (self.text, self.id, self.title)
+        names = () if self.others else (self.text, self.id, self.title)
         return list(dict.fromkeys(name for name in names if name is not None))
 
     def record(self, row: Mapping[str, Any], source: str, name: str, number: int, line: int) -> Record:
         """One row as a document, or why it is none. An id that is made here has ``name``, the file's, and the row's 1-based ``number``."""
         doc_id = f"{name}#{number}" if self.id is None else row.get(self.id)
-        whole = self.text is None
         text = "\n".join(_named_values("", row)) if self.text is None else row.get(self.text)
-        if self.whole and isinstance(text, str):
+        if self.others and isinstance(text, str):
             others = {name: value for name, value in row.items() if name not in (self.text, self.id, self.title)}
             text = "\n".join([text, *_named_values("", others)])
         if isinstance(text, str) and len(text) > streams.LINE_LIMIT:
             return Rejected(source, line, TOO_LONG)
-        title, headings = row.get(self.title) if self.title else None, () if whole else None
-        return document_or_rejected(doc_id, title, text, source, line, structured=whole, headings=headings)
+        title, whole = row.get(self.title) if self.title else None, self.text is None
+        return document_or_rejected(doc_id, title, text, source, line, structured=whole, headings=() if whole else None)
 
 
 def _named_values(name: str, value: Any) -> Iterator[str]:

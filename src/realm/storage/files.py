@@ -197,7 +197,7 @@ def remove_staging(directory: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    while path.exists():
+    while os.path.lexists(path):
         with suppress(FileNotFoundError):  # each of two that remove it may find a file gone before the other has ended
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 

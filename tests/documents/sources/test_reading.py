@@ -16,7 +16,7 @@ from realm.documents.change.updates import sync_documents, update_documents
 from realm.documents.ingest.builder import build_corpus
 from realm.documents.records import Rejected, SourceDocument
 from realm.documents.sources import SourceOptions, iter_documents
-from realm.documents.sources.reading import MOST_ENTRIES, files_below, folder_words, id_of, names_of, what_changes
+from realm.documents.sources.reading import MOST_ENTRIES, RowIds, _read_one, files_below, folder_words, id_of, names_of, what_changes
 from realm.documents.store.blocks import BlockStore
 from realm.errors import DataError
 
@@ -86,7 +86,7 @@ def test_links_are_not_followed_out(tmp_path):
 
 
 def test_what_cannot_be_read(tmp_path, monkeypatch, closed):
-    """A pipe would never answer; a file and a folder without permission are counted."""
+    """A pipe would never answer; a file and a folder without permission, and one that has gone, are counted."""
     (tmp_path / "a.txt").write_text("Fine.")
     (tmp_path / "closed.txt").write_text("Closed.")
     (tmp_path / "closed").mkdir()
@@ -96,6 +96,7 @@ def test_what_cannot_be_read(tmp_path, monkeypatch, closed):
     assert ids(tmp_path) == ["a.txt"]
     unreadable = (0, "unreadable file")
     assert reasons(tmp_path) == {"closed.txt": unreadable, "pipe.txt": unreadable, "closed": unreadable}
+    assert next(_read_one(tmp_path, tmp_path / "gone" / "a.txt", "", "text", SourceOptions(), None, RowIds())).reason == unreadable[1]
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.parquet"])

@@ -114,10 +114,12 @@ def _read_one(
 ) -> Iterator[Record]:
     """The records of one file of a format; what is wrong with it as a whole costs that file alone."""
     inside = id_of(found.relative_to(folder).as_posix())
-    path, words = f"{name}/{inside}" if name else inside, folder_words(folder, found)
+    path = f"{name}/{inside}" if name else inside
+    words: str | None = None
     try:
         for record in apart(read_file(found, path, kind, options, workers), path, rows):
             if isinstance(record, SourceDocument) and record.doc_id.startswith(path):
+                words = folder_words(folder, found) if words is None else words
                 record = replace(record, title=record.title or stem(Path(record.inside or found)), folder=words)
             yield record
     except (DataError, MissingExtra) as error:

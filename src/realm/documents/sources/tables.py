@@ -43,7 +43,7 @@ def read_table(path: Path, name: str, options: SourceOptions, delimiters: str = 
             continue
         if columns is None:
             columns = find_columns(options, list(row.values.values()), path)
-            columns = replace(columns, whole=options.whole_rows and not (columns.text is None or options.text_column))
+            columns = replace(columns, others=options.whole_rows and not (columns.text is None or options.text_column))
             headed = columns.text is not None or _are_names(row.values.values())
             if headed:
                 continue
