@@ -34,7 +34,7 @@ from realm.storage.layout import RunPaths, holds_run
 from realm.storage.locks import held
 from realm.storage.manifests import read_note, write_note
 
-FORMAT = 10
+FORMAT = 11
 NAME = 40
 """Characters of a document's or folder's name that a cached run is called by."""
 _UNUSUAL = re.compile(r"[^A-Za-z0-9._-]+")

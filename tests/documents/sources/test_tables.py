@@ -72,8 +72,7 @@ def test_tables(tmp_path, name, text, expected):
 
 
 def test_bad_bytes_cost_one_row(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_bytes("id,text,note\n0,äöüß äöü,\n1,A,".encode() + b"\xff\n2,B\xff,x\n3,\xe9\xe9,x\n4,D,x\n")
+    (path := tmp_path / "a.csv").write_bytes("id,text,note\n0,äöüß äöü,\n1,A,".encode() + b"\xff\n2,B\xff,x\n3,\xe9\xe9,x\n4,D,x\n")
     assert seen(path)[1:] == [(3, "1", "", "A"), (4, "invalid utf-8"), (5, "invalid utf-8"), (6, "4", "", "D")]
 
 
@@ -105,13 +104,14 @@ def test_whole_rows(tmp_path):
     (tmp_path / "d.tsv").write_text("Set\tContents\tPieces\nEar set\thooks, syringe\t7\n")
     (tmp_path / "b.json").write_text('{"room": {"keys": ["red", 7]}, "open": null, "note": "It is closed for the whole of\\nMay."}')
     pq.write_table(pa.table({"name": ["Ann"], "age": [7]}), tmp_path / "c.parquet")
-    for name, text in (("d.csv", "Ida,20\nBo,3.5\n"), ("e.csv", "Day,1,2\nMo,Art,Maths\n")):
+    for name, text in (("d.csv", "Ida,20\nBo,3.5\n"), ("e.csv", "Day,1,2\nMo,Art,Maths\n"), ("f.csv", "Dues, due\n;\nOf;Sum\nIda;7\nBo\n")):
         (tmp_path / name).write_text(text)
     assert seen(tmp_path) == [
         (2, "a.csv#1", "a", "name: Petra\nphone: 0151\nname (2): Klein\nx\ny"), (3, "empty text"), (4, "a.csv#3", "a", "name: Omar"),
         (1, "b.json#1", "b", "room keys: red\nroom keys: 7\nnote: It is closed for the whole of May."),
         (1, "c.parquet#1", "c", "name: Ann\nage: 7"), (1, "d.csv#0", "d", "Ida | 20"), (2, "d.csv#1", "d", "Bo | 3.5"),
         (2, "d.tsv#1", "d", "hooks, syringe\nSet: Ear set\nPieces: 7"), (2, "e.csv#1", "e", "Day: Mo\n1: Art\n2: Maths"),
+        (4, "f.csv#1", "f", "Dues, due\nOf: Ida\nSum: 7"), (5, "f.csv#2", "f", "Dues, due\nOf: Bo"),
     ]  # fmt: skip
     assert all(found.structured for found in iter_documents(tmp_path) if isinstance(found, SourceDocument) and ".tsv" not in found.doc_id)
 

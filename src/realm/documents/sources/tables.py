@@ -74,16 +74,19 @@ class Row(NamedTuple):
 
 def named_rows(path: Path, delimiters: str = ",;\t|", *, short: bool = False) -> Iterator[Row | Rejected]:
     """The header of a table, each name under itself, and its rows; those that are broken or, unless ``short``, too short are rejected, and
-    numbered too.
+    numbered too. If ``short``, titles above the header are part of each row.
 
     The second of two columns of one name is found under ``name (2)``. Raises DataError: the first line is not a header."""
-    header: list[str] = []
-    number = 0
-    for found in rows_of(path, style_of(path, delimiters), short=short):
+    header, titles, number, style = list[str](), dict[str, str](), 0, style_of(path, delimiters)
+    above = _titles_above(path, style) if short else 0
+    for found in rows_of(path, style, short=short, above=above):
         if isinstance(found, Rejected):
             yield found
             continue
         line, row = found
+        if above:
+            above, titles = above - 1, {" ": " ".join((*titles.values(), *row)).strip()}
+            continue
         if not header:
             if isinstance(row, str):
                 cure = "It must name the columns, such as id,title,text, and end as lines do"
@@ -95,16 +98,27 @@ def named_rows(path: Path, delimiters: str = ",;\t|", *, short: bool = False) ->
             yield Row(0, line, dict(zip(header, names, strict=True)))
             continue
         number += 1
-        yield Rejected(str(path), line, row) if isinstance(row, str) else Row(number, line, dict(zip(header, row, strict=False)))
+        yield Rejected(str(path), line, row) if isinstance(row, str) else Row(number, line, titles | dict(zip(header, row, strict=False)))
 
 
-def style_of(path: Path, delimiters: str) -> Style:
-    """Delimiter and quoting under which the start of the file has several columns and the fewest bad rows."""
+def _first_lines(path: Path) -> list[str]:
+    """The lines of the start of a file, without that in which Excel names the delimiter."""
     head = streams.head_of(path)
     lines = [line.decode("utf-8", "replace") + "\n" for line in head.split(b"\n")]
     if len(head) >= streams.HEAD_BYTES and len(lines) > 1:
         del lines[-1]  # cut off
-    lines = lines[1:] if len(lines) > 1 and lines[0][:4] == "sep=" else lines
+    return lines[1:] if len(lines) > 1 and lines[0][:4] == "sep=" else lines
+
+
+def _titles_above(path: Path, style: Style) -> int:
+    """Rows of one value at most, within 20 lines, above the first row with several, which names the columns; empty lines do not count."""
+    filled = [sum(map(bool, row)) for row in csv.reader(_first_lines(path)[:20], **style | {"strict": False}) if row]
+    return next((at for at, values in enumerate(filled) if values > 1), 0)
+
+
+def style_of(path: Path, delimiters: str) -> Style:
+    """Delimiter and quoting under which the start of the file has several columns and the fewest bad rows."""
+    lines = _first_lines(path)
     spaced = {delimiter: all(name[:1] == " " for name in lines[0].split(delimiter)[1:]) for delimiter in delimiters}
     styles = [style | {"delimiter": one, "skipinitialspace": skips} for one, skips in spaced.items() for style in _STYLES]
     return min(styles, key=lambda style: _misfit(lines, style))
@@ -112,25 +126,24 @@ def style_of(path: Path, delimiters: str) -> Style:
 
 def _misfit(lines: list[str], style: Style) -> tuple[bool, bool, int, int]:
     """Order of styles: several columns, none cut within quotes; few bad rows; many columns. Rows are bad that are broken, have not as many
-    fields as the first, or keep both quotes of a field; a quote that the end cuts costs one."""
+    fields as the first with several, or keep both quotes of a field; a quote that the end cuts costs one. Titles stand above good rows."""
     reader = csv.reader(lines, **style)
-    header: list[str] = []
-    rows, bad = 0, 0
+    header, titles, rows, bad = list[str](), 0, 0, 0
     while True:
         row: list[str] = []
         try:
             row = next(reader)
-            header = header or row
+            header = header or (row if sum(map(bool, row)) > 1 else [])
+            titles, rows = titles + (bool(row) and not header), rows + bool(row)
             kept = style["quoting"] == csv.QUOTE_NONE and any(len(field) > 1 and field[0] == field[-1] == '"' for field in row)
-            bad += kept or len(row) not in (0, len(header))
+            bad += kept or bool(header and len(row) not in (0, len(header)))
         except StopIteration:
-            cut = any(name.count('"') % 2 for name in header)
-            return len(header) < 2 or cut, 2 * bad >= max(rows, 2), -len(header), bad
+            cut, many = any(name.count('"') % 2 for name in header), 2 * bad >= max(rows - titles, 2)
+            return len(header) < 2 or cut or (titles > 0 and (many or rows < titles + 2)), many, -len(header), bad
         except csv.Error:
             if not header:
                 return True, True, 0, 0
-            bad += 1
-        rows += 1
+            bad, rows = bad + 1, rows + 1
 
 
 class _Lines:
@@ -161,8 +174,9 @@ class _Lines:
         self._back.extendleft(reversed(self.taken[1:]))
 
 
-def rows_of(path: Path, style: Style, *, short: bool = False) -> Iterator[tuple[int, list[str] | str] | Rejected]:
-    """(line, fields) of each row that is not empty, or (line, reason) of a broken one; before it, the lines that cannot be had.
+def rows_of(path: Path, style: Style, *, short: bool = False, above: int = 0) -> Iterator[tuple[int, list[str] | str] | Rejected]:
+    """(line, fields) of each row that is not empty, or (line, reason) of a broken one; before it, the lines that cannot be had. The first
+    ``above`` rows may be of any width.
 
     A quote that is never closed costs the line in which it stands, and not those that follow."""
     csv.field_size_limit(streams.LINE_LIMIT)
@@ -183,8 +197,8 @@ def rows_of(path: Path, style: Style, *, short: bool = False) -> Iterator[tuple[
             return
         if not row or (not width and row == ["sep=", ""]):  # the line in which Excel names the delimiter
             continue
-        width = width or len(row)
-        wrong = not isinstance(row, str) and ((len(row) < width and not short) or any(row[width:]))
+        width, above = width or (len(row) if above < 1 else 0), above - 1
+        wrong = not isinstance(row, str) and ((len(row) < width and not short) or (width and any(row[width:])))
         yield lines.taken[0][0], records.BAD_ROW if wrong else row
 
 
