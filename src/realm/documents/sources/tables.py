@@ -126,7 +126,7 @@ def style_of(path: Path, delimiters: str) -> Style:
 
 def _misfit(lines: list[str], style: Style) -> tuple[bool, bool, int, int]:
     """Order of styles: several columns, none cut within quotes; few bad rows; many columns. Rows are bad that are broken, have not as many
-    fields as the first with several, or keep both quotes of a field; a quote that the end cuts costs one. Titles stand above good rows."""
+    fields as the first with several, or keep both quotes of a field; a quote that the end cuts costs one. Titles may precede good rows."""
     reader = csv.reader(lines, **style)
     header, titles, rows, bad = list[str](), 0, 0, 0
     while True:
