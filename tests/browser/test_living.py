@@ -72,8 +72,7 @@ def test_an_upload_changes_the_answer(browser, server, tmp_path):
     text = "Nobody sells anything on the moon, so {} stones are worth nothing."
     ids = [row["id"] for row in server.call("GET", "/v1/documents")["documents"]]
     rows = [{"id": name, "title": "Moon", "text": text.format(1000 + i)} for i, name in enumerate(ids)]
-    file = tmp_path / "moon.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    (file := tmp_path / "moon.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     browser.press("Documents", ".top")
     browser.press("Add documents")
     browser.one("#files").send_keys(str(file))

@@ -83,8 +83,7 @@ def test_evidence_opens_its_file_at_the_page(terminal, colours, tiny_run, monkey
 
 
 def test_the_page_of_a_pdf_is_in_the_address(tmp_path):
-    file = tmp_path / "a b.pdf"
-    file.write_bytes(b"")
+    (file := tmp_path / "a b.pdf").write_bytes(b"")
     store = SimpleNamespace(rows_of=lambda ids: ids, block=lambda row: SimpleNamespace(source=str(file)))
     opened = SimpleNamespace(inputs=SimpleNamespace(store=store))
     for doc_id, end in (("a b.pdf#page=12", "#page=12"), ("a b.pdf#page=3&picture=1", "#page=3"), ("a b.pdf", "")):

@@ -106,6 +106,4 @@ def _plain(value: Any) -> Any:
         return rounded(value) if math.isfinite(value) else None
     if isinstance(value, dict):
         return {key: _plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner) for inner in value]
-    return value
+    return [_plain(inner) for inner in value] if isinstance(value, list | tuple) else value

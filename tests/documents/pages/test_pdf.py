@@ -179,8 +179,7 @@ PRIVATE = (
     (b"<< /Type /Font /Subtype /Type1 /BaseFont /XYZABC+Foo /Encoding /WinAnsiEncoding /ToUnicode 4 0 R >>", [PRIVATE]),
 ])  # fmt: skip
 def test_a_font_that_names_no_characters(tmp_path, pdf, font, more):
-    path = tmp_path / "x.pdf"
-    path.write_bytes(pdf(["FRG ABCDEF ABC QRSU", "HIJK LMNOP ABCD"], font=font, more=more))
+    (path := tmp_path / "x.pdf").write_bytes(pdf(["FRG ABCDEF ABC QRSU", "HIJK LMNOP ABCD"], font=font, more=more))
     assert list(iter_documents(path)) == [Rejected(str(path), 1, UNDECODABLE)]
 
 

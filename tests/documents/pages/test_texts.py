@@ -23,8 +23,7 @@ def only(path, options=None):
 
 
 def test_single_text_files(tmp_path):
-    path = tmp_path / "note.txt"
-    path.write_text("# not a heading here")
+    (path := tmp_path / "note.txt").write_text("# not a heading here")
     assert only(path) == SourceDocument("note.txt", "note", "# not a heading here", str(path), 0)
     cues = (
         "1\n00:00:01,000 --> 00:00:03,500\nBuilt by\n\n2\n00:03.6 --> 00:05.0 a:9\n<i>Ann</i> &amp; Bo.\n\n3\n0:06.0 --> 0:07.0\n<v Ida>Yes"

@@ -148,9 +148,12 @@ def test_a_word_file(tmp_path):
     for cell, text in zip((cell for row in table.rows for cell in row.cells), ("Year", "Cost", "1931", "1931"), strict=True):
         cell.text = text
     document.add_paragraph("That is all.")
-    document.save(tmp_path / "minutes.docx")
-    (record,) = iter_documents(tmp_path / "minutes.docx")
+    for ending, kind in ("docx", "document"), ("dotx", "template"):
+        document.part._content_type = f"application/vnd.openxmlformats-officedocument.wordprocessingml.{kind}.main+xml"
+        document.save(tmp_path / f"minutes.{ending}")
+    record, template = iter_documents(tmp_path)
     assert isinstance(record, SourceDocument) and (record.doc_id, record.title) == ("minutes.docx", "Minutes")
+    assert isinstance(template, SourceDocument) and template.text == record.text
     assert record.text.split("\n\n") == ["Bridges", "The bridge was repaired in 1931.", "Year | Cost", "1931 | 1931", "That is all."]
     (tmp_path / "bad.docx").write_bytes((tmp_path / "minutes.docx").read_bytes()[:500])
     assert list(iter_documents(tmp_path / "bad.docx")) == [Rejected(str(tmp_path / "bad.docx"), 0, "damaged file")]

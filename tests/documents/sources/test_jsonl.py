@@ -57,8 +57,7 @@ def test_byte_order_marks(tmp_path, encoding):
     (b'{"id": "x", "text": "\xff"}', "invalid utf-8"), (b'{"id": "x", "text": "\xed\xa0\x80"}', "invalid utf-8"),
 ])  # fmt: skip
 def test_bad_rows_are_named_and_the_rest_is_read(tmp_path, line, reason):
-    path = tmp_path / "d.jsonl"
-    path.write_bytes(LINES + line + b"\n" + LINES)
+    (path := tmp_path / "d.jsonl").write_bytes(LINES + line + b"\n" + LINES)
     records = list(iter_documents(path))
     assert records[2] == Rejected(str(path), 3, reason)
     assert len([record for record in records if isinstance(record, SourceDocument)]) == 4

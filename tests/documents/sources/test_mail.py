@@ -75,11 +75,12 @@ def test_an_invitation_is_a_file_beside_its_message(tmp_path):
 
 def test_a_page_alone(tmp_path):
     pytest.importorskip("trafilatura")
-    (tmp_path / "m.eml").write_bytes(
-        b"Subject: a\nContent-Type: text/html\n\n<img src=cid:1 alt='The mill is shut on Monday'><img src=cid:2 alt=Logo>"
-    )
-    assert seen(tmp_path / "m.eml") == [("m.eml", "a", "The mill is shut on Monday")]
+    (tmp_path / "m.eml").write_bytes(b"Subject: a\nContent-Type: text/html\n\n<img src=1 alt='The mill is shut today'><img src=2 alt=Logo>")
+    assert seen(tmp_path / "m.eml") == [("m.eml", "a", "The mill is shut today")]
     page = b"<p>The mill is run by Nils.</p>"
-    for message in (b"Content-Type: text/html\n\n" + page, PARTS % (b"alternative", b" ", b"text/html", page)):
+    for message in (
+        b"Content-Type: text/html\n\n" + page,
+        *(PARTS % (b"alternative", one, b"text/html", page) for one in (b" ", b"HTM")),
+    ):
         (tmp_path / "m.eml").write_bytes(b"Subject: a\n" + message)
         assert seen(tmp_path / "m.eml") == [("m.eml", "a", "The mill is run by Nils.")]

@@ -68,10 +68,10 @@ read_rtf = partial(_read, "rtf", "striprtf", "")
 
 def slides(data: bytes) -> Parts:
     """Title and text of each slide. Raises ValueError: the file is damaged."""
-    from pptx import Presentation
+    from pptx.package import Package
 
     try:
-        deck: Any = Presentation(io.BytesIO(data))
+        deck: Any = Package.open(io.BytesIO(data)).main_document_part.presentation  # of a show and of a template, too
         beside = any(part.reltype.endswith("/comments") for slide in deck.slides for part in slide.part.rels.values())
         return [*map(_slide, deck.slides), *([(COMMENT, "")] if beside else [])]
     except Exception as error:  # what python-pptx and zipfile raise over a damaged file is theirs

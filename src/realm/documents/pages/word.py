@@ -24,6 +24,7 @@ _SIGNS = {"tab": " ", "cr": "<br>", "noBreakHyphen": "-", "ptab": " "}
 _RAISED = {"superscript": "sup", "subscript": "sub"}
 _FORMULA = {"sup": "sup", "sub": "sub", "f": "mfrac", "num": "mrow", "den": "mrow", "rad": "msqrt", "ruby": "ruby", "rt": "rt"}
 """Parts of a formula and small readings, and the tags that hypertext.py knows."""
+_KINDS = "ms-word.document.macroEnabled", "ms-word.template.macroEnabledTemplate", "openxmlformats-officedocument.wordprocessingml.template"
 _FORMS = {"lowerLetter": "a", "upperLetter": "A", "lowerRoman": "i", "upperRoman": "I"}
 
 
@@ -48,10 +49,13 @@ def read_docx(path: Path, name: str, options: SourceOptions) -> Iterator[Record]
 def docx_text(data: bytes) -> tuple[str, str, list[tuple[int, str]], list[tuple[str, str, str]], list[str]]:
     """Title, text, headings; of each picture its bytes in base64, its alternative text, and the paragraph around it; the kinds of
     text that are left out. Raises ValueError: it is no Word file."""
-    from docx import Document
+    from docx.opc.part import PartFactory
+    from docx.package import Package
+    from docx.parts.document import DocumentPart
 
+    PartFactory.part_type_for.update({f"application/vnd.{kind}.main+xml": DocumentPart for kind in _KINDS})  # known: plain .docx alone
     try:
-        document: Any = Document(io.BytesIO(data))
+        document: Any = Package.open(io.BytesIO(data)).main_document_part.document
         writer = _Writer(document.part)
         named = any(rel.reltype.endswith("/core-properties") for rel in document.part.package.rels.values())  # else python-docx makes some
         blocks, title = blocks_of(writer.whole(document.element.body)), str(document.core_properties.title or "").strip() if named else ""

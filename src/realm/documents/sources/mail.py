@@ -27,6 +27,7 @@ from realm.text.lines import canonical_line
 
 _SEPARATOR = regex.compile(rb"From \S.*\d\d:\d\d")
 _ESCAPED = regex.compile(rb">+From ")
+_TAGS, _STUB = regex.compile(r"(?is)<(style|script)\b.*?</\1>|<[^>]*>"), 5  # a text of a fifth of the page's words only names it
 _HEADERS = ("From", "To", "Cc", "Date")
 _BAD_HEADER = (ValueError, LookupError, AttributeError, TypeError)
 """Errors of the library over headers that no standard knows."""
@@ -133,7 +134,9 @@ def _parts(part: MIMEPart) -> Iterator[Part]:
     if kind == "multipart/alternative":
         found = [list(_parts(one)) for one in part.iter_parts()]
         texts = [[text for text in one if text[0] and text[2].strip()] for one in found]
-        yield from min(filter(None, texts), key=lambda texts: texts[0][0] != "plain", default=())
+        words = {one[0][0]: len(_TAGS.sub(" ", one[0][2]).split()) for one in filter(None, texts)}
+        best = "html" if _STUB * words.get("plain", 0) < words.get("html", 0) else "plain"
+        yield from min(filter(None, texts), key=lambda texts: texts[0][0] != best, default=())
         yield from (attached for one in found for attached in one if not attached[0])
     elif part.is_multipart():
         for one in part.iter_parts():

@@ -50,9 +50,7 @@ def _of_object(head: str, path: Path) -> str:
         if "answers" in first or "answer" not in first:
             return "jsonl"
         return "curatedtrec" if "curatedtrec" in path.name.lower() else "nq-open"
-    if '"paragraphs"' in head:
-        return "squad"
-    return "jsonl"
+    return "squad" if '"paragraphs"' in head else "jsonl"
 
 
 def _of_table(head: str, path: Path) -> str | None:

@@ -18,16 +18,12 @@ BETAS, EPS = (0.9, 0.999), 1e-6
 
 def schedule(step: int, *, steps: int, warmup: int) -> float:
     """The factor on the learning rate at ``step`` (from 0): linear warm-up, then linear decay to 0 at ``steps``."""
-    if step < warmup:
-        return (step + 1) / warmup
-    return max(0.0, (steps - step) / max(1, steps - warmup))
+    return (step + 1) / warmup if step < warmup else max(0.0, (steps - step) / max(1, steps - warmup))
 
 
 def bert_schedule(step: int, *, steps: int, warmup: int) -> float:
     """The published factor: step / warmup, then 1 - step / steps, which at the end of the warm-up is a jump down."""
-    if step < warmup:
-        return step / warmup
-    return max(0.0, 1 - step / max(1, steps))
+    return step / warmup if step < warmup else max(0.0, 1 - step / max(1, steps))
 
 
 def adamw(modules: Iterable[nn.Module], *, lr: float, weight_decay: float = 0.01, rates: Rates = ALIKE) -> torch.optim.Optimizer:
