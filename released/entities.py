@@ -110,9 +110,9 @@ def main() -> None:
             if one := answered(held, of_held):
                 chosen.append(one)
                 counts[f"{name} answered"] += 1
-            if one := misleading(question, without, of_without):
-                chosen.append(replace(one, id=f"{one.id}-misled"))
-                counts[f"{name} misled"] += 1
+                if one := misleading(question, without, of_without):
+                    chosen.append(replace(one, id=f"{one.id}-misled"))
+                    counts[f"{name} misled"] += 1
         counts[name] = len(questions)
         print(json.dumps(counts), flush=True)
     rng.shuffle(chosen)

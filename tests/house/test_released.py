@@ -86,7 +86,7 @@ def test_it_learnt_nothing_that_it_is_tested_on(given, data_dir):
 
 
 def test_written_questions_are_answered_where_they_say_and_none_is_tested(data_dir):
-    parts = ("", "-among", "-tempted", "-records")
+    parts = ("", "-among", "-tempted", "-records", "-docs")
     learnt, held = ([row for of in parts for row in written_rows(name + of)] for name in ("written", "held"))
     asked = [json.loads(line)["question"] for line in (data_dir / "folders" / "questions.jsonl").read_text("utf-8").splitlines()]
     asked += [question.text for name in script("prepare").TESTED for question in load_questions(data_dir / name, KEPT)]
