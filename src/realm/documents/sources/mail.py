@@ -134,9 +134,7 @@ def _parts(part: MIMEPart) -> Iterator[Part]:
     if kind == "multipart/alternative":
         found = [list(_parts(one)) for one in part.iter_parts()]
         texts = [[text for text in one if text[0] and text[2].strip()] for one in found]
-        words = {one[0][0]: len(_TAGS.sub(" ", one[0][2]).split()) for one in filter(None, texts)}
-        best = "html" if _STUB * words.get("plain", 0) < words.get("html", 0) else "plain"
-        yield from min(filter(None, texts), key=lambda texts: texts[0][0] != best, default=())
+        yield from _best([one for one in texts if one])
         yield from (attached for one in found for attached in one if not attached[0])
     elif part.is_multipart():
         for one in part.iter_parts():
@@ -153,6 +151,13 @@ def _parts(part: MIMEPart) -> Iterator[Part]:
         yield "", name, b64encode(data).decode()
 
 
+def _best(texts: list[list[Part]]) -> list[Part]:
+    """Of alternatives the text, or the page if the text has less than a fifth of its words and so only names it."""
+    words = {one[0][0]: len(_TAGS.sub(" ", one[0][2]).split()) for one in texts}
+    kind = "html" if _STUB * words.get("plain", 0) < words.get("html", 0) else "plain"
+    return min(texts, key=lambda one: one[0][0] != kind, default=[])
+
+
 def _head(message: MIMEPart) -> str:
     return "\n".join(f"{name}: {value}" for name in _HEADERS if (value := _header(message, name)))
 
@@ -166,9 +171,9 @@ def outlook_text(data: bytes) -> tuple[str, str, list[Part]]:
         receivers = ", ".join(f"{one.name} <{one.email_address}>" for one in message.recipients if one.email_address)
         head = {"From": str(make_header(decode_header(message.sender or ""))), "To": receivers, "Date": message.sent_date}
         told = "\n".join(f"{name}: {value}" for name, value in head.items() if value)
-        text, page = (message.body or "").strip(), message.html_body or ""
+        texts = [("plain", "", (message.body or "").strip()), ("html", "", message.html_body or "")]
         parts = [("", one.file_name or "", b64encode(one.file_bytes or b"").decode()) for one in message.attachments]
-        return message.subject or "", told, [("plain", "", text) if text else ("html", "", page), *parts]
+        return message.subject or "", told, [*_best([[one] for one in texts if one[2]]), *parts]
     except Exception as error:  # what olefile and oxmsg raise over a damaged file is theirs
         raise ValueError("damaged message") from error
 

@@ -27,6 +27,7 @@ Style = dict[str, Any]
 _STYLES: tuple[Style, ...] = ({"strict": True, "quoting": csv.QUOTE_MINIMAL}, {"strict": True, "quoting": csv.QUOTE_NONE})
 """Fields in quotes where they need it, or quotes that are part of the text."""
 
+MOST_TITLES = 20
 _AMOUNT = re.compile(r"(?!(?:19|20)\d\d$)[-+]?\d[\d.,]*%?")
 
 
@@ -77,8 +78,8 @@ def named_rows(path: Path, delimiters: str = ",;\t|", *, short: bool = False) ->
     numbered too. If ``short``, titles above the header are part of each row.
 
     The second of two columns of one name is found under ``name (2)``. Raises DataError: the first line is not a header."""
-    header, titles, number, style = list[str](), dict[str, str](), 0, style_of(path, delimiters)
-    above = _titles_above(path, style) if short else 0
+    header, titles, number, (style, above) = list[str](), dict[str, str](), 0, style_of(path, delimiters)
+    above = above if short else 0
     for found in rows_of(path, style, short=short, above=above):
         if isinstance(found, Rejected):
             yield found
@@ -101,32 +102,24 @@ def named_rows(path: Path, delimiters: str = ",;\t|", *, short: bool = False) ->
         yield Rejected(str(path), line, row) if isinstance(row, str) else Row(number, line, titles | dict(zip(header, row, strict=False)))
 
 
-def _first_lines(path: Path) -> list[str]:
-    """The lines of the start of a file, without that in which Excel names the delimiter."""
+def style_of(path: Path, delimiters: str) -> tuple[Style, int]:
+    """Delimiter and quoting under which the start of the file has several columns and the fewest bad rows; and the rows of one value at
+    most above the first with several, which names the columns: titles, none if there are more than ``MOST_TITLES``."""
     head = streams.head_of(path)
     lines = [line.decode("utf-8", "replace") + "\n" for line in head.split(b"\n")]
     if len(head) >= streams.HEAD_BYTES and len(lines) > 1:
         del lines[-1]  # cut off
-    return lines[1:] if len(lines) > 1 and lines[0][:4] == "sep=" else lines
-
-
-def _titles_above(path: Path, style: Style) -> int:
-    """Rows of one value at most, within 20 lines, above the first row with several, which names the columns; empty lines do not count."""
-    filled = [sum(map(bool, row)) for row in csv.reader(_first_lines(path)[:20], **style | {"strict": False}) if row]
-    return next((at for at, values in enumerate(filled) if values > 1), 0)
-
-
-def style_of(path: Path, delimiters: str) -> Style:
-    """Delimiter and quoting under which the start of the file has several columns and the fewest bad rows."""
-    lines = _first_lines(path)
+    lines = lines[1:] if len(lines) > 1 and lines[0][:4] == "sep=" else lines
     spaced = {delimiter: all(name[:1] == " " for name in lines[0].split(delimiter)[1:]) for delimiter in delimiters}
     styles = [style | {"delimiter": one, "skipinitialspace": skips} for one, skips in spaced.items() for style in _STYLES]
-    return min(styles, key=lambda style: _misfit(lines, style))
+    (single, *_, titles), style = min(((_misfit(lines, style), style) for style in styles), key=lambda found: found[0][:-1])
+    return style, 0 if single or titles > MOST_TITLES else titles
 
 
-def _misfit(lines: list[str], style: Style) -> tuple[bool, bool, int, int]:
-    """Order of styles: several columns, none cut within quotes; few bad rows; many columns. Rows are bad that are broken, have not as many
-    fields as the first with several, or keep both quotes of a field; a quote that the end cuts costs one. Titles may precede good rows."""
+def _misfit(lines: list[str], style: Style) -> tuple[bool, bool, int, int, int]:
+    """Order of styles: several columns, none cut within quotes; few bad rows; many columns; and then the titles, which may precede good
+    rows. Rows are bad that are broken, have not as many fields as the first with several, or keep both quotes of a field; a quote that the
+    end cuts costs one."""
     reader = csv.reader(lines, **style)
     header, titles, rows, bad = list[str](), 0, 0, 0
     while True:
@@ -139,10 +132,10 @@ def _misfit(lines: list[str], style: Style) -> tuple[bool, bool, int, int]:
             bad += kept or bool(header and len(row) not in (0, len(header)))
         except StopIteration:
             cut, many = any(name.count('"') % 2 for name in header), 2 * bad >= max(rows - titles, 2)
-            return len(header) < 2 or cut or (titles > 0 and (many or rows < titles + 2)), many, -len(header), bad
+            return len(header) < 2 or cut or (titles > 0 and (many or rows < titles + 2)), many, -len(header), bad, titles
         except csv.Error:
             if not header:
-                return True, True, 0, 0
+                return True, True, 0, 0, 0
             bad, rows = bad + 1, rows + 1
 
 

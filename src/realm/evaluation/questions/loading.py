@@ -56,7 +56,7 @@ def _of_object(head: str, path: Path) -> str:
 def _of_table(head: str, path: Path) -> str | None:
     first = head.split("\n", 1)[0].rstrip("\r")
     tabbed = first.split("\t")
-    delimiter = style_of(path, rows.DELIMITERS)["delimiter"]
+    delimiter = style_of(path, rows.DELIMITERS)[0]["delimiter"]
     if "question" in (cell.strip().strip('"').lower() for cell in first.split(delimiter)):
         return "tsv" if delimiter == "\t" else "csv"
     if len(tabbed) == rows.CURATEDTREC_COLUMNS and any(character.isdigit() for character in tabbed[0]):

@@ -232,7 +232,7 @@ def read_curatedtrec(path: Path, options: QuestionOptions) -> Rows:
 def read_named(path: Path, options: QuestionOptions, delimiters: str = DELIMITERS) -> Rows:
     """Read rows under a header, by the one of ``delimiters`` that fits best. Raises DataError: a column or a cell is missing."""
     names: dict[str, int] = {}
-    for number, (line, cells) in enumerate(_cells(path, style_of(path, delimiters)["delimiter"])):
+    for number, (line, cells) in enumerate(_cells(path, style_of(path, delimiters)[0]["delimiter"])):
         if not names:
             names = _columns([cell.strip() for cell in cells], options, path, line)
             continue
