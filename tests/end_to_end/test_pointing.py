@@ -27,7 +27,7 @@ from realm.training.loop.stepping import one_step
 from realm.training.loop.task import LoopOptions
 from realm.training.order import hold_out
 from realm.training.pretrain.questions import asked_instead, asked_of_own_blocks
-from realm.training.pretrain.retrieve import holding, with_evidence
+from realm.training.pretrain.retrieve import holding, index_source, with_evidence
 from realm.training.pretrain.score import weigh_candidates
 from realm.training.pretrain.stage import starting_model
 from realm.training.pretrain.task import PretrainTask
@@ -164,6 +164,9 @@ def test_documents_stay_and_queries_learn(recipe, run):
     start, end = load_stage(context, "ict").embedder, load_stage(context, "pretrain")
     assert state_sha256(end.documents) == state_sha256(start) != state_sha256(end.embedder)
     assert published_generations(context.paths.index) == [1]
+    for side, expected in {"frozen": True, "trained": False}.items():
+        reduced = context_of(run, refresher={"int8": True}, pretrain={"documents": side})
+        assert index_source(reduced, frozenset).context.options.int8 == expected, "in 8 bits only what no step changes"
     opened = open_run(run)
     assert opened.generation.queries is opened.networks.first.embedder
     assert state_sha256(opened.networks.pretrained.embedder) == state_sha256(end.embedder)
@@ -240,11 +243,6 @@ def test_the_gate_takes_the_queries_back(towns, tmp_path, monkeypatch):
     assert published_generations(RunPaths(tmp_path / "run").index) == [1]
 
 
-def test_without_a_reader_that_learnt_first_both_learn():
-    section = build_recipe({"pretrain": {"fill": "pointer", "masking": "recurring", "documents": "frozen"}}).pretrain
-    assert not any(map(section.reader_stays, range(section.steps)))
-
-
 def test_the_retriever_learns_by_the_reader_of_another_run(recipe, run, towns, tmp_path):
     """Which stays as that run left it, from the first step; and a run without a step publishes both as they are, with an index."""
     left = load_stage(context_of(run, recipe), "pretrain")
@@ -269,6 +267,8 @@ def test_a_reader_that_stays_must_be_there(towns, tmp_path):
         pretrained(towns(tmp_path, **(FROZEN | {"reader": "frozen", "reader_first": 0})), tmp_path / "run")
     body = build_recipe({"model": {"body": "minilm"}, "pretrain": {"fill": "pointer", "reader": "frozen"}}).pretrain
     assert (body.reader_first, body.own_block) == (0, 0.0) and body.reader_stays(0)
+    both = build_recipe({"pretrain": {"fill": "pointer", "masking": "recurring", "documents": "frozen"}}).pretrain
+    assert not any(map(both.reader_stays, range(both.steps))), "without a reader that learnt first both learn"
 
 
 @pytest.fixture(scope="module")

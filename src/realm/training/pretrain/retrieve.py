@@ -118,7 +118,8 @@ def index_source(context: StageContext, protect: Callable[[], frozenset[int]]) -
     section, refresher = context.recipe.pretrain, context.recipe.refresher
     every = 0 if section.refresh == "frozen" else section.refresh_every
     schedule = Schedule(section.steps, every, STALE_REFRESHES * section.refresh_every)
-    options = EmbedOptions(bf16=context.recipe.run.bf16)
+    int8 = refresher.int8 and section.queries_alone and context.device.type == "cpu"
+    options = EmbedOptions(threads=context.recipe.run.threads, bf16=context.recipe.run.bf16, int8=int8)
     refresh = RefreshContext(context.paths, context.inputs, context.device, schedule, protect, options, context.embedded)
     if section.refresh not in ("process", "external"):
         return for_all_ranks(Inline(refresh))
