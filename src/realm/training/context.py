@@ -133,13 +133,16 @@ def counting(section: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in section.items() if key not in ("train", "dev", "sentences")}
 
 
-def publish_index(context: StageContext, model: RealmModel, paths: RunPaths | None = None) -> Generation:
-    """Embed the corpus with a model that is not trained, into ``paths`` or the run.
-
-    On a CPU one process a thread: threads that wait for each other at every product take a third longer."""
+def untrained_options(context: StageContext) -> EmbedOptions:
+    """Options of embedding by weights that no step changes. On a CPU one process a thread: threads that wait for each other at every
+    product take a third longer."""
     run, on_cpu = context.recipe.run, context.device.type == "cpu"
-    options = EmbedOptions(run.threads if on_cpu else 1, threads=1, bf16=run.bf16, int8=on_cpu and context.recipe.refresher.int8)
-    options = options.lasting(model.documents)
+    return EmbedOptions(run.threads if on_cpu else 1, threads=1, bf16=run.bf16, int8=on_cpu and context.recipe.refresher.int8)
+
+
+def publish_index(context: StageContext, model: RealmModel, paths: RunPaths | None = None) -> Generation:
+    """Embed the corpus with a model that is not trained, into ``paths`` or the run."""
+    options = untrained_options(context).lasting(model.documents)
     return refresh_index(model, context.inputs, paths or context.paths, step=0, options=options, progress=context.embedded)
 
 

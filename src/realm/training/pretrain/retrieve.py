@@ -18,7 +18,7 @@ from realm.search.publishing.embedding import EmbedOptions
 from realm.search.publishing.generation import Generation
 from realm.search.publishing.snapshot import Snapshot
 from realm.search.retriever import HybridSearch, Retrieved, Retriever
-from realm.training.context import StageContext
+from realm.training.context import StageContext, untrained_options
 from realm.training.masking.evidence import Evidence
 from realm.training.refresh.index_source import STALE_REFRESHES, AsyncRefresh, IndexSource, Inline, RefreshContext, Schedule, for_all_ranks
 from realm.training.refresh.refresher_process import RefresherProcess
@@ -118,8 +118,7 @@ def index_source(context: StageContext, protect: Callable[[], frozenset[int]]) -
     section, refresher = context.recipe.pretrain, context.recipe.refresher
     every = 0 if section.refresh == "frozen" else section.refresh_every
     schedule = Schedule(section.steps, every, STALE_REFRESHES * section.refresh_every)
-    int8 = refresher.int8 and section.queries_alone and context.device.type == "cpu"
-    options = EmbedOptions(threads=context.recipe.run.threads, bf16=context.recipe.run.bf16, int8=int8)
+    options = untrained_options(context) if refresher.int8 and section.queries_alone else EmbedOptions(bf16=context.recipe.run.bf16)
     refresh = RefreshContext(context.paths, context.inputs, context.device, schedule, protect, options, context.embedded)
     if section.refresh not in ("process", "external"):
         return for_all_ranks(Inline(refresh))
