@@ -37,7 +37,7 @@ from realm.training.baselines.closed_book import (
     share_correct,
 )
 from realm.training.baselines.orqa import CLOZE, ClozeTask, finetune_with, published_retriever, retrieving_wordpieces
-from realm.training.baselines.retrievers import LOSS_TOLERANCE, SCALE_QUESTIONS, SCALES, Bm25Candidates, bm25_candidates, starting_scale
+from realm.training.baselines.retrievers import LOSS_TOLERANCE, SCALE_QUESTIONS, SCALES, Bm25Candidates, starting_scale
 from realm.training.baselines.rows import CONTENDERS, run_contender
 from realm.training.context import load_stage
 from realm.training.finetune.task import ReadingTask
@@ -148,8 +148,7 @@ def test_bm25_results(trained):
     facts, model = stage_facts(trained.paths, "bm25"), load_stage(trained, "bm25")
     assert facts["scale"] != 1.0 and np.isfinite(facts["scale"]), "the scale is learnt"
     assert not model.has("embedder") and not model.has("encoder")
-    found = bm25_candidates(trained)([test[0].text], [[]], 5)
-    assert isinstance(bm25_candidates(trained), Bm25Candidates)
+    found = Bm25Candidates(trained.inputs)([test[0].text], [[]], 5)
     assert {trained.store.block(int(r)).title for r in found.rows[0, :2]} == {"Arvad"}
 
 
@@ -218,7 +217,7 @@ def test_the_answer_stands_in_masks_behind_the_question(trained):
 
 
 def test_the_scale_starts_where_the_loss_is_smallest(trained):
-    source = bm25_candidates(trained)
+    source = Bm25Candidates(trained.inputs)
     model = with_new_reader(trained, load_stage(trained, "pretrain"), seed=0)
     task = ReadingTask("bm25", trained, source, model.reader, questions_of(trained), [])
 
@@ -349,7 +348,7 @@ def test_where_documents_learn_each_row_has_an_index_of_its_own(tmp_path, towns,
 def test_rows_that_a_recipe_has_nothing_for(compared):
     recipe, _, _ = compared
     untrained = dataclasses.replace(recipe, pretrain=dataclasses.replace(recipe.pretrain, steps=0))
-    assert [row.name for row in chosen_rows((), untrained)] == ["tfidf", "bm25", "finetune", "closed_book"]
+    assert [row.name for row in chosen_rows((), untrained)] == ["tfidf", "bm25", "hardem", "finetune", "closed_book"]
     with pytest.raises(ConfigError, match=r"the row orqa has nothing to start from in this recipe.*over published weights.*--rows"):
         chosen_rows(["orqa"], untrained)
     assert dump_recipe(recipe)

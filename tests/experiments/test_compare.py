@@ -173,7 +173,7 @@ def test_the_table(compared):
 def test_what_is_refused(tmp_path, write_tiny, capsys):
     recipe = write_tiny(tmp_path)
     known = load_recipe(recipe)
-    with pytest.raises(ConfigError, match=r"no row 'gpt' in a comparison.*tfidf, bm25, published, orqa, realm"):
+    with pytest.raises(ConfigError, match=r"no row 'gpt' in a comparison.*tfidf, bm25, hardem, published, orqa, realm"):
         chosen_rows(["realm", "gpt"], known)
     with pytest.raises(ConfigError, match=r"the row published has nothing to start from.*model\.body"):
         chosen_rows(["published"], known)

@@ -191,20 +191,20 @@ def test_span_and_retriever_marginals_against_enumeration(shape, density):
     logits = (torch.randn(b, n, generator=rng, dtype=torch.float64) * 3).requires_grad_()
     valid = torch.rand(b, n, generator=rng) < 0.8
     correct = torch.rand(b, n, generator=rng) < density
-    for form in (losses.retriever_marginal, losses.span_marginal):
+    for form, mass in ((losses.retriever_marginal, sum), (losses.span_marginal, sum), (losses.span_hard, max)):
         logits.grad = None
         loss, found = form(logits, correct, valid)
         for i in range(b):
             every = [math.exp(logits[i, c].item()) for c in range(n) if valid[i, c]]
             right = [math.exp(logits[i, c].item()) for c in range(n) if valid[i, c] and correct[i, c]]
             assert bool(found[i]) == bool(right)
-            assert loss[i].item() == pytest.approx(-math.log(sum(right) / sum(every)) if right else 0.0, abs=1e-9)
+            assert loss[i].item() == pytest.approx(-math.log(mass(right) / sum(every)) if right else 0.0, abs=1e-9)
         loss.sum().backward()
         assert torch.isfinite(logits.grad).all()
         assert (logits.grad[~valid] == 0).all() and (logits.grad[~found] == 0).all()
 
 
-@pytest.mark.parametrize("form", [losses.retriever_marginal, losses.span_marginal])
+@pytest.mark.parametrize("form", [losses.retriever_marginal, losses.span_marginal, losses.span_hard])
 def test_correct_mass_ignores_what_is_not_there(form):
     logits = torch.tensor([[1.0, NINF, 2.0], [NINF, NINF, NINF], [1.0, 2.0, float("nan")]], requires_grad=True)
     correct = torch.tensor([[True, True, False], [True, True, True], [False, True, True]])

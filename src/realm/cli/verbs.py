@@ -81,7 +81,7 @@ def compare(recipe: Recipe, /, *, out: Place = None, rows: str = "", seeds: int 
     Args:
         recipe: a recipe file (TOML) with questions to learn from and to evaluate on.
         out: where everything is kept; runs/NAME-compare by default, after the recipe's file.
-        rows: only these rows, separated by commas: tfidf, bm25, published, orqa, realm, closed_book; all if not given.
+        rows: only these rows, separated by commas: tfidf, bm25, hardem, published, orqa, realm, closed_book; all if not given.
         seeds: how many, counted up from the recipe's own."""
     from realm.recipe import load_recipe
 

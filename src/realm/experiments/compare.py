@@ -80,7 +80,7 @@ def _check(recipe: Recipe, chosen: Sequence[Contender], seeds: int) -> None:
         check_closed_book(recipe)
     if world() > 1:
         raise ConfigError("a comparison runs in one process", cure="Start it without torchrun; train its runs with torchrun first.")
-    if {"tfidf", "bm25"} & {c.name for c in chosen}:
+    if {"tfidf", "bm25", "hardem"} & {c.name for c in chosen}:
         require_package("bm25s", "a row of this comparison", "bm25")
 
 

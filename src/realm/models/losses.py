@@ -222,3 +222,9 @@ def span_marginal(span_logits: Tensor, correct: Tensor, valid: Tensor) -> Loss:
 
     Of ``span_logits`` (span score + relevance of its block), ``correct`` spans, and ``valid`` spans in a block, [b, s] each."""
     return _correct_mass_nll(span_logits, correct, valid)
+
+
+def span_hard(span_logits: Tensor, correct: Tensor, valid: Tensor) -> Loss:
+    """-log of the mass on the likeliest correct span alone: hard EM (Min et al. 2019, arXiv 1909.04849). As :func:`span_marginal`."""
+    likeliest = span_logits.masked_fill(~(correct & valid), float("-inf")).argmax(-1)
+    return _correct_mass_nll(span_logits, correct & F.one_hot(likeliest, span_logits.shape[-1]).bool(), valid)

@@ -73,7 +73,7 @@ STAGE_SECTIONS = {
     "warm": ("warm",),
     "pretrain": ("pretrain",),
     "finetune": ("finetune",),
-    **dict.fromkeys(("bm25", "tfidf", "orqa", "published"), ("finetune",)),
+    **dict.fromkeys(("bm25", "hardem", "tfidf", "orqa", "published"), ("finetune",)),
     "closed_book": ("warm", "finetune"),
 }
 """Sections of the recipe that each stage is made from."""

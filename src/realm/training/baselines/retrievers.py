@@ -49,13 +49,13 @@ class ScaledSource(LearningSource):
 
 
 class WordCandidates(ScaledSource):
-    """A retriever by the words of titles and bodies, as bm25s cuts them. Raises MissingExtra: it is not installed."""
+    """A retriever by the words of titles and bodies of ``rows`` or all live ones, as bm25s cuts them. Raises MissingExtra: without it."""
 
-    def __init__(self, inputs: BlockInputs, rows: np.ndarray):
+    def __init__(self, inputs: BlockInputs, rows: np.ndarray | None = None):
         super().__init__(inputs)
         with needing("a baseline that searches by words", "bm25"):
             import bm25s
-        self.rows = rows
+        self.rows = np.flatnonzero(inputs.store.live) if rows is None else rows
         self._bm25s = bm25s
 
     def _words(self, texts: Sequence[str]) -> list[list[str]]:
@@ -69,7 +69,7 @@ class WordCandidates(ScaledSource):
 class Bm25Candidates(WordCandidates):
     """BM25 by bm25s; blocks with a score above 0."""
 
-    def __init__(self, inputs: BlockInputs, rows: np.ndarray):
+    def __init__(self, inputs: BlockInputs, rows: np.ndarray | None = None):
         super().__init__(inputs, rows)
         self._index = self._bm25s.BM25(k1=0.9, b=0.4)
         self._index.index(self._words_of_blocks(), show_progress=False)
@@ -88,7 +88,7 @@ class TfIdfCandidates(WordCandidates):
     log(1 + tf) of question and block times the squared idf log((n - df + .5) / (df + .5)), at least 0; terms are hashed into 2^24 buckets.
     """
 
-    def __init__(self, inputs: BlockInputs, rows: np.ndarray):
+    def __init__(self, inputs: BlockInputs, rows: np.ndarray | None = None):
         super().__init__(inputs, rows)
         counts = [Counter(_terms(words)) for words in self._words_of_blocks()]
         place = np.repeat(np.arange(len(counts), dtype=np.int32), [len(c) for c in counts])
@@ -137,11 +137,17 @@ LOSS_TOLERANCE = 0.05
 """Nats for which no larger scale is taken: where every answer is found first, the loss falls forever."""
 
 
-def train_scaled(context: StageContext, name: str, source: ScaledSource, mark: str) -> None:
+class HardTask(ReadingTask):
+    """HardEM: the reader learns from the answer's likeliest place alone."""
+
+    span_loss = staticmethod(losses.span_hard)
+
+
+def train_scaled(context: StageContext, name: str, source: ScaledSource, mark: str, learning: type[ReadingTask] = ReadingTask) -> None:
     """Fine-tune a reader and the scale of the scores as the stage ``name``, unless that is done."""
     model = with_new_reader(context, load_stage(context, "pretrain")).to(context.device)
     questions, dev = training_questions(context)
-    task = ReadingTask(name, context, source.to(context.device), model.reader, questions, dev)
+    task = learning(name, context, source.to(context.device), model.reader, questions, dev)
     nn.init.constant_(source.scale, starting_scale(task))
     facts = train_reader(context, task, mark) | task.calibration() | {"scale": float(source.scale.detach())}
     publish_stage(context, name, model.with_parts(embedder=None, document_embedder=None), mark, facts)
@@ -170,8 +176,3 @@ def scaled_answerer(context: StageContext, name: str, source: ScaledSource) -> A
     source.scale = nn.Parameter(torch.tensor(float(facts["scale"])))
     reader = ReadingNetwork(model.reader, bf16=context.recipe.run.bf16)
     return Answerer(context.inputs, source, reader, versions={}, confidence=Confidence.stated(facts))
-
-
-def bm25_candidates(context: StageContext) -> Bm25Candidates:
-    """BM25 over the run's live blocks."""
-    return Bm25Candidates(context.inputs, np.flatnonzero(context.store.live))

@@ -27,7 +27,7 @@ from realm.storage.manifests import read_note, write_note
 from realm.training import context as stages
 from realm.training.baselines.closed_book import remembered, run_closed_book, share_correct
 from realm.training.baselines.orqa import CLOZE, CONTINUED, reading_wordpieces, row_paths, run_continued, run_published, run_twin
-from realm.training.baselines.retrievers import ScaledSource, TfIdfCandidates, bm25_candidates, scaled_answerer, train_scaled
+from realm.training.baselines.retrievers import Bm25Candidates, HardTask, TfIdfCandidates, WordCandidates, scaled_answerer, train_scaled
 from realm.training.beams import LiveSource
 from realm.training.context import StageContext
 from realm.training.finetune.stage import run_finetune
@@ -109,13 +109,7 @@ def count_parameters(networks: list[nn.Module]) -> int:
 
 
 def _learned(
-    context: StageContext,
-    stage: str,
-    generation: Generation,
-    datasets: Datasets,
-    *,
-    paths: RunPaths | None = None,
-    dense: bool = False,
+    context: StageContext, stage: str, generation: Generation, datasets: Datasets, *, paths: RunPaths | None = None, dense: bool = False
 ) -> Row:
     """A fine-tuned retriever and reader, over the generation in ``paths`` or the run; sparse search by the recipe, unless ``dense``."""
     model = stages.load_stage(context, stage)
@@ -183,16 +177,16 @@ def _measure_orqa(context: StageContext, datasets: Datasets) -> Row:
     return row | {"encoded": int(stage_facts(context.paths, CONTINUED)["encoded"])}
 
 
-def _scaled(name: str, title: str, make: Callable[[StageContext], ScaledSource]) -> Contender:
+def _scaled(name: str, title: str, make: type[WordCandidates], learning: type[ReadingTask] = ReadingTask) -> Contender:
     """A row whose retriever does not learn."""
 
     def prepare(context: StageContext) -> None:
         mark = stages.fingerprint(context, name, "pretrain")
         if not stages.is_published(context, name, mark):
-            train_scaled(context, name, make(context), mark)
+            train_scaled(context, name, make(context.inputs), mark, learning)
 
     def measure(context: StageContext, datasets: Datasets) -> Row:
-        source = make(context)
+        source = make(context.inputs)
         answerer = scaled_answerer(context, name, source)
         return measured(
             context, answerer, datasets, index_bytes=source.index_bytes(), networks=[source, stages.load_stage(context, name).reader]
@@ -218,14 +212,11 @@ def _measure_closed_book(context: StageContext, datasets: Datasets) -> Row:
 
 
 CONTENDERS = (
-    _scaled("tfidf", "TF-IDF + reader", lambda context: TfIdfCandidates(context.inputs, np.flatnonzero(context.store.live))),
-    _scaled("bm25", "BM25 + reader", bm25_candidates),
+    _scaled("tfidf", "TF-IDF + reader", TfIdfCandidates),
+    _scaled("bm25", "BM25 + reader", Bm25Candidates),
+    _scaled("hardem", "HardEM: BM25 + reader", Bm25Candidates, HardTask),
     Contender(
-        "published",
-        "Published embedder",
-        run_published,
-        lambda context, asked: _measure_beside(context, "published", asked, 0),
-        over_published,
+        "published", "Published embedder", run_published, lambda own, asked: _measure_beside(own, "published", asked, 0), over_published
     ),
     Contender("orqa", "ORQA (ICT only)", run_orqa, _measure_orqa, lambda recipe: from_stages(recipe) or over_published(recipe)),
     Contender("finetune", "REALM", run_finetune, _measure_realm),

@@ -75,6 +75,8 @@ class ReadingTask(Task):
 
     Questions that have only invalid patterns are left out; ``dev`` is watched every ``eval_every`` steps and may be empty."""
 
+    span_loss = staticmethod(losses.span_marginal)
+
     def __init__(
         self, name: str, context: StageContext, source: LearningSource, reader: nn.Module, questions: list[Question], dev: list[Question]
     ):
@@ -143,7 +145,7 @@ class ReadingTask(Task):
         spans = read_candidates(self.reader, inputs, queries, rows, read.scores[some], renamings=renamings)
         gold = self._at(self.answers, chosen, rows, spans)
         valid = spans.valid & ~self._at(self.elsewhere, chosen, rows, spans)
-        loss, found = losses.span_marginal(spans.logits.flatten(1), gold.flatten(1), valid.flatten(1))
+        loss, found = self.span_loss(spans.logits.flatten(1), gold.flatten(1), valid.flatten(1))
         if presence:
             held = holding[some]
             told = torch.from_numpy(self.subjects.known(chosen, rows)) & ~(~held & _held(self.elsewhere, chosen, rows))
