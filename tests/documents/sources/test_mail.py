@@ -78,9 +78,6 @@ def test_a_page_alone(tmp_path):
     (tmp_path / "m.eml").write_bytes(b"Subject: a\nContent-Type: text/html\n\n<img src=1 alt='The mill is shut today'><img src=2 alt=Logo>")
     assert seen(tmp_path / "m.eml") == [("m.eml", "a", "The mill is shut today")]
     page = b"<p>The mill is run by Nils.</p>"
-    for message in (
-        b"Content-Type: text/html\n\n" + page,
-        *(PARTS % (b"alternative", one, b"text/html", page) for one in (b" ", b"HTM")),
-    ):
+    for message in (b"Content-Type: text/html\n\n" + page, *(PARTS % (b"alternative", one, b"text/html", page) for one in (b" ", b"HTM"))):
         (tmp_path / "m.eml").write_bytes(b"Subject: a\n" + message)
         assert seen(tmp_path / "m.eml") == [("m.eml", "a", "The mill is run by Nils.")]

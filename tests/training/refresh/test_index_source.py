@@ -48,7 +48,7 @@ def answer(run, inputs):
     assert Refresher(run, inputs, EmbedOptions()).tick() is not None
 
 
-def test_skipped_not_queued_and_swapped_once(run, inputs, model):
+def test_skipped_not_queued_and_swapped_once(run, inputs, model, monkeypatch):
     source = started(run, inputs)
     base, hashes = source.generation, {}
     for step in range(base.step + 1, base.step + 12):
@@ -61,6 +61,9 @@ def test_skipped_not_queued_and_swapped_once(run, inputs, model):
     assert found is not None and found.step == asked[-1]
     assert found.snapshot.manifest.document_embedder_sha256 == hashes[asked[-1]] == state_sha256(found.embedder)
     assert source.between(base.step + 13, model) is None
+    monkeypatch.setattr("realm.search.publishing.parameters.KEEP_GENERATIONS", 1)
+    source.tidy()
+    assert [path.name for path in run.index.iterdir() if path.is_dir()] == [f"{found.number:06d}"], "no refresher is there to do it"
 
 
 def test_above_the_limit_it_waits_and_says_who_is_silent(run, inputs, model):

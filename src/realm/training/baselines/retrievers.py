@@ -62,8 +62,7 @@ class WordCandidates(ScaledSource):
         return self._bm25s.tokenize(list(texts), stopwords="en", return_ids=False, show_progress=False)
 
     def _words_of_blocks(self) -> list[list[str]]:
-        blocks = (self.inputs.store.block(int(row)) for row in self.rows)
-        return self._words([f"{block.full_title} {block.text}" for block in blocks])
+        return self._words([f"{block.full_title} {block.text}" for block in map(self.inputs.store.block, self.rows.tolist())])
 
 
 class Bm25Candidates(WordCandidates):

@@ -8,6 +8,7 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
@@ -217,7 +218,7 @@ class AsyncRefresh(IndexSource):
         return self._wait(step, model, step, exact=True)
 
     def tidy(self) -> None:
-        if self._process is not None:  # otherwise somebody else holds the index, and does it when he sees the stage
+        with suppress(SnapshotError):  # an external refresher holds the index, and does it when he sees the stage
             self.context.prune()
 
     def close(self) -> None:
