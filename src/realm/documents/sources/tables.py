@@ -27,7 +27,7 @@ Style = dict[str, Any]
 _STYLES: tuple[Style, ...] = ({"strict": True, "quoting": csv.QUOTE_MINIMAL}, {"strict": True, "quoting": csv.QUOTE_NONE})
 """Fields in quotes where they need it, or quotes that are part of the text."""
 
-MOST_TITLES = 20
+MOST_TITLES, MOST_COLUMNS = 20, 2**17
 _AMOUNT = re.compile(r"(?!(?:19|20)\d\d$)[-+]?\d[\d.,]*%?")
 
 
@@ -37,7 +37,6 @@ def read_table(path: Path, name: str, options: SourceOptions, delimiters: str = 
     ``line`` is the physical line where a row starts, the number in a made id counts rows; a first row with amounts names none.
     Raises DataError: a column is not there once."""
     columns: Columns | None = None
-    headed = True
     for row in named_rows(path, delimiters, short=options.whole_rows):
         if isinstance(row, Rejected):
             yield row
@@ -95,7 +94,8 @@ def named_rows(path: Path, delimiters: str = ",;\t|", *, short: bool = False) ->
             names = [name.strip() for name in row]
             numbers: dict[str, Iterator[int]] = defaultdict(lambda: count(1))
             counted = [(name, next(numbers[name])) for name in names]
-            header = [name if nth == 1 else f"{name} ({nth})" if name else " " * nth for name, nth in counted]
+            blank = str.maketrans("01", " \t")  # names of white space, no two alike
+            header = [name if nth == 1 else f"{name} ({nth})" if name else f"{nth:b}".translate(blank) for name, nth in counted]
             yield Row(0, line, dict(zip(header, names, strict=True)))
             continue
         number += 1
@@ -123,7 +123,6 @@ def _misfit(lines: list[str], style: Style) -> tuple[bool, bool, int, int, int]:
     reader = csv.reader(lines, **style)
     header, titles, rows, bad = list[str](), 0, 0, 0
     while True:
-        row: list[str] = []
         try:
             row = next(reader)
             header = header or (row if sum(map(bool, row)) > 1 else [])
@@ -190,6 +189,7 @@ def rows_of(path: Path, style: Style, *, short: bool = False, above: int = 0) ->
             return
         if not row or (not width and row == ["sep=", ""]):  # the line in which Excel names the delimiter
             continue
+        row = records.TOO_LONG if len(row) > MOST_COLUMNS else row
         width, above = width or (len(row) if above < 1 else 0), above - 1
         wrong = not isinstance(row, str) and ((len(row) < width and not short) or (width and any(row[width:])))
         yield lines.taken[0][0], records.BAD_ROW if wrong else row
