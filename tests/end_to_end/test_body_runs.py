@@ -215,7 +215,7 @@ def test_a_pointer_over_a_body_needs_two_lines():
     """The reader learns, then the queries' side; what the recipe says wins, and other sentences stand in no block."""
     two = {"model": {"body": "minilm"}, "pretrain": {"fill": "pointer", "steps": 1000}}
     found = build_recipe(two).pretrain
-    assert (found.masking, found.exclude, found.own_block, found.retriever_rate, found.lr) == ("recurring", "document", 0.6, 0.1, 2e-4)
+    assert (found.masking, found.exclude, found.own_block, found.retriever_rate, found.lr) == ("recurring", "reading", 0.6, 0.1, 2e-4)
     assert (found.reader_first, found.reader_stays(700), found.queries_alone) == (700, True, True)
     assert not build_recipe({**two, "pretrain": {**two["pretrain"], "steps": 400}}).pretrain.queries_alone, "too few for a second phase"
     assert not found.from_warm and found.refresh == "inline" and found.publish == "better"

@@ -236,12 +236,8 @@ def test_the_gradient_is_the_papers_identity(recipe, run_copy):
     read = score_step(task.view, task.queries, 0, WHOLE)
     log_p_z = read.scored.log_p_z.detach().requires_grad_()
     targets, slots = read.scored.target_log_probs, read.scored.slots
-    assert (
-        not targets.requires_grad
-        and targets.shape[1] == 4
-        and slots.any(1).all()
-        and (targets[slots.unsqueeze(1).expand_as(targets)] < 0).all()
-    )
+    assert not targets.requires_grad and targets.shape[1] == 4
+    assert slots.any(1).all() and (targets[slots.unsqueeze(1).expand_as(targets)] < 0).all()
     scores = log_p_z.detach().requires_grad_()
     (gradient,) = torch.autograd.grad(-losses.marginal_nll_joint(targets, scores.log_softmax(-1), slots)[0].sum(), scores)
     torch.testing.assert_close(losses.retriever_gradient(targets, log_p_z.detach(), slots), gradient, atol=1e-5, rtol=1e-4)

@@ -73,9 +73,9 @@ class PretrainConfig:
     the sentence), spans (random ones, whole words) or tokens (15 % of the wordpieces)."""
     unsalient: Share = 0.5
     """With recurring: how often an untagged span is hidden in a sentence that has tagged and untagged ones."""
-    exclude: bool | Literal["document"] = True
-    """Leave out the blocks that hold the sentence itself; document: all blocks of its document, too. false is for experiments: the
-    retriever then collapses to copying."""
+    exclude: bool | Literal["document", "reading"] = True
+    """Leave out the blocks that hold the sentence itself; document: all blocks of its document, too; reading: these, but in steps in which
+    the reader stays none. false is for experiments: a reader that learns then copies."""
     proposals: Count = 0
     """Blocks that search proposes for a sentence; the embedder's best of them are the candidates. 0: as many as there are candidates."""
     shown: Share = 0.0

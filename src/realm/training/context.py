@@ -100,8 +100,7 @@ def retrieval_facts(recipe: Recipe) -> list[Any]:
     more = [f"hops {recipe.retrieval.hops}"] if recipe.retrieval.hops else []
     if recipe.retrieval_kind == "dense":
         return more
-    weight = [recipe.retrieval.weight] if recipe.retrieval_kind == "hybrid" else []
-    return [recipe.retrieval_kind, *weight, *more]
+    return [recipe.retrieval_kind, *([recipe.retrieval.weight] if recipe.retrieval_kind == "hybrid" else []), *more]
 
 
 def fingerprint(context: StageContext, stage: str, *parents: str, **more: str) -> str:

@@ -17,8 +17,7 @@ from realm.training.masking.kinds import MaskKind, Span, salient_spans
 class Exclusion:
     """Blocks of Z that hold a sentence of X verbatim, its own included.
 
-    ``exclude`` as in ``pretrain.exclude``: "document" adds all blocks of their and its documents; False excludes nothing, for experiments:
-    a retriever that may find the sentence itself learns nothing else."""
+    ``exclude`` as in ``pretrain.exclude``: "document" and "reading" add all blocks of their and its documents; False excludes nothing."""
 
     def __init__(self, sentences: BlockStore, blocks: BlockStore, exclude: bool | str = True):
         self._own = sentences is blocks
@@ -32,7 +31,7 @@ class Exclusion:
         rows = self._blocks.rows_with_sentence(sentence_hash)
         if self._own:
             rows = np.union1d(np.asarray(rows, np.int64), np.asarray([row], np.int64))
-        if self._exclude == "document":
+        if self._exclude in ("document", "reading"):
             names = sorted({self._sentences.doc_id(row), *(self._blocks.doc_id(int(held)) for held in rows)})
             rows = np.unique(np.concatenate([rows, *(self._blocks.rows_of_document(name) for name in names)]).astype(np.int64))
         return np.asarray(self._blocks.block_ids)[rows]

@@ -3,7 +3,7 @@
 Held-out sentences (``training/order.py``) are scored by the same functions."""
 
 from collections.abc import Sequence as SequenceOf
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -64,7 +64,8 @@ def score_step(view: PretrainView, queries: Queries, step: int, share: Share) ->
     section = view.section
     reader_only = not section.retriever_learns(step)
     asked = queries.asked(view, step, share, reader_only=reader_only)
-    retrieved = view.retrieve(asked)
+    free = section.exclude == "reading" and section.reader_stays(step)
+    retrieved = view.retrieve([replace(query, excluded=query.excluded[:0]) if free and query.positions else query for query in asked])
     if reader_only and isinstance(queries.sentences.kind, RecurringSpans):
         retrieved = with_evidence(view, asked, retrieved, queries.sentences.kind.evidence)
     alone = {"reader_only": reader_only, "retriever_only": section.reader_stays(step)}
