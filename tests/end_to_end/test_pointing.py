@@ -96,7 +96,8 @@ def test_a_step_reads_what_holds_the_span_while_only_the_reader_learns(task):
     asked = asked_instead(view, task.queries.statements, queries, {i: np.random.default_rng(i) for i in range(0, 16, 2)})
     retrieved = view.retrieve(asked)
     given = with_evidence(view, asked, retrieved, task.queries.sentences.kind.evidence)
-    assert holding(view, asked, given).any(1).all()
+    held, found = (holding(view, asked, read).any(1) for read in (given, retrieved))
+    assert held.all() and held.sum() >= found.sum()
     for i, query in enumerate(asked):
         assert not np.isin(given.block_ids[i][given.real[i]], query.excluded).any()
 

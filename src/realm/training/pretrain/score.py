@@ -64,11 +64,11 @@ def score_step(view: PretrainView, queries: Queries, step: int, share: Share) ->
     section = view.section
     reader_only = not section.retriever_learns(step)
     asked = queries.asked(view, step, share, reader_only=reader_only)
-    free = section.exclude == "reading" and section.reader_stays(step)
+    alone = {"reader_only": reader_only, "retriever_only": section.reader_stays(step)}
+    free = section.exclude == "reading" and alone["retriever_only"]
     retrieved = view.retrieve([replace(query, excluded=query.excluded[:0]) if free and query.positions else query for query in asked])
     if reader_only and isinstance(queries.sentences.kind, RecurringSpans):
         retrieved = with_evidence(view, asked, retrieved, queries.sentences.kind.evidence)
-    alone = {"reader_only": reader_only, "retriever_only": section.reader_stays(step)}
     scored = score_candidates(view.model, view.context, asked, retrieved, known=view.known, **alone)
     loss, valid = pointing_loss(scored.pointed) if reader_only and scored.pointed else pretraining_loss(scored, section)
     return ScoredStep(asked, retrieved, scored, loss, valid)

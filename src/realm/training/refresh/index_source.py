@@ -218,7 +218,8 @@ class AsyncRefresh(IndexSource):
         return self._wait(step, model, step, exact=True)
 
     def tidy(self) -> None:
-        with suppress(SnapshotError):  # an external refresher holds the index, and does it when he sees the stage
+        busy = () if self._process is not None else (SnapshotError,)  # an external refresher does it when he sees the stage
+        with suppress(*busy):
             self.context.prune()
 
     def close(self) -> None:
