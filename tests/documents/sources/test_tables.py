@@ -204,7 +204,7 @@ def test_no_rows(tmp_path, pack):
         pack(tmp_path / name, data)
         assert seen(tmp_path / name) == [(0, reason)]
     (tmp_path / "a.csv").write_bytes(b"id,text\r1,A\n2,B\n")
-    with pytest.raises(DataError, match=r"a\.csv:1: the first line is not a header"):
+    with pytest.raises(DataError, match=r"a\.csv:1: the first line is not a header: bad row of a table"):
         seen(tmp_path / "a.csv")
 
 

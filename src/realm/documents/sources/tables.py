@@ -90,7 +90,7 @@ def named_rows(path: Path, delimiters: str = ",;\t|", *, short: bool = False) ->
         if not header:
             if isinstance(row, str):
                 cure = "It must name the columns, such as id,title,text, and end as lines do"
-                raise DataError("the first line is not a header", path=path, line=line, cure=cure)
+                raise DataError(f"the first line is not a header: {row}", path=path, line=line, cure=cure)
             names = [name.strip() for name in row]
             numbers: dict[str, Iterator[int]] = defaultdict(lambda: count(1))
             counted = [(name, next(numbers[name])) for name in names]
