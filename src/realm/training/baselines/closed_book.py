@@ -11,7 +11,7 @@ from torch import Tensor
 
 from realm.errors import DataError
 from realm.evaluation.measures import is_correct
-from realm.models.encoder import mask_slots
+from realm.models.encoder import KnowledgeAugmentedEncoder, mask_slots
 from realm.models.model import RealmModel
 from realm.models.types import Question, Sequence, TokenIds
 from realm.recipe.seeds import generator
@@ -177,11 +177,13 @@ def run_closed_book(context: StageContext) -> None:
     mark = fingerprint(context, "closed_book", "pretrain")
     if is_published(context, "closed_book", mark):
         return
-    model, questions = new_model(context, embeds=False).to(context.device), training_questions(context)[0]
-    recipe = context.recipe
+    model, questions, recipe = new_model(context, embeds=False), training_questions(context)[0], context.recipe
+    if model.has("reader"):  # it points: its body gets a head that fills masks
+        model = model.with_parts(encoder=KnowledgeAugmentedEncoder(model.reader.body), reader=None)
+    model = model.to(context.device)
     sentences = SentencesTask(context, model)
     warm = stage_facts(context.paths, "warm")["steps"] if context.recipe.pretrain.from_warm else 0
-    read = stage_facts(context.paths, "pretrain")["encoded"]
+    read = stage_facts(context.paths, "pretrain").get("encoded", 0)  # none of a run without a step
     read += warm * WarmTask(context, sentences.model).wordpieces_a_step() if warm else 0
     lr, steps = recipe.finetune.lr, max(1, round(read / wordpieces_a_step(sentences)))
     train(context, sentences, dataclasses.replace(recipe.warm, lr=lr, steps=steps, batch=BATCH), mark)
@@ -191,10 +193,8 @@ def run_closed_book(context: StageContext) -> None:
         why = f"{patterns} with patterns, which cannot be written, and {task.skipped['too_long']} with answers of more than"
         why += f" {LONGEST_ANSWER} wordpieces"
         context.say(f"closed book: learns from {len(task.items)} questions; skipped are {why}")
-    section = dataclasses.replace(
-        recipe.warm, lr=lr, steps=max(1, recipe.eval.closed_book_epochs * len(written(questions)) // BATCH), batch=BATCH
-    )
-    steps = train(context, task, section, mark)
+    passes = recipe.eval.closed_book_epochs * len(written(questions)) // BATCH
+    steps = train(context, task, dataclasses.replace(recipe.warm, lr=lr, steps=max(1, passes), batch=BATCH), mark)
     facts = {"steps": steps, "encoded": encoded, "questions": len(task.items), "skipped": task.skipped}
     publish_stage(context, "closed_book", model, mark, facts)
     on_first(CheckpointDirectory(context.paths.checkpoints("closed_book_pretrain"), fingerprint=mark).discard)
