@@ -193,8 +193,8 @@ def run_closed_book(context: StageContext) -> None:
         why = f"{patterns} with patterns, which cannot be written, and {task.skipped['too_long']} with answers of more than"
         why += f" {LONGEST_ANSWER} wordpieces"
         context.say(f"closed book: learns from {len(task.items)} questions; skipped are {why}")
-    passes = recipe.eval.closed_book_epochs * len(written(questions)) // BATCH
-    steps = train(context, task, dataclasses.replace(recipe.warm, lr=lr, steps=max(1, passes), batch=BATCH), mark)
+    steps = max(1, recipe.eval.closed_book_epochs * len(written(questions)) // BATCH)
+    steps = train(context, task, dataclasses.replace(recipe.warm, lr=lr, steps=steps, batch=BATCH), mark)
     facts = {"steps": steps, "encoded": encoded, "questions": len(task.items), "skipped": task.skipped}
     publish_stage(context, "closed_book", model, mark, facts)
     on_first(CheckpointDirectory(context.paths.checkpoints("closed_book_pretrain"), fingerprint=mark).discard)
