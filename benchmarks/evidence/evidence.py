@@ -1,7 +1,7 @@
 """Does REALM's pre-training pay? One reader and one index, four retrievers: BM25, the published embedder, ORQA's and REALM's.
 
     python -m benchmarks.evidence.evidence RUN --train DATA/squad/qa_train.jsonl.xz --test DATA/squad/qa_dev.jsonl.xz --out FILE.json
-    python -m benchmarks.evidence.evidence RUN --test DATA/covidqa/qa_dev.jsonl.xz --labels --rows ict --out FILE.json
+    python -m benchmarks.evidence.evidence RUN --test DATA/covidqa/qa_dev.jsonl.xz --labels --rows salient --out FILE.json
     python -m benchmarks.evidence.evidence RUN --judged DATA/ir --labels --steps 300 --out FILE.json
 
 RUN has ended pre-training over a published body with a reader that points and documents that stay (presets/pretrain/pointer.toml), or has
@@ -455,7 +455,7 @@ def main() -> None:
     parser.add_argument("--test", type=Path, help="questions that are asked")
     parser.add_argument("--judged", type=Path, help="DATA/ir: Cranfield")
     parser.add_argument("--steps", type=int, default=0, help="steps in which the retriever learns; 0: those of RUN")
-    parser.add_argument("--rows", default="", help="rows of an ablation beside REALM, such as ict,no_null")
+    parser.add_argument("--rows", default="", help="rows of an ablation beside REALM, such as salient,no_null")
     parser.add_argument("--search", choices=SEARCHES, nargs="+", default=list(SEARCHES), help="how blocks are found, but for BM25")
     parser.add_argument("--orqa", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--asked", type=int, default=300, help="questions that are answered; recall is over all of the file")

@@ -309,6 +309,21 @@ def test_only_the_retriever_differs(compared, monkeypatch):
     assert {stage_facts(context.paths, stage)["generation"] for stage in BESIDE} == {1}
 
 
+def test_another_seed_searches_the_first_ones_index_and_learns_what_it_would_alone(compared, tmp_path):
+    recipe, out, _ = compared
+    shutil.copytree(out, tmp_path / "out")
+    compare(recipe, tmp_path / "out", rows=["published"], seeds=2, progress=Progress(quiet=True))
+    alone = dataclasses.replace(recipe.run, seed=1)
+    compare(dataclasses.replace(recipe, run=alone), tmp_path / "alone", rows=["published"], progress=Progress(quiet=True))
+    runs = [tmp_path / run for run in ("out/seed-0", "out/seed-1", "alone/seed-1")]
+    vectors = [run / "index" / "000001" / "vectors-00000.npy" for run in runs]
+    assert vectors[0].stat().st_mtime_ns == vectors[1].stat().st_mtime_ns, "not embedded again"
+    assert vectors[1].read_bytes() == vectors[2].read_bytes()
+    for stage in ("pretrain", "published"):
+        weights = [sha256_file(run / "stages" / stage / "model.safetensors") for run in runs]
+        assert weights[0] != weights[1] == weights[2]
+
+
 def test_the_twin_reads_as_much_as_the_retriever_learnt_from(compared):
     recipe, out, _ = compared
     context = context_of(out / "seed-0", recipe)

@@ -12,7 +12,7 @@ from realm.cli import main
 from realm.documents.ingest.builder import BuildOptions, build_corpus
 from realm.documents.ingest.packing import hash64
 from realm.documents.store.blocks import NULL_BLOCK, BlockStore
-from realm.errors import ConfigError, CorpusError, RealmError, RunError, SnapshotError, TrainingError
+from realm.errors import CorpusError, RealmError, RunError, SnapshotError, TrainingError
 from realm.models import losses
 from realm.models.model import state_sha256
 from realm.progress import Progress
@@ -48,7 +48,7 @@ def write_news(root):
 
 @pytest.mark.parametrize("pretrain", [
     {"masking": "tokens"}, {"masking": "spans"}, {"masking": "salient", "retriever_rate": 0.3}, {"null": False},
-    {"exclude": False}, {"marginal": "joint"}, {"ict_batch": 5},
+    {"exclude": False}, {"marginal": "joint"},
 ])  # fmt: skip
 def test_a_step_of_every_choice_teaches_both_networks(tiny_run, pretrain):
     task = task_of(tiny_run, **pretrain)
@@ -63,43 +63,12 @@ def test_a_step_of_every_choice_teaches_both_networks(tiny_run, pretrain):
     assert float(task.step(0).loss.detach()) == float(result.loss.detach())
 
 
-def gradients_of(task):
-    return {name: p.grad.clone() for name, p in task.model.embedder.named_parameters() if p.grad is not None}
-
-
-def test_icts_mean_loss_comes_beside_that_of_the_sentences(tiny_run):
-    """By loss and by gradient; what ICT draws is what the stage of this seed would draw."""
-    losses, gradients = [], []
-    for choices in [{}, {"ict_batch": 5}]:
-        task = task_of(tiny_run, **choices)
-        task.model.eval()
-        result = task.step(0)
-        result.loss.backward()
-        losses.append(float(result.loss.detach()))
-        gradients.append(gradients_of(task))
-    task.model.zero_grad()
-    cloze = task.cloze.step(0)
-    cloze.loss.backward()
-    by_cloze = gradients_of(task)
-    assert int(cloze.valid) == 5
-    each = task.section.batch / 5  # the step divides both by its sentences
-    assert losses[1] == pytest.approx(losses[0] + each * float(cloze.loss.detach()), rel=1e-5)
-    for name, more in by_cloze.items():
-        torch.testing.assert_close(gradients[1][name], gradients[0][name] + each * more, rtol=1e-4, atol=1e-5)
-
-
 def test_a_stage_is_told_from_one_of_other_choices(tiny_run):
-    assert pretraining_fingerprint(chosen(tiny_run, ict_batch=4)) != pretraining_fingerprint(chosen(tiny_run))
-    with pytest.raises(ConfigError, match="ict_batch"):
-        chosen(tiny_run, ict_batch=1)
     for pretrain in ({"masking": "tokens"}, {"marginal": "joint"}, {"null": False}):
-        recipe = load_recipe(tiny_run / "config.toml", {"pretrain": pretrain})
         with pytest.raises(RunError, match=f"pretrain.{next(iter(pretrain))}"):
-            train(recipe, tiny_run, ("pretrain",))
-    mark = pretraining_fingerprint(chosen(tiny_run))
-    assert (
-        mark == stage_facts(RunPaths(tiny_run), "pretrain")["fingerprint"] != pretraining_fingerprint(chosen(tiny_run, retriever_rate=0.5))
-    )
+            train(load_recipe(tiny_run / "config.toml", {"pretrain": pretrain}), tiny_run, ("pretrain",))
+    marks = [pretraining_fingerprint(chosen(tiny_run, **changed)) for changed in ({}, {"retriever_rate": 0.5})]
+    assert marks[0] == stage_facts(RunPaths(tiny_run), "pretrain")["fingerprint"] != marks[1]
 
 
 def test_without_a_null_document_all_candidates_are_blocks(tiny_run):

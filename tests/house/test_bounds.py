@@ -22,11 +22,11 @@ class Bound(NamedTuple):
 
 
 BOUNDS = {
-    "lines of source": Bound(38_500, 41_820),
+    "lines of source": Bound(38_500, 41_819),
     "modules": Bound(274, 274),
-    "lines of tests": Bound(31_920, 31_920),
+    "lines of tests": Bound(31_919, 31_919),
     "options": Bound(148, 148),
-    "keys": Bound(110, 110),
+    "keys": Bound(109, 109),
     "files in a folder": Bound(15, 15),
     "modules in the root": Bound(5, 5),
     "docstrings that open with a question": Bound(0, 0),

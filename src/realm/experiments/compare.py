@@ -13,8 +13,9 @@ from realm.report.tables import comparison, write_comparison
 from realm.runs.checks import check_closed_book
 from realm.runs.directory import alone
 from realm.runs.run import STAGES, run_recipe
-from realm.storage.files import json_value, make_directory, write_json
-from realm.storage.layout import RunPaths
+from realm.search.publishing.parameters import lend_index
+from realm.storage.files import make_directory
+from realm.storage.layout import RunPaths, stage_facts
 from realm.storage.manifests import read_note
 from realm.training.baselines.rows import CONTENDERS, Contender, run_contender
 from realm.training.context import open_context
@@ -46,7 +47,7 @@ def compare(recipe: Recipe, out: Path, *, rows: Sequence[str] = (), seeds: int =
             seed = recipe.run.seed + number
             own = dataclasses.replace(recipe, run=dataclasses.replace(recipe.run, seed=seed))
             paths = RunPaths(out / f"seed-{seed}")
-            _share(RunPaths(out / f"seed-{recipe.run.seed}"), paths)
+            _share(RunPaths(out / f"seed-{recipe.run.seed}"), paths, recipe.pretrain.queries_alone)
             run_recipe(own, paths.root, stages=TRAINED_STAGES, progress=progress)
             context = open_context(paths, own, progress.report, progress.say, progress.count_long)
             for contender in chosen:
@@ -84,17 +85,17 @@ def _check(recipe: Recipe, chosen: Sequence[Contender], seeds: int) -> None:
         require_package("bm25s", "a row of this comparison", "bm25")
 
 
-def _share(first: RunPaths, paths: RunPaths) -> None:
-    """Let a run of another seed use the first one's corpus: it does not depend on the seed."""
+def _share(first: RunPaths, paths: RunPaths, still: bool) -> None:
+    """Let a run of another seed use the first one's corpus, and its index where documents are ``still``: neither depends on the seed."""
     if first.root == paths.root or paths.corpus.exists():
         return
     make_directory(paths.root)
     for name in SHARED_FILES:
         there, here = first.root / name, paths.root / name
-        if there.is_dir() and not here.exists():
-            here.symlink_to(os.path.relpath(there, paths.root), target_is_directory=True)
-        elif there.is_file() and not here.exists():
-            write_json(here, json_value(there.read_text("utf-8")))
+        if there.exists() and not here.exists():
+            here.symlink_to(os.path.relpath(there, paths.root), target_is_directory=there.is_dir())
+    if still:
+        lend_index(first, paths, stage_facts(first, "pretrain")["generation"])
 
 
 def _zero_shot(paths: RunPaths, name: str) -> dict[str, Any] | None:

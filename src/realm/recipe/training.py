@@ -95,9 +95,6 @@ class PretrainConfig:
     dropped and shuffled, or it becomes a question, so that the reader cannot match the sentence itself."""
     marginal: Literal["token", "joint"] = "token"
     """token (released code) or joint (the paper's formula)."""
-    ict_batch: Count = 0
-    """Pseudo-queries of ICT beside the sentences of each step in which the retriever learns, for documents that seldom repeat each other;
-    the other blocks of these are the negatives. 0: none."""
     from_ict: bool = True
     """Start from ICT's embedder; false skips the stage and starts from random weights or the body."""
     from_warm: bool = True
@@ -153,9 +150,6 @@ def check_pretrain(section: PretrainConfig) -> None:
     if section.fill == "pointer" and section.masking == "tokens":
         cure = "Hide one span: set pretrain.masking to recurring."
         raise ConfigError("'pretrain.fill' is 'pointer', which points at one span of a sentence", cure=cure)
-    if section.ict_batch == 1:
-        cure = "Take 16, or 0 for no such loss."
-        raise ConfigError("'pretrain.ict_batch' is 1, and ICT tells blocks from each other", cure=cure)
     if section.fill != "pointer" and (section.reader_first or section.questions or section.own_block):
         cure = 'Set pretrain.fill = "pointer", or leave them out.'
         raise ConfigError("'pretrain.reader_first', 'questions' and 'own_block' are for a reader that points", cure=cure)

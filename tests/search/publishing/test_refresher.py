@@ -16,7 +16,7 @@ from realm.models.model import RealmModel, state_sha256
 from realm.models.spec import BodySpec, bert_spec, one_body
 from realm.search.blocks import open_inputs
 from realm.search.publishing import embedding
-from realm.search.publishing.embedding import EmbedOptions, embed_corpus
+from realm.search.publishing.embedding import IN_PROCESS, EmbedOptions, embed_corpus
 from realm.search.publishing.generation import open_generation, read_through
 from realm.search.publishing.parameters import (
     KEEP_GENERATIONS,
@@ -27,7 +27,7 @@ from realm.search.publishing.parameters import (
     request_index,
     requested,
 )
-from realm.search.publishing.refresher import Refresher, add_difference, missing_rows, read_status, refresh_index
+from realm.search.publishing.refresher import Refresher, add_difference, missing_rows, read_status, refresh_index, standing_index
 from realm.search.publishing.snapshot import Snapshot, SnapshotFacts
 from realm.search.publishing.writing import publish_snapshot
 from realm.storage import arrays, files, locks
@@ -124,6 +124,21 @@ def test_an_added_document_gets_the_vector_of_a_full_rebuild(paths, inputs, tmp_
     # Again: nothing is left to do.
     again, added = add_difference(open_generation(paths, wider), paths, wider)
     assert added == 0 and again.number == 2
+
+
+def test_an_index_stands_for_the_same_embedder_blocks_and_arithmetic_alone(paths, inputs, tmp_path):
+    model = make_model(inputs).fork_document_embedder()
+    assert standing_index(model, inputs, paths, IN_PROCESS) is None
+    made = refresh_index(model, inputs, paths, step=0)
+    assert standing_index(model, inputs, paths, IN_PROCESS).snapshot.manifest == made.snapshot.manifest
+    assert standing_index(model, inputs, paths, EmbedOptions(bf16=True)) is None
+    assert standing_index(make_model(inputs, seed=1).fork_document_embedder(), inputs, paths, IN_PROCESS) is None
+    add_documents(paths.corpus, [write(tmp_path / "more.jsonl", ["Utopia"])])
+    assert standing_index(model, open_inputs(paths.corpus, 64), paths, IN_PROCESS) is None
+    (paths.index / "000001" / "vectors-00000.npy").write_bytes(b"")
+    assert standing_index(model, inputs, paths, IN_PROCESS) is None, "a damaged one is made anew"
+    refresh_index(model, inputs, paths, step=3)
+    assert standing_index(model, inputs, paths, IN_PROCESS) is None, "made by what had learnt"
 
 
 @pytest.mark.parametrize("name", ["vectors-00000.npy", "block_ids-00000.npy"])

@@ -123,6 +123,14 @@ def _write(model: "RealmModel", directory: Path, facts: ParameterFacts) -> None:
             seal(staging)
 
 
+def lend_index(theirs: RunPaths, ours: RunPaths, number: int) -> None:
+    """Copy an index and its parameters for another run of the same corpus. Raises SnapshotError: a full disk."""
+    for there, here in ((theirs.params, ours.params), (theirs.index, ours.index)):
+        with files.writing(here), files.publish_directory(generations.generation_path(here, number)) as staging:
+            shutil.copytree(generations.generation_path(there, number), staging, dirs_exist_ok=True)
+    generations.advance_current(ours.index, number)
+
+
 def check_parameters(directory: Path) -> None:
     """Read every file of published parameters. Raises RunError: one is missing or damaged, or their checksums are lost."""
     if directory.is_dir() and not is_sealed(directory):

@@ -7,6 +7,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from realm.documents.store.blocks import BlockStore
-from realm.errors import RealmError
+from realm.errors import RealmError, SnapshotError
 from realm.models.runtime.model import learning_model
 from realm.models.types import Embedding
 from realm.progress import Advance
@@ -22,7 +23,7 @@ from realm.search.blocks import BlockInputs
 from realm.search.publishing import parameters
 from realm.search.publishing.embedding import IN_PROCESS, EmbedOptions, PartsOf, embed_parts
 from realm.search.publishing.generation import Generation, extended, open_generation
-from realm.search.publishing.snapshot import SnapshotFacts
+from realm.search.publishing.snapshot import SnapshotFacts, fields_of
 from realm.search.publishing.writing import append_delta, merge_shards, publish_snapshot
 from realm.storage.files import read_json, write_json
 from realm.storage.generations import next_generation
@@ -36,17 +37,18 @@ POLL_SECONDS = 0.2
 BEAT_SECONDS = 0.5
 
 
-def snapshot_facts(store: BlockStore, rows: np.ndarray, embedder_sha256: str, *, params_generation: int, step: int) -> SnapshotFacts:
-    """Facts of an index of ``rows`` of a corpus under a document embedder of this identity."""
+def snapshot_facts(store: BlockStore, rows: np.ndarray, sha256: str, options: EmbedOptions, *, number: int, step: int) -> SnapshotFacts:
+    """Facts of an index of ``rows`` of a corpus under a document embedder of this identity and the parameters ``number``."""
     return SnapshotFacts(
-        params_generation=params_generation,
+        params_generation=number,
         step=step,
-        document_embedder_sha256=embedder_sha256,
+        document_embedder_sha256=sha256,
         corpus_id=store.manifest.corpus_id,
         tokenizer_sha256=store.manifest.tokenizer_sha256,
         corpus_version=store.version,
         tombstone_version=store.version,
         segments=segments_of(store, rows),
+        arithmetic="int8" if options.int8 else "bfloat16" if options.bf16 else "float32",
     )
 
 
@@ -75,7 +77,7 @@ def build_generation(
     meanwhile, or the request was taken back."""
     store = inputs.store
     rows, versions = again or (np.flatnonzero(store.live), {})
-    facts = replace(snapshot_facts(store, rows, published.documents, params_generation=number, step=published.step), **versions)
+    facts = replace(snapshot_facts(store, rows, published.documents, options, number=number, step=published.step), **versions)
     block_ids = np.asarray(store.block_ids)[rows]
     parts = parts_of(embedder, parameters.parameters_path(paths, number), inputs, rows, options, progress)
     publish_snapshot(paths.index, parts, block_ids, facts, generation=number, visible=parameters.answering(paths, number))
@@ -103,6 +105,16 @@ def refresh_index(
     return open_generation(paths, inputs, number, device=next(frozen.documents.parameters()).device, model=frozen, verify=False)
 
 
+def standing_index(model: "RealmModel", inputs: BlockInputs, paths: RunPaths, options: EmbedOptions) -> Generation | None:
+    """The newest generation, if an untrained ``model`` would give every live block the same vectors: another seed's, or a killed call's."""
+    with suppress(SnapshotError):
+        opened = open_generation(paths, inputs, device=next(model.documents.parameters()).device)
+        rows, manifest = np.flatnonzero(inputs.store.live), opened.snapshot.manifest
+        facts = snapshot_facts(inputs.store, rows, model.documents_sha256(), options, number=opened.number, step=0)
+        return opened if fields_of(manifest) == fields_of(facts) else None
+    return None
+
+
 def index_documents(model: Any, inputs: BlockInputs, paths: RunPaths, *, bf16: bool, progress: Advance | None = None) -> None:
     """Publish the embeddings of every live block under a body that lies elsewhere, continuing a killed call.
 
@@ -110,7 +122,7 @@ def index_documents(model: Any, inputs: BlockInputs, paths: RunPaths, *, bf16: b
     store, rows = inputs.store, np.flatnonzero(inputs.store.live)
     options = EmbedOptions(bf16=bf16).lasting(model.documents)
     with parameters.publishing(paths.index):
-        facts = snapshot_facts(store, rows, model.documents_sha256(), params_generation=next_generation(paths.index), step=0)
+        facts = snapshot_facts(store, rows, model.documents_sha256(), options, number=next_generation(paths.index), step=0)
         parts = embed_parts(model.documents, paths.params, inputs, rows, options, progress)
         publish_snapshot(paths.index, parts, np.asarray(store.block_ids)[rows], facts)
 

@@ -61,6 +61,7 @@ class SnapshotFacts:
     tombstone_version: int = 0  # the corpus's counter whose removals were left out
     dtype: str = "float32"  # one of DTYPES
     segments: tuple[tuple[str, int], ...] = ()  # (corpus segment, rows) in row order, empty if unknown
+    arithmetic: str = ""  # of the embedder's products: int8, bfloat16, float32; empty if unknown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +101,7 @@ def read_manifest(generation_directory: Path, generation: int) -> SnapshotManife
         raise made_earlier(SnapshotError, path)
     value["segments"] = tuple((str(name), int(rows)) for name, rows in value["segments"])
     value["shards"] = tuple(Shard(**{key: shard[key] for key in Shard.__dataclass_fields__}) for shard in value["shards"])
-    manifest = SnapshotManifest(**{name: value[name] for name in SnapshotManifest.__dataclass_fields__})
+    manifest = SnapshotManifest(**{name: value[name] for name in SnapshotManifest.__dataclass_fields__ if name in value})
     if manifest.generation != generation:
         raise DamagedSnapshot(f"this is generation {manifest.generation}, in the directory of generation {generation}", path=path)
     return manifest

@@ -22,17 +22,10 @@ from realm.training.pretrain.monitor import held_out_recall
 from realm.training.pretrain.questions import Queries, own_em, require_same_corpus
 from realm.training.pretrain.retrieve import PretrainView, index_source
 from realm.training.pretrain.score import evaluate_held_out, score_step, weigh_candidates
-from realm.training.warm import IctTask
 
 NULL_QUERIES = 64
 """Sentences on which the null document's first offset is measured."""
 RETRIEVER = ("embedder", "document_embedder")
-
-
-def _with_batch(context: StageContext, batch: int) -> StageContext:
-    """The run with ICT's batches of another size."""
-    recipe = context.recipe
-    return replace(context, recipe=replace(recipe, ict=replace(recipe.ict, batch=batch)))
 
 
 class PretrainTask(Task):
@@ -48,7 +41,6 @@ class PretrainTask(Task):
         self.rates = dict.fromkeys(RETRIEVER, self.section.retriever_rate)
         self.queries = Queries(context)
         self._generation: Generation | None = None
-        self.cloze = IctTask(_with_batch(context, self.section.ict_batch), model) if self.section.ict_batch else None
         self.source = index_source(context, self.kept_generations)
         self.watcher = monitor.Watcher()
         self._restored: dict[str, Any] | None = None
@@ -89,13 +81,7 @@ class PretrainTask(Task):
     def step(self, step: int, share: Share = WHOLE) -> StepResult:
         view = self.view
         read = score_step(view, self.queries, step, share)
-        result = StepResult(read.loss.sum(), read.valid.sum(), self.watcher.step(view, step, read), read.scored.slots.sum())
-        if self.cloze is None or not self.section.retriever_learns(step):
-            return result
-        cloze = self.cloze.step(step, share)
-        each = self.section.batch / self.section.ict_batch  # ICT's mean over its own batch comes to the mean over sentences
-        metrics = {**result.metrics, "ict_accuracy": cloze.metrics["accuracy"]}
-        return replace(result, loss=result.loss + each * cloze.loss, metrics=metrics)
+        return StepResult(read.loss.sum(), read.valid.sum(), self.watcher.step(view, step, read), read.scored.slots.sum())
 
     def row(self, step: int, steps: int) -> Metrics:
         return self.watcher.row(step, steps)

@@ -20,7 +20,7 @@ from realm.search.blocks import BlockInputs
 from realm.search.publishing.embedding import IN_PROCESS, EmbedOptions
 from realm.search.publishing.generation import Generation, open_generation
 from realm.search.publishing.parameters import forget_requests, prune_run, publishing, request_index, requested
-from realm.search.publishing.refresher import Status, read_status, refresh_index
+from realm.search.publishing.refresher import Status, read_status, refresh_index, standing_index
 from realm.storage.generations import CURRENT, current_generation
 from realm.storage.layout import RunPaths
 from realm.training.loop.distributed import is_first, on_first, world
@@ -91,7 +91,7 @@ class IndexSource(ABC):
 
     def finalize(self, step: int, model: RealmModel) -> Generation:
         """The index of the parameters as they are after the last step, which outlives the stage."""
-        return self._embed(step, model, EmbedOptions(bf16=self.context.options.bf16).lasting(model.documents))
+        return self._embed(step, model, self.context.options.lasting(model.documents))
 
     def tidy(self) -> None:
         """Delete the generations that only the stage's checkpoints needed."""
@@ -117,7 +117,9 @@ class Inline(IndexSource):
         schedule = self.context.schedule
         if not schedule.due(step):
             return None
-        return self.finalize(step, model) if step == schedule.steps else self._embed(step, model, self.context.options)
+        options = self.context.options.lasting(model.documents) if step == schedule.steps else self.context.options
+        self.generation = standing_index(model, self.context.inputs, self.context.paths, options) if step == 0 else None
+        return self.generation or self._embed(step, model, options)
 
 
 def for_all_ranks(source: IndexSource) -> IndexSource:
