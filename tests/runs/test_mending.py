@@ -1,5 +1,6 @@
 """realm verify finds every damaged file, realm repair makes again what can be made, and nothing that we advise leads nowhere."""
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -11,6 +12,10 @@ from small import tree
 from realm.answering.opening import open_run
 from realm.cli import main
 from realm.documents.change.updates import add_documents
+from realm.search.blocks import open_inputs
+from realm.search.publishing.embedding import eight_bit, embed_corpus
+from realm.search.publishing.snapshot import read_manifest, write_manifest
+from realm.storage.layout import RunPaths
 from realm.storage.manifests import read_note
 
 QUESTION = "What is the currency of Arvad?"
@@ -87,6 +92,15 @@ def test_a_rebuilt_index_has_the_same_bits_also_of_what_came_and_went(run, say, 
     assert (np.load(path / "vectors-00000.npy") == vectors).all()
 
 
+def test_an_index_of_eight_bits_is_rebuilt_in_eight_bits(run, say):
+    path, paths, inputs = run / "index" / f"{needed(run):06d}", RunPaths(run), open_inputs(run / "corpus", 32)
+    write_manifest(path, dataclasses.replace(read_manifest(path, needed(run)), arithmetic="int8"))
+    flip(path / "vectors-00000.npy")
+    assert say("repair", run, "--yes")[0] == 0
+    vectors = embed_corpus(eight_bit(paths.params / path.name, 1), inputs, np.arange(len(inputs.store)))
+    assert (np.load(path / "vectors-00000.npy") == vectors).all() and read_manifest(path, needed(run)).arithmetic == "int8"
+
+
 def test_a_lost_generation_and_its_parameters_come_from_the_stage(run, say):
     expected, number = answers(run), f"{needed(run):06d}"
     shutil.rmtree(run / "index" / number)
@@ -106,8 +120,7 @@ def test_what_cannot_be_made_again_is_said(tiny_run, run, say, name):
     assert code == 2 and tree(run) == before
     assert (one := next(one for one in found["damage"] if one["path"] == str(path))) and not one["repairable"]
     if path.suffix == ".arrow":
-        documents = (tiny_run.parent / "docs.jsonl").read_text("utf-8").splitlines()
-        assert set(one["documents"]) == {json.loads(line)["id"] for line in documents}
+        assert set(one["documents"]) == {json.loads(row)["id"] for row in (tiny_run.parent / "docs.jsonl").read_text("utf-8").splitlines()}
 
 
 def test_a_flipped_bit_in_a_vector_ends_well(run, say):

@@ -106,8 +106,8 @@ class NeededIndex:
         number = self.number or 0
         directory, path = parameters_path(self.paths, number), generation_path(self.paths.index, number)
         with publishing(self.paths.index):
+            manifest = self._manifest()
             if not self._has_parameters():
-                manifest = self._manifest()
                 publish_parameters(self._networks(), directory, step=manifest.step if manifest else 0, exact=True)
             held, versions = self._held(path)
             try:
@@ -120,9 +120,9 @@ class NeededIndex:
                     quarantine(path, error)
             model = RealmModel.from_pretrained(directory)
             embedder, facts = model.documents.eval().requires_grad_(False), read_facts(directory) or ParameterFacts.of(model, step=0)
-            options = EmbedOptions(bf16=self.recipe.run.bf16, threads=self.recipe.run.threads).lasting(embedder)
-            count = partial(progress.count, "index: blocks embedded")
-            later = runtime_model(directory)
+            run, eight = self.recipe.run, manifest is not None and manifest.arithmetic == "int8"
+            options = EmbedOptions(bf16=run.bf16, threads=run.threads, int8=eight).lasting(embedder)
+            count, later = partial(progress.count, "index: blocks embedded"), runtime_model(directory)
 
             def parts_of(_: Any, params: Path, inputs: BlockInputs, rows: np.ndarray, options: EmbedOptions, told: Any) -> Parts:
                 def parts(start: int) -> Iterator[np.ndarray]:
