@@ -111,7 +111,7 @@ class PretrainTask(Task):
         if self.section.masking == "recurring":
             metrics |= monitor.evidence_share(view, queries, self.section.batch)
         metrics["held_out_recall"] = held_out_recall(view, queries, self.section.batch)
-        if step and self.queries.own_questions:
+        if step and self.queries.own_questions and not self.model.reader.spec.taught:  # people's questions say more
             metrics["own_em"] = self.own_em = own_em(view, self.queries.own_questions, self.context.recipe.finetune.read)
         if step == 0:
             self.first_recall = metrics["held_out_recall"]
