@@ -317,8 +317,7 @@ def test_another_seed_searches_the_first_ones_index_and_learns_what_it_would_alo
     compare(dataclasses.replace(recipe, run=alone), tmp_path / "alone", rows=["published"], progress=Progress(quiet=True))
     runs = [tmp_path / run for run in ("out/seed-0", "out/seed-1", "alone/seed-1")]
     vectors = [run / "index" / "000001" / "vectors-00000.npy" for run in runs]
-    assert vectors[0].stat().st_mtime_ns == vectors[1].stat().st_mtime_ns, "not embedded again"
-    assert vectors[1].read_bytes() == vectors[2].read_bytes()
+    assert vectors[0].stat().st_mtime_ns == vectors[1].stat().st_mtime_ns and vectors[1].read_bytes() == vectors[2].read_bytes()
     for stage in ("pretrain", "published"):
         weights = [sha256_file(run / "stages" / stage / "model.safetensors") for run in runs]
         assert weights[0] != weights[1] == weights[2]

@@ -15,7 +15,6 @@ from realm.documents.change.updates import add_documents
 from realm.search.blocks import open_inputs
 from realm.search.publishing.embedding import eight_bit, embed_corpus
 from realm.search.publishing.snapshot import read_manifest, write_manifest
-from realm.storage.layout import RunPaths
 from realm.storage.manifests import read_note
 
 QUESTION = "What is the currency of Arvad?"
@@ -93,11 +92,11 @@ def test_a_rebuilt_index_has_the_same_bits_also_of_what_came_and_went(run, say, 
 
 
 def test_an_index_of_eight_bits_is_rebuilt_in_eight_bits(run, say):
-    path, paths, inputs = run / "index" / f"{needed(run):06d}", RunPaths(run), open_inputs(run / "corpus", 32)
+    path, inputs = run / "index" / f"{needed(run):06d}", open_inputs(run / "corpus", 32)
     write_manifest(path, dataclasses.replace(read_manifest(path, needed(run)), arithmetic="int8"))
     flip(path / "vectors-00000.npy")
     assert say("repair", run, "--yes")[0] == 0
-    vectors = embed_corpus(eight_bit(paths.params / path.name, 1), inputs, np.arange(len(inputs.store)))
+    vectors = embed_corpus(eight_bit(run / "params" / path.name, 1), inputs, np.arange(len(inputs.store)))
     assert (np.load(path / "vectors-00000.npy") == vectors).all() and read_manifest(path, needed(run)).arithmetic == "int8"
 
 

@@ -21,7 +21,7 @@ from realm.search.blocks import BlockInputs, open_inputs
 from realm.search.candidates import DenseCandidates, Searching, make_source
 from realm.search.publishing.embedding import EmbedOptions
 from realm.search.publishing.generation import Generation, open_generation
-from realm.search.publishing.refresher import refresh_index, standing_index
+from realm.search.publishing.refresher import refresh_index
 from realm.storage.files import publish_directory, sha256_file, write_json
 from realm.storage.layout import RUN_FORMAT, STAGE_FILE, STAGE_SECTIONS, RunPaths, stage_facts
 from realm.storage.manifests import seal
@@ -140,9 +140,9 @@ def untrained_options(context: StageContext) -> EmbedOptions:
 
 
 def publish_index(context: StageContext, model: RealmModel, paths: RunPaths | None = None) -> Generation:
-    """Embed the corpus with a model that is not trained, into ``paths`` or the run, unless that is done."""
-    options, into = untrained_options(context).lasting(model.documents), (model, context.inputs, paths or context.paths)
-    return standing_index(*into, options) or refresh_index(*into, step=0, options=options, progress=context.embedded)
+    """Embed the corpus with a model that is not trained, into ``paths`` or the run."""
+    options = untrained_options(context).lasting(model.documents)
+    return refresh_index(model, context.inputs, paths or context.paths, step=0, options=options, progress=context.embedded)
 
 
 def train(context: StageContext, task: Task, section: Any, mark: str) -> int:

@@ -135,6 +135,8 @@ def test_an_index_stands_for_the_same_embedder_blocks_and_arithmetic_alone(paths
     assert standing_index(make_model(inputs, seed=1).fork_document_embedder(), inputs, paths, IN_PROCESS) is None
     add_documents(paths.corpus, [write(tmp_path / "more.jsonl", ["Utopia"])])
     assert standing_index(model, open_inputs(paths.corpus, 64), paths, IN_PROCESS) is None
+    learn(learnt := make_model(inputs).fork_document_embedder(), inputs)
+    assert standing_index(learnt, inputs, paths, IN_PROCESS) is None is not standing_index(model, inputs, paths, IN_PROCESS), "of queries"
     (paths.index / "000001" / "vectors-00000.npy").write_bytes(b"")
     assert standing_index(model, inputs, paths, IN_PROCESS) is None, "a damaged one is made anew"
     refresh_index(model, inputs, paths, step=3)

@@ -56,7 +56,6 @@ class EmbedOptions:
 
     def lasting(self, embedder: Embedding) -> "EmbedOptions":
         """Options for an index that outlives its training: float32, but for vectors of length 1.
-
         Their bfloat16 errors (cosines of .9999 with float32's) change neither search nor softmax noticeably."""
         return replace(self, bf16=self.bf16 and embedder.unit)
 
@@ -68,7 +67,6 @@ def embed_corpus(
     embedder: Embedding, inputs: BlockInputs, rows: np.ndarray, progress: Advance | None = None, *, bf16: bool = False
 ) -> np.ndarray:
     """Embed rows by the document side: float32 [n, d], also with products in bfloat16, or [0, 0] without rows, where d is unknown.
-
     Batches depend on the arguments only, so the same call gives the same bits. Raises SnapshotError: an embedding is not finite."""
     found = np.zeros((0, 0), np.float32)
     done = 0

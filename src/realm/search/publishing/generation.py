@@ -29,7 +29,6 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class Generation:
     """An opened generation: the published document embedder, frozen, and its index; embedders are as ``models.types.Embedding``.
-
     ``query_embedder`` exists if queries have an embedder of their own; ``make_index`` is called when ``index`` is first used."""
 
     snapshot: Snapshot

@@ -27,7 +27,6 @@ REQUESTS_LOCK = "LOCK.requests"
 @contextmanager
 def publishing(index: Path) -> Iterator[None]:
     """Be the one process that publishes generations in a run's ``index/``.
-
     Raises SnapshotError: another process does, and did not end while we waited; or the directory may not be written to."""
     cure = "Wait for it, or stop it; only one process at a time can build the index of a run"
     with _holding(index, LOCK_FILE, "builds this index", cure):
@@ -237,7 +236,6 @@ def withdraw_requests(paths: RunPaths, above: int) -> None:
 
 def forget_requests(paths: RunPaths, above: int) -> range:
     """``withdraw_requests`` of a restarted trainer. Returns the numbers above ``above`` that were ever given.
-
     None of them is given again, so that a refresher's late index cannot be taken for an answer to a later request."""
     forgotten = range(above + 1, next_number(paths))
     if forgotten:

@@ -23,10 +23,10 @@ from realm.search.blocks import BlockInputs
 from realm.search.publishing import parameters
 from realm.search.publishing.embedding import IN_PROCESS, EmbedOptions, PartsOf, embed_parts
 from realm.search.publishing.generation import Generation, extended, open_generation
-from realm.search.publishing.snapshot import SnapshotFacts, fields_of
+from realm.search.publishing.snapshot import SnapshotFacts, fields_of, read_manifest
 from realm.search.publishing.writing import append_delta, merge_shards, publish_snapshot
 from realm.storage.files import read_json, write_json
-from realm.storage.generations import next_generation
+from realm.storage.generations import current_generation, generation_path, next_generation
 from realm.storage.layout import RunPaths
 
 if TYPE_CHECKING:
@@ -93,9 +93,10 @@ def refresh_index(
     options: EmbedOptions = IN_PROCESS,
     progress: Advance | None = None,
 ) -> Generation:
-    """Publish the parameters of the document side and the embeddings of every live block under them, and open the result.
-
+    """Publish the parameters of the document side and the embeddings of all live blocks, unless these stand, and open the result.
     ``step`` is that of the parameters, for the staleness metric; ``protect`` lists generations needed by kept checkpoints."""
+    if step == 0 and (standing := standing_index(model, inputs, paths, options)):
+        return standing
     frozen = copy.deepcopy(model.with_parts(encoder=None, reader=None)).eval().requires_grad_(False)
     with parameters.publishing(paths.index):
         number = parameters.request_index(frozen, paths, step, instead=True)
@@ -106,18 +107,20 @@ def refresh_index(
 
 
 def standing_index(model: "RealmModel", inputs: BlockInputs, paths: RunPaths, options: EmbedOptions) -> Generation | None:
-    """The newest generation, if an untrained ``model`` would give every live block the same vectors: another seed's, or a killed call's."""
+    """The newest generation, if an untrained ``model`` would give every live block the same bits: another seed's, or a killed call's."""
+    number = current_generation(paths.index) or 0
     with suppress(SnapshotError):
-        opened = open_generation(paths, inputs, device=next(model.documents.parameters()).device)
-        rows, manifest = np.flatnonzero(inputs.store.live), opened.snapshot.manifest
-        facts = snapshot_facts(inputs.store, rows, model.documents_sha256(), options, number=opened.number, step=0)
-        return opened if fields_of(manifest) == fields_of(facts) else None
+        manifest, rows = read_manifest(generation_path(paths.index, number), number), np.flatnonzero(inputs.store.live)
+        ours, theirs = parameters.ParameterFacts.of(model, step=0), parameters.read_facts(parameters.parameters_path(paths, number))
+        facts = snapshot_facts(inputs.store, rows, ours.documents, options, number=number, step=0)
+        same = theirs is not None and ours.same_networks(theirs) and fields_of(manifest) == fields_of(facts)
+        if same and not manifest.revision:  # only then are its files read through
+            return open_generation(paths, inputs, number, device=next(model.documents.parameters()).device)
     return None
 
 
 def index_documents(model: Any, inputs: BlockInputs, paths: RunPaths, *, bf16: bool, progress: Advance | None = None) -> None:
     """Publish the embeddings of every live block under a body that lies elsewhere, continuing a killed call.
-
     ``model`` is a RuntimeModel or a RealmModel. Raises SnapshotError: as for ``build_generation``."""
     store, rows = inputs.store, np.flatnonzero(inputs.store.live)
     options = EmbedOptions(bf16=bf16).lasting(model.documents)

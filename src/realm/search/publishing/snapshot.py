@@ -135,7 +135,6 @@ def read_stored(directory: Path, shard: Shard, manifest: SnapshotManifest, verif
 
 def encode(vectors: np.ndarray, dtype: str, first: int = 0) -> np.ndarray:
     """Encode vectors [r,d] for storage, rounded to nearest even where ``dtype`` is float16.
-
     ``first`` is the number of the first row, for the message. Raises SnapshotError: a component that is not finite afterwards."""
     with np.errstate(over="ignore"):
         encoded = np.ascontiguousarray(vectors, dtype=np.float32).astype(dtype, copy=False)

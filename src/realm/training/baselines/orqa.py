@@ -32,7 +32,7 @@ class ContinuedTask(WarmTask):
     def __init__(self, context: StageContext, model: RealmModel):
         super().__init__(context, model)
         each = self.wordpieces_a_step()
-        steps = max(1, round(stage_facts(context.paths, "pretrain")["encoded"] / each))
+        steps = max(1, round(_encoded(context) / each))
         self.section = continued_section(context.recipe, steps)
         self.order = EpochOrder(len(self.pairs.training), self.name, context.seed)
         self.encoded = round(steps * each)
@@ -48,7 +48,7 @@ def continued_fingerprint(context: StageContext) -> str:
     """Fingerprint over the encoder it starts from, its section, and how much it is to read."""
     parents = ("warm",) if context.recipe.pretrain.from_warm else ()
     section = json.dumps(dataclasses.asdict(continued_section(context.recipe, 0)), sort_keys=True)
-    return stages.fingerprint(context, CONTINUED, *parents, section=section, encoded=str(stage_facts(context.paths, "pretrain")["encoded"]))
+    return stages.fingerprint(context, CONTINUED, *parents, section=section, encoded=str(_encoded(context)))
 
 
 def run_continued(context: StageContext) -> None:
@@ -61,6 +61,11 @@ def run_continued(context: StageContext) -> None:
     task = ContinuedTask(context, model)
     steps = stages.train(context, task, task.section, mark)
     stages.publish_stage(context, CONTINUED, model, mark, {"steps": steps, "encoded": task.encoded})
+
+
+def _encoded(context: StageContext) -> int:
+    """Wordpieces that REALM's reader or encoder read."""
+    return int(stage_facts(context.paths, "pretrain")["encoded"])
 
 
 def combined_fingerprint(context: StageContext) -> str:
@@ -106,12 +111,12 @@ def cloze_section(recipe: Recipe, steps: int) -> IctConfig:
 def retrieving_wordpieces(context: StageContext) -> float:
     """Wordpieces that REALM's reader or encoder read in the steps in which its retriever learnt."""
     section = context.recipe.pretrain
-    return stage_facts(context.paths, "pretrain")["encoded"] * (1 - section.reader_first / section.steps)
+    return _encoded(context) * (1 - section.reader_first / section.steps)
 
 
 def reading_wordpieces(context: StageContext) -> int:
     """Wordpieces that it read before: what the rows here share with REALM."""
-    return round(stage_facts(context.paths, "pretrain")["encoded"] - retrieving_wordpieces(context))
+    return round(_encoded(context) - retrieving_wordpieces(context))
 
 
 def run_cloze(context: StageContext, read: int | None = None) -> None:

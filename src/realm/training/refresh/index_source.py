@@ -20,7 +20,7 @@ from realm.search.blocks import BlockInputs
 from realm.search.publishing.embedding import IN_PROCESS, EmbedOptions
 from realm.search.publishing.generation import Generation, open_generation
 from realm.search.publishing.parameters import forget_requests, prune_run, publishing, request_index, requested
-from realm.search.publishing.refresher import Status, read_status, refresh_index, standing_index
+from realm.search.publishing.refresher import Status, read_status, refresh_index
 from realm.storage.generations import CURRENT, current_generation
 from realm.storage.layout import RunPaths
 from realm.training.loop.distributed import is_first, on_first, world
@@ -117,9 +117,7 @@ class Inline(IndexSource):
         schedule = self.context.schedule
         if not schedule.due(step):
             return None
-        options = self.context.options.lasting(model.documents) if step == schedule.steps else self.context.options
-        self.generation = standing_index(model, self.context.inputs, self.context.paths, options) if step == 0 else None
-        return self.generation or self._embed(step, model, options)
+        return self.finalize(step, model) if step == schedule.steps else self._embed(step, model, self.context.options)
 
 
 def for_all_ranks(source: IndexSource) -> IndexSource:
