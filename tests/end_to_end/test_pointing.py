@@ -1,6 +1,7 @@
 """Readers that point: what a pre-training step asks and reads, a retriever that learns after the reader, loops over spans, whole runs."""
 
 import dataclasses
+import io
 import json
 import math
 
@@ -17,7 +18,9 @@ from realm.errors import ConfigError
 from realm.models.featurize import MARKED_SEGMENTS, marked, searched_ids
 from realm.models.model import RealmModel, state_sha256
 from realm.models.spec import bert_spec, one_body
+from realm.progress import Progress
 from realm.recipe import build_recipe
+from realm.runs.run import run_recipe
 from realm.search.blocks import NO_ROW, NULL_ROW
 from realm.storage.generations import published_generations
 from realm.storage.layout import RunPaths, stage_facts
@@ -248,6 +251,17 @@ def test_the_gate_takes_the_queries_back(towns, tmp_path, monkeypatch):
     for name, value in model.embedder.state_dict().items():  # the null document's offset is the one that the phase began with
         assert name == "null_offset" or torch.equal(value, documents[name]), name
     assert published_generations(RunPaths(tmp_path / "run").index) == [1]
+
+
+def test_too_many_passes_are_told(towns, tmp_path, monkeypatch):
+    """Eight steps of eight sentences, of which there are 24: more passes than two, and fewer than three."""
+    for passes, told in ((2, True), (3, False)):
+        monkeypatch.setattr("realm.training.pretrain.stage.PASSES", passes)
+        run_recipe(towns(tmp_path, **FROZEN), tmp_path / str(passes), stages=PRETRAINING, progress=Progress(stream=(said := io.StringIO())))
+        assert (
+            "read each sentence 3 times; more than 2 may make search worse, unseen by what is held out: set pretrain.steps to 6"
+            in said.getvalue()
+        ) == told, said.getvalue()
 
 
 def test_the_retriever_learns_by_the_reader_of_another_run(recipe, run, towns, tmp_path):

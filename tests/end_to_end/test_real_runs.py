@@ -184,24 +184,18 @@ def whole(ready, tmp_path_factory):
     return run
 
 
-@pytest.mark.parametrize(("kills", "seeds"), [(2, 1), pytest.param(25, 4, marks=SLOW)])
-def test_a_killed_inline_run_ends_as_if_nothing_had_happened(ready, whole, tmp_path, kills, seeds):
-    for seed in range(seeds):
-        run = copy_of(ready, tmp_path / f"run-{seed}", "inline")
-        pair = Pair(run, refresher=False)
-        pair.finish(kills, seed, 0.6)
-        assert pair.kills and outcome(run) == outcome(whole)
-        assert not left_over(run) and size(run) == size(whole)
+KILLED = [(False, 2, 1), (True, 3, 1), pytest.param(False, 25, 4, marks=SLOW), pytest.param(True, 25, 4, marks=SLOW)]
 
 
-@pytest.mark.parametrize(("kills", "seeds"), [(3, 1), pytest.param(25, 4, marks=SLOW)])
-def test_a_run_whose_trainer_and_refresher_are_killed_leaves_nothing_behind(ready, whole, tmp_path, kills, seeds):
+@pytest.mark.parametrize(("refresher", "kills", "seeds"), KILLED)
+def test_a_run_that_is_killed_leaves_nothing_behind(ready, whole, tmp_path, refresher, kills, seeds):
+    """Trainer and refresher; without one, the run ends as if nothing had happened."""
     for seed in range(seeds):
-        run = copy_of(ready, tmp_path / f"run-{seed}", "external")
-        pair = Pair(run, refresher=True)
+        run = copy_of(ready, tmp_path / f"run-{seed}", "external" if refresher else "inline")
+        pair = Pair(run, refresher=refresher)
         pair.finish(kills, seed, 0.6)
         assert pair.kills and not left_over(run) and size(run) == size(whole)
-        assert main(["verify", str(run.root)]) == 0
+        assert main(["verify", str(run.root)]) == 0 and (refresher or outcome(run) == outcome(whole))
 
 
 def descendants(pid):

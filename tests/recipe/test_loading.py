@@ -62,20 +62,15 @@ def test_every_field_has_a_docstring():
 
 
 @pytest.mark.parametrize(("text", "problem", "cure"), [
-    ("[modle]\nhidden = 3\n", "unknown section 'modle'", "'model'"),
-    ("seed = 3\n", "unknown section 'seed'", "Known: run, corpus"),
-    ("[ict]\nstep = 3\n", "unknown key in [ict] 'step'", "'steps'"),
-    ("[ict]\nqqq = 3\n", "unknown key in [ict] 'qqq'", "Known: steps"),
+    ("[modle]\nhidden = 3\n", "unknown section 'modle'", "'model'"), ("seed = 3\n", "unknown section 'seed'", "Known: run, corpus"),
+    ("[ict]\nstep = 3\n", "unknown key in [ict] 'step'", "'steps'"), ("[ict]\nqqq = 3\n", "unknown key in [ict] 'qqq'", "Known: steps"),
     ('[model]\npreset = "huge"\n', "no preset 'huge'", "base, mini, small, tiny"),
-    ("[model]\npreset = []\n", "no preset", "base, mini, small, tiny"),
-    ("model = 3\n", "'model' is not a section", "[model]"),
+    ("[model]\npreset = []\n", "no preset", "base, mini, small, tiny"), ("model = 3\n", "'model' is not a section", "[model]"),
     ('[ict]\nsteps = "many"\n', "'ict.steps' cannot be 'many'", "a whole number"),
     ("[ict]\nsteps = 3.5\n", "'ict.steps' cannot be 3.5", "a whole number"),
     ("[ict]\nsteps = true\n", "'ict.steps' cannot be True", "a whole number"),
-    ("[ict]\nlr = true\n", "'ict.lr' cannot be True", "a number"),
-    ("[ict]\nlr = nan\n", "'ict.lr' cannot be nan", "a number"),
-    ("[ict]\nlr = inf\n", "'ict.lr' cannot be inf", "a number"),
-    ("[run]\nbf16 = 1\n", "'run.bf16' cannot be 1", "true or false"),
+    ("[ict]\nlr = true\n", "'ict.lr' cannot be True", "a number"), ("[ict]\nlr = nan\n", "'ict.lr' cannot be nan", "a number"),
+    ("[ict]\nlr = inf\n", "'ict.lr' cannot be inf", "a number"), ("[run]\nbf16 = 1\n", "'run.bf16' cannot be 1", "true or false"),
     ('[corpus]\nsources = "docs"\n', "'corpus.sources' cannot be 'docs'", "a list"),
     ("[corpus]\nsources = [3]\n", "'corpus.sources' cannot be [3]", "a list"),
     ("[eval]\nk = [true]\n", "'eval.k' cannot be [True]", "a list"), ("[eval]\nk = [0]\n", "'eval.k'", "at least 1"),
@@ -93,14 +88,12 @@ def test_every_field_has_a_docstring():
     ("[pretrain]\ncandidates = 1\n", "'pretrain.candidates' is 1", "at least 2"),
     ("[corpus]\nvocab_size = 100\n", "'corpus.vocab_size' is 100", "at least 200"),
     ("[ict]\nsteps = -1\n", "[ict] needs steps >= 0", ""), ("[ict]\nlr = 0\n", "lr > 0", ""),
-    ("[ict]\nwarmup = -1\n", "'ict.warmup' is -1", "at least 0"),
-    ("[pretrain]\nshown = 1.5\n", "'pretrain.shown' is 1.5", "0 and 1"),
+    ("[ict]\nwarmup = -1\n", "'ict.warmup' is -1", "at least 0"), ("[pretrain]\nshown = 1.5\n", "'pretrain.shown' is 1.5", "0 and 1"),
     ("[model]\ndropout = -0.1\n", "'model.dropout' is -0.1", "0 and 1"),
     ("[model]\nspan_hidden = -1\n", "'model.span_hidden' is -1", "at least"),
     ('[write]\nurl = "http://a/v1"\n', "[write] needs both", "Give both"),
     ("[model]\nhidden = 130\nheads = 4\n", "multiple of 'model.heads'", ""),
-    ('[finetune]\ntrain = "a"\nbeam = 2\nread = 5\n', "'finetune.beam' is smaller", "best of the beam"),
-    ("[model\n", "not TOML", ""),
+    ('[finetune]\ntrain = "a"\nbeam = 2\nread = 5\n', "'finetune.beam' is smaller", "best of the beam"), ("[model\n", "not TOML", ""),
 ])  # fmt: skip
 def test_what_does_not_fit_is_named(tmp_path, text, problem, cure):
     error = refused(write(tmp_path, text))

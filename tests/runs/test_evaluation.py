@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import realm.answering.answerer
+import realm.evaluation.evaluate
 from realm.answering.opening import open_run
 from realm.cli import main
 from realm.errors import ConfigError, DataError, RunError, SnapshotError
@@ -70,12 +71,13 @@ def test_abstaining_is_counted_beside_the_whole(tiny_run, tmp_path, monkeypatch,
 def test_the_same_whatever_the_batch(tiny_run, batch, monkeypatch):
     run, questions = open_run(tiny_run), load_questions(tiny_run.parent / "qa.jsonl")
     relevance, told = Relevance(run.inputs.store), []
-    rankings = rank(run.source, relevance, questions, 12, batch=batch, counting=lambda *what: told.append(what))
+    monkeypatch.setattr(realm.evaluation.evaluate, "SEARCH_BATCH", batch)
+    rankings = rank(run.source, relevance, questions, 12, counting=lambda *what: told.append(what))
     assert told[-1] == ("eval: questions searched", 6, 6) and len(told) == -(-6 // batch)
     monkeypatch.setattr(realm.answering.answerer, "BATCH_SIZE", batch)
-    readings = answer_all(run.answerer, relevance, questions, 3, batch=batch)
+    readings = answer_all(run.answerer, relevance, questions, 3)
     for number, question in enumerate(questions):
-        one = rank(run.source, relevance, [question], 12, batch=1)[0]
+        one = rank(run.source, relevance, [question], 12)[0]
         assert np.array_equal(rankings[number].rows, one.rows) and np.allclose(rankings[number].scores, one.scores, atol=1e-5)
         answer, got = run.answerer.answer([question.text], k=3)[0], readings[number].answer
         assert (got.answer, [e.block_id for e in got.evidence]) == (answer.answer, [e.block_id for e in answer.evidence])

@@ -125,11 +125,8 @@ def numbered_lines(path: Path, encoding: str = "utf-8") -> Iterator[tuple[int, b
                     yield Rejected(str(path), number, TOO_LONG)
                 else:
                     yield number, line
-    except UnicodeDecodeError:
-        yield Rejected(str(path), number + 1, INVALID_UTF16)
-    except DECOMPRESSION_ERRORS as error:
-        refuse_passing(error, path)
-        yield Rejected(str(path), number + 1, _damage(path))
+    except (UnicodeDecodeError, *DECOMPRESSION_ERRORS) as error:
+        yield _rejected(error, path, number + 1)
 
 
 def pieces(path: Path) -> Iterator[bytes | Rejected]:
@@ -146,11 +143,8 @@ def pieces(path: Path) -> Iterator[bytes | Rejected]:
                     yield Rejected(str(path), lines, TOO_MANY_EMPTY)
                     return
                 yield piece
-    except UnicodeDecodeError:
-        yield Rejected(str(path), lines + 1, INVALID_UTF16)
-    except DECOMPRESSION_ERRORS as error:
-        refuse_passing(error, path)
-        yield Rejected(str(path), lines + 1, _damage(path))
+    except (UnicodeDecodeError, *DECOMPRESSION_ERRORS) as error:
+        yield _rejected(error, path, lines + 1)
 
 
 def _at_least(file: Any, size: int) -> Iterator[bytes]:
@@ -166,8 +160,7 @@ def read_document(path: Path) -> bytes | Rejected:
         with open_bytes(path) as file:
             data = file.read(LINE_LIMIT + 1)
     except DECOMPRESSION_ERRORS as error:
-        refuse_passing(error, path)
-        return Rejected(str(path), 0, _damage(path))
+        return _rejected(error, path, 0)
     return Rejected(str(path), 0, TOO_LONG) if len(data) > LINE_LIMIT else data
 
 
@@ -257,10 +250,13 @@ def refuse_passing(error: BaseException, path: Path) -> None:
         raise Interrupted(problem, path=path, cure=cure) from error
 
 
-def _damage(path: Path) -> str:
-    """The reason that reading stopped: the compressed data, or the file itself."""
+def _rejected(error: Exception, path: Path, line: int) -> Rejected:
+    """The record of what ended the reading: no text, the compressed data, or the file itself. Raises Interrupted: as refuse_passing."""
+    if isinstance(error, UnicodeDecodeError):
+        return Rejected(str(path), line, INVALID_UTF16)
+    refuse_passing(error, path)
     try:
         with open(path, "rb") as file:
-            return DAMAGED if compression_of(file.read(8)) else UNREADABLE
+            return Rejected(str(path), line, DAMAGED if compression_of(file.read(8)) else UNREADABLE)
     except OSError:
-        return UNREADABLE
+        return Rejected(str(path), line, UNREADABLE)

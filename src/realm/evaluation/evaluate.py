@@ -50,18 +50,12 @@ class JudgedAnswer:
 
 
 def rank(
-    source: Source,
-    relevance: Relevance,
-    questions: SequenceOf[Question],
-    depth: int,
-    *,
-    batch: int = SEARCH_BATCH,
-    counting: Counting | None = None,
+    source: Source, relevance: Relevance, questions: SequenceOf[Question], depth: int, counting: Counting | None = None
 ) -> list[Ranking]:
     """The best ``depth`` blocks of each question, in the order of the questions, with their relevance."""
     rankings: list[Ranking] = []
-    for at in range(0, len(questions), batch):
-        part = list(questions[at : at + batch])
+    for at in range(0, len(questions), SEARCH_BATCH):
+        part = list(questions[at : at + SEARCH_BATCH])
         tokens = relevance.store.tokenizer.encode([q.text for q in part])
         found = source.find([q.text for q in part], tokens, depth)
         for question, rows, values in zip(part, found.rows, found.scores, strict=True):
@@ -73,18 +67,12 @@ def rank(
 
 
 def answer_all(
-    answerer: Answerer,
-    relevance: Relevance,
-    questions: SequenceOf[Question],
-    k: int,
-    *,
-    batch: int = SEARCH_BATCH,
-    counting: Counting | None = None,
+    answerer: Answerer, relevance: Relevance, questions: SequenceOf[Question], k: int, counting: Counting | None = None
 ) -> list[JudgedAnswer]:
     """The answer to each question from the best ``k`` blocks, in the order of the questions."""
     readings: list[JudgedAnswer] = []
-    for at in range(0, len(questions), batch):
-        part = list(questions[at : at + batch])
+    for at in range(0, len(questions), SEARCH_BATCH):
+        part = list(questions[at : at + SEARCH_BATCH])
         for question, answer in zip(part, answerer.answer([q.text for q in part], k=k), strict=True):
             rows = relevance.store.rows_of(np.array([e.block_id for e in answer.evidence], np.int64))
             oracle = bool(relevance.by_answer(question, rows).any())

@@ -7,8 +7,7 @@ from realm.answering.questions.answer_kinds import asked_for
 
 @pytest.mark.parametrize(("question", "language", "sort"), [
     ("When was Tesla born?", "en", "time"), ("In what year did the war end?", "en", "time"),
-    ("How many touchdowns did Stewart have in 13 games?", "en", "count"),
-    ("In 2011, who was the first player to be chosen?", "en", "who"),
+    ("How many touchdowns did Stewart have in 13 games?", "en", "count"), ("In 2011, who was the first player to be chosen?", "en", "who"),
     ("What city hosted Super Bowl 50?", "en", "where"), ("In welchem Jahr wurde sie gebaut und wo?", "de", "time"),
     ("Wie viele Einwohner hat die Stadt?", "de", "count"), ("¿Cuándo nació el rey de España?", "es", "time"),
     ("¿Quién pintó el cuadro?", "es", "who"), ("En quelle année est-il né ?", "fr", "time"),

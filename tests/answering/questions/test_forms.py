@@ -34,8 +34,7 @@ def test_the_opening_of_a_question_says_the_form(form, question):
     ("Can I smoke there?", "on Sundays", "yes_no", "no", "No, not even on Sundays."),
     ("Why must smokers leave?", "Smoking", "sentence", "", "Smoking is not allowed in the house."),
     ("What are the things to bring?", "soap", "list", "", ITEMS),
-    ("What are the rules?", "Dogs", "sentence", "", "Dogs are allowed in the garden."),
-    ("How do I prepare?", "soap", "list", "", ITEMS),
+    ("What are the rules?", "Dogs", "sentence", "", "Dogs are allowed in the garden."), ("How do I prepare?", "soap", "list", "", ITEMS),
 ])  # fmt: skip
 def test_what_is_shown_holds_the_span(question, words, kind, said, expected):
     start = RULES.index(words)
