@@ -259,7 +259,7 @@ def test_too_many_passes_are_told(towns, tmp_path, monkeypatch):
         monkeypatch.setattr("realm.training.pretrain.stage.PASSES", passes)
         run_recipe(towns(tmp_path, **FROZEN), tmp_path / str(passes), stages=PRETRAINING, progress=Progress(stream=(said := io.StringIO())))
         assert (
-            "read each sentence 3 times; more than 2 may make search worse, unseen by what is held out: set pretrain.steps to 6"
+            "read each sentence 3 times; past 2 search can get worse, which held-out sentences do not show: set pretrain.steps to 6"
             in said.getvalue()
         ) == told, said.getvalue()
 

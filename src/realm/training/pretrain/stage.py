@@ -87,7 +87,7 @@ def warn_of_passes(context: StageContext, sentences: int) -> None:
     if section.steps > (most := PASSES * sentences // section.batch):
         passes = f"{section.steps} steps read each sentence {section.steps * section.batch / sentences:.0f} times"
         cure = f"set pretrain.steps to {most} or fewer"
-        context.say(f"pretrain: {passes}; more than {PASSES} may make search worse, unseen by what is held out: {cure}")
+        context.say(f"pretrain: {passes}; past {PASSES} search can get worse, which held-out sentences do not show: {cure}")
 
 
 def choose_weights(context: StageContext, model: RealmModel, steps: int) -> dict[str, Any]:
