@@ -24,6 +24,7 @@ from realm.runs.run import run_recipe
 from realm.search.blocks import NO_ROW, NULL_ROW
 from realm.storage.generations import published_generations
 from realm.storage.layout import RunPaths, stage_facts
+from realm.text.matching.answers import is_whole
 from realm.training.context import load_stage
 from realm.training.finetune.training import start_share
 from realm.training.loop.stepping import one_step
@@ -434,7 +435,9 @@ def test_a_run_that_points_answers_and_explains_without_a_question(rivers, capsy
     assert sum(c["r"] for c in told["candidates"]) == pytest.approx(0, abs=1e-6) and told["candidates"][0]["null"]
     assert main(["explain", str(rivers), "The river [MASK] flows through Oslo.", "--json"]) == 0
     told = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert told["targets"] == [told["predictions"][0]["text"]]
+    assert told["targets"] == [told["predictions"][0]["text"]] and told["p_y"] > 0
+    shown = {prediction["text"] for prediction in told["predictions"]}
+    assert all(is_whole(text) and any(text in c["text"] for c in told["candidates"]) for text in shown), "as documents write it"
     assert main(["explain", str(rivers), "The [MASK] flows through [MASK]."]) == 2
     assert "points at one span" in capsys.readouterr().err
 

@@ -149,10 +149,10 @@ class ReadBlocks:
             self._blocks[row] = self._store.block(row)
         return self._blocks[row]
 
-    def characters(self, row: int, start: int, end: int) -> tuple[int, int]:
-        """Code-point range in a block's text of its body wordpieces [start, end), with signs that open a name: ``--force``, ``#mutt``."""
-        first, last = self._character(row, start)[0], self._character(row, end - 1)[1]
-        return (found.start(1) if (found := SIGNS.search(self.block(row).text, max(0, first - 4), first)) else first), last
+    def span(self, row: int, start: int, end: int) -> TextSpan:
+        """Characters of a block's body wordpieces [start, end), with signs that open a name: ``--force``, ``#mutt``."""
+        text, first, last = self.block(row).text, self._character(row, start)[0], self._character(row, end - 1)[1]
+        return TextSpan(text, found.start(1) if (found := SIGNS.search(text, max(0, first - 4), first)) else first, last)
 
     def _character(self, row: int, wordpiece: int) -> tuple[int, int]:
         if row not in self._sentences:
@@ -175,7 +175,7 @@ def likeliest_spans(rows: np.ndarray, log_p: np.ndarray, count: int, read: ReadB
     for value, (j, start, width) in zip(log_p.ravel()[places].tolist(), where, strict=True):
         if value == float("-inf"):
             return
-        yield value, j, TextSpan(read.block(int(rows[j])).text, *read.characters(int(rows[j]), start, start + width + 1))
+        yield value, j, read.span(int(rows[j]), start, start + width + 1)
 
 
 class Answerer:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from realm.answering.answerer import ReadBlocks
 from realm.answering.cloze import ClozeText, special_ids
 from realm.answering.pointing import best_strings, point_at
 from realm.answering.records import DocumentEffect, Explanation, Prediction
@@ -26,6 +27,7 @@ from realm.search.blocks import BlockInputs
 from realm.search.publishing.generation import Generation
 from realm.search.relevance import weigh
 from realm.search.retriever import NULL_INDEX, HybridSearch, Retriever
+from realm.text.matching.answers import is_whole
 
 
 def document_effects(store: BlockStore, block_ids: np.ndarray, log_p_z: Tensor, target_log_probs: Tensor) -> tuple[DocumentEffect, ...]:
@@ -227,13 +229,14 @@ def _explain_pointed(
     rows, block_ids, log_p_z = _weighed(model, retriever, sentence, ids, k, excluded)
     (target,) = sentence.spell(targets) if targets else ((),)
     pointed = point_at(model.reader, inputs, [ids], [target], rows[None])
-    found = best_strings(pointed.spans.of(0), log_p_z[0], inputs, rows)[:top]
-    predictions = tuple(Prediction(inputs.store.tokenizer.decode(string.wordpieces).strip(), string.p) for string in found)
+    read = ReadBlocks(inputs)
+    strings = best_strings(pointed.spans.of(0), log_p_z[0], inputs, rows)
+    found = [(string, words) for string in strings if is_whole(words := read.span(*string.place).words)][:top]
     if not targets and found:
-        targets = (predictions[0].text,)
-        pointed = point_at(model.reader, inputs, [ids], [found[0].wordpieces], rows[None])
+        targets, (row, start, end) = (found[0][1],), found[0][0].place
+        pointed = point_at(model.reader, inputs, [ids], [inputs.store.token_ids(row)[start:end].tolist()], rows[None])
     candidates = document_effects(inputs.store, block_ids, log_p_z[0], pointed.log_probs[0].unsqueeze(-1))
-    return _explanation(text, targets, excluded, predictions, candidates)
+    return _explanation(text, targets, excluded, tuple(Prediction(words, string.p) for string, words in found), candidates)
 
 
 def _explanation(

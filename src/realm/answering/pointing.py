@@ -116,11 +116,11 @@ def pointing_loss(pointed: Pointed) -> losses.Loss:
 
 @dataclass(frozen=True)
 class PointedString:
-    """A predicted string: its normalised form, its likeliest wordpieces, and p(y|x) without the prior's part."""
+    """A predicted string: its normalised form, p(y|x) without the prior's part, and its likeliest place: (row, start, end)."""
 
     key: str
-    wordpieces: tuple[int, ...]
     p: float
+    place: tuple[int, int, int]
 
 
 @torch.no_grad()
@@ -130,13 +130,13 @@ def best_strings(spans: SpanScores, log_p_z: Tensor, inputs: BlockInputs, rows: 
     weighed = (log_p + log_p_z.to(log_p.dtype).view(-1, 1, 1)).flatten()
     values, found = weighed.topk(min(SPANS_PER_QUESTION, weighed.numel()))
     mass: dict[str, float] = {}
-    written: dict[str, tuple[int, ...]] = {}
+    likeliest: dict[str, tuple[int, int, int]] = {}
     for value, place in zip(values.exp().tolist(), found.tolist(), strict=True):
         if value == 0.0:
             break
         j, start, width = (int(at) for at in np.unravel_index(place, tuple(spans.logits.shape)))
-        wordpieces = tuple(inputs.store.token_ids(int(rows[j]))[start : start + width + 1].tolist())
-        if key := inputs.span_places.key(wordpieces):
+        row, end = int(rows[j]), start + width + 1
+        if key := inputs.span_places.key(inputs.store.token_ids(row)[start:end].tolist()):
             mass[key] = mass.get(key, 0.0) + value
-            written.setdefault(key, wordpieces)
-    return sorted((PointedString(key, written[key], p) for key, p in mass.items()), key=lambda string: -string.p)
+            likeliest.setdefault(key, (row, start, end))
+    return sorted((PointedString(key, p, likeliest[key]) for key, p in mass.items()), key=lambda string: -string.p)

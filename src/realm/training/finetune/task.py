@@ -308,7 +308,7 @@ class GeneratingTask(ReadingTask):
         """The texts that a question's patterns match in some blocks, as these spell them, if they are short enough for an answer."""
         read, longest = ReadBlocks(self.context.inputs), self.context.recipe.model.max_span
         spans = [(row, start, end) for row in rows.tolist() for start, end in self.answers[item].get(row, []) if end - start <= longest]
-        texts = (read.block(row).text[slice(*read.characters(row, start, end))] for row, start, end in spans)
+        texts = (found.text[found.start : found.end] for found in (read.span(*place) for place in spans))
         return tuple(dict.fromkeys(texts))
 
     @property
