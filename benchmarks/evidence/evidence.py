@@ -55,7 +55,8 @@ from realm.training.context import StageContext, fingerprint, is_published, load
 from realm.training.finetune.stage import train_reader
 from realm.training.finetune.task import ReadingTask, training_questions
 from realm.training.loop.checkpoint import CheckpointDirectory, Verdict
-from realm.training.pretrain.stage import RECALL
+from realm.training.pretrain.monitor import own_block_rank
+from realm.training.pretrain.stage import OWN, RECALL
 from realm.training.pretrain.task import PretrainTask
 from realm.training.refresh.index_source import Inline, RefreshContext
 
@@ -258,16 +259,20 @@ class Retrieving:
         return held_out_hits(self.task, self.held_out, embedder, ids, vectors)
 
     def learnt(self, judge: "Retrieving") -> Embedder:
-        """The embedder of queries; the published one where it finds fewer hidden spans among five blocks, as the gate has it.
+        """The embedder of queries; the published one where it finds fewer hidden spans or sentences' own blocks later, as the gate has it.
 
         Args:
             judge: whose held-out sentences are asked, so that all rows are judged by the same.
         """
         if not is_published(self.context, self.name, self.mark):
             train(self.context, self.task, self.task.section, self.mark)
-            before, after = (float(judge.found(one)[:, 1].mean()) for one in (self.generation.embedder, self.task.model.embedder))
+            both = self.generation.embedder, self.task.model.embedder
+            verdicts = (
+                Verdict(RECALL, *(float(judge.found(one)[:, 1].mean()) for one in both)),
+                Verdict(OWN, *(own_block_rank(self.task.view, one) for one in both)),
+            )
             sentences = self.task.queries.sentences
-            facts = {"gate": Verdict(RECALL, before, after).facts(), "encoded": self.task.watcher.encoded}
+            facts = {"gate": min(verdicts, key=lambda one: one.improved).facts(), "encoded": self.task.watcher.encoded}
             facts |= {"sentences": len(sentences), "dropped": dict(sentences.dropped)}
             publish_stage(self.context, self.name, self.task.model.only("embedder"), self.mark, facts)
             # every row steps under the name "pretrain", by which what is random is drawn, so that rows differ by their change alone

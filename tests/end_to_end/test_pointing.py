@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import itertools
 import json
 import math
 
@@ -30,6 +31,7 @@ from realm.training.finetune.training import start_share
 from realm.training.loop.stepping import one_step
 from realm.training.loop.task import LoopOptions
 from realm.training.order import WHOLE, hold_out
+from realm.training.pretrain.monitor import own_block_rank
 from realm.training.pretrain.questions import asked_instead, asked_of_own_blocks
 from realm.training.pretrain.retrieve import holding, index_source, with_evidence
 from realm.training.pretrain.score import score_step, weigh_candidates
@@ -244,25 +246,32 @@ def test_documents_that_stay_are_looked_up_and_not_embedded_again(recipe, run, m
     assert read[2:] == [1]
 
 
-def test_the_gate_takes_the_queries_back(towns, tmp_path, monkeypatch):
-    """A retriever that got worse goes back without an index being made again."""
-    monkeypatch.setattr("realm.training.pretrain.stage.held_out_recall", lambda *_: -1.0)
-    model = pretrained(towns(tmp_path, **FROZEN, publish="better"), tmp_path / "run")
+@pytest.mark.parametrize("measure", ["held_out_recall", "own_block_rank"])
+def test_the_gate_takes_the_queries_back(towns, tmp_path, monkeypatch, measure):
+    """A retriever that got worse in either measure goes back without an index being made again, and the run says so."""
+    falls = itertools.count(0, -1)
+    monkeypatch.setattr(f"realm.training.pretrain.stage.{measure}", lambda *_: next(falls) - (measure == "held_out_recall"))
+    better = towns(tmp_path, **FROZEN, publish="better")
+    run_recipe(better, tmp_path / "run", stages=PRETRAINING, progress=Progress(stream=(said := io.StringIO())))
+    model = load_stage(context_of(tmp_path / "run", better), "pretrain")
     documents = model.documents.state_dict()
     for name, value in model.embedder.state_dict().items():  # the null document's offset is the one that the phase began with
         assert name == "null_offset" or torch.equal(value, documents[name]), name
     assert published_generations(RunPaths(tmp_path / "run").index) == [1]
+    assert "search got worse and stays as it began" in said.getvalue() and "was read 2.7 times" in said.getvalue(), said.getvalue()
 
 
-def test_too_many_passes_are_told(towns, tmp_path, monkeypatch):
-    """Eight steps of eight sentences, of which there are 24: more passes than two, and fewer than three."""
-    for passes, told in ((2, True), (3, False)):
-        monkeypatch.setattr("realm.training.pretrain.stage.PASSES", passes)
-        run_recipe(towns(tmp_path, **FROZEN), tmp_path / str(passes), stages=PRETRAINING, progress=Progress(stream=(said := io.StringIO())))
-        assert (
-            "read each sentence 3 times; past 2 search can get worse, which held-out sentences do not show: set pretrain.steps to 6"
-            in said.getvalue()
-        ) == told, said.getvalue()
+def test_sentences_own_blocks_are_ranked_as_by_enumeration(recipe, run):
+    context = context_of(run, recipe)
+    task, store, ranks = PretrainTask(context, starting_model(context)), context.store, []
+    task.between(0)
+    blocks = task.model.embedder.embed_blocks(context.inputs.blocks(range(len(store))))
+    for row in range(len(store)):
+        start, end = store.sentences(row).tokens[len(store.sentences(row).tokens) // 2]
+        query = context.inputs.featurizer.query(store.token_ids(row)[start:end].tolist())
+        scores = blocks @ task.model.embedder.embed_questions([query])[0]
+        ranks.append(1 + int((scores > scores[row]).sum()))
+    assert own_block_rank(task.view, task.model.embedder) == pytest.approx(np.mean([1 / rank for rank in ranks]), abs=1e-3) != 1
 
 
 def test_the_retriever_learns_by_the_reader_of_another_run(recipe, run, towns, tmp_path):

@@ -103,22 +103,16 @@ def close(found, expected):
     torch.testing.assert_close(found.detach(), torch.tensor(expected), rtol=0, atol=1e-4)
 
 
-def test_the_embedder(checkpoint):
+def test_the_embedder_the_scorer_and_the_encoder(checkpoint):
     found = read_published(checkpoint("realm-cc-news-pretrained-embedder")).embedder(plain(SIX))
     assert found.shape == (1, 128)
     close(found[:, :3], [[-0.0714, -0.0837, -0.1314]])
-
-
-def test_the_encoder(checkpoint):
+    model = read_published(checkpoint("realm-cc-news-pretrained-scorer"))
+    close(losses.relevance_scores(model.embedder(plain(SIX)), model.documents(plain(SIX, TWELVE)).unsqueeze(0)), [[0.7410, 0.7170]])
     encoder = read_published(checkpoint("realm-cc-news-pretrained-encoder")).encoder
     logits = encoder.logits(encoder.mask_states(plain(SIX, TWELVE), torch.arange(6).expand(2, -1)))
     assert logits.shape == (2, 6, 30522)
     close(logits[1, :2, :2], [[-11.0888, -11.2544], [-10.2170, -10.3874]])
-
-
-def test_the_scorer(checkpoint):
-    model = read_published(checkpoint("realm-cc-news-pretrained-scorer"))
-    close(losses.relevance_scores(model.embedder(plain(SIX)), model.documents(plain(SIX, TWELVE)).unsqueeze(0)), [[0.7410, 0.7170]])
 
 
 def test_the_reader(checkpoint):

@@ -72,16 +72,12 @@ def test_words_of_two_letters_are_those_of_bm25s():
     assert [word for word in words(text) if len(word) > 1] == bm25s.tokenize(text, stopwords="en", return_ids=False, show_progress=False)[0]
 
 
-def test_scores_are_those_of_bm25s(corpus):
+def test_scores_are_those_of_bm25s_but_for_excluded_blocks(corpus):
     found = opened(corpus)
     assert len(found) == 60 and len(found.parts) == 1
     check(found, corpus)
     for part, whole in zip(found.search(QUERIES, 7), found.search(QUERIES, 1000), strict=True):
         assert np.array_equal(part, whole[:, :7])
-
-
-def test_excluded_blocks_are_not_found(corpus):
-    found = opened(corpus)
     ids, scores = found.search(QUERIES, 60)
     without, less = found.search(QUERIES, 58, [row[:2] for row in ids])
     assert np.array_equal(without, ids[:, 2:]) and np.array_equal(less, scores[:, 2:])

@@ -110,8 +110,8 @@ class PretrainConfig:
     """Steps between two evaluations on them; also before the first step and after the last."""
     publish: Published = "last"
     """Weights that the stage publishes: last; best: those with the highest marginal utility on held-out sentences; or better: the last,
-    except that each network that got worse there is reset to its start (the retriever by recall at 5, then the encoder or reader by
-    utility)."""
+    except that each network that got worse there is reset to its start (the retriever by recall at 5 and the rank of sentences' own
+    blocks, then the encoder or reader by utility)."""
     force: bool = False
     """Start although the encoder has not passed the reading test of the warm stage."""
 

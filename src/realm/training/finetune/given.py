@@ -79,7 +79,7 @@ class GivenParagraphs:
     def __init__(self, questions: SequenceOf[Question], tokenizer: TextTokenizer, features: Featurizer, max_span: int):
         self.questions = questions
         self.features = features
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self._max_span = max_span
         self._texts = list(dict.fromkeys(question.context for question in questions))
         self._number = {text: number for number, text in enumerate(self._texts)}
@@ -102,10 +102,6 @@ class GivenParagraphs:
 
     def paragraph(self, number: int) -> Paragraph:
         return self._paragraphs[self._number[self.questions[number].context]]
-
-    def encode_questions(self) -> list[list[int]]:
-        """Wordpieces of all questions as they are asked."""
-        return self._tokenizer.encode([question.text for question in self.questions])
 
     def title(self, number: int) -> list[int]:
         """Wordpieces of the title of a question's paragraph, as many as a reader reads."""
@@ -267,7 +263,7 @@ def read_given(reader: Reader, given: GivenParagraphs) -> list[GivenAnswer]:
     training = reader.training
     reader.eval()
     answers: list[GivenAnswer] = []
-    tokens = given.encode_questions()
+    tokens = given.tokenizer.encode([question.text for question in given.questions])
     for begin in range(0, len(given.questions), READ_AT_A_TIME):
         numbers = range(begin, min(begin + READ_AT_A_TIME, len(given.questions)))
         windows = [window for number in numbers for window in given.windows_of(number)]

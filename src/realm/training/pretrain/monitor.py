@@ -14,6 +14,7 @@ import torch
 
 from realm.answering.cloze import words_left
 from realm.models import losses
+from realm.models.embedder import Embedder
 from realm.models.types import MaskedQuery
 from realm.search.publishing.generation import Generation
 from realm.search.retriever import NULL_INDEX, Retrieved, Retriever
@@ -27,6 +28,8 @@ RECENT_QUERIES = 1000
 """Queries over which distinct documents are counted."""
 RECALL_DEPTH = 5
 """Blocks in which the retriever alone is to find a hidden span."""
+ASKED, AT_ONCE, DEPTH = 1000, 64, 100
+"""Sentences asked for their own blocks, those embedded together, and the blocks looked through."""
 
 
 class Watcher:
@@ -126,6 +129,19 @@ def held_out_recall(view: PretrainView, queries: SequenceOf[MaskedQuery], size: 
     """Share of sentences for which the embedder alone finds a block with the hidden span among its ``RECALL_DEPTH`` best."""
     dense = replace(view, hybrid=None)
     return _shares_held(view, queries, size, partial(dense.retrieve, k=RECALL_DEPTH + int(view.section.null)))[0]
+
+
+def own_block_rank(view: PretrainView, embedder: Embedder) -> float:
+    """Mean reciprocal rank of the block that a sentence is from, among ``DEPTH``: of up to ``ASKED`` blocks, evenly spread, the middle one.
+
+    A retriever that learns sentences by heart finds the spans hidden in them better, and their blocks worse."""
+    store, featurizer = view.inputs.store, view.inputs.featurizer
+    rows = np.flatnonzero(store.live)[:: max(1, int(store.live.sum()) // ASKED)]
+    bodies = [(store.token_ids(row), store.sentences(row).tokens) for row in rows.tolist()]
+    asked = [featurizer.query(ids[slice(*spans[len(spans) // 2])].tolist()) for ids, spans in bodies]
+    vectors = [embedder.embed_questions(asked[at : at + AT_ONCE]) for at in range(0, len(asked), AT_ONCE)]
+    found = view.generation.index.search(np.concatenate(vectors), DEPTH).ids == np.asarray(store.block_ids)[rows, None]
+    return float((found / np.arange(1, DEPTH + 1)).sum(1).mean())
 
 
 def _shares_held(

@@ -9,7 +9,7 @@ from realm.models.model import RealmModel
 from realm.training.context import StageContext, is_published, load_stage, publish_index, publish_stage, train
 from realm.training.loop.checkpoint import Verdict, better_of, load_weights, shared_best
 from realm.training.loop.distributed import on_first, world
-from realm.training.pretrain.monitor import held_out_recall
+from realm.training.pretrain.monitor import held_out_recall, own_block_rank
 from realm.training.pretrain.questions import pretraining_fingerprint
 from realm.training.pretrain.score import evaluate_held_out
 from realm.training.pretrain.task import RETRIEVER, PretrainTask
@@ -18,8 +18,7 @@ from realm.training.warm import require_encoder, require_reading
 
 RECALL = "held-out sentences with the hidden span among the embedder's 5 best blocks"
 UTILITY = "marginal utility on held-out sentences, in nats"
-PASSES = 10
-"""Readings of a sentence that were seen to help a published retriever (8.5); 28 made search worse, unseen by held-out sentences."""
+OWN = "mean reciprocal rank of the block that a sentence is from"
 
 
 def starting_model(context: StageContext) -> RealmModel:
@@ -62,8 +61,6 @@ def run_pretrain(context: StageContext) -> None:
         require_reading(context)
     task = PretrainTask(context, model)
     context.say(f"pretrain: {task.queries.sentences.summary}")
-    if context.recipe.pretrain.queries_alone:
-        warn_of_passes(context, len(task.queries.sentences))
     if context.recipe.pretrain.held_out and not task.queries.held_out:
         context.say("pretrain: too few sentences to hold any out, so the best weights are unknown; publishing the last")
     with closing(task.source):
@@ -79,15 +76,6 @@ def run_pretrain(context: StageContext) -> None:
     sentences = {"sentences": len(masked), "spans": masked.spans, "dropped": dict(masked.dropped)}
     publish_stage(context, "pretrain", model, mark, facts | sentences)
     task.source.tidy()
-
-
-def warn_of_passes(context: StageContext, sentences: int) -> None:
-    """Say of steps that read each of so few ``sentences`` more than ``PASSES`` times how many would not."""
-    section = context.recipe.pretrain
-    if section.steps > (most := PASSES * sentences // section.batch):
-        passes = f"{section.steps} steps read each sentence {section.steps * section.batch / sentences:.0f} times"
-        cure = f"set pretrain.steps to {most} or fewer"
-        context.say(f"pretrain: {passes}; past {PASSES} search can get worse, which held-out sentences do not show: {cure}")
 
 
 def choose_weights(context: StageContext, model: RealmModel, steps: int) -> dict[str, Any]:
@@ -108,20 +96,26 @@ def keep_better(task: PretrainTask, start: Callable[[], RealmModel]) -> dict[str
     """Reset networks that are worse after the stage than the ``start``; if the retriever is reset, the index is rebuilt.
 
     Returns ``Verdict.facts`` under "retriever", and under "reader" or "encoder"."""
-    began, queries, facts = start(), task.queries.held_out_queries(), {}
+    began, queries, section, facts = start(), task.queries.held_out_queries(), task.section, {}
     if task.retriever_learnt:
-        verdict = Verdict(RECALL, task.first_recall, held_out_recall(task.view, queries, task.section.batch))
+        verdicts = [Verdict(RECALL, task.first_recall, held_out_recall(task.view, queries, section.batch))]
+        if section.queries_alone:
+            verdicts.append(Verdict(OWN, *(own_block_rank(task.view, model.embedder) for model in (began, task.model))))
+        verdict = min(verdicts, key=lambda one: one.improved)  # the first that got worse, if one did
         if not verdict.improved:
             for part in filter(task.model.has, RETRIEVER):
                 getattr(task.model, part).load_state_dict(getattr(began, part).state_dict())
             task.search_start()
+            passes = section.steps * section.batch / len(task.queries.sentences)
+            told = f"{verdict.measure}: {verdict.before:.3f}, then {verdict.after:.3f}; each sentence was read {passes:.1f} times"
+            task.context.say(f"pretrain: search got worse and stays as it began ({told})")
         facts["retriever"] = verdict.facts()
-    if task.section.fill == "lm":  # nothing else learns
+    if section.fill == "lm":  # nothing else learns
         return facts
-    name = "reader" if task.section.fill == "pointer" else "encoder"
+    name = "reader" if section.fill == "pointer" else "encoder"
 
     def utility() -> float:
-        return evaluate_held_out(task.view, queries, task.section.batch)["held_out_utility"]
+        return evaluate_held_out(task.view, queries, section.batch)["held_out_utility"]
 
     facts[name] = better_of(getattr(task.model, name), getattr(began, name).state_dict(), UTILITY, utility).facts()
     return facts
