@@ -76,14 +76,12 @@ def test_spans_are_in_the_documents_own_spelling(inputs):
         starts = {a for a, _ in words}
         for start in range(len(body)):
             for end in range(start + 1, min(start + 11, len(body) + 1)):
-                first, last = read.characters(row, start, end)
-                assert 0 <= first < last <= len(text) and first in starts
-        first, last = read.characters(row, 0, len(body))
-        assert text[first:last] == text
-    hugo, ids = store.block(0), store.tokenizer.encode(["Besançon"])[0]
+                found = read.span(row, start, end)
+                assert 0 <= found.start < found.end <= len(text) and found.start in starts
+        assert read.span(row, 0, len(body)) == TextSpan(text, 0, len(text))
+    ids = store.tokenizer.encode(["Besançon"])[0]
     at = next(i for i in range(len(store.token_ids(0))) if store.token_ids(0)[i : i + len(ids)].tolist() == ids)
-    first, last = read.characters(0, at, at + len(ids))
-    assert hugo.text[first:last] == "Besançon"
+    assert read.span(0, at, at + len(ids)).words == "Besançon"
 
 
 def test_answers_with_their_evidence(inputs, dense, model):
@@ -106,9 +104,9 @@ def test_answers_with_their_evidence(inputs, dense, model):
             assert e.text[e.start : e.end] == e.answer and TEXTS[e.doc_id][e.doc_start :].startswith(e.text)
             assert is_whole(e.answer) and e.p_span <= float(p[j].max()) * 1.0001
             places = [divmod(place, p.shape[2]) for place in p[j].flatten().topk(SPANS_PER_BLOCK).indices.tolist()]
-            spans = [ReadBlocks(inputs).characters(int(found.rows[i, j]), start, start + width + 1) for start, width in places]
-            whole = [(place, span) for place, span in zip(places, spans, strict=True) if is_whole(e.text[slice(*span)])]
-            best = max(whole, key=lambda one: float(p[j][one[0]]) * TextSpan(e.text, *one[1]).weight(asked_for(answer.question)))[0]
+            spans = [ReadBlocks(inputs).span(int(found.rows[i, j]), start, start + width + 1) for start, width in places]
+            whole = [(place, span) for place, span in zip(places, spans, strict=True) if is_whole(e.text[span.start : span.end])]
+            best = max(whole, key=lambda one: float(p[j][one[0]]) * one[1].weight(asked_for(answer.question)))[0]
             if e is answer.evidence[0]:  # its own string may be another block's best, too
                 assert e.answer == answer.answer and e.p_span <= answer.p * 1.0001
             else:
@@ -273,8 +271,8 @@ def test_a_reader_that_points_leaves_a_part_of_p_to_not_here(inputs, dense, mode
         left += p_z[j] / sum(p_z) * math.exp(float(scores.not_here[0, j])) / everything
         read = ReadBlocks(inputs)
         for (t, w), e in exps.items():
-            first, last = read.characters(row, t, t + w + 1)
-            key = normalize_answer(read.block(row).text[first:last])
+            span = read.span(row, t, t + w + 1)
+            key = normalize_answer(span.text[span.start : span.end])
             mass[key] = mass.get(key, 0.0) + p_z[j] / sum(p_z) * e / everything
     assert sum(mass.values()) + left == pytest.approx(1, rel=1e-4) and left > 0
     assert 0.3 * mass[normalize_answer(answer.answer)] < answer.p <= mass[normalize_answer(answer.answer)] * 1.0001  # of its best spans
