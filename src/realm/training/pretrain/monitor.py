@@ -29,7 +29,7 @@ RECENT_QUERIES = 1000
 RECALL_DEPTH = 5
 """Blocks in which the retriever alone is to find a hidden span."""
 ASKED, AT_ONCE, DEPTH = 1000, 64, 100
-"""Sentences asked for their own blocks, those embedded together, and the blocks looked through."""
+"""Sentences asked for their own blocks (fewer than twice as many), those embedded together, and the blocks looked through."""
 
 
 class Watcher:
@@ -132,7 +132,7 @@ def held_out_recall(view: PretrainView, queries: SequenceOf[MaskedQuery], size: 
 
 
 def own_block_rank(view: PretrainView, embedder: Embedder) -> float:
-    """Mean reciprocal rank of the block that a sentence is from, among ``DEPTH``: of up to ``ASKED`` blocks, evenly spread, the middle one.
+    """Mean reciprocal rank, among ``DEPTH``, of the block that a sentence is from; asked are the middle sentences of blocks evenly spread.
 
     A retriever that learns sentences by heart finds the spans hidden in them better, and their blocks worse."""
     store, featurizer = view.inputs.store, view.inputs.featurizer

@@ -108,7 +108,7 @@ def keep_better(task: PretrainTask, start: Callable[[], RealmModel]) -> dict[str
             task.search_start()
             passes = section.steps * section.batch / len(task.queries.sentences)
             told = f"{verdict.measure}: {verdict.before:.3f}, then {verdict.after:.3f}; each sentence was read {passes:.1f} times"
-            task.context.say(f"pretrain: search got worse and stays as it began ({told})")
+            task.context.say(f"pretrain: search got worse and stays as it began ({told}); fewer steps may help")
         facts["retriever"] = verdict.facts()
     if section.fill == "lm":  # nothing else learns
         return facts
