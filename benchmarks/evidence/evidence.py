@@ -54,9 +54,8 @@ from realm.training.beams import LiveSource
 from realm.training.context import StageContext, fingerprint, is_published, load_stage, open_context, publish_stage, source_over, train
 from realm.training.finetune.stage import train_reader
 from realm.training.finetune.task import ReadingTask, training_questions
-from realm.training.loop.checkpoint import CheckpointDirectory, Verdict
-from realm.training.pretrain.monitor import own_block_rank
-from realm.training.pretrain.stage import OWN, RECALL
+from realm.training.loop.checkpoint import CheckpointDirectory
+from realm.training.pretrain.stage import search_verdict
 from realm.training.pretrain.task import PretrainTask
 from realm.training.refresh.index_source import Inline, RefreshContext
 
@@ -266,13 +265,11 @@ class Retrieving:
         """
         if not is_published(self.context, self.name, self.mark):
             train(self.context, self.task, self.task.section, self.mark)
-            both = self.generation.embedder, self.task.model.embedder
-            verdicts = (
-                Verdict(RECALL, *(float(judge.found(one)[:, 1].mean()) for one in both)),
-                Verdict(OWN, *(own_block_rank(self.task.view, one) for one in both)),
-            )
+            began = self.generation.embedder
+            recall = (float(judge.found(one)[:, 1].mean()) for one in (began, self.task.model.embedder))
+            verdict = search_verdict(self.task, began, *recall)
             sentences = self.task.queries.sentences
-            facts = {"gate": min(verdicts, key=lambda one: one.improved).facts(), "encoded": self.task.watcher.encoded}
+            facts = {"gate": verdict.facts(), "encoded": self.task.watcher.encoded}
             facts |= {"sentences": len(sentences), "dropped": dict(sentences.dropped)}
             publish_stage(self.context, self.name, self.task.model.only("embedder"), self.mark, facts)
             # every row steps under the name "pretrain", by which what is random is drawn, so that rows differ by their change alone

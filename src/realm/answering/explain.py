@@ -4,7 +4,7 @@ Shapes: k candidates (null at 0), m mask slots, v vocabulary, n spans kept by a 
 p(z|x) p(y|z,x) with whole spans (REALM, equation 1), whatever training used."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -14,13 +14,12 @@ from torch import Tensor
 
 from realm.answering.answerer import ReadBlocks
 from realm.answering.cloze import ClozeText, special_ids
-from realm.answering.pointing import best_strings, point_at
+from realm.answering.pointing import PointedString, best_strings, point_at
 from realm.answering.records import DocumentEffect, Explanation, Prediction
 from realm.documents.ingest.packing import hash64
 from realm.documents.store.blocks import NULL_BLOCK, BlockStore
 from realm.errors import ConfigError, DataError, RunError
 from realm.models import losses
-from realm.models.encoder import KnowledgeAugmentedEncoder
 from realm.models.model import RealmModel
 from realm.models.types import TokenIds
 from realm.search.blocks import BlockInputs
@@ -54,12 +53,8 @@ def document_effects(store: BlockStore, block_ids: np.ndarray, log_p_z: Tensor, 
     return tuple(found)
 
 
-def likelihood(candidates: tuple[DocumentEffect, ...]) -> float:
-    """p(y|x): the sum over candidates of p_z * p_y_given_z."""
-    return sum(candidate.p_z * candidate.p_y_given_z for candidate in candidates)
-
-
 MAX_SPAN_WORDPIECES = 6  # wordpieces of a predicted span
+NAMED = 0.5  # least probability of a name, of that of its part, which then counts for the name
 BEAM_WIDTH = 24  # spans kept at each slot, at least
 SPAN_SEPARATOR = " | "  # between the spans of several masks
 
@@ -150,7 +145,10 @@ class _Looker:
         excluded: np.ndarray,
         hybrid: HybridSearch | None,
     ):
-        self.encoder = _encoder(model)
+        if not model.has("embedder") or not model.has("encoder"):
+            cure = "Explain with the model of the pretrain stage."
+            raise RunError("this model cannot fill masks: it lacks an embedder or an encoder", cure=cure)
+        self.encoder = model.eval().encoder
         self.model, self.retriever = model, Retriever(generation.queries.embed_questions, generation.index, hybrid)
         self.inputs, self.sentence, self.k, self.excluded = inputs, sentence, k, excluded
 
@@ -230,7 +228,7 @@ def _explain_pointed(
     (target,) = sentence.spell(targets) if targets else ((),)
     pointed = point_at(model.reader, inputs, [ids], [target], rows[None])
     read = ReadBlocks(inputs)
-    strings = best_strings(pointed.spans.of(0), log_p_z[0], inputs, rows)
+    strings = whole_names(best_strings(pointed.spans.of(0), log_p_z[0], inputs, rows), inputs)
     found = [(string, words) for string in strings if is_whole(words := read.span(*string.place).words)][:top]
     if not targets and found:
         targets, (row, start, end) = (found[0][1],), found[0][0].place
@@ -239,11 +237,25 @@ def _explain_pointed(
     return _explanation(text, targets, excluded, tuple(Prediction(words, string.p) for string, words in found), candidates)
 
 
+def whole_names(strings: Sequence[PointedString], inputs: BlockInputs) -> list[PointedString]:
+    """Count a part of a tagged name for the name, if the name is pointed at ``NAMED`` times as often: "pound" for "pound sterling"."""
+    alone = {string.key: string.p for string in strings}
+    mass = dict(alone)
+    for part in strings:
+        row, start, end = part.place
+        tagged, ids = inputs.store.spans(row).tokens, inputs.store.token_ids(row)
+        for first, last in tagged[(tagged[:, 0] <= start) & (end <= tagged[:, 1])].tolist():
+            name = inputs.span_places.key(ids[first:last].tolist())
+            if name != part.key and name in mass and alone[name] >= NAMED * part.p:
+                mass[name] += mass.pop(part.key)
+    return sorted((replace(string, p=mass[string.key]) for string in strings if string.key in mass), key=lambda string: -string.p)
+
+
 def _explanation(
     text: str, targets: Sequence[str], excluded: np.ndarray, predictions: tuple[Prediction, ...], candidates: tuple[DocumentEffect, ...]
 ) -> Explanation:
-    p_y, p_y_null = likelihood(candidates), candidates[NULL_INDEX].p_y_given_z
-    return Explanation(text, tuple(targets), p_y, p_y_null, tuple(excluded.tolist()), predictions, candidates)
+    p_y = sum(candidate.p_z * candidate.p_y_given_z for candidate in candidates)
+    return Explanation(text, tuple(targets), p_y, candidates[NULL_INDEX].p_y_given_z, tuple(excluded.tolist()), predictions, candidates)
 
 
 def best_spans(log_p_z: Tensor, log_probs: Tensor, width: int, forbidden: Sequence[int]) -> list[tuple[TokenIds, float]]:
@@ -261,14 +273,6 @@ def best_spans(log_p_z: Tensor, log_probs: Tensor, width: int, forbidden: Sequen
         spans = [[*spans[i], j] for i, j in zip(parent.tolist(), token.tolist(), strict=True)]
         weight = weight[parent] * probs[:, token].T
     return list(zip(spans, weight.sum(1).tolist(), strict=True))
-
-
-def _encoder(model: RealmModel) -> KnowledgeAugmentedEncoder:
-    if not model.has("embedder") or not model.has("encoder"):
-        raise RunError(
-            "this model cannot fill masks: it lacks an embedder or an encoder", cure="Explain with the model of the pretrain stage."
-        )
-    return model.eval().encoder
 
 
 def _distinct(fillings: Sequence[_Filled]) -> list[_Filled]:

@@ -67,9 +67,8 @@ class Endpoint:
         """Read URL#MODEL. Raises ConfigError: it is none."""
         url, _, model = address.partition("#")
         if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname or not model:
-            raise ConfigError(
-                f"'{address}' is not the address of a language model", cure="Write URL#MODEL: http://localhost:11434/v1#llama3.2."
-            )
+            cure = "Write URL#MODEL: http://localhost:11434/v1#llama3.2."
+            raise ConfigError(f"'{address}' is not the address of a language model", cure=cure)
         return cls(url.rstrip("/"), model)
 
     def complete(self, system: str, text: str, seconds: float = SECONDS) -> str:

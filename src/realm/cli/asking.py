@@ -42,9 +42,8 @@ def named_run(places: list[Path]) -> Path | None:
     from realm.runs.cached import is_run
 
     if not places:
-        raise ConfigError(
-            "no run and no documents are named", cure="Name a run, or files and folders: realm ask notes/ 'Who repaired the bridge?'."
-        )
+        cure = "Name a run, or files and folders: realm ask notes/ 'Who repaired the bridge?'."
+        raise ConfigError("no run and no documents are named", cure=cure)
     runs = [place for place in places if is_run(place)]
     if places == runs and len(runs) == 1:
         return runs[0]

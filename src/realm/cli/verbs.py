@@ -229,9 +229,8 @@ def models(asked: Asked = (), /, *, json: bool = False) -> None:
 
     if asked:
         if len(asked) != 2 or asked[0] != "get":
-            raise ConfigError(
-                f"'{' '.join(asked)}' is nothing that realm models does", cure="Write: realm models, or: realm models get NAME."
-            )
+            cure = "Write: realm models, or: realm models get NAME."
+            raise ConfigError(f"'{' '.join(asked)}' is nothing that realm models does", cure=cure)
         show.result({"model": asked[1], "directory": str(get_model(asked[1]))}, json)
         return
     found = [{**asdict(body), "directory": str(local_directory(body) or "")} for body in KNOWN_BODIES]

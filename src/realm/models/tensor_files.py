@@ -45,9 +45,8 @@ def open_weights(directory: Path) -> TensorFile:
             return Shards(directory / f"{name}.index.json", opener)
         if (directory / name).is_file():
             return opener(directory / name)
-    raise DataError(
-        "no weights of a published model here", path=directory, cure=f"Name a directory that holds {' or '.join(WEIGHT_FILES)}."
-    )
+    cure = f"Name a directory that holds {' or '.join(WEIGHT_FILES)}."
+    raise DataError("no weights of a published model here", path=directory, cure=cure)
 
 
 class Safetensors:

@@ -128,9 +128,8 @@ def _credentials(address: str) -> dict[str, str]:
     """Settings for a cluster that is there: the user's own token is used, and one must be there. Raises ConfigError: see ``connected``."""
     host, _, port = address.rpartition(":")
     if address != "auto" and not (host and port.isdecimal() and "/" not in host):
-        raise ConfigError(
-            f"'{address}' is not the address of a Ray cluster", cure="Give HOST:PORT of its head, auto, or nothing for this machine"
-        )
+        cure = "Give HOST:PORT of its head, auto, or nothing for this machine"
+        raise ConfigError(f"'{address}' is not the address of a Ray cluster", cure=cure)
     named = os.environ.get(TOKEN_PATH)
     file = Path(named) if named else Path.home() / ".ray" / "auth_token"
     try:

@@ -127,11 +127,8 @@ def _fill_masks(model: RealmModel, context: StageContext, queries: list[MaskedQu
     asked, slots = known[torch.from_numpy(np.nonzero(valid)[0])], known.to(context.device)
     where, what = where.to(context.device), what.to(context.device)
     # Without a null document every candidate of a batch may be excluded.
-    filled = (
-        model.encoder(sequences, where[example], what[example], asked)
-        if sequences
-        else torch.zeros(0, where.shape[1], device=context.device)
-    )
+    nothing = torch.zeros(0, where.shape[1], device=context.device)
+    filled = model.encoder(sequences, where[example], what[example], asked) if sequences else nothing
     target_log_probs = filled.new_zeros(*rows.shape, where.shape[1]).index_put((example, candidate), filled)
     return target_log_probs, slots, sum(map(len, sequences)), None
 

@@ -5,6 +5,7 @@ from contextlib import closing
 from typing import Any
 
 from realm.errors import ConfigError
+from realm.models.embedder import Embedder
 from realm.models.model import RealmModel
 from realm.training.context import StageContext, is_published, load_stage, publish_index, publish_stage, train
 from realm.training.loop.checkpoint import Verdict, better_of, load_weights, shared_best
@@ -69,12 +70,11 @@ def run_pretrain(context: StageContext) -> None:
         task.finalize(int(choice["published_step"]))
         if context.recipe.pretrain.publish == "better" and task.queries.held_out:
             choice |= {"published": "better", "gate": keep_better(task, lambda: starting_model(context))}
-    facts = {"steps": steps, **choice, "generation": task.generation.number}
-    facts["own_em"] = task.own_em
+    sentences = task.queries.sentences
+    facts = {"steps": steps, **choice, "generation": task.generation.number, "own_em": task.own_em}
     facts["encoded"] = task.watcher.encoded * world()  # the ranks' shares are as large as each other, but for some wordpieces
-    masked = task.queries.sentences
-    sentences = {"sentences": len(masked), "spans": masked.spans, "dropped": dict(masked.dropped)}
-    publish_stage(context, "pretrain", model, mark, facts | sentences)
+    facts |= {"sentences": len(sentences), "spans": sentences.spans, "dropped": dict(sentences.dropped)}
+    publish_stage(context, "pretrain", model, mark, facts)
     task.source.tidy()
 
 
@@ -92,16 +92,21 @@ def choose_weights(context: StageContext, model: RealmModel, steps: int) -> dict
     return facts | {"published": "best", "published_step": step}
 
 
+def search_verdict(task: PretrainTask, began: Embedder, *recall: float) -> Verdict:
+    """A measure by which search got worse, if one says so. ``recall``: of hidden spans, by ``began`` and then by the task's embedder."""
+    verdicts = [Verdict(RECALL, *recall)]
+    if task.section.queries_alone:
+        verdicts.append(Verdict(OWN, *(own_block_rank(task.view, embedder) for embedder in (began, task.model.embedder))))
+    return min(verdicts, key=lambda one: one.improved)
+
+
 def keep_better(task: PretrainTask, start: Callable[[], RealmModel]) -> dict[str, Any]:
     """Reset networks that are worse after the stage than the ``start``; if the retriever is reset, the index is rebuilt.
 
     Returns ``Verdict.facts`` under "retriever", and under "reader" or "encoder"."""
     began, queries, section, facts = start(), task.queries.held_out_queries(), task.section, {}
     if task.retriever_learnt:
-        verdicts = [Verdict(RECALL, task.first_recall, held_out_recall(task.view, queries, section.batch))]
-        if section.queries_alone:
-            verdicts.append(Verdict(OWN, *(own_block_rank(task.view, model.embedder) for model in (began, task.model))))
-        verdict = min(verdicts, key=lambda one: one.improved)  # the first that got worse, if one did
+        verdict = search_verdict(task, began.embedder, task.first_recall, held_out_recall(task.view, queries, section.batch))
         if not verdict.improved:
             for part in filter(task.model.has, RETRIEVER):
                 getattr(task.model, part).load_state_dict(getattr(began, part).state_dict())
