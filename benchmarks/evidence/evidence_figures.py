@@ -17,7 +17,7 @@ import numpy as np
 from realm.report.markup import short, tag
 
 RESULTS = Path(__file__).parents[1] / "results"
-WIDTH, ROW, LABELS, TOP, RIGHT = 640, 22, 330, 46, 60
+WIDTH, ROW, LABELS, TOP, RIGHT = 700, 22, 392, 46, 60
 STYLE = (
     "text{font:12px sans-serif;fill:#222}.whisker{stroke:#4477aa;stroke-width:2}circle{fill:#4477aa}.axis{stroke:#999}"
     "@media(prefers-color-scheme:dark){text{fill:#eee}}"
@@ -26,6 +26,7 @@ FIRST_ROUND = (("REALM", "recall@5", "dense"), ("REALM", "em", "hybrid"))
 PRIMARY = {
     "covid-ict": (("REALM, ict", "recall@5", "dense"),),
     "cranfield": (("REALM", "ndcg_10", "dense"),),
+    "cranfield-1500": (("REALM", "ndcg_10", "dense"),),
     "new2018": (("REALM", "held-out recall@5", "dense"),),
 }
 """Row, measure and search of the primary differences that were registered for a file; for the others those of the first round."""
@@ -41,7 +42,7 @@ def primary(corpus: str, found: dict[str, Any]) -> list[dict[str, Any]]:
 def label(corpus: str, row: dict[str, Any]) -> str:
     """What a difference is of."""
     labels = f", {row['labels']} labels" if row["measure"] == "em" else ""
-    return f"{corpus}: {NAMES[row['measure']]}{labels}, minus {row['minus']}"
+    return f"{corpus.replace('-1500', ', 1,500 steps')}: {NAMES[row['measure']]}{labels}, minus {row['minus']}"
 
 
 def forest(title: str, rows: Sequence[tuple[str, float, Sequence[float]]]) -> str:
