@@ -5,7 +5,7 @@ p(z|x) p(y|z,x) with whole spans (REALM, equation 1), whatever training used."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -229,7 +229,8 @@ def _explain_pointed(
     pointed = point_at(model.reader, inputs, [ids], [target], rows[None])
     read = ReadBlocks(inputs)
     strings = whole_names(best_strings(pointed.spans.of(0), log_p_z[0], inputs, rows), inputs)
-    found = [(string, words) for string in strings if is_whole(words := read.span(*string.place).words)][:top]
+    spelled = ((string, read.span(*string.place).words) for string in strings)
+    found = list(islice((one for one in spelled if is_whole(one[1])), top))
     if not targets and found:
         targets, (row, start, end) = (found[0][1],), found[0][0].place
         pointed = point_at(model.reader, inputs, [ids], [inputs.store.token_ids(row)[start:end].tolist()], rows[None])
