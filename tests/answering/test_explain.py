@@ -92,10 +92,12 @@ def test_p_y_is_the_enumerated_sum_and_r_its_gradient(world, text, targets):
     assert [c.p_z for c in found.candidates] == pytest.approx(p_z, abs=1e-5)
     assert [c.p_y_given_z for c in found.candidates] == pytest.approx(given, rel=1e-3)
     assert found.p_y == pytest.approx(sum(c.p_z * c.p_y_given_z for c in found.candidates), rel=1e-6)
+    assert sum(c.p_z for c in found.candidates) == pytest.approx(1, abs=1e-6)
     assert found.p_y_null == found.candidates[0].p_y_given_z
     for c in found.candidates:
         assert c.r == pytest.approx((c.p_y_given_z / found.p_y - 1) * c.p_z, abs=1e-6)
         assert c.utility == pytest.approx(np.log(c.p_y_given_z / found.p_y_null), abs=1e-6)
+    assert sum(c.r for c in found.candidates) == pytest.approx(0, abs=1e-6)
 
 
 def test_named_documents_and_with_a_target_those_that_hold_the_sentence_are_excluded(world):
@@ -129,13 +131,13 @@ def test_predictions_are_distinct_ordered_and_have_their_probability(world):
     assert found.targets == (found.predictions[0].text,) and found.p_y == pytest.approx(p[0], rel=1e-6)
     several = world.explain("The [MASK] is the currency of [MASK].")
     assert len(several.targets) == 2 and several.predictions[0].text == " | ".join(several.targets)
+    assert (again := world.explain(targets=[found.predictions[0].text])).excluded or again.p_y == pytest.approx(found.p_y, rel=1e-6)
     found = world.explain(targets=["pound sterling"])  # of its own masked input
     assert world.explain(targets=[found.predictions[0].text]).p_y >= found.p_y * (1 - 1e-6)
 
 
 def test_a_part_of_a_tagged_name_counts_for_the_name(world):
-    store, key = world.inputs.store, world.inputs.span_places.key
-    row = int(store.rows_of_document("uk")[0])
+    store, key, row = world.inputs.store, world.inputs.span_places.key, int(world.inputs.store.rows_of_document("uk")[0])
     (first, last), ids = store.spans(row).tokens[0].tolist(), store.token_ids(row).tolist()  # United Kingdom
     part, name = (PointedString(key(ids[at:last]), p, (row, at, last)) for at, p in ((first + 1, 0.3), (first, 0.2)))
     assert whole_names([part, name], world.inputs) == [replace(name, p=0.5)]
