@@ -106,8 +106,7 @@ def test_named_documents_and_with_a_target_those_that_hold_the_sentence_are_excl
     assert list(found.excluded) == world.ids("pound", "britain")  # case and white space do not count
     assert {c.block_id for c in found.candidates[1:]} == set(world.ids(*(d[0] for d in DOCUMENTS))) - set(found.excluded)
     assert world.explain(targets=["euro"], **everything).excluded == world.explain(**everything).excluded == ()
-    text = "Great Britain is an island. The [MASK] is the currency."
-    assert world.explain(text, targets=["pound"]).excluded == ()
+    assert world.explain("Great Britain is an island. The [MASK] is the currency.", targets=["pound"]).excluded == ()
     assert list(world.explain("Hello there. [MASK] is its capital.", targets=["London"]).excluded) == world.ids("uk")
     found = world.explain(targets=["pound"], exclude_documents=["uk", "d3"], k=40)
     assert list(found.excluded) == world.ids("uk", "d3")

@@ -110,8 +110,7 @@ def test_stage_by_stage(say, tmp_path, write_tiny, tiny_run):
 
 
 def test_plan(say, tiny_run, tmp_path):
-    recipe = tiny_run.parent / "recipe.toml"
-    shown = say("run", recipe, "--out", tmp_path / "new", "--plan")
+    shown = say("run", tiny_run.parent / "recipe.toml", "--out", tmp_path / "new", "--plan")
     assert "12 blocks" in shown and "0% of them in one block only" in shown and "can teach" in shown
     assert not (tmp_path / "new").exists()
 
@@ -159,6 +158,15 @@ def test_explain(say, tiny_run):
     keys = {"block_id", "title", "text", "null", "p_z", "p_y_given_z", "r", "utility"}
     assert len(found["candidates"]) == 4 and all(set(c) == keys for c in found["candidates"]) and found["candidates"][0]["null"]
     assert 2 in found["excluded"] and "p(z|x)" in say("explain", tiny_run, text, "--k", 3)
+
+
+@pytest.mark.parametrize(
+    ("p", "said"), [(0.4, "fill in, parts of a name counted for it: pound sterling (0.4)"), (0.14, "fill in: pound sterling (0.14)")]
+)
+def test_an_explanation_says_that_parts_of_a_name_were_counted(capsys, p, said):
+    told = [{"text": "pound sterling", "p": p}]
+    show.explanation({"text": "", "targets": ["pound sterling"], "p_y": 0.14, "p_y_null": 0, "predictions": told, "candidates": []})
+    assert said in " ".join(capsys.readouterr().out.split())
 
 
 def test_documents_added_later(say, run_copy, tiny_run, capsys):

@@ -135,8 +135,7 @@ def test_a_run_without_pre_training_learns_questions(body, documents, tmp_path):
 def taught(body, documents, out, **model):
     asked = questions(out.parent / "qa.jsonl")
     steps = {"steps": 3, "batch": 4, "warmup": 0, "presence": 1.0, "publish": "last", "retriever_rate": 0.0}
-    sections = {"finetune": {"train": asked, "dev": asked, **steps}}
-    train(recipe_of(body, documents, **sections, **model), out)
+    train(recipe_of(body, documents, finetune={"train": asked, "dev": asked, **steps}, **model), out)
     return out
 
 

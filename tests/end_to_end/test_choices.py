@@ -190,14 +190,15 @@ def test_just_enough_blocks(tmp_path, write_tiny):
     build_corpus([tmp_path / "docs.jsonl"], paths.corpus, BuildOptions(vocab_size=300))
 
     def check(**choices):
-        questions = {"finetune": {"train": "", "dev": ""}, "eval": {"qa": ""}}
-        check_corpus(paths, load_recipe(recipe, {"pretrain": choices, **questions}))
+        check_corpus(paths, load_recipe(recipe, {"pretrain": choices, "finetune": {"train": "", "dev": ""}, "eval": {"qa": ""}}))
 
     check()
     check(null=False, exclude=False)
     check(null=False, candidates=3)
     check(candidates=5, exclude=False)
-    with pytest.raises(CorpusError, match=r"4 blocks, fewer than pretrain.candidates = 4 needs. .*candidates = 3"):
+    with pytest.raises(
+        CorpusError, match=r"docs.jsonl: the corpus has 4 blocks, fewer than pretrain.candidates = 4 needs. .*candidates = 3"
+    ):
         check(null=False)
     with pytest.raises(CorpusError, match="candidates = 4"):
         check(candidates=5)

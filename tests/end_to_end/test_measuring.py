@@ -252,8 +252,7 @@ def test_utility_by_rank_leaves_out_what_is_no_document():
     valid = np.array([[True, True, True], [True, True, False]])
     retrieved = Retrieved(np.where(valid, [[NULL_BLOCK, 1, 2], [NULL_BLOCK, 3, 4]], NULL_BLOCK), valid, np.zeros((2, 3), np.float32))
     assert utility_by_rank(scored, retrieved) == {"utility_rank_1": (3 - 3) / 2, "utility_rank_2": 2.0}
-    without_null = Retrieved(np.array([[5, 1, 2], [6, 3, 4]]), np.ones((2, 3), bool), np.zeros((2, 3), np.float32))
-    assert utility_by_rank(scored, without_null) == {}
+    assert utility_by_rank(scored, Retrieved(np.array([[5, 1, 2], [6, 3, 4]]), np.ones((2, 3), bool), np.zeros((2, 3), np.float32))) == {}
 
 
 def test_excluded_hits_are_those_of_the_slow_way(task):

@@ -44,8 +44,7 @@ def files(tmp_path_factory, make_body):
     text = "The weir of Dorn was built by Ellen Marsh. It was finished in 1911."
     jsonl(root / "documents.jsonl", [{"id": str(n), "title": "", "text": f"{text} {n}"} for n in range(3)])
     (root / "recipe.toml").write_text('[corpus]\nsources = ["documents.jsonl"]\n[pretrain]\nsteps = 1\n[finetune]\nsteps = 1\n')
-    named = {"DOCUMENTS": root / "documents.jsonl", "RECIPE": root / "recipe.toml"}
-    return named | {"BODY": make_body(root / "body", [text])}
+    return {"DOCUMENTS": root / "documents.jsonl", "RECIPE": root / "recipe.toml", "BODY": make_body(root / "body", [text])}
 
 
 def planted(body, directory, values, trap):

@@ -44,8 +44,7 @@ SMALL = {"far.xlsx": TOO_MUCH_MEMORY, "empty.jsonl.gz": TOO_MANY_EMPTY, "empty.c
 @pytest.mark.parametrize("number", range(FOLDERS))
 def test_small_ones_are_taken_in_or_counted(tmp_path, number):
     names = list(HOSTILE)[number::FOLDERS]
-    folder = folder_of(tmp_path / "source", *names, size=FEW)
-    build_corpus([folder], tmp_path / "corpus", vocab_size=300, workers=1)
+    build_corpus([folder_of(tmp_path / "source", *names, size=FEW)], tmp_path / "corpus", vocab_size=300, workers=1)
     assert any("The old weir was rebuilt." in block for block in texts_of(tmp_path / "corpus"))
     rejected = [json.loads(line) for line in (tmp_path / "corpus" / "rejected.jsonl").read_text().splitlines()]
     said = BlockStore.open(tmp_path / "corpus").sources() | {one["path"] for one in rejected}

@@ -41,8 +41,7 @@ def searching_facts(opened: OpenRun) -> dict[str, Any]:
     rows = rows[[len(store.sentences(int(row)).tokens) > 0 for row in rows]]
     measured: dict[str, float] = {}
     if len(rows):
-        ids = opened.generation.snapshot.block_ids
-        exact = LiveIndex(opened.generation.snapshot.vectors, ids, store, kind="exact")
+        exact = LiveIndex(opened.generation.snapshot.vectors, opened.generation.snapshot.block_ids, store, kind="exact")
         own = [np.array([block_id]) for block_id in store.block_ids[rows]]
         recall = recall_against(exact, index, _sentence_queries(opened, rows), RECALL_DEPTHS, own)
         measured = {str(k): round(value, 4) for k, value in recall.items()}

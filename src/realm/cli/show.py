@@ -220,10 +220,13 @@ def _picture(value: dict[str, Any], indent: str) -> None:
 
 def explanation(value: dict[str, Any]) -> None:
     """One masked sentence, document by document."""
+    target = " | ".join(value["targets"])
+    parts = any(p["text"] == target and p["p"] > value["p_y"] + 0.001 for p in value["predictions"])
     _print(
         value["text"],
-        f"  {' | '.join(value['targets'])}: p(y|x) = {value['p_y']:.3g} with documents, {value['p_y_null']:.3g} with none",
-        "  the model would fill in: " + ", ".join(f"{p['text']} ({p['p']:.2g})" for p in value["predictions"]),
+        f"  {target}: p(y|x) = {value['p_y']:.3g} with documents, {value['p_y_null']:.3g} with none",
+        f"  the model would fill in{', parts of a name counted for it' if parts else ''}: "
+        + ", ".join(f"{p['text']} ({p['p']:.2g})" for p in value["predictions"]),
     )
     rows = []
     for c in value["candidates"]:

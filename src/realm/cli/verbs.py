@@ -93,8 +93,7 @@ def compare(recipe: Recipe, /, *, out: Place = None, rows: str = "", seeds: int 
         found = compare_rows(loaded, root, rows=names, seeds=seeds, progress=progress)
     from realm.report.tables import as_text
 
-    files = f"\nalso in {root}: compare.txt, compare.json"
-    show.result(found, json, lambda table: print(as_text(table) + files))
+    show.result(found, json, lambda table: print(f"{as_text(table)}\nalso in {root}: compare.txt, compare.json"))
 
 
 def ablate(recipe: Recipe, /, *, rows: str = "table2", seeds: int = 3, out: Place = None, set: Settings = (), json: Json = False) -> None:
@@ -119,8 +118,7 @@ def ablate(recipe: Recipe, /, *, rows: str = "table2", seeds: int = 3, out: Plac
         return
     from realm.report.tables import ablation_text
 
-    files = f"\nalso in {root}: ablation.txt, ablation.json"
-    show.result(found, json, lambda summary: print(ablation_text(summary) + files))
+    show.result(found, json, lambda summary: print(f"{ablation_text(summary)}\nalso in {root}: ablation.txt, ablation.json"))
 
 
 Models = Annotated[tuple[Path, ...], tyro.conf.arg(metavar="DIR")]

@@ -101,6 +101,7 @@ def _cells(line: str, delimiter: str) -> list[str]:
 
 
 def advice_for(path: Path) -> str:
+    """The cure for a file of no known format, by its first bytes."""
     start = b""
     if path.is_file():
         start = streams.read_head(path, 8)

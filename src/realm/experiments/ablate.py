@@ -229,8 +229,7 @@ def ablate(recipe: Recipe, root: Path, ablations: Sequence[Ablation], seeds: int
         on_first(lambda: warn_of(shared_questions(recipe), progress))
         with alone(root, "Wait until it has ended; ablation.txt there shows what is finished."):
             shared = SharedStages(root, recipe, progress)
-            facts = corpus_info(shared.paths.corpus)
-            tell_corpus(facts, progress)
+            tell_corpus(corpus_info(shared.paths.corpus), progress)
             _check_rows(shared.paths, ablations, recipes)
             failed = _train_rows(shared, ablations, recipes, lambda: ablation_table(recipe, root, ablations, seeds))
         done = ablation_table(recipe, root, ablations, seeds)

@@ -197,8 +197,7 @@ class HubNetwork(Network):
         """Token ids and attention mask, int64 [m,t] each, of m rows; padding on the right changes no state before it."""
         lengths = torch.tensor([len(row) for row in rows])
         ids = pad_sequence([torch.from_numpy(np.array(row, np.int64)) for row in rows], batch_first=True)
-        mask = (torch.arange(ids.shape[1]) < lengths[:, None]).long()
-        return ids.to(self.device), mask.to(self.device)
+        return ids.to(self.device), (torch.arange(ids.shape[1]) < lengths[:, None]).long().to(self.device)
 
 
 def load_network(source: str | Path, *, layer: str = "", device: str = "cpu") -> HubNetwork:

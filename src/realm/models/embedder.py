@@ -47,8 +47,7 @@ class Embedder(nn.Module):
 
     def forward(self, sequences: SequenceOf[Sequence]) -> Tensor:
         """Embeddings [b, d] of ragged inputs, with dropout in training."""
-        pooled = in_buckets(self.body, sequences, lambda inputs, _: self.body.pooled(inputs))
-        return self.dropout(self.head(pooled))
+        return self.dropout(self.head(in_buckets(self.body, sequences, lambda inputs, _: self.body.pooled(inputs))))
 
     def embed_queries(self, sequences: SequenceOf[Sequence]) -> Tensor:
         """Query embeddings [b, d] in float32 or better, scaled so that inner products with documents are relevance scores."""

@@ -69,8 +69,7 @@ class KnowledgeAugmentedEncoder(nn.Module):
 
     def log_probs(self, sequences: SequenceOf[Sequence], positions: Tensor) -> Tensor:
         """log p over the vocabulary at each mask position. -> [n, m, v] in float32."""
-        states = self.mask_states(sequences, positions)
-        return torch.log_softmax(self.logits(states), dim=-1)
+        return torch.log_softmax(self.logits(self.mask_states(sequences, positions)), dim=-1)
 
     def forward(self, sequences: SequenceOf[Sequence], positions: Tensor, targets: Tensor, slots: Tensor | None = None) -> Tensor:
         """log p(y_j|z,x) float32 [n, m] of the targets at positions [n, m] of n joint inputs; 0 outside ``slots``, on the CPU."""

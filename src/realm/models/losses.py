@@ -182,8 +182,7 @@ def pointer_log_probs(span_scores: Tensor, not_here: Tensor, equal: Tensor, vali
         log_prior: [b] log pi(y), finite.
 
     Returns [b, k]."""
-    here = valid & equal
-    found, some = _logsumexp(span_scores, here)
+    found, some = _logsumexp(span_scores, valid & equal)
     everything = _log_normaliser(span_scores, not_here, valid)
     elsewhere = not_here + log_prior.unsqueeze(-1)
     return torch.where(some, torch.logaddexp(found, elsewhere), elsewhere) - everything

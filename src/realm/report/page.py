@@ -24,6 +24,7 @@ def write_report(paths: RunPaths) -> Path:
 
 
 def render(run: RunRecord) -> str:
+    """The report as one HTML page that needs no other file."""
     sections = [
         alarms_section(run),
         claims_section(run.claims),
@@ -36,8 +37,7 @@ def render(run: RunRecord) -> str:
         _recipe(run),
     ]
     header = tag("header", tag("p", "REALM report", class_="kicker"), tag("h1", run.name), _tiles(run), _facts(run))
-    main = tag("main", header, *[section for section in sections if section])
-    return document(f"{run.name} – REALM report", main)
+    return document(f"{run.name} – REALM report", tag("main", header, *[section for section in sections if section]))
 
 
 def _tiles(run: RunRecord) -> Html | None:
@@ -76,8 +76,7 @@ def _facts(run: RunRecord) -> Html:
     if trained:
         facts.append(("Stages", ", ".join(f"{s.name} ({duration(s.seconds)})" if s.seconds else s.name for s in trained)))
     if run.finished is not None:
-        when = datetime.datetime.fromtimestamp(run.finished, datetime.UTC)
-        facts.append(("Last step", f"{when:%Y-%m-%d %H:%M} UTC"))
+        facts.append(("Last step", f"{datetime.datetime.fromtimestamp(run.finished, datetime.UTC):%Y-%m-%d %H:%M} UTC"))
     return tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in facts), class_="facts")
 
 
@@ -149,6 +148,7 @@ def _hundredths(rate: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
+    """Seconds as people say them: "45 s", "3 min 20 s", "2 h 5 min"; a dash if unknown."""
     if seconds is None:
         return "–"
     whole = round(seconds)

@@ -44,6 +44,8 @@ class StageRecord:
 
 @dataclass(frozen=True)
 class RunRecord:
+    """A run as its files tell it, for a page: what has no file yet is empty or None; ``finished`` in seconds since 1970."""
+
     name: str
     config: dict[str, dict[str, Any]]
     corpus: CorpusManifest | None

@@ -130,6 +130,7 @@ def check_corpus(paths: RunPaths, recipe: Recipe) -> None:
             cure = (
                 f"Add documents, or set {key} = {blocks - more}." if blocks > 1 else "Add documents: one block leaves nothing to retrieve."
             )
-            raise CorpusError(f"the corpus has {blocks} blocks, fewer than {key} = {k} needs", path=paths.corpus, cure=cure)
+            place = ", ".join(map(str, recipe.corpus.sources)) or paths.corpus
+            raise CorpusError(f"the corpus has {blocks} block{'s' * (blocks != 1)}, fewer than {key} = {k} needs", path=place, cure=cure)
     for path in question_files(recipe):
         require_readable(path, store)

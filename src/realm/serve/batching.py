@@ -155,6 +155,8 @@ class Answers:
 
 @dataclass(frozen=True)
 class Search:
+    """The k blocks nearest to each text."""
+
     k: int
 
     def __call__(self, opened: OpenRun, texts: list[str]) -> list[Result]:
@@ -163,6 +165,8 @@ class Search:
 
 @dataclass(frozen=True)
 class Explain:
+    """Explanations of masked sentences, each as its request asks."""
+
     def __call__(self, opened: OpenRun, sentences: list[ExplainRequest]) -> list[Result]:
         found = [opened.explain(one.text, targets=one.targets, k=one.k, exclude_documents=one.exclude_documents) for one in sentences]
         return [(explanation, opened.versions) for explanation in found]

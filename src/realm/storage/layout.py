@@ -22,6 +22,8 @@ class _Part:
 
 @dataclass(frozen=True)
 class RunPaths:
+    """Places of the files of a run below ``root``; nothing is opened or made."""
+
     root: Path
 
     config = _Part("config.toml")

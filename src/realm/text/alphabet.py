@@ -66,6 +66,7 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def writing_of(texts: Iterable[str]) -> Writing:
+    """Count the characters of ``texts``: a script or marks count as theirs from a small share of the letters on."""
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(text)

@@ -50,6 +50,8 @@ _DAMAGED = Errors.of(DataError, "Restore the file, or save the tokenizer again",
 
 @dataclass(frozen=True)
 class SpecialTokens:
+    """Ids of [PAD], [UNK], [CLS], [SEP] and [MASK] in a vocabulary."""
+
     pad: int
     unk: int
     cls: int

@@ -92,8 +92,7 @@ def test_sync_makes_the_corpus_what_the_sources_are(corpus, write_jsonl, city_ro
     rows = city_rows(14)
     before = {row["doc_id"]: row["block_id"] for row in reversed(live_rows(corpus))}
     kept = [*rows[:4], {**rows[4], "text": rows[4]["text"] + " One more sentence."}, *rows[6:]]  # 4 changed, 5 gone, some new
-    copy = {**rows[0], "id": "copy"}
-    source = write_jsonl("s.jsonl", [*kept, copy, {"id": "empty", "text": " "}])
+    source = write_jsonl("s.jsonl", [*kept, {**rows[0], "id": "copy"}, {"id": "empty", "text": " "}])
     manifest = sync_documents(corpus, [source])
     after = {row["doc_id"]: row["block_id"] for row in reversed(live_rows(corpus))}
     assert set(after) == {"copy", *(row["id"] for row in kept)} and "doc-5" in before

@@ -40,8 +40,7 @@ def test_an_encrypted_file_is_named_and_the_others_are_read(tmp_path):
     data = bytearray((tmp_path / "a.zip").read_bytes())
     data[data.index(b"PK\x01\x02") + 8] |= 1
     (tmp_path / "a.zip").write_bytes(data)
-    found = list(iter_documents(tmp_path / "a.zip"))
-    assert [getattr(one, "reason", "") or one.text for one in found] == [records.ENCRYPTED, "Bob."]
+    assert [getattr(one, "reason", "") or one.text for one in iter_documents(tmp_path / "a.zip")] == [records.ENCRYPTED, "Bob."]
 
 
 def test_what_a_saved_page_runs_is_left_out_of_an_archive(tmp_path):

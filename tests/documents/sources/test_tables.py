@@ -181,8 +181,7 @@ def test_columns_that_are_not_there(tmp_path, name):
         path.write_text("key,head,body\n1,H,B\n" if name == "a.csv" else '{"key": 1, "head": "H", "body": "B"}\n')
     else:
         pq.write_table(pa.table({"key": [1], "head": ["H"], "body": ["B"]}), path)
-    named = SourceOptions(id_column="key", title_column="head", text_column="body")
-    assert seen(path, named)[0][1:] == ("1", "H", "B")
+    assert seen(path, SourceOptions(id_column="key", title_column="head", text_column="body"))[0][1:] == ("1", "H", "B")
     for options, problem in [
         (SourceOptions(), "no column 'text'. Name the column of the text: --column text=NAME. Columns are: key, head, body"),
         (SourceOptions(text_column="body", id_column="ID"), "no column 'ID', which --column id=ID names. Columns are: key, head, body"),

@@ -61,8 +61,7 @@ class Packing:
 def write_segment(directory: Path, manifest: CorpusManifest, packing: Packing, vocab_size: int, rows: int | None = None) -> CorpusManifest:
     """Write the next segment below ``directory``: up to the batch that reaches ``rows`` rows, or all that ``packing`` gives. Returns
     ``manifest`` with that segment and its counts added. Raises Interrupted: a worker process died."""
-    name = f"{len(manifest.segments) + 1:06d}.arrow"
-    path = directory / manifests.SEGMENTS_DIRECTORY / name
+    path = directory / manifests.SEGMENTS_DIRECTORY / f"{len(manifest.segments) + 1:06d}.arrow"
     documents, counts = 0, PackingCounts()
     with SegmentFile(path, token_dtype(vocab_size), manifest.next_block_id) as file:
         for batch in packing:

@@ -172,6 +172,7 @@ def _within_limits(record: SourceDocument, seconds: float) -> Document | Rejecte
 
 
 def canonical_document(record: SourceDocument) -> Document | Rejected:
+    """Normalise id, title and text, and find sentences and headings; rejected are an empty id, no sentence, or too many."""
     doc_id = canonical_line(record.doc_id)
     if not doc_id:
         return Rejected(record.path, record.line, records.EMPTY_ID)

@@ -53,6 +53,8 @@ class Pieces:
 
 @dataclass
 class PackingCounts:
+    """Salient spans that no wordpieces spell, spans and sentences that a block's length cut."""
+
     spans_unaligned: int = 0
     spans_cut: int = 0
     sentences_cut: int = 0

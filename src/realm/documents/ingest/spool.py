@@ -83,6 +83,7 @@ def _from_batch(batch: pa.RecordBatch) -> list[Document]:
 
 
 def documents_batch(documents: Sequence[Document]) -> pa.RecordBatch:
+    """Documents as a batch of Arrow, a row each: what the spool writes and gives to worker processes."""
     columns = {name: [getattr(document, name, ()) for document in documents] for name in SCHEMA.names}
     columns["anchors"] = [[words for words, _ in document.links] for document in documents]
     columns["targets"] = [[key for _, key in document.links] for document in documents]

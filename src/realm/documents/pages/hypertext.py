@@ -449,8 +449,7 @@ def without_frame(blocks: list[Block], main: str) -> list[Block]:
     """The blocks of a page without what frames it and does not stand in its main text as an extractor found it; all where none is left."""
     words = _words(main)
     said: set[tuple[str, ...]] = {*pairwise(words), *zip(words)}
-    kept = [block for block in blocks if not block.framing or _stands_in(_words(block.text), said)]
-    return kept or blocks
+    return [block for block in blocks if not block.framing or _stands_in(_words(block.text), said)] or blocks
 
 
 def _stands_in(words: list[str], said: set[tuple[str, ...]]) -> bool:

@@ -215,8 +215,7 @@ def _formats(data: bytes) -> Iterator[tuple[str, dict[Cell, str]]]:
             yield table.get(f"{_TABLE}name", ""), dict(_displayed(table))
         styles = ElementTree.fromstring(book.read("xl/styles.xml"))
         codes = _PERCENT | {one.get("numFmtId"): one.get("formatCode") for one in styles.iterfind("{*}numFmts/{*}numFmt")}
-        used = [codes.get(one.get("numFmtId")) or "" for one in styles.iterfind("{*}cellXfs/{*}xf")]
-        telling = _telling(used)
+        telling = _telling([codes.get(one.get("numFmtId")) or "" for one in styles.iterfind("{*}cellXfs/{*}xf")])
         parts = {one.get("Id"): one.get("Target", "") for one in ElementTree.fromstring(book.read("xl/_rels/workbook.xml.rels"))}
         for sheet in ElementTree.fromstring(book.read("xl/workbook.xml")).iterfind("{*}sheets/{*}sheet") if telling else ():
             place = parts[next((value for key, value in sheet.items() if key.endswith("}id")), "")]

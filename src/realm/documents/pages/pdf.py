@@ -155,8 +155,7 @@ def _texts(pages: Sequence[Page | str]) -> Iterator[str]:
 def _body(page: Page, number: int, heads: set[Key]) -> list[PageLine]:
     """Lines of a page without running heads; all of them where nothing else is there, and no page number."""
     found = [line for line in page.lines if not _keys(line, number) & heads]
-    counted = any(key[1] for line in page.lines for key in _keys(line, number) & heads)
-    return found or ([] if counted else page.lines)
+    return found or ([] if any(key[1] for line in page.lines for key in _keys(line, number) & heads) else page.lines)
 
 
 def _recurring(pages: Sequence[Page | str]) -> set[Key]:

@@ -37,8 +37,7 @@ def span_repetition(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[int
     starts = np.flatnonzero(np.concatenate([[True], hashes[1:] != hashes[:-1]]))
     counts = np.diff(np.append(starts, len(hashes)))
     # Sorted by block within a text: first and last block are equal if there is only one.
-    single = blocks[starts] == blocks[starts + counts - 1]
-    return len(starts), int(counts[single].sum())
+    return len(starts), int(counts[blocks[starts] == blocks[starts + counts - 1]].sum())
 
 
 def changed_statistics(store: BlockStore, live: np.ndarray, new: Sequence[Segment], old: SpanStatistics) -> SpanStatistics:
@@ -107,8 +106,7 @@ def files_account(corpus: Path, sources: Sequence[Path], unknown: str = NO_DOCUM
     """Account of the files that the sources hold: {"files", "read", "not_read": [{"path", "reason"}]}, the first the sum of the others; and
     "left_out": [{"path", "line", "reason"}], records of those read, among the first ``LISTED``. ``unknown``: the reason for a file that the
     corpus does not know. Raises CorpusError: no corpus here, or a damaged one."""
-    store = BlockStore.open_even_empty(corpus)
-    used = {os.path.normpath(path) for path in store.sources()}
+    used = {os.path.normpath(path) for path in BlockStore.open_even_empty(corpus).sources()}
     rejected = list(rejected_records(corpus))
     reasons = {row["path"]: row["reason"] for row in rejected}
     files, not_read = 0, []

@@ -167,8 +167,7 @@ def _first_rows(ids: pa.Array) -> list[int]:
         return []
     from pyarrow import compute as pc
 
-    changes = pc.indices_nonzero(pc.not_equal(ids.slice(1), ids.slice(0, len(ids) - 1)))
-    return [0, *(flat_view(changes) + 1).tolist()]
+    return [0, *(flat_view(pc.indices_nonzero(pc.not_equal(ids.slice(1), ids.slice(0, len(ids) - 1)))) + 1).tolist()]
 
 
 class SegmentLookup:

@@ -54,8 +54,7 @@ class Namespaces:
         """Return whether a link to this target leaves no text: a file, a category, or the same page in another language."""
         if ":" not in target or target.startswith(":"):
             return False
-        prefix = target.partition(":")[0].strip().replace("_", " ")
-        lower = prefix.lower()
+        lower = target.partition(":")[0].strip().replace("_", " ").lower()
         if lower in self.dropped or lower in _LONG_CODES:
             return True
         return bool(_LANGUAGE_CODE.match(target)) and lower not in _SHORT_PREFIXES and lower not in self._numbers

@@ -309,8 +309,7 @@ def load_body(
     except Exception as error:  # transformers raises whatever a strange file makes its parts raise
         hint = "Give a directory with config.json and model.safetensors, or a hub name while online."
         raise ConfigError(f"no body can be loaded from '{source}': {said(error)}", cure=hint) from error
-    spec = BodySpec(config=model.config.to_dict(), pooling=pooling, segments=segments)
-    return Body(spec, _attending(model))
+    return Body(BodySpec(config=model.config.to_dict(), pooling=pooling, segments=segments), _attending(model))
 
 
 @contextmanager

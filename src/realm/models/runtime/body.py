@@ -190,8 +190,7 @@ class RuntimeBody:
     def _embedded(self, inputs: Inputs) -> np.ndarray:
         """Return words, positions and segments, added and normalised, float32 [b, t, h]."""
         words, first = self.weights.rows("embeddings.word_embeddings.weight", inputs.ids), FIRST_POSITION[self._config["model_type"]]
-        positions = self._array("embeddings.position_embeddings.weight")[first : first + inputs.ids.shape[1]]
-        summed = words + positions
+        summed = words + self._array("embeddings.position_embeddings.weight")[first : first + inputs.ids.shape[1]]
         if not self._mpnet:
             kinds = self._array("embeddings.token_type_embeddings.weight")
             summed += kinds[inputs.segments] if self._segments else kinds[0]

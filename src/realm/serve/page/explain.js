@@ -78,7 +78,8 @@ function drawn(found) {
       "p",
       { class: "note" },
       "p(z|x): weight of a document for this sentence. p(y|z, x): how likely it makes the hidden words. r(z): what training would do to its " +
-        "score; above 0 it is drawn nearer, below 0 pushed away. Utility: log p(y|z, x) against reading nothing.",
+        "score; above 0 it is drawn nearer, below 0 pushed away. Utility: log p(y|z, x) against reading nothing. " +
+        "A reader that points counts a part of a name for the name where the model fills in, and p(y|x) does not.",
     ),
   ];
 }
