@@ -17,7 +17,7 @@ import numpy as np
 from realm.report.markup import short, tag
 
 RESULTS = Path(__file__).parents[1] / "results"
-WIDTH, ROW, LABELS, TOP, RIGHT = 700, 22, 392, 46, 60
+WIDTH, ROW, LABELS, TOP, RIGHT = 760, 22, 440, 46, 60
 STYLE = (
     "text{font:12px sans-serif;fill:#222}.whisker{stroke:#4477aa;stroke-width:2}circle{fill:#4477aa}.axis{stroke:#999}"
     "@media(prefers-color-scheme:dark){text{fill:#eee}}"
@@ -40,9 +40,11 @@ def primary(corpus: str, found: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def label(corpus: str, row: dict[str, Any]) -> str:
-    """What a difference is of."""
+    """Corpus, measure and the row compared with; the number of seeds, if it is not three."""
     labels = f", {row['labels']} labels" if row["measure"] == "em" else ""
-    return f"{corpus.replace('-1500', ', 1,500 steps')}: {NAMES[row['measure']]}{labels}, minus {row['minus']}"
+    seeds = "" if (n := len(row["by_seed"])) == 3 else f" ({n} seed{'s' * (n > 1)})"
+    name = corpus.replace("-1500", ", 1,500 steps").replace("-ict", " with ICT")
+    return f"{name}: {NAMES[row['measure']]}{labels}, minus {row['minus'].replace('off the shelf', 'published')}{seeds}"
 
 
 def forest(title: str, rows: Sequence[tuple[str, float, Sequence[float]]]) -> str:
@@ -75,7 +77,7 @@ def bars(found: dict[str, Any]) -> list[tuple[str, float, Sequence[float]]]:
     ]
 
 
-BAR_WIDTH, BAR, BAR_LABELS, BAR_TOP = 560, 26, 190, 30
+BAR_WIDTH, BAR, BAR_LABELS, BAR_TOP = 620, 26, 190, 30
 BAR_STYLE = (
     "text{font:12px sans-serif;fill:#222}rect{fill:#4477aa}.whisker{stroke:#222;stroke-width:1.5}.axis{stroke:#999}"
     "@media(prefers-color-scheme:dark){text{fill:#eee}.whisker{stroke:#eee}}"
