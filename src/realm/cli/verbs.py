@@ -134,8 +134,7 @@ def demo(*, dir: Path = Path("runs/demo"), json: Json = False) -> None:
     with Progress(says=False) as progress:
         from realm.experiments.demo import run_demo
 
-        told = (lambda claim: None) if json else show.claim
-        summary = run_demo(dir, progress=progress, show=told)
+        summary = run_demo(dir, progress=progress, show=(lambda claim: None) if json else show.claim)
     show.result(summary, json, show.shown)
 
 

@@ -69,8 +69,7 @@ class FusionReader(nn.Module):
         labels = self._encode(list(answers), MAX_ANSWER_TOKENS)
         targets = labels["input_ids"].masked_fill(labels["attention_mask"] == 0, IGNORE_INDEX)
         logits = self.model(encoder_outputs=self._outputs(hidden), attention_mask=mask, labels=targets).logits
-        nll = F.cross_entropy(logits.float().transpose(1, 2), targets, ignore_index=IGNORE_INDEX, reduction="none")
-        return nll.sum(-1)
+        return F.cross_entropy(logits.float().transpose(1, 2), targets, ignore_index=IGNORE_INDEX, reduction="none").sum(-1)
 
     @torch.inference_mode()
     def generate(self, questions: SequenceOf[str], passages: SequenceOf[SequenceOf[Passage]]) -> tuple[list[str], Tensor]:

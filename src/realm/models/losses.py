@@ -33,8 +33,7 @@ def ict(query_emb: Tensor, block_emb: Tensor, positive: Tensor, collision: Tenso
     if collision is not None:
         own = F.one_hot(positive, scores.shape[1]).bool()
         scores = scores.masked_fill(collision & ~own, float("-inf"))
-    loss = F.cross_entropy(scores, positive, reduction="none")
-    return loss, torch.ones_like(positive, dtype=torch.bool)
+    return F.cross_entropy(scores, positive, reduction="none"), torch.ones_like(positive, dtype=torch.bool)
 
 
 def inner_products(query_emb: Tensor, block_emb: Tensor) -> Tensor:

@@ -117,8 +117,7 @@ def _predictions(found: dict[str, Any]) -> Html | None:
 def _candidate(candidate: dict[str, Any]) -> list[Any]:
     null = bool(candidate.get("null"))
     name = "no document" if null else candidate.get("title") or "untitled"
-    text = "" if null else str(candidate.get("text", ""))
-    excerpt = clipped(text, CONTEXT)
+    excerpt = clipped("" if null else str(candidate.get("text", "")), CONTEXT)
     numbers = {key: number(candidate.get(key)) for key in ("p_z", "p_y_given_z", "r", "utility")}
     return [
         join(tag("b", name), tag("span", excerpt, class_="excerpt") if excerpt else None),

@@ -29,11 +29,13 @@ def comparison(rows: Rows) -> dict[str, Any]:
     same of each if there are several}. Intervals are bootstraps over questions of means over seeds, paired for differences."""
     every = [row.get("datasets", {}) for found in rows.values() for row in found]
     names = [name for name in (every[0] if every else ()) if all(name in datasets for datasets in every)]
-    apart = {
-        name: {of: [row["datasets"][name] | {k: row[k] for k in ("name", "title", "seed")} for row in found] for of, found in rows.items()}
-        for name in names
-    }
+    apart = {name: {of: [_of_dataset(row, name) for row in found] for of, found in rows.items()} for name in names}
     return _compared(rows) | {"datasets": {name: _compared(found) for name, found in apart.items()} if len(apart) > 1 else {}}
+
+
+def _of_dataset(row: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """The measures of a row on one dataset."""
+    return row["datasets"][name] | {key: row[key] for key in ("name", "title", "seed")}
 
 
 def _compared(rows: Rows) -> dict[str, Any]:

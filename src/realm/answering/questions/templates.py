@@ -249,8 +249,7 @@ def _auxiliary_first(head: str, words: Language) -> str:
     for match in regex.finditer(r"(?<=\s)\p{L}+(?=\s|$)", head.split(",")[0]):
         relative = regex.search(r"\b(?:that|which|who|que|die|der|das)\s$", head[: match.start()])
         if match[0].lower() in words.words["auxiliaries"] and relative is None and _size(head[: match.start()]) <= MAX_SUBJECT_WORDS:
-            rest = f"{head[: match.start()].rstrip()}{head[match.end() :]}"
-            return f"{match[0]} {rest}"
+            return f"{match[0]} {head[: match.start()].rstrip()}{head[match.end() :]}"
     return head
 
 

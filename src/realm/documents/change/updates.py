@@ -207,8 +207,7 @@ def _append(
     store: BlockStore, staging: Path, spool: Spool, gone: np.ndarray, *, workers: Workers, progress: Progress | None
 ) -> CorpusManifest:
     """Pack the spool into a staged segment. Returns the next manifest, the rows in ``gone`` not counted any more."""
-    tagger = corpus_tagger(store.path, store.manifest)
-    packer = Packer(store.tokenizer, tagger, store.manifest.block_length)
+    packer = Packer(store.tokenizer, corpus_tagger(store.path, store.manifest), store.manifest.block_length)
     packing = Packing(spool, packer, store.path, workers=workers, progress=progress)
     return write_segment(staging, _without(store, gone), packing, store.tokenizer.vocab_size)
 

@@ -175,11 +175,7 @@ def build_corpus(
         write_state(corpus / manifests.TAGGER_FILE, learned.state())
         packer = Packer(tokenizer, learned, options.block_length)
         packing = Packing(spool, packer, corpus, workers=processes, progress=progress)
-        manifest = CorpusManifest(
-            format=manifests.FORMAT, version=1, corpus_id="", tokenizer_sha256=tokenizer.sha256, vocab_size=tokenizer.vocab_size,
-            block_length=options.block_length, segments=(), next_block_id=0, documents=0, blocks=0, spans=0, removed=0, sentences_cut=0,
-            rejected=rejected.by_reason(), span_statistics=SpanStatistics(0, 0, 0, 0)
-        )  # fmt: skip
+        manifest = _empty_manifest(tokenizer, options.block_length, rejected)
         while not packing.ended:
             manifest = write_segment(corpus, manifest, packing, tokenizer.vocab_size, SEGMENT_ROWS)
         if not manifest.blocks:
@@ -219,3 +215,11 @@ def _publish_first_version(directory: Path, manifest: CorpusManifest) -> CorpusM
     give_tagger(directory, corpus_id)
     manifests.write_manifest(directory, manifest)
     return manifest
+
+
+def _empty_manifest(tokenizer: TextTokenizer, block_length: int, rejected: RejectedList) -> CorpusManifest:
+    return CorpusManifest(
+        format=manifests.FORMAT, version=1, corpus_id="", tokenizer_sha256=tokenizer.sha256, vocab_size=tokenizer.vocab_size,
+        block_length=block_length, segments=(), next_block_id=0, documents=0, blocks=0, spans=0, removed=0, sentences_cut=0,
+        rejected=rejected.by_reason(), span_statistics=SpanStatistics(0, 0, 0, 0)
+    )  # fmt: skip
