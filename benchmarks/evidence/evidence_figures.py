@@ -43,7 +43,7 @@ def label(corpus: str, row: dict[str, Any]) -> str:
     """Corpus, measure and the row compared with; the number of seeds, if it is not three."""
     labels = f", {row['labels']} labels" if row["measure"] == "em" else ""
     seeds = "" if (n := len(row["by_seed"])) == 3 else f" ({n} seed{'s' * (n > 1)})"
-    name = corpus.replace("-1500", ", 1,500 steps").replace("-150", ", reader frozen").replace("-ict", " with ICT")
+    name = corpus.replace("-1500", ", 1,500 steps").replace("-150", ", 150 steps").replace("-ict", " with ICT")
     return f"{name}: {NAMES[row['measure']]}{labels}, minus {row['minus'].replace('off the shelf', 'published')}{seeds}"
 
 
